@@ -161,7 +161,7 @@ func (c *chaos) child(s *story) {
 	c.observer.expect(s.id, s.members)
 }
 
-// periodic forces a launch; the child is the one that nobody claims.
+// periodic forces a launch. Its child is the only one that no other story has claimed.
 func (c *chaos) periodic(s *story) {
 	c.t.Helper()
 	c.claimed["periodic"] = true

@@ -95,7 +95,7 @@ const chaosServer = `server {
 type chaos struct {
 	*bed
 	rng      *rand.Rand // of jobs and faults
-	way      *rand.Rand // of where jobs are registered
+	way      *rand.Rand // of the ways by which jobs are registered
 	placers  [2]*bed    // one cluster, two agents
 	stories  []*story
 	ended    map[string]int // by kind and end

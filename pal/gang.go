@@ -22,7 +22,7 @@ type Gang struct {
 	MemberSets []MemberSet
 	// MaxTier is the job's hard locality limit; 0: none.
 	MaxTier Tier
-	// Speeds are how fast it runs on each GPU model; empty: nothing is known.
+	// Speeds are how fast the gang runs on each GPU model; empty: unknown.
 	Speeds Speeds
 	// Replicas reports whether the members work alone, as those of a service do: each set is
 	// spread evenly over nodes, and no member pays for its distance to another. Replicas have
@@ -47,7 +47,7 @@ type MemberSet struct {
 	// Prefer are narrower lists than Eligible, tried before it in this order: where
 	// the user would rather run (Nomad's affinities).
 	Prefer [][]bool
-	// Spreads are how the members are to be spread, if they can be.
+	// Spreads say over what to spread the members, as far as possible.
 	Spreads []SpreadOver
 	// Beside are the nodes of members that run already, one entry a member: replicas keep
 	// away from them.

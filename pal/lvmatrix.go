@@ -222,8 +222,8 @@ func (s *search) bestSubdomain(t Tier) domain {
 	return best
 }
 
-// subdomains are the numbers of the group's islands or NUMA nodes, ascending. 0 is
-// none: a GPU that does not know where it is belongs to no subdomain.
+// subdomains lists the numbers of the group's islands or NUMA nodes, ascending. 0 means none: a GPU
+// with an unknown place belongs to no subdomain.
 func (s *search) subdomains(group int32, t Tier) []uint16 {
 	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]

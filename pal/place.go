@@ -39,7 +39,7 @@ type Found struct {
 	model     int // or anyModel
 	walked    int // entries of the L×V matrix
 	roomier   roomier
-	each      []Found // what it was chosen from, at most one a model; nil: nothing is known of speeds
+	each      []Found // the placements that it was chosen from, at most one per model; nil: no speeds are known
 }
 
 // By is the policy that found it; zero if only the placement is known.

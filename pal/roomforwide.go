@@ -41,7 +41,7 @@ func (s *search) inFewNodes(d domain) domain {
 	return d
 }
 
-// littleMore is the highest bin whose value is at most so much above that of another.
+// littleMore is the highest bin whose value is at most this part above that of another.
 func (s *search) littleMore(v int, more float64) int {
 	limit := v
 	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {

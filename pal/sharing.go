@@ -175,8 +175,9 @@ func (c *Cluster) AllAmount() (n float64) {
 	return n
 }
 
-// LargestShare is how much of a GPU a GPU of some device groups is at most, by group; nil: of all. A gang
-// that could get parts of different sizes counts as if it got the largest. 0: there is none.
+// LargestShare is the largest part of a GPU that a GPU of some device groups can be, by group; nil:
+// all GPUs are whole. A gang that could get parts of different sizes counts as if it got the
+// largest. 0: there is none.
 func (c *Cluster) LargestShare(of []bool) (most float64) {
 	for i := range c.groups {
 		if of == nil || of[i] {
@@ -376,8 +377,8 @@ func (c *Cluster) apart(g Gang) (back func()) {
 	}
 }
 
-// takesFree counts the free GPUs on which some of the gang could run beside those who are there, of a
-// GPU that is shared as many as one member of a gang gets.
+// takesFree counts the free GPUs on which some of the gang could run next to the present
+// neighbours. Of a shared GPU it counts as many parts as one member gets.
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
 		if eligibleForAny(g, int32(gi)) && c.takes(&g, int32(gi)) {

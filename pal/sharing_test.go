@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// gavelClasses are the classes of Gavel's applications by which four explain its pairs best, with
-// ResNet-50 in A and the Transformer in B.
+// gavelClasses divides Gavel's applications among four classes so that these explain its pairs best.
+// ResNet-50 is in A, the Transformer in B.
 var gavelClasses = map[string]int{"resnet-50": 0, "transformer": 1, "lm": 1, "cyclegan": 1, "a3c": 1, "recommendation": 2, "resnet-18": 3}
 
 func gavelRows(t *testing.T, name string) [][]string {

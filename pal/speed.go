@@ -64,8 +64,8 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 	return said, nil
 }
 
-// On is the speed on a model; 0 where nothing is known of any. An unknown model
-// counts as the slowest that is known: it is used where nothing better is free.
+// On is the speed on a model; 0 if no speed is known at all. An unknown model counts as the slowest
+// known one: the gang uses it if nothing better is free.
 func (s Speeds) On(model string) float64 {
 	if v, ok := s[model]; ok {
 		return v
@@ -126,8 +126,8 @@ func (m Market) choose(found []Found) Found {
 	return found[best]
 }
 
-// Usable are how many GPUs, free or not, the gang may use of each model: of those that hold all of
-// it, or, if it asks for several at once, of each of these.
+// Usable is how many GPUs of each model, free or not, the gang may use. It counts models that hold
+// the whole gang or, if it requests several models at once, each of these.
 func (c *Cluster) Usable(g Gang) map[string]int {
 	models := slices.Clone(modelsFor(c, g))
 	several := len(models) == 1 && models[0] == anyModel
@@ -210,7 +210,7 @@ func (s *search) modelOf(members []Member) (name string) {
 	return name
 }
 
-// speed is that of the slowest model that the members are on; 0 where nothing is known.
+// speed is the speed on the slowest model that the members are on; 0 if none is known.
 func (s *search) speed(members []Member) (slowest float64) {
 	if len(s.g.Speeds) == 0 {
 		return 0

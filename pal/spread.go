@@ -13,8 +13,8 @@ type SpreadOver struct {
 	// Values has, for each device group, the number of its node's value, from 0;
 	// -1: the node lacks the attribute.
 	Values []int
-	// Targets are how many members each value should have, Have how many run there
-	// already beside those that are to be placed.
+	// Targets is how many members each value should have. Have is how many run there already, apart
+	// from those to place.
 	Targets []float64
 	Have    []int
 }
@@ -74,7 +74,7 @@ func (s *search) spread() []Member {
 	return members
 }
 
-// spreads reports whether some of the gang is to be spread. A single replica need not be.
+// spreads reports whether some members should be spread. A single replica need not be.
 func (s *search) spreads() bool {
 	several := s.g.Replicas && (len(s.g.MemberSets) > 1 || s.g.MemberSets[0].Members > 1)
 	return several || slices.ContainsFunc(s.g.MemberSets, func(set MemberSet) bool {

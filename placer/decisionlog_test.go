@@ -12,9 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// While jobs come in a burst, placing goes before writing down, but not for
-// long; a cycle writes so many records and no more, and none of jobs that are
-// gone.
+// While jobs arrive in a burst, placing goes before recording, but not for long. A cycle writes a
+// limited number of records, and none of jobs that are gone.
 func TestRecordsInABurst(t *testing.T) {
 	stored, client := newVars(t)
 	p := newPlacer(t)

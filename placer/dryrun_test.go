@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
-// A gang that only Nomad's dry run can judge goes to the nodes where Nomad takes it, though
-// others have better GPUs, and though each try shows some of the others only.
+// A gang that only Nomad's dry run can judge goes to the nodes that Nomad accepts, although others
+// have better GPUs and each dry run shows only some of the others.
 func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 	good := []string{"node-id-00001", "node-id-00004"}
 	var registered []string
@@ -122,7 +122,7 @@ func TestRefusedByDryRunIsTriedAgain(t *testing.T) {
 	}
 }
 
-// withCores has a job, which only Nomad can judge, wait on a cluster of so many nodes.
+// withCores makes a job that only Nomad can judge wait on a cluster of n nodes.
 func withCores(t *testing.T, p *Placer, nodes int, job *api.Job) *api.Job {
 	t.Helper()
 	s, prof, err := benchState(nodes, 0)

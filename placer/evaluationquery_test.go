@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// TestMayQueryEvaluation counts how often Nomad is asked about gangs that are late.
+// TestMayQueryEvaluation counts how often the placer asks Nomad about gangs that are late.
 func TestMayQueryEvaluation(t *testing.T) {
 	p, start := &Placer{evaluationLimit: newEvaluationLimit()}, time.Unix(1000, 0)
 	var ts []*model.Tracked

@@ -55,8 +55,8 @@ func TestEventLog(t *testing.T) {
 	none.Add(placer.Event{})
 }
 
-// What is stopped for a job that somebody cannot see is told without its name; what
-// happens to GPUs is for operators.
+// An event about a stop for a job that the reader may not see does not name that job. Events about
+// GPUs are for operators.
 func TestEventFor(t *testing.T) {
 	t.Parallel()
 	mine := func(namespace string) bool { return namespace == "mine" }
@@ -137,8 +137,8 @@ func TestEventsTellStories(t *testing.T) {
 	})
 }
 
-// A GPU that becomes unhealthy, and is healthy again, is an event each; one that was unhealthy before
-// the placer began is none.
+// A GPU that becomes unhealthy makes an event, and another one when it is healthy again. One that
+// was unhealthy before the placer started makes none.
 func TestEventsOfHealth(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -162,8 +162,8 @@ func TestEventsOfHealth(t *testing.T) {
 	})
 }
 
-// What a placer finds as an earlier one left it says since when it has been so: an event that somebody has
-// been told is not told again.
+// What a new placer finds unchanged has the time since when it has been so; the event is not sent
+// twice.
 func TestEventsOfWhatIsFound(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)

@@ -89,8 +89,8 @@ func newVars(t *testing.T) (*vars, *nomad.Client) {
 	return v, c
 }
 
-// Who lifts a quarantine and who notes a failure at the same time do not undo
-// each other's work; the agent takes notice of a lift by itself.
+// Lifting a quarantine and noting a failure at the same time do not undo each other. The agent
+// notices by itself that a quarantine was lifted.
 func TestLiftQuarantine(t *testing.T) {
 	t.Parallel()
 	v, c := newVars(t)
@@ -175,8 +175,8 @@ func TestLiftedStartsAnew(t *testing.T) {
 	}
 }
 
-// However much fails, and however much is said of it, Nomad takes what is kept,
-// and what is not kept is not found again.
+// However many failures there are, and however long their messages, Nomad accepts the stored
+// history. What was not stored is not found again.
 func TestHistoryFits(t *testing.T) {
 	t.Parallel()
 	if race.Enabled {
@@ -273,8 +273,8 @@ func TestFailureOfAFutureTime(t *testing.T) {
 	}
 }
 
-// A GPU that was struck while a clock was a month ahead is kept out for no longer than any
-// other, and neither counts as struck more often, nor its failures as forgotten.
+// A GPU was quarantined while a clock was a month ahead. It is kept out no longer than any other;
+// its quarantine does not count twice, and its failures are not forgotten early.
 func TestQuarantineOfAFutureTime(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
@@ -301,8 +301,8 @@ func TestQuarantineOfAFutureTime(t *testing.T) {
 	}
 }
 
-// A placer that comes to a cluster on which much has failed, and nothing is kept of
-// it, judges the last failures and no more than it keeps.
+// A placer starts on a cluster with many failures and no stored history. It judges the last ones, as
+// many as it would store.
 func TestManyFailuresAtOnce(t *testing.T) {
 	t.Parallel()
 	const many = 20_000
@@ -324,7 +324,7 @@ func TestManyFailuresAtOnce(t *testing.T) {
 	}
 }
 
-// What counts no more is forgotten.
+// Failures that no longer count are forgotten.
 func TestTrimQuarantine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
@@ -370,8 +370,8 @@ func TestTimesOfTheFuture(t *testing.T) {
 	}
 }
 
-// A failure that comes to a placer that looked a moment ago has just happened, whatever the servers' clock
-// says. One that it finds when it begins, or after it has read all of Nomad again, may be old.
+// A failure that arrives at a running placer has just happened, whatever the servers' clock says.
+// One that the placer finds at its start, or after a full read of Nomad, may be old.
 func TestTimesOfThePast(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)

@@ -20,9 +20,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A registering that Nomad does not answer is looked up. Where it has come about,
-// the gang starts; where somebody else was first, it is read again; and where
-// nothing is to be seen yet, its GPUs are given to nobody until that is settled.
+// The placer looks up a registration that Nomad does not answer. If Nomad has it, the gang starts.
+// If somebody else was first, the placer reads the job again. Until that is settled, nobody gets
+// its GPUs.
 func TestUnansweredRegistering(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -107,8 +107,8 @@ func TestUnansweredRegistering(t *testing.T) {
 	}
 }
 
-// What comes about late holds its GPUs by its pins, and no longer in limbo. Until then all starts that
-// may come about do.
+// A registration that succeeds late holds its GPUs by its pins. Before that, every start that may
+// still succeed holds its GPUs.
 func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
 	s, _, err := benchState(1, 0)

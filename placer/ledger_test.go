@@ -41,8 +41,8 @@ func ledgerPlacer(t *testing.T, on ...int) *Placer {
 	return p
 }
 
-// The queue has its placements from the view, whatever the gangs have to tell it: here of
-// one that is quiet, of one that is being stopped, and of one that has stopped to be moved.
+// The queue gets its placements from the view, whatever the gangs report: here for one that is
+// quiet, one that is being stopped, and one that has stopped to move.
 func TestQueueFollowsLedger(t *testing.T) {
 	for _, state := range []gang.State{gang.Running, gang.Stopping, gang.Waiting} {
 		t.Run(string(state), func(t *testing.T) {

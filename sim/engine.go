@@ -398,7 +398,7 @@ func (e *engine) report(i int) {
 	e.askProgress(i)
 }
 
-// slower is how many times as long as the placement's cost says job i takes there, and with so many
+// slower is how many times as long job i takes there as the placement's cost says, and with these
 // members as with all.
 func (e *engine) slower(i int, p pal.Placement) float64 {
 	slower, members := 1.0, len(p.Members)

@@ -13,8 +13,8 @@ import (
 type Waits struct {
 	Avg, P99, Longest time.Duration
 	Overdue           int // that waited for longer than max_wait
-	// Promised is what the queue promises for the gang that waited longest, Used the
-	// largest part of its own promise that a gang waited.
+	// Promised is the longest wait that the queue promises the gang that waited longest. Each gang
+	// has such a bound; Used is the largest part of its own bound that any gang waited.
 	Promised time.Duration
 	Used     float64
 }

@@ -188,7 +188,7 @@ func unitTimes(r Record) Claim {
 			t.see(a.Ms, a.Ms < least || a.Ms > unitHigh, "%s class %s: %.1f ms", short(s.GPU), a.App, a.Ms)
 		}
 	}
-	return t.claim("a unit of work takes about 80 ms (40 to 160; of class D, whose share of the peak is not known, 13 to 160)", "%.0f to %.0f ms", low, t.most)
+	return t.claim("a unit of work takes about 80 ms: 40 to 160, and 13 to 160 for class D, whose share of the peak is unknown", "%.0f to %.0f ms", low, t.most)
 }
 
 func peakShares(r Record) Claim {

@@ -54,7 +54,7 @@ const (
 type step struct {
 	name  string
 	takes time.Duration // about
-	least time.Duration // it is worth its while with so much, if that is less
+	least time.Duration // the least budget with which the step is worth trying, if less than takes
 	gpu   bool          // it needs a GPU that can be measured
 	do    func(context.Context, keep) error
 }

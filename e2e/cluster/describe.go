@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Moves is another text whenever Nomad's jobs, evaluations, allocations, deployments or nodes have
-// changed; "" when no server answers.
+// Moves returns a text that differs whenever Nomad's jobs, evaluations, allocations, deployments or
+// nodes have changed; "" when no server answers.
 func (c *Cluster) Moves(ctx context.Context) string {
 	var b strings.Builder
 	for _, table := range []string{"jobs", "evaluations", "allocations", "deployments", "nodes"} {

@@ -45,6 +45,7 @@ var phrases = []struct{ phrase, better string }{
 	{`let(ting)? go of`, `release, close`},
 	{`is the beginning of`, `matches`},
 	{`written down`, `stored, recorded`},
+	{`(of|with|has|by|in|on|to|most|than|after) so (many|much)\b`, `n, this many: name the number`},
 }
 
 // TestProse reads every Markdown page, and every comment and text of the

@@ -179,7 +179,7 @@ type Entry struct {
 	// Pending is the class that one session has pointed to beyond the
 	// hysteresis; a second one makes it the class. 0 for none.
 	Pending int `json:"pending,omitempty"`
-	// Unmeasured: nothing is known; Score is 0 and Class is MaxClass.
+	// Unmeasured: the GPU has no measurement; Score is 0 and Class is MaxClass.
 	Unmeasured bool `json:"-"`
 }
 

@@ -94,9 +94,9 @@ func cut(s string, size int) []string {
 	return append(pieces, s)
 }
 
-// Join puts the pieces of one profile, in any order, together again. It fails if one
-// is missing, or if they are of different profiles: so it is when they are read while
-// another profile is being written. Then they are to be read again.
+// Join puts the pieces of one profile, in any order, together again. It fails if one is missing, or
+// if they belong to different profiles. That happens if they are read while another profile is
+// being written: read them again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")

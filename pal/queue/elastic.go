@@ -489,7 +489,7 @@ type Size struct {
 	Members int `json:"members"` // that it has, 0 while it waits
 	Least   int `json:"least"`   // that it needs
 	Most    int `json:"most"`    // that it may have
-	// Settled: it stays as it is, because some of its members have done their work.
+	// Settled: the gang keeps its size, because some of its members have finished.
 	Settled bool `json:"settled,omitempty"`
 }
 

@@ -99,8 +99,8 @@ type Options struct {
 	// Patience says when a gang with an estimate is overdue: after waiting this many times its
 	// estimate, and [leastPatience] at least; 0: MaxWait.
 	Patience float64
-	// FreeStops is how often a gang may be stopped or moved before the time that it may then run
-	// undisturbed doubles each time; 0: no bound.
+	// FreeStops is how often a gang may be stopped or moved at first. From then on, each stop
+	// doubles the time that it may then run undisturbed; 0: no bound.
 	FreeStops int
 	// Credit discounts preemptible gangs under Adaptive: this part of their GPU time counts for
 	// their place in the queue. Without it, preemptible gangs would gain less than the gangs that

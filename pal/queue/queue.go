@@ -302,7 +302,8 @@ func (q *Queue) Stopped(now time.Duration, id string) {
 	}
 }
 
-// NotStopped reports that a gang that was to be preempted or migrated runs on unchanged.
+// NotStopped tells the queue that a gang that it wanted to preempt or migrate keeps running
+// unchanged.
 func (q *Queue) NotStopped(id string) {
 	e := q.entries[id]
 	if e == nil || e.state != stopping && e.state != moving {

@@ -499,8 +499,8 @@ type TenantUse struct {
 	Tenant string `json:"tenant"`
 	// Namespaces are those of the tenant and its children that have jobs or have used GPUs.
 	Namespaces []string `json:"namespaces"`
-	// GPUs are of gangs that run or are about to, whether they can be served or not. A part of a shared
-	// GPU counts for its share of it, as it does in all that is compared with Quota and Limit.
+	// GPUs counts the GPUs of gangs that run or are about to, whether they can be served or not. A
+	// part of a shared GPU counts as its share, as in all comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"`
 	// Awaited are GPUs that members of its running jobs still wait for, beyond GPUs. Only the

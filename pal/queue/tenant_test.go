@@ -298,7 +298,7 @@ func TestQuotasHold(t *testing.T) {
 	})
 }
 
-// A namespace that belongs to no tenant does not go by the name of a tenant that is another one.
+// A namespace that belongs to no tenant and has the name of one is shown as "a (namespace)".
 func TestTenantsHaveNamesOfTheirOwn(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"a": {Namespaces: []string{"x"}}}})
 	var names []string

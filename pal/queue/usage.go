@@ -148,8 +148,8 @@ func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth is what a GPU of the placement counts for. It is asked when the gang gets the GPUs: later
-// prices do not change what a run costs.
+// worth is how much a GPU of the placement counts for. It is fixed when the gang gets the GPUs:
+// later prices do not change what a run costs.
 func (ts *tenancy) worth(p pal.Placement) float64 {
 	if ts.opt.Usage != UsagePriced {
 		return 1

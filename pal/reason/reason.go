@@ -24,8 +24,8 @@ type Kind string
 // fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"`
-	// Text is the reason as people read it: a clause without a period, to stand behind a state and
-	// a colon. It is written with the JSON, and is never read back for a kind that is known.
+	// Text is the reason for people: a clause without a period, to follow a state and a colon. JSON
+	// has it for readers; when JSON is read back, a known kind makes its text again.
 	Text string `json:"text,omitempty"`
 	// Ahead is the job that goes first or that gets the GPUs, and Jobs are those that are stopped
 	// for it or that it comes after: namespace/id.
@@ -94,7 +94,7 @@ type Reason struct {
 	Member string `json:"member,omitempty"`
 	// Node is a node by name, where there is one to name.
 	Node string `json:"node,omitempty"`
-	// Cause is what somebody else says: Nomad, a driver, an error. It is shown as it is.
+	// Cause is a message of somebody else: Nomad, a driver, an error. It is shown unchanged.
 	Cause string `json:"cause,omitempty"`
 	// Because are reasons that this one rests on, Also others that hold beside it.
 	Because []Reason `json:"because,omitempty"`
@@ -194,8 +194,8 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 // Error makes a reason an error.
 func (r Reason) Error() string { return r.String() }
 
-// String is the reason as people read it: a clause without a period, to stand behind a state and a
-// colon. One of a kind that this version does not know is what came with it.
+// String returns the reason for people: a clause without a period, to follow a state and a colon.
+// For a kind that this version does not know, it is the text that came with it.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {

@@ -248,7 +248,7 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 	return out, err
 }
 
-// Usage is GPU time, and the runs that ended, of one line of a report.
+// Usage is one line of a report: GPU time, and the runs that ended.
 type Usage struct {
 	// Of are the values that the line is about, in the order of the report's columns.
 	Of       []string `json:"of"`
@@ -292,7 +292,7 @@ type Seen struct {
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
 	PackedSlowdown    float64 `json:"packed_slowdown,omitempty"`
 	AnySlowdown       float64 `json:"any_slowdown,omitempty"`
-	// What packing and any GPUs would have taken more than these runs did take.
+	// How much more GPU time packing, and any GPUs, would have taken than these runs took.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }

@@ -144,7 +144,7 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// told is one range that was told, whether it held, and whether what happened came before it.
+// told is one expected range, whether it held, and whether what happened came before it.
 func told(is, from, to int64) (one, held, early int64) {
 	switch {
 	case is < from:
@@ -174,7 +174,7 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more is how much more time it is if it is so many times as long; nothing if that is not known.
+// more is how much time is added if a run takes this many times as long; 0 if that is not known.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0

@@ -334,8 +334,8 @@ func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	return err
 }
 
-// idle adds time in which GPUs of an allocation ran nothing to its run and its days. Of one that is
-// not stored, as it ended too long ago, nothing is kept.
+// idle adds time in which GPUs of an allocation ran nothing to its run and its days. If the
+// allocation is no longer stored, because it ended too long ago, the time is dropped.
 func (t tx) idle(i Idle, days map[dayKey]sums) error {
 	of, err := t.prepare("SELECT namespace, job, submitted, username, class, model FROM alloc WHERE id = ?")
 	if err != nil {

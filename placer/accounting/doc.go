@@ -122,8 +122,8 @@ type Alloc struct {
 	Held     float64
 	From, To time.Time
 	Status   string // Nomad's client status
-	// Vain is until when the allocation held its GPUs in vain, as other members of its gang were
-	// not there yet.
+	// Vain is until when the allocation held its GPUs in vain, because other members of its gang
+	// were missing.
 	Vain time.Time
 	// Predicted, Packed and Any are its run's.
 	Predicted, Packed, Any float64
@@ -138,7 +138,7 @@ type Idle struct {
 	GPUs     float64
 }
 
-// Batch is what is to be written in one transaction.
+// Batch is written in one transaction.
 type Batch struct {
 	Runs   []Run
 	Allocs []Alloc

@@ -476,8 +476,8 @@ func lastEnd(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-// endOf is when the last task of an allocation ended, by the events that its client tells. Nomad's own time is when it
-// heard: of an allocation that is lost, and of one of whose tasks no end is told, as its machine crashed.
+// endOf is when the last task of an allocation ended, by the events of its client. Without such an
+// event, because the allocation is lost or its machine crashed, it is when Nomad heard of the end.
 func endOf(a *cluster.Alloc) time.Time {
 	heard, last := time.Unix(0, a.ModifyTime), int64(0)
 	for _, t := range a.Tasks {

@@ -216,7 +216,7 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	}
 	if len(notifiers) > 0 {
 		before, err := store.In(client).Heartbeat().Read(ctx)
-		if err != nil { // then things are told twice
+		if err != nil { // then events are sent twice
 			a.log.Warn("cannot read until when an earlier placer was active", "error", err)
 		}
 		for _, n := range notifiers {
@@ -248,7 +248,7 @@ const (
 	// collectAfter is when that is done though the placer has not rested: this agent may not be the
 	// active one.
 	collectAfter = time.Minute
-	// rest is how long no cycle runs where nothing is urgent: in a burst less than half of it.
+	// rest is how long no cycle runs if nothing is urgent; in a burst, less than half of it.
 	rest = 500 * time.Millisecond
 )
 

@@ -158,8 +158,8 @@ func (c *caller) operates(ctx context.Context) bool {
 	return err == nil
 }
 
-// plans fails where the caller could not plan the job at Nomad. Nomad itself
-// plans it; with its gate it is to be placed nowhere, so that takes little.
+// plans fails if the caller could not plan the job at Nomad. Nomad itself plans it, with its gate,
+// so that there is nothing to place and the plan is cheap.
 func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
 	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)

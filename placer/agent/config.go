@@ -224,8 +224,7 @@ func Load(paths []string) (File, error) {
 	return f, nil
 }
 
-// all are the diagnostics, a line each: those of one file that is wrong are told
-// together.
+// all returns the diagnostics, a line each. Those of one wrong file stand together.
 func all(diags hcl.Diagnostics) error {
 	var errs []error
 	for _, d := range diags {

@@ -30,7 +30,7 @@ type ControlRequest struct {
 	Priority int `json:"priority,omitempty"`
 }
 
-// controls are what can be told.
+// controls are the orders that callers can give.
 var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"hold":     func(c *gang.Control, said *gang.Said, _ int) { c.Held = said },
 	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },
@@ -85,7 +85,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 // mostPriority is the highest that Nomad lets operators allow (job_max_priority).
 const mostPriority = 32766
 
-// submits fails where the caller could not register the job as it is.
+// submits fails if the caller could not register the current version of the job.
 func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
 	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)

@@ -75,7 +75,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if last > 0 {
-			told, last = told[max(0, len(told)-last):], 0 // what follows is told in full
+			told, last = told[max(0, len(told)-last):], 0 // the rest is sent in full
 		}
 		for _, e := range told {
 			if write(e) != nil {
@@ -98,7 +98,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lastOf is how many events are told at most, the last ones; 0: all.
+// lastOf is how many events are sent at most, the last ones; 0: all.
 func lastOf(q url.Values) (int, error) {
 	text := q.Get("last")
 	if text == "" {

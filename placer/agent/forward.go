@@ -89,7 +89,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// activeAddress is where the active agent is asked, or why it is not.
+// activeAddress is the address of the active agent, or why there is none.
 func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heartbeat.Activity, at *url.URL, err error) {
 	if to, err = s.activities.get(ctx); err != nil {
 		return to, nil, errors.New(publicError(err))

@@ -91,8 +91,8 @@ func portOf(at net.Addr) int {
 	return 0
 }
 
-// published is the address that users are told: http { advertise }, else where the
-// API listens. Where only this machine reaches it, commands on others do not ask there.
+// published is the address that commands get: http { advertise }, else where the API listens. If
+// only this machine can reach it, commands elsewhere do not use it.
 func (h *HTTP) published(at net.Addr) string {
 	h = cmp.Or(h, &HTTP{})
 	if h.Advertise != "" {
@@ -231,7 +231,8 @@ func (h *HTTP) tls() (*tls.Config, error) {
 //go:embed ui
 var ui embed.FS
 
-// uiTag tells one build's page from another's: a browser that has it gets no file again.
+// uiTag differs from build to build, so that a browser fetches the page's files again only after an
+// upgrade.
 var uiTag = sync.OnceValue(func() string {
 	sum := sha256.New()
 	_ = fs.WalkDir(ui, ".", func(path string, d fs.DirEntry, err error) error {

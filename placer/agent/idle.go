@@ -99,7 +99,7 @@ func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live
 	i.since = since
 }
 
-// unbooked is idle time that the history does not have: of a GPU that was idle for long.
+// unbooked is idle time that the history does not have yet, of a GPU that was idle for long.
 func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	from := g.at
 	if g.booked.After(from) {
@@ -108,7 +108,7 @@ func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
 }
 
-// keep has idle time kept until the history has it.
+// keep stores idle time until the history has it.
 func (i *idleGPUs) keep() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -98,7 +98,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	return err
 }
 
-// holdLock notes until when the lock is this agent's though it does not renew it.
+// holdLock notes until when the lock belongs to this agent even without renewal.
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
 // holdsLock reports whether it is this agent's still: it may have hung since it last looked.
@@ -107,8 +107,8 @@ func (a *Agent) holdsLock(now time.Time) bool {
 	return until != nil && now.Before(*until)
 }
 
-// noteLock notes how asking for the lock went. That another agent has it is as it should
-// be; else nobody may be active, and an operator is to know why.
+// noteLock notes the result of acquiring the lock. If another agent has it, all is well. Otherwise
+// there may be no active agent, and an operator has to know why.
 func (a *Agent) noteLock(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

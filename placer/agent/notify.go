@@ -215,7 +215,7 @@ func (n *notifier) text(e placer.Event) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// wants reports whether an event is to be sent, and returns it without what its readers may not know.
+// wants reports whether to send an event, and returns it without what its readers may not know.
 // Events about GPUs belong to no namespace.
 func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	if !slices.Contains(n.kinds, e.Kind) || !e.Since.IsZero() && e.Since.Before(n.told) {

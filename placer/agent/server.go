@@ -36,7 +36,7 @@ type server struct {
 	file      File
 	cfg       model.Config
 	snapshots *snapshots
-	// activities is asked without a token: Nomad is, at most every 2 s.
+	// activities answers without a token. It asks Nomad at most every 2 s.
 	activities activities
 	// pages is what the web pages show, the same for all of them.
 	pages pages
@@ -276,7 +276,7 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 	}
 }
 
-// heardWithin is how long after a job was registered the placer has heard of it.
+// heardWithin is how soon after a registration the placer has heard of the job.
 const heardWithin = 2 * time.Second
 
 // servePlan reports what would happen to a job: POST {"Job": …}.
@@ -324,8 +324,8 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
-// serveActivity reports whether a placer is active: this agent's, or another's. It
-// needs no token: it tells what /v1/health does, of the cluster.
+// serveActivity reports whether a placer is active, in this agent or another. It needs no token,
+// because it tells no more than /v1/health.
 func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())
 	if err != nil {

@@ -94,8 +94,8 @@ func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 // beginsWithin is how long somebody who asks waits until there is a placer.
 const beginsWithin = 5 * time.Second
 
-// upToNow is a picture in which everything is that Nomad's events had told when somebody asked. Where the placer takes
-// longer than [upToNowWithin] to come to it, it is an older one.
+// upToNow is a picture with everything that Nomad's events had told when somebody asked. If the
+// placer takes longer than [upToNowWithin] to get there, it is an older picture.
 func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 // upToNowWithin is how long somebody who asks waits at most where there is an older picture.
 const upToNowWithin = 2 * time.Second
 
-// latest is the last one, however old; nil if there is none.
+// latest is the last picture, however old; nil if there is none.
 func (s *snapshots) latest() *query.Snapshot {
 	if p := s.atWork(); p != nil {
 		return p.Picture()

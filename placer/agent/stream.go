@@ -55,7 +55,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
 	defer over.Stop()
 	defer tick.Stop()
-	// What is known already is there at once, though it may be old.
+	// What the agent knows already is sent at once, although it may be old.
 	if snapshot := s.snapshots.latest(); snapshot != nil {
 		var messages []message
 		if messages, version = s.pages.after(snapshot, version, nodes); out.send(messages) != nil {
@@ -97,8 +97,8 @@ func (a *Agent) follows(w http.ResponseWriter) bool {
 	return true
 }
 
-// message is a server-sent event as it is, and as a part of a gzip stream: such parts
-// can follow each other in any stream, as none refers to another.
+// message is a server-sent event, as text and as a part of a gzip stream. Such parts can follow
+// each other in any stream, because none refers to another.
 type message struct{ text, packed []byte }
 
 var alive = newMessage("alive", struct{}{})

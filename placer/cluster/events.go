@@ -55,9 +55,9 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Progress reports whether the event only shows that a decision is being
-// carried out: Nomad has made an allocation, it runs, or the job's status says
-// so. It frees no GPU, and nobody asks for one by it.
+// Progress reports whether the event only shows that a decision is being carried out: Nomad has
+// made an allocation, it runs, or the job's status says so. Such an event neither frees nor
+// requests a GPU.
 func (e Event) Progress() bool {
 	switch a := e.Payload.Allocation; {
 	case e.Topic == "Allocation" && a != nil:

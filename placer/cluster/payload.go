@@ -40,7 +40,7 @@ func (n *NodeStub) HasGPUs() bool {
 	})
 }
 
-// JobStub is what is read of a job in a list.
+// JobStub has the fields of a job that the placer reads from a list.
 type JobStub struct {
 	ID, Namespace string
 	ModifyIndex   uint64
@@ -86,7 +86,7 @@ type csiPayload struct {
 	UpdateTime ignored
 }
 
-// AsNode is the node; nil if there is none.
+// AsNode returns the event's node; nil if there is none.
 func (p *NodePayload) AsNode() *api.Node {
 	if p == nil {
 		return nil

@@ -56,7 +56,7 @@ type Fault struct {
 	Have []string `json:"have,omitempty"`
 	// Write is what to write instead; nil if that is not known.
 	Write *Condition `json:"write,omitempty"`
-	// In is where to write it if that is not where it stands: "group" or "device".
+	// In is "group" or "device" if the condition belongs into that block, not where it stands.
 	In string `json:"in,omitempty"`
 }
 

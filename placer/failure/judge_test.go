@@ -33,7 +33,7 @@ func (b *book) note(now time.Time, f Failure) (spared []Strike) {
 	return spared
 }
 
-// fleet are n GPUs, g1 to gn, of one model.
+// fleet is n GPUs, g1 to gn, of one model.
 func fleet(n int) map[string]string {
 	models := map[string]string{}
 	for i := range n {
@@ -175,7 +175,7 @@ func TestSweepWithATypo(t *testing.T) {
 	}
 }
 
-// Whatever jobs do, they keep out no more than their share, of each model too.
+// Whatever jobs do, they quarantine no more than their share of the GPUs, and of each model's.
 func TestCap(t *testing.T) {
 	for n, want := range map[int]int{0: 0, 1: 0, 2: 1, 8: 1, 15: 1, 16: 2, 80_000: 10_000} {
 		if got := Cap(n); got != want {

@@ -32,7 +32,7 @@ func ExampleLifecycle_Step() {
 	happens(Reconcile{})
 	happens(Sync{})
 
-	// The queue has decided: the job with its pins is to be registered.
+	// The queue has decided: now the gang registers the job with its pins.
 	pins := somePins("gpu-1", "gpu-2")
 	pinned, err := rewrite.Pin(job, pins, rewrite.Racks{})
 	if err != nil {

@@ -28,8 +28,8 @@ func events(types ...string) map[string]*api.TaskState {
 	return map[string]*api.TaskState{"t": s}
 }
 
-// A gang that was to be stopped, to wait again, is not run again if all of it
-// had done its work before it was.
+// If all members of a gang finished before the placer could stop it to wait again, the gang does
+// not run again.
 func TestFinishedWhileStopping(t *testing.T) {
 	look, compare, stop := "ReadAllocs", "ReadVersions", "Deregister"
 	stopped := []string{look, compare, stop}
@@ -173,8 +173,8 @@ func TestEndedAfterUpdateInPlace(t *testing.T) {
 	}
 }
 
-// What comes after a job may start when all members of the job as it was last asked for have
-// done their work.
+// A job that comes after another may start when all members of the other's last version have done
+// their work.
 func TestFinishedWell(t *testing.T) {
 	t.Parallel()
 	done := events(api.TaskStarted, api.TaskTerminated)

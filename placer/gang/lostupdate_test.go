@@ -154,8 +154,8 @@ func TestPastKnown(t *testing.T) {
 	}
 }
 
-// What a job wants is read again when we have registered it: what was undone may be
-// decided upon in the same cycle.
+// After our registration the placer reads the job again: it can act on an undone change in the same
+// cycle.
 func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
 		w := newFakeWorld()
@@ -169,8 +169,9 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 	}
 }
 
-// A registration of ours replaces the author's stop, and Nomad puts an earlier version back before anybody has seen
-// that (walk 8000063): it was stopped. What somebody has put back himself stays as it is.
+// Our registration overwrites the author's stop, and Nomad restores an earlier version before
+// anybody has seen that (walk 8000063): the job counts as stopped. A version that the author
+// restored himself stays.
 func TestStopBeforeRevert(t *testing.T) {
 	t.Parallel()
 	version := func(gpu string, submitted time.Duration, stop, stable bool) *api.Job {

@@ -91,7 +91,7 @@ func TestFirstAsked(t *testing.T) {
 func TestAskedAnew(t *testing.T) {
 	for _, tc := range []struct {
 		versions string
-		since    int64 // 0: as its record has it
+		since    int64 // 0: as in its record
 	}{
 		{"g2 p2 t2", 0},
 		{"g2 p2 t2 t2", 0},
@@ -160,7 +160,7 @@ func TestPositionIsRemembered(t *testing.T) {
 	}
 }
 
-// What runs of a job took teaches nothing of jobs that others call the same.
+// Run times of a job teach nothing about another user's jobs of the same name.
 func TestNamesAreOfANamespace(t *testing.T) {
 	t.Parallel()
 	mine, theirs := hostile.Plain("train", 1, 1, 1), hostile.Plain("train", 1, 1, 1)
@@ -172,8 +172,8 @@ func TestNamesAreOfANamespace(t *testing.T) {
 	}
 }
 
-// A gang that runs on other GPUs than it was given is neither stopped nor moved for others:
-// it is about to be requeued.
+// A gang that runs on other GPUs than its own is neither stopped nor moved for others: it is about
+// to be requeued.
 func TestMisplacedIsNotMoved(t *testing.T) {
 	t.Parallel()
 	g := new(Of(Observe(cluster.NewState(), hostile.Plain("j", 1, 1, 1))))

@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A gang that runs needs no look, unless Nomad has not answered what is to be known of it:
-// that is asked again, though nothing happens.
+// A running gang needs no look, unless Nomad has not answered a question about it: the placer asks
+// again, although nothing happens.
 func TestQuiet(t *testing.T) {
 	w := newFakeWorld()
 	job, err := rewrite.Pin(plainJob("j", 200), somePins("g1", "g2"), rewrite.Racks{})
@@ -72,8 +72,8 @@ func TestQuietWhileItWaits(t *testing.T) {
 	}
 }
 
-// A gang that has stopped to start elsewhere stays in the queue, though it would back off: it
-// counts towards limits as if it ran (walk 9003581).
+// A gang that was stopped to start elsewhere stays in the queue even while it backs off: it counts
+// towards limits as if it ran (walk 9003581).
 func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	w := newFakeWorld()
 	job := plainJob("j", 200)
@@ -90,7 +90,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	}
 }
 
-// A gang that is lost is looked at again, as it is to be requeued some time, until it is given up.
+// The placer looks at a lost gang again, as it may have to requeue it, until it gives the gang up.
 func TestUnsettledUntilGivenUp(t *testing.T) {
 	job := plainJob("j", 300)
 	for givenUp, want := range map[reason.Kind]bool{"": true, reason.GaveUp: false} {

@@ -116,7 +116,7 @@ func (w *randomWorld) live(events int) (wrong string) {
 	return ""
 }
 
-// check follows what the queue and Nomad are told.
+// check compares what the gang tells queue and Nomad with the rules.
 func (w *randomWorld) check(e Effect) string {
 	switch e.(type) {
 	case Dequeue, QueueRestored, QueueStarted, QueueStopped, QueueRequeued, QueueKept, StopMembers:
@@ -220,8 +220,8 @@ func (w *randomWorld) event() Event {
 	return Sync{}
 }
 
-// observation is what Nomad may show: the same job again with other members, or
-// another version of it.
+// observation is what Nomad may show next: the same job with other members, or another version of
+// it.
 func (w *randomWorld) observation() Observation {
 	r := w.rng
 	if w.g.Job == nil || r.IntN(3) == 0 {

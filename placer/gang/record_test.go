@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// What a record says of the GPUs that a job was given, and when it says nothing.
+// What a record says about the GPUs of a job, and when it says nothing.
 func TestPinnedByRecord(t *testing.T) {
 	index, other := uint64(7), uint64(8)
 	job, edited := &api.Job{JobModifyIndex: &index}, &api.Job{JobModifyIndex: &other}
@@ -53,8 +53,8 @@ func (w describingWorld) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
 	return &pal.Choice{Members: []pal.ChosenMember{{Group: fmt.Sprintf("%d of %s", len(p.Members), g.ID)}}}
 }
 
-// What is read back from Nomad of a gang whose placer died before it recorded its decision
-// says all that explain shows of one: who it is, what it asked for, what it has, since when.
+// A placer crashed before it recorded its decision. What the next one reads from Nomad has all that
+// explain shows of the gang: who it is, what it requested, what it has, since when.
 func TestReconstruct(t *testing.T) {
 	w := describingWorld{newFakeWorld()}
 	w.holds = []int{1, 2}

@@ -288,7 +288,7 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 	return nil
 }
 
-// startOf is the start that shows in the job's pins; nil if there is none.
+// startOf is the start that the job's pins show; nil if there is none.
 func startOf(all []Start, o Observed) *Start {
 	for _, s := range all {
 		if slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes()) {

@@ -18,8 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every event is handled in every state, but for the queue's verdict, which is none of the
-// machine's.
+// Every state handles every event, except the queue's verdict, which is not the machine's.
 func TestTableIsWhole(t *testing.T) {
 	t.Parallel()
 	if len(States()) != len(meanings) {

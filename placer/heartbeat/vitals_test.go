@@ -116,8 +116,7 @@ func TestVitalsRecovers(t *testing.T) {
 	}
 }
 
-// What is lost is told from what broke, and the age does not grow while the loop
-// goes round.
+// A lost connection is told from a fault, and the age does not grow while the loop runs.
 func TestVitalsCount(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -64,8 +64,7 @@ func TestEndingGPUsComeFreeTogether(t *testing.T) {
 	}
 }
 
-// Time alone has a gang hold fewer GPUs than before: who keeps books of it is told,
-// once.
+// Time alone can make a gang hold fewer GPUs. The ledger reports that once.
 func TestShifted(t *testing.T) {
 	s, put := gangOfFour(t)
 	now := time.Unix(1000, 0)

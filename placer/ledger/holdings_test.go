@@ -79,8 +79,8 @@ func roomOf(v *Ledger) map[string]any {
 	return m
 }
 
-// TestViewFollows changes the state at random: the view that is kept up to date
-// by what changed equals one that is rebuilt.
+// TestViewFollows changes the state at random: the view that is updated by changes equals a view
+// that is rebuilt.
 func TestViewFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, o := holdingsState(), Options{Locality: pal.TwoTier(1.7)}
@@ -114,7 +114,7 @@ func TestViewFollows(t *testing.T) {
 				})
 			case 4:
 				o.Held = map[cluster.JobKey][]string{k: gpus.Draw(t, "held")}
-			case 5: // a commit, of which the state tells nothing or says so
+			case 5: // a commit, which the state may or may not show
 				g := pal.Gang{ID: k.String(), Class: pal.ClassB, MemberSets: []pal.MemberSet{{Name: "g", Members: 2, GPUs: 2, Need: pal.Resources{CPU: 100, MemoryMB: 100}}}}
 				if pl, ok := pal.Place(v.Cluster, g, pal.Policy{Name: pal.PAL}); ok {
 					v.Take(g, pl)

@@ -54,8 +54,7 @@ func gpuOf(t *testing.T, v *Ledger, id string) pal.GPU {
 	return pal.GPU{}
 }
 
-// A GPU that works, but not as it should, is taken last, and whoever gets it is
-// told why.
+// A GPU that is degraded is used last, and explain tells whoever gets it.
 func TestDegradedGPUIsChosenLast(t *testing.T) {
 	for name, p := range map[string]*profile.Profile{"nothing measured": nil, "measured": profileOf(t)} {
 		t.Run(name, func(t *testing.T) {

@@ -28,8 +28,8 @@ func pinnedTo(t *testing.T, s *cluster.State, id string, count, gpus int, index 
 	return pinned
 }
 
-// Pins that we did not write keep no GPU from others, or just at the beginning no
-// more than the job could use.
+// Pins that the placer did not write keep no GPU from others, or, at the start, no more than the
+// job could use.
 func TestForgedPins(t *testing.T) {
 	all := []string{"n0-0", "n0-1", "n0-2", "n0-3", "n1-0", "n1-1", "n1-2", "n1-3"}
 	both := []string{"id-0", "id-1"}
@@ -121,8 +121,8 @@ func TestPinsGoAfterAllocations(t *testing.T) {
 	}
 }
 
-// What the pins of a wide gang keep is worked out with each change of one of its members: in one
-// pass, not in one over all of its GPUs for each member.
+// When one member of a wide gang changes, the ledger computes in one pass what its pins keep, not
+// in one pass over all of its GPUs for each member.
 func TestClaimsOfWideGang(t *testing.T) {
 	s := cluster.NewState()
 	var ids []string

@@ -40,8 +40,8 @@ func TestReconnectingGPUIsNotChosen(t *testing.T) {
 	}
 }
 
-// What was decided while a node was there must not be begun while it is away:
-// its GPUs are not to be had, whatever a decision knows of who may go there.
+// A start that was decided while a node was there must not begin while the node is away: its GPUs
+// are unavailable, whoever may use them.
 func TestGPUsOfNodesThatAreAway(t *testing.T) {
 	for name, away := range map[string]func(n *api.Node){
 		"down":       func(n *api.Node) { n.Status = api.NodeStatusDown },

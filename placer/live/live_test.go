@@ -17,8 +17,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// What plugins send is read by its names; what cannot be true, or is not told, is unknown. Parts of a
-// shared GPU are one GPU, with the statistics of the first.
+// Statistics of plugins are read by name; impossible or missing ones are unknown. Parts of a shared
+// GPU are one GPU, with the statistics of the first.
 func TestOf(t *testing.T) {
 	var stats api.HostStats
 	if err := json.Unmarshal([]byte(`{"DeviceStats": [null, {"Vendor": "amd", "InstanceStats": {"x": {"Stats": {"Attributes": {"GPU utilization": {"IntNumeratorVal": 1}}}}}},
@@ -51,8 +51,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A node is asked once in a while, however many ask at once; one that does not answer is named, and
-// keeps nobody from the others. Too many nodes are refused before any is asked.
+// A node gets one request in a while, however many callers ask at once. A node that does not answer
+// is named, and does not hold up the others. A request for too many nodes is refused at once.
 func TestReader(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string]int{}
@@ -95,7 +95,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// Who goes away while a node is asked has not found out that it is silent.
+// A caller that leaves while a node is asked does not mark the node as silent.
 func TestReaderGivenUp(t *testing.T) {
 	came := make(chan struct{})
 	var once sync.Once

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
 
-// Counters whose labels are known show as 0 from the start: of one that begins at 1,
-// Prometheus' rate and increase miss the first event.
+// Counters whose labels are known start at 0: if one started at 1, Prometheus' rate and increase
+// would miss the first event.
 func TestCountersBeginAtZero(t *testing.T) {
 	text, err := meter.New("1.0.0", "abc", nil).Gather(false)
 	if err != nil {

@@ -178,7 +178,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },
 			Doc: "The part of the cluster's GPU time that serves overdue gangs. They get at least this much while they wait, so nobody starves; under overload they get no more, so the others are served as well"},
 		flag("preempt", func(c *Config) *bool { return &c.Queue.Preempt },
-			"Stop gangs that say `pal_preempt = true` for better ones. Others are never stopped"),
+			"Stop gangs with `pal_preempt = true` for gangs that go first. Others are never stopped"),
 		flag("migrate", func(c *Config) *bool { return &c.Queue.Migrate },
 			"Move gangs that say `pal_migrate = true` to better GPUs, if that gains more than `restart_cost`"),
 		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses when it is stopped and started again, and an elastic gang if its number of members changes"},

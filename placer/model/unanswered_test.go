@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Registrations that Nomad refuses for hours do not pile up, though the job stays what it was. One
-// is remembered until a full read has shown whether Nomad wrote it.
+// Registrations that Nomad refuses for hours do not pile up while the job stays unchanged. One is
+// remembered until a full read has shown whether Nomad wrote it.
 func TestUnansweredDoNotPileUp(t *testing.T) {
 	m, err := New(DefaultConfig(), time.Unix(1e9, 0))
 	if err != nil {

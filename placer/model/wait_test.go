@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// What several groups lack alike is said once.
+// What several groups lack alike is named once.
 func TestObstaclesOfSeveralGroups(t *testing.T) {
 	t.Parallel()
 	lacks := func(group string) request.Obstacle {
@@ -25,8 +25,8 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	}
 }
 
-// With no active placer, what a placer would decide next is no reason: the job waits for a placer.
-// What would keep it from starting under any placer is told as ever.
+// Without an active placer, a job waits for a placer: what a placer would decide is no reason. A
+// fault that would keep the job from starting under any placer is still reported.
 func TestWaitsForAPlacer(t *testing.T) {
 	for _, r := range queue.Reasons {
 		w := Wait{Wait: queue.Wait{Job: "default/j", Reason: r, GPUs: 2, Ahead: "default/first", From: 1, To: 2}}
@@ -43,8 +43,8 @@ func TestWaitsForAPlacer(t *testing.T) {
 	}
 }
 
-// A gang that waits for nearer GPUs starts between now and the end of that, where
-// nothing else can be foretold: not between 1970 and then.
+// A gang that waits for nearer GPUs, with nothing else known, starts between now and the end of
+// that wait, not between 1970 and then.
 func TestLocalityWaitEndsFromNow(t *testing.T) {
 	m := Model{Time: time.Unix(1_000_000, 0)}
 	until := gang.QueueTime(m.Time.Add(time.Hour))

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// A job that is refused while the placer still stops it is said to be refused, by explain as by the list
+// explain and the list agree that a job is rejected, even while the placer is still stopping it
 // (walk 20385).
 func TestRefusedWhileItIsStopped(t *testing.T) {
 	var j Tracked

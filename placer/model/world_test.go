@@ -41,8 +41,8 @@ func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 	}
 }
 
-// The failure of a member that Nomad has replaced, or of an earlier registration, or of another
-// job says nothing of the job as it is.
+// The failure of a replaced member, of an earlier registration, or of another job says nothing
+// about the current job.
 func TestLastFailureIsNotMended(t *testing.T) {
 	t.Parallel()
 	job, other, service := hostile.Plain("j", 1, 1, 1), hostile.Plain("k", 1, 1, 1), hostile.Plain("s", 1, 1, 1)
@@ -60,7 +60,8 @@ func TestLastFailureIsNotMended(t *testing.T) {
 		"before it was edited": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 100}, false},
 		"of another job":       {cluster.Alloc{ID: "a", Job: cluster.KeyOf(other), ModifyIndex: 101}, false},
 		"no longer there":      {cluster.Alloc{ID: "b", Job: cluster.KeyOf(job), ModifyIndex: 101}, false},
-		// Nomad tries it no more, and puts nothing in its place, though the file was run again.
+		// Nomad has stopped retrying it and replaces it with nothing, even if its author runs the
+		// file again.
 		"of a service, and not replaced": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(service), ModifyIndex: 100, Desired: "run"}, true},
 		"of a service, and stopped":      {cluster.Alloc{ID: "a", Job: cluster.KeyOf(service), ModifyIndex: 100, Desired: "stop"}, false},
 	} {
@@ -79,8 +80,8 @@ func TestLastFailureIsNotMended(t *testing.T) {
 	}
 }
 
-// A mass failure has more failures than are noted. Those of a gang whose failure was not
-// noted are told from its own allocations: why it failed, and where.
+// A mass failure has more failures than the placer notes. For a gang whose failure was not noted,
+// its own allocations tell why and where it failed.
 func TestFailuresThatWereNotNoted(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
@@ -111,8 +112,8 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 }
 
 // Members that Nomad ended at their group's max_run_duration (2.0.3 and later) are complete and
-// desired to run, though they were killed: the gang has ended. It is not taken for one that a
-// drain has stopped, which starts again.
+// desired to run, although they were killed: the gang has ended. It does not count as stopped by a
+// drain, which would start again.
 func TestEndedByTimeLimitIsNotLost(t *testing.T) {
 	t.Parallel()
 	for desired, want := range map[string]gang.State{"run": gang.Ended, "stop": gang.Lost} {
@@ -167,8 +168,8 @@ func TestTriesThatNomadRemembers(t *testing.T) {
 	}
 }
 
-// A job that others come after is asked for again when an event tells that it was changed, or
-// has ended; what Nomad shows is believed from that change on.
+// The placer reads a job that others come after again when an event shows a change or its end, and
+// trusts what Nomad shows from that change on.
 func TestHearOfDependencies(t *testing.T) {
 	t.Parallel()
 	index, dead, running := uint64(100), "dead", "running"

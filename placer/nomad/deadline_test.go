@@ -116,8 +116,8 @@ func TestStreamHasNoDeadline(t *testing.T) {
 	})
 }
 
-// What Nomad refuses has not been done; a server's error, a lost connection or an
-// answer that is not read to its end say nothing about that.
+// A request that Nomad refuses has not been done. A server's error, a lost connection or a
+// truncated answer leave that open.
 func TestOutcome(t *testing.T) {
 	for _, c := range []struct {
 		name    string

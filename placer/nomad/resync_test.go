@@ -98,8 +98,8 @@ func TestJobOutrunByItsMembers(t *testing.T) {
 	}
 }
 
-// A job as we think that Nomad has it, after a registration of ours, is read with the
-// others: its version tells whether that replaced a change of its author's.
+// After a registration of ours the placer reads the job again with the others: its version tells
+// whether the registration overwrote a change of its author.
 func TestAssumedJobIsReadAgain(t *testing.T) {
 	key := cluster.JobKey{Namespace: "default", ID: "train"}
 	theirs := clustertest.SmallJob(key.ID, 7, true)
@@ -203,8 +203,8 @@ func TestNodesAreListedWithoutResources(t *testing.T) {
 	}
 }
 
-// Jobs without devices, of which a cluster may have many thousands, are not read one by one. A server
-// that cannot tell which have some lists all, and those are read.
+// Jobs without devices, of which a cluster may have thousands, are not read one by one. A server
+// that cannot tell which jobs have some lists all, and the placer reads those.
 func TestJobsWithoutDevicesAreNotRead(t *testing.T) {
 	t.Parallel()
 	for _, filters := range []bool{true, false} {

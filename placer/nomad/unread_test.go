@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// One job that Nomad lists and does not show is left out, or kept as it was; the
-// others are read. Where many are, reading fails as a whole.
+// A job that Nomad lists and does not show is left out, or kept as it was; the others are read. If
+// many are like that, reading fails as a whole.
 func TestUnreadJobs(t *testing.T) {
 	for _, c := range []struct {
 		name    string

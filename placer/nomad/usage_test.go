@@ -76,7 +76,7 @@ func TestJobGPUs(t *testing.T) {
 	}
 }
 
-// What a node says of its GPUs' use is no reason to stop, whatever it is.
+// No statistics of a node stop the placer, whatever they are.
 func TestOddReadings(t *testing.T) {
 	node := "f7476465-4d6e-c0de-26d0-e383c49be941"
 	c := answering(t, map[string]string{

@@ -66,8 +66,8 @@ func (s *Server) deploymentOf(job *api.Job) *deployment {
 	return d
 }
 
-// deploy makes a deployment for a version that changes members, or is new, if there is none yet: of so many
-// that are to be replaced, and so many that are to be placed.
+// deploy makes a deployment for a version that changes members, or is new, if there is none yet:
+// destructive members get replaced, and place members placed.
 func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 	if value(p.job.Type) != api.JobTypeService || g.Update == nil || value(g.Update.MaxParallel) == 0 {
 		return

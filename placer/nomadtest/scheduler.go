@@ -323,8 +323,7 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.placeMissing(g, is, keep, missing, ready, canarying)
 }
 
-// placeMissing places members for those that are lost, and those that are not there; ready: not only for
-// the first.
+// placeMissing places members for the lost ones and, with ready, for those that are not there.
 func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready, canarying bool) {
 	taken := map[int]bool{}
 	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {

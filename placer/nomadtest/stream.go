@@ -86,7 +86,7 @@ type stream struct {
 	topics    map[string]bool
 	notify    chan struct{}
 	ctx       context.Context
-	without   map[string]bool // namespaces that there were not when it began
+	without   map[string]bool // namespaces that did not exist when it began
 	lineDelay time.Duration   // between two lines; another one for each client
 	unread    []byte          // of the line that is being read
 

@@ -70,8 +70,8 @@ func TestAnotherAtWork(t *testing.T) {
 	}
 }
 
-// While two placers are active that know nothing of each other, whoever looks is warned. One
-// that takes the place of another that was killed warns of nothing.
+// While two placers are active that do not know each other, commands warn. After a killed placer
+// was replaced, they do not.
 func TestTwoAtWork(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		p := w.StartPlacer()

@@ -95,8 +95,8 @@ func TestResubmittedTooLarge(t *testing.T) {
 	})
 }
 
-// A parameterized job is planned as a child of it would be placed, and its plan says so; if none
-// would be, it says why.
+// A parameterized job is planned as its child would be placed, and the plan says so. If it cannot
+// have a child, the plan says why.
 func TestPlanOfTemplate(t *testing.T) {
 	for _, children := range []bool{true, false} {
 		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Children = children }}, func(w *bed.World) {

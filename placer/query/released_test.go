@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Of a job that was given back to Nomad, explain says no more how it is pinned: it is not. On the one
-// GPU that there is it runs as it was decided.
+// After a job was given back to Nomad, explain no longer says how it is pinned. Its only GPU is
+// still the one that was chosen.
 func TestReleasedHasNoPins(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unchecked: true}, func(w *bed.World) {
 		w.AddNodes(1, 1)

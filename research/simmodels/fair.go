@@ -204,7 +204,7 @@ func (c crowd) cheapest(prices [3]float64) (used [3]float64) {
 	return used
 }
 
-// cheapestMix is the least costly way to a rate with at most so many GPUs: on one model, or on a slow one
+// cheapestMix is the least costly way to a rate with at most n GPUs: on one model, or on a slow one
 // and a fast one.
 func cheapestMix(speeds [3]float64, gpus, rate float64, prices [3]float64) (mix [3]float64) {
 	least := math.Inf(1)

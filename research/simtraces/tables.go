@@ -230,7 +230,7 @@ func won(exact bool) []string {
 	return []string{"ours", "ours, preempting"}
 }
 
-// lossAbove is what an average, a p99 and a makespan may be of the least.
+// lossAbove is how many times the least an average, a p99 and a makespan may be without being a loss.
 var lossAbove = []float64{1, 1.5, 1.05}
 
 // losses ends the line of a policy. For ours it counts the cells in which a rival that knows as much is better.

@@ -164,7 +164,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, a table of your own, or a published trace (Sia, Philly, Helios, Acme, Alibaba 2020, 2023 and 2026); gzip may have packed it")
 	f.BoolVar(&o.strict, "strict", false, "refuse a trace of which a job would be left out")
 	f.StringVar(&o.tenant, "tenant", "", "of the trace only the jobs of `NAME`, a virtual cluster or user")
-	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to so many GPUs, each on one node; 1: tasks of one GPU, on any node; 0: as in the trace")
+	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to this many GPUs, each on one node; 1: tasks of one GPU, on any node; 0: as in the trace")
 	f.Float64Var(&o.elastic.Share, "elastic", 0, "share of the gangs that are elastic (pal_elastic), from 0 to 1")
 	o.elastic.Least, o.elastic.Most = 0.5, 2
 	f.Func("elastic-members", "with -elastic: between how many members they run, as `LOW:HIGH` multiples of what the trace says (default 0.5:2)", func(s string) error {
@@ -205,7 +205,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): what it did since the last is lost when it is stopped; 0: nothing is")
 	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none (what the trace says), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
 	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
-	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong they are: the pace that a job reports at its end is off by a factor of up to so many either way; 1: none is wrong")
+	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong reports are: the pace that a job reports at its end is off by up to this factor either way; 1: none is wrong")
 	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts again; 0: never")
 	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far from it the policy is")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)

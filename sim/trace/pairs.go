@@ -54,8 +54,8 @@ func (ps Pairs) Rate(model, app string, others []string) float64 {
 	return 1 / longer
 }
 
-// Large are the applications that leave no memory for another on a GPU of one of the models: no two
-// others do not fit together.
+// Large are the applications that leave no memory for another on a GPU of one of the models. Any
+// two other applications fit together.
 func (ps Pairs) Large(models []string) map[string]bool {
 	large := map[string]bool{}
 	for _, model := range models {

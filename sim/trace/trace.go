@@ -41,8 +41,8 @@ type Job struct {
 	// MemberGPUs is the number of GPUs that a member has on one node; the last
 	// member may have fewer. 0: each GPU may be on any node, as in PAL.
 	MemberGPUs int
-	// Groups are the task groups of a gang that has several, of GPUs in all; nil: GPUs
-	// and MemberGPUs say it.
+	// Groups are the task groups of a gang with several; together they have GPUs. nil: GPUs and
+	// MemberGPUs describe the only one.
 	Groups []Group
 	// SubmitS is the time of submission in seconds since the trace began.
 	SubmitS float64

@@ -46,7 +46,7 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
 	flag.BoolVar(&o.models, "models", false, "half of the nodes have GPUs of another model, and jobs are of applications that differ in how fast they run on each")
 	flag.IntVar(&o.jobs, "jobs", 100, "jobs: the first of the workload")
-	flag.IntVar(&o.single, "single", 4, "gangs of up to so many GPUs are made of ranks of one GPU, wider ones of whole nodes where their size allows")
+	flag.IntVar(&o.single, "single", 4, "gangs of up to this many GPUs have ranks of one GPU, wider ones whole nodes if their size allows")
 	flag.StringVar(&o.outliers, "outliers", "1,0", "populations: comma-separated numbers of GPUs that are outliers")
 	flag.IntVar(&o.reps, "repetitions", 3, "runs of each scheduler on each population, each with a seed of its own")
 	flag.IntVar(&o.parallel, "parallel", 4, "runs at a time, each on a cluster of its own")

@@ -43,8 +43,8 @@ type way struct {
 	GangsPerS float64 `json:"gangs_per_s"`
 	Low       float64 `json:"gangs_per_s_low"`
 	High      float64 `json:"gangs_per_s_high"`
-	// P50 and P99 are from a job's registration until all its allocations exist,
-	// jobs one after the other, those of all rounds together.
+	// P50 and P99 are the times from a job's registration until all its allocations exist, for jobs
+	// that come one after the other, all rounds together.
 	P50 float64 `json:"place_p50_ms"`
 	P99 float64 `json:"place_p99_ms"`
 	// Processor time of a burst, the mean of the rounds: of Nomad's server, of the

@@ -138,9 +138,8 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
 }
 
-// unreached reports what to try next: where Nomad was looked for, if it does not answer; where
-// jobs are listed, if there is none of that id; and that no token was
-// given if it refused; else "".
+// unreached suggests what to try after an error: the command that lists jobs if Nomad has no such
+// job, a token if Nomad refused and none was given, the address if Nomad does not answer; else "".
 func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."

@@ -38,7 +38,7 @@ Exit codes: 0 all were measured, or -dry-run; 1 an error; 2 some were not.
 Measure Options:
 
   -all                     All GPUs of the cluster.
-  -at-most=<n>             Measure at most so many GPUs at once (default: all that are free).
+  -at-most=<n>             Measure at most n GPUs at once (default: all that are free).
   -wait=<duration>         How long to wait for GPUs that are not free, "0s" for not at all.
                            Without it: until they are free.
   -dry-run                 Say what would be measured now, what would wait, and for whom.
@@ -239,7 +239,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 		case d.Type == attr.SharedType:
 			return "it is shared, and this command asks for whole GPUs: by default the plugin measures it when no job has a part of it"
 		case !known:
-			return "its device plugin does not measure it: another plugin's, an emulated GPU, or a MIG instance"
+			return "its device plugin does not measure it: it is emulated, a MIG instance, or another plugin's"
 		case account.Unable != "":
 			return account.Unable
 		case n.Status != api.NodeStatusReady:

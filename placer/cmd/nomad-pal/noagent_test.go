@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// withoutAgent are the commands that work without an agent, and what they are asked here; "" for
-// those that other tests ask.
+// withoutAgent maps the commands that work without an agent to the arguments of this test; "" if
+// another test covers the command.
 var withoutAgent = map[string]string{
 	"gpus": "gpus", "doctor": "", "init": "", "validate": "", "run": "run -detach JOB", "release": "release -all", "cancel": "", "logs": "",
 	"quarantine": "quarantine", "failures": "failures", "measure": "measure -all -dry-run", "profile import": "", "profile export": "", "profile show": "",

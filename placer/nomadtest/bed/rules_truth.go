@@ -97,8 +97,8 @@ func heldWrong(t *model.Tracked, waiting bool) string {
 	return ""
 }
 
-// alike reports whether two reasons say the same, one of them more closely perhaps: of GPUs that are
-// lacking how many are free, and what the others are.
+// alike reports whether two reasons say the same, even if one has more detail, such as how many
+// GPUs are free and what the others do.
 func alike(a, b reason.Reason) bool {
 	lacking := map[reason.Kind]bool{reason.GPUs: true, reason.Scattered: true, reason.Apart: true}
 	if lacking[a.Kind] && lacking[b.Kind] {
