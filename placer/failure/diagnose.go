@@ -1,9 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package failure says what a failed allocation failed of, and which GPUs are kept
-// out of new placements for it. It decides by what it is given alone: it reads no
-// clock, asks nobody and keeps nothing.
+// Package failure decides why an allocation failed, and which GPUs get no new placements because of
+// it. It is pure: it uses only its arguments, reads no clock, makes no requests and keeps no state.
 //
 // Two kinds of evidence count against a GPU. That of the machine: the device plugin, or
 // Nomad's client by the plugin's word, says that it is unhealthy; that is believed.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command simtraces runs every policy on every trace there is, at several loads
-// and on GPUs with and without outliers, and writes what comes of it as JSON and
+// and on GPUs with and without outliers, and writes the results as JSON and
 // as Markdown tables (`make sim-traces`, docs/results/sim-traces.md).
 //
 // The traces are others' and do not come with the product: they are read from the

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command demo is `make demo`: one job mix on one real Nomad cluster with
-// emulated GPUs, first under plain Nomad, then under the placer, and what came
-// of it side by side.
+// emulated GPUs, first under plain Nomad, then under the placer. It shows
+// the results side by side.
 package main
 
 import (
