@@ -51,7 +51,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 		d.Candidates.Free -= d.Candidates.Outliers
 	}
 	if !ok {
-		d.Impossible, d.Reason = whyNot(c, g, d.Candidates)
+		d.Impossible, d.Reason = whyNot(c, g, p, d.Candidates)
 		s := newSearch(c, g, p, modelsFor(c, g)[0])
 		if p.Name == PAL && s.n > 1 && !g.Replicas {
 			d.Walk, d.WalkOmitted = s.entriesTo(len(s.lvMatrix()))
@@ -363,7 +363,7 @@ func (c *Cluster) freeInliers(group, class int) int {
 // WhyNot is why the gang does not fit now, and whether it would not even if all
 // GPUs were free and healthy.
 func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
-	return whyNot(c, g, candidates(c, g))
+	return whyNot(c, g, Policy{}, candidates(c, g))
 }
 
 // CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
@@ -371,7 +371,7 @@ func CountGPUs(n int) string { return reason.Count(n) }
 
 // whyNot is the one reason that is worth saying: the first that holds, from what no
 // wait can change to what is only in the way now.
-func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reason) {
+func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
 	why = reason.Reason{Needs: demand, Match: match}
@@ -392,6 +392,8 @@ func whyNot(c *Cluster, g Gang, n Candidates) (impossible bool, why reason.Reaso
 	switch {
 	case n.Free < demand:
 		why.Kind = reason.GPUs
+	case c.refused(g, p):
+		why.Kind = reason.Refused
 	case g.MaxTier != 0:
 		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()
 	default:

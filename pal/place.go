@@ -107,7 +107,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // also answers for a policy that does not mind them, if none of them is free. A
 // caller's own random numbers cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
-	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || !f.gang.same(g) {
+	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) {
 		return false
 	}
 	if f.policy.Sample != nil || p.Sample != nil {

@@ -23,6 +23,9 @@ type Policy struct {
 	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above
 	// it; 0: none. Use one value for a cluster, which counts its GPUs again for another.
 	OutlierThreshold float64
+	// RefuseBad leaves parts of a GPU free on which the gang would do less work than those on the
+	// GPU would lose. See [Sharing].
+	RefuseBad bool
 	// Market decides between GPU models for gangs whose speeds are known.
 	Market Market
 }

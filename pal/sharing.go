@@ -6,6 +6,7 @@ package pal
 import (
 	"math"
 	"slices"
+	"strings"
 )
 
 // Several tasks may share a GPU. Nomad then sees its parts as instances. To the core, the parts of
@@ -26,6 +27,9 @@ type Sharing struct {
 	// Slower is how many times as long as alone its work takes beside a neighbour of each class, as
 	// seen of earlier runs; 0: as the table of neighbours says.
 	Slower [NumClasses]float64
+	// Stays: nobody waits for its part, as it does not end, or nobody knows when. So nobody is refused
+	// a part for it, and it takes any itself.
+	Stays bool
 }
 
 // AnyClass takes all neighbours.
@@ -277,6 +281,64 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 	return float64(binValue(first, self.Class))*longer + theirs
 }
 
+// tableModel is in the names of the GPU models on which the table of neighbours holds.
+const tableModel = "V100"
+
+// asTurns is what a neighbour costs if both take turns on the GPU. Where nobody knows, it counts as
+// this: together they do as much as one, and nobody is refused for it.
+const asTurns = 1
+
+// knownCost is what one costs the other on the GPU of a group, as far as runs or measurements tell.
+func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
+	tabled := c.costs != nil || strings.Contains(c.models[c.groups[group].model].name, tableModel)
+	if !tabled && of.Sharing.Slower[by.Class] == 0 {
+		return asTurns
+	}
+	return c.costOf(of, by)
+}
+
+// pays reports whether the GPU of the group would do at least as much work with a member of the gang
+// on it as without: the member does no less than those who are there lose.
+func (c *Cluster) pays(g *Gang, group int32) bool {
+	self := g.occupant(0)
+	if self.Sharing.Stays {
+		return true
+	}
+	on := c.occupants(group)
+	longer, lost := 1.0, 0.0
+	for _, o := range on {
+		if o.Gang == g.ID { // its author has them share
+			continue
+		}
+		longer += o.members * c.knownCost(group, self, o.Occupant)
+		if o.Sharing.Stays {
+			continue
+		}
+		before := 1.0
+		for _, by := range on {
+			if others := by.members; by != o || others > 1.5 {
+				if by == o {
+					others--
+				}
+				before += others * c.knownCost(group, o.Occupant, by.Occupant)
+			}
+		}
+		lost += o.members * (1/before - 1/(before+c.knownCost(group, o.Occupant, self)))
+	}
+	const rounding = 1e-9
+	return 1/longer >= lost-rounding
+}
+
+// refused reports whether a gang that does not fit would fit if it were refused no part.
+func (c *Cluster) refused(g Gang, p Policy) bool {
+	if g.Sharing == nil || !p.RefuseBad {
+		return false
+	}
+	p.RefuseBad = false
+	_, fits := Place(c, g, p)
+	return fits
+}
+
 // placeBeside is place for gangs that share GPUs: it tries first the GPUs with which least time is
 // lost, then more.
 func (s *search) placeBeside() []Member {
@@ -287,7 +349,7 @@ func (s *search) placeBeside() []Member {
 	groups := slices.Clone(s.groups()) // the searches below write over the list
 	s.listed = nil
 	for _, g := range groups {
-		if cost[g] = math.Inf(1); s.c.takes(&s.g, g) {
+		if cost[g] = math.Inf(1); s.c.takes(&s.g, g) && (!s.p.RefuseBad || s.c.pays(&s.g, g)) {
 			cost[g] = s.c.together(&s.g, g)
 			levels = append(levels, cost[g])
 		}

@@ -4,13 +4,19 @@
 package pal
 
 import (
+	"cmp"
 	"encoding/csv"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // gavelClasses divides Gavel's applications among four classes so that these explain its pairs best.
@@ -125,4 +131,130 @@ func TestNeighboursAddUpInOneOrder(t *testing.T) {
 			t.Fatalf("%v, then %v", want, got)
 		}
 	}
+}
+
+// sharedGPU is a cluster of one GPU in so many parts, with who is there.
+func sharedGPU(t interface{ Fatal(...any) }, model string, parts int, on ...Occupant) *Cluster {
+	g := DeviceGroup{Name: model, Shared: true}
+	for i := range parts {
+		g.GPUs = append(g.GPUs, GPU{ID: "a::" + strconv.Itoa(i)})
+	}
+	c, err := NewCluster([]Node{{ID: "a", Name: "a", Groups: []DeviceGroup{g}}}, TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, o := range on {
+		for range o.Parts {
+			c.SetTaken(at, true)
+			c.SetOccupant(at, o)
+			at++
+		}
+	}
+	return c
+}
+
+const v100 = "nvidia/gpu.shared/Tesla V100-SXM2-16GB-SHARED"
+
+// onePart is a gang of one member that wants one part, and how others see it.
+func onePart(id string, class AppClass) Gang {
+	g := SingleGPUs(id, class, 1)
+	g.Sharing = &Sharing{Beside: AnyClass}
+	return g
+}
+
+func seen(g Gang) Occupant { return g.occupant(1) }
+
+// A part stays free if the two jobs would together do less work than one alone: by the table A beside A, B
+// and C, and C beside C.
+func TestRefusesBadNeighbours(t *testing.T) {
+	refuse := Policy{Name: PAL, RefuseBad: true}
+	for i, of := range AppClasses() {
+		for k, by := range AppClasses() {
+			g, there := onePart("g", of), onePart("there", by)
+			c := sharedGPU(t, v100, 2, seen(there))
+			d := Explain(c, g, refuse)
+			if want := beside[i][k]+beside[k][i] >= 1; d.Placed != want {
+				t.Errorf("%s beside %s: placed is %v", of, by, d.Placed)
+			}
+			if !d.Placed && (d.Impossible || d.Reason.Kind != reason.Refused || d.Reason.Needs != 1 || d.Reason.Free != 1) {
+				t.Errorf("%s beside %s: %+v", of, by, d.Reason)
+			}
+			if _, ok := Place(c, g, Policy{Name: PAL}); !ok {
+				t.Errorf("%s beside %s is refused by a policy that refuses nobody", of, by)
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		model  string
+		parts  int
+		there  []Gang
+		gang   Gang
+		change func(g, there *Gang)
+		want   bool
+	}{
+		{name: "A takes the only part beside D", there: []Gang{onePart("d", ClassD)}, gang: onePart("g", ClassA), want: true},
+		{name: "jobs without a class share, all four", parts: 4, there: []Gang{onePart("b", ClassB), onePart("c", ClassB), onePart("d", ClassB)}, gang: onePart("g", ClassB), want: true},
+		{name: "an idle GPU", gang: onePart("g", ClassA), want: true},
+		{name: "a service takes any part", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Stays = true }, want: true},
+		{name: "nobody waits for a service's part", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(_, there *Gang) { there.Sharing.Stays = true }, want: true},
+		{name: "the table says nothing of another model", model: "Tesla T4", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), want: true},
+		{name: "nor of four on it", model: "Tesla T4", parts: 4, there: []Gang{onePart("a", ClassA), onePart("b", ClassC), onePart("c", ClassA)}, gang: onePart("g", ClassA), want: true},
+		{name: "there, runs do", model: "Tesla T4", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Slower[0] = 2.2 }},
+		{name: "and against the table", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, there *Gang) { g.Sharing.Slower[0], there.Sharing.Slower[0] = 1.2, 1.3 }, want: true},
+		{name: "its author has its members share", there: []Gang{onePart("g", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Self = true }, want: true},
+	} {
+		if tc.change != nil {
+			var there *Gang
+			if len(tc.there) > 0 {
+				there = &tc.there[0]
+			}
+			tc.change(&tc.gang, there)
+		}
+		var on []Occupant
+		for _, g := range tc.there {
+			on = append(on, seen(g))
+		}
+		c := sharedGPU(t, cmp.Or(tc.model, v100), max(2, tc.parts), on...)
+		if _, ok := Place(c, tc.gang, refuse); ok != tc.want {
+			t.Errorf("%s: placed is %v", tc.name, ok)
+		}
+	}
+}
+
+// Nobody is refused a part where all together would do no less than those who are there do now; and whoever
+// is refused would fit without them.
+func TestRefusedIsLessWork(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(id string) Gang {
+			g := onePart(id, rapid.SampledFrom(AppClasses()).Draw(t, "class"))
+			for k := range g.Sharing.Slower {
+				g.Sharing.Slower[k] = rapid.SampledFrom([]float64{0, 0, 1, 1.5, 2, 4}).Draw(t, "slower")
+			}
+			return g
+		}
+		var all []Occupant
+		for i := range rapid.IntRange(0, 3).Draw(t, "there") {
+			all = append(all, seen(draw(strconv.Itoa(i))))
+		}
+		c, g := sharedGPU(t, v100, 4, all...), draw("g")
+		work := func(all []Occupant) (sum float64) {
+			for i, o := range all {
+				longer := 1.0
+				for k, by := range all {
+					if k != i {
+						longer += c.costOf(o, by)
+					}
+				}
+				sum += 1 / longer
+			}
+			return sum
+		}
+		before, after := work(all), work(append(slices.Clone(all), seen(g)))
+		_, ok := Place(c, g, Policy{Name: PAL, RefuseBad: true})
+		if less := after < before-1e-6; ok == less && math.Abs(after-before) > 1e-6 {
+			t.Fatalf("work before %v, after %v: placed is %v", before, after, ok)
+		}
+	})
 }

@@ -42,6 +42,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 		p.keep(cl.placement)
 	}
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
+	e.anyNeighbour = p.changed != nil && p.changed.state >= running // the rest of it is there
 	q.sign(e)
 	e.expect = q.remaining(e, now)
 	f, w.Reason = p.roomFor(e, ch, &w)

@@ -129,12 +129,14 @@ func (l logs) variance() float64 {
 
 // Slower is how many times as long as alone a gang of the class takes beside one of another class:
 // by the runs, and by the table, each as far as it can be trusted. seen is how much the runs count,
-// from 0 to 1. Without runs both are 0.
+// from half to 1. Without runs, or if they tell less than the table, both are 0.
 func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0
 	}
-	seen = tableErrs * tableErrs / (tableErrs*tableErrs + b.Err*b.Err)
+	if seen = tableErrs * tableErrs / (tableErrs*tableErrs + b.Err*b.Err); seen < 0.5 {
+		return 0, 0
+	}
 	told := 1 + pal.Interference(of, beside)
 	slower = math.Pow(b.Times, seen) * math.Pow(told, 1-seen)
 	const digits = 20 // it moves a little with each run, and nothing should be decided again for that

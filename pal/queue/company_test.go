@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// sharers is a queue over one GPU in two parts, and what runs there.
+// sharers is a queue over GPUs in three parts each, and what runs there.
 type sharers struct {
 	t   *testing.T
 	q   *Queue
@@ -22,12 +22,14 @@ type sharers struct {
 	of  map[string]pal.Gang
 }
 
-func newSharers(t *testing.T, gpus int) *sharers {
+func newSharers(t *testing.T, gpus int) *sharers { return newSharersOn(t, "m", gpus) }
+
+func newSharersOn(t *testing.T, model string, gpus int) *sharers {
 	s := &sharers{t: t, on: map[string]pal.Placement{}, of: map[string]pal.Gang{}}
 	n := pal.Node{ID: "n", Name: "n"}
 	for i := range gpus {
 		id := fmt.Sprint("gpu-", i)
-		n.Groups = append(n.Groups, pal.DeviceGroup{Name: "m", Shared: true, GPUs: []pal.GPU{{ID: id + "::0"}, {ID: id + "::1"}, {ID: id + "::2"}}})
+		n.Groups = append(n.Groups, pal.DeviceGroup{Name: model, Shared: true, GPUs: []pal.GPU{{ID: id + "::0"}, {ID: id + "::1"}, {ID: id + "::2"}}})
 	}
 	var err error
 	if s.c, err = pal.NewCluster([]pal.Node{n}, pal.TwoTier(1)); err != nil {
@@ -131,7 +133,7 @@ func TestRunsBesideByHand(t *testing.T) {
 	}
 }
 
-// Runs that differ widely say little: the table stands.
+// Runs that differ widely tell less than the table, which stands.
 func TestRunsBesideThatDiffer(t *testing.T) {
 	s := newSharers(t, 1)
 	for _, minutes := range []int{1, 10, 100, 1000} {
@@ -142,9 +144,8 @@ func TestRunsBesideThatDiffer(t *testing.T) {
 	if math.Abs(b.Times-4) > 1e-9 {
 		t.Errorf("%+v", b)
 	}
-	told := 1 + pal.Interference(pal.ClassA, pal.ClassB)
-	if got, seen := b.Slower(pal.ClassA, pal.ClassB); math.Abs(got-told) > 0.1 || seen > 0.05 {
-		t.Errorf("beside B it takes %v times as long (seen: %v), the table says %v", got, seen, told)
+	if got, seen := b.Slower(pal.ClassA, pal.ClassB); got != 0 || seen != 0 {
+		t.Errorf("beside B it takes %v times as long (seen: %v)", got, seen)
 	}
 }
 

@@ -211,9 +211,11 @@ func (p *finder) holdPending() {
 // keepForMoving holds GPUs for members that are about to be moved. While they still run, their GPUs
 // count as free. It takes no GPU that was promised to another gang before.
 func (p *finder) keepForMoving() {
+	by := p.opt.Placement
+	by.RefuseBad = false // they have to go somewhere
 	for _, places := range p.drained {
 		for _, g := range places {
-			if pl, ok := pal.Place(p.c, g, p.opt.Placement); ok {
+			if pl, ok := pal.Place(p.c, g, by); ok {
 				p.keep(pl)
 				break
 			}
@@ -391,6 +393,9 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
 	if p.head != nil || p.turn != nil || e.claim != nil || len(p.windows.list) > 0 {
 		try.first, try.starts = e, p.starts // its run time, or GPUs held for it, and other gangs matter too
+	}
+	if e.job.Gang.Sharing != nil {
+		try.starts = p.starts // who starts on a GPU decides who else goes there
 	}
 	if e.least() > p.c.FreeGPUs()+len(p.hidden) {
 		p.toLeast(e)

@@ -200,7 +200,9 @@ const (
 // Default is the one policy that the agent ships and the simulator's tables show. Each job's own
 // settings decide whether it is stopped, moved or passed.
 func Default() Options {
-	return Options{Order: Adaptive, Placement: Placement(pal.PAL), Backfill: BackfillReserved,
+	place := Placement(pal.PAL)
+	place.RefuseBad = true
+	return Options{Order: Adaptive, Placement: place, Backfill: BackfillReserved,
 		Preempt: true, Migrate: true, LocalityWait: true, OutlierThreshold: DefaultOutlierThreshold, JobPriority: true, Deadlines: true,
 		MaxWait: DefaultMaxWait, Patience: DefaultPatience, FreeStops: DefaultFreeStops, Credit: DefaultCredit, OverdueShare: DefaultOverdueShare, Quantum: DefaultQuantum, DefaultRuntime: DefaultRuntime, HalfLife: DefaultHalfLife, Usage: UsageGPUTime}
 }

@@ -161,6 +161,8 @@ func (p *pass) serveOne(e *entry) bool {
 		p.turn = nil
 		return false
 	}
+	e.anyNeighbour = true
+	defer func() { e.anyNeighbour = false }()
 	if f, ok := p.asManyAsFit(e, p.find); ok {
 		p.turn, e.granted = nil, true
 		p.start(e, f)

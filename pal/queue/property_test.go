@@ -55,8 +55,9 @@ func newPlayer(t *rapid.T) *player {
 	nodes := testNodes(3, "5")
 	if p.parts = rapid.Bool().Draw(t, "parts"); p.parts {
 		for i := range nodes {
-			nodes[i].Groups[0].Shared = true
+			nodes[i].Groups[0].Shared, nodes[i].Groups[0].Name = true, "V100"
 		}
+		p.opt.Placement.RefuseBad = rapid.Bool().Draw(t, "refuse bad neighbours")
 	}
 	quotas, most := [2]int{4, 6}, 12
 	if p.parts {

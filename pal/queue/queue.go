@@ -66,6 +66,7 @@ type entry struct {
 	stopsFor     *claim        // while it is being stopped; nil: for nobody
 	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
 	within       pal.PMScore   // of GPUs that it may have at most; 0: any
+	anyNeighbour bool          // it takes any part: it is overdue and has its turn, or it runs already
 	placement    pal.Placement // where it runs, or is about to
 	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
 	expectedEnd  time.Duration // as foreseen when it started, or was to have ended

@@ -22,28 +22,37 @@ func (p *finder) place(e *entry) (pal.Placement, bool) {
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
-		policy := p.opt.Placement
+		policy := p.placementOf(e)
 		policy.Market = p.market(e, p.c)
 		policy.OutlierThreshold = float64(e.within)
 		f, ok := pal.Find(p.c, e.job.Gang, policy)
 		p.trying = ""
 		return f, ok
 	}
-	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
+	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, p.placementOf(e), p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
 	p.trying = "" // not deferred: see Trying
 	return f, ok
+}
+
+// placementOf is the policy for a gang. An overdue one takes any part in its turn, even one that others
+// would leave free.
+func (q *Queue) placementOf(e *entry) pal.Policy {
+	by := q.opt.Placement
+	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
+		by.RefuseBad = false
+	}
+	return by
 }
 
 // Look returns what the Queue would find for a gang on a cluster that others use too, and by which
 // policy. It leaves out outliers unless the gang could never run without them.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
-	return q.opt.avoiding(c, g, q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+	return q.opt.avoiding(c, g, q.placementOf(q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding looks for GPUs that are no outliers, or for any GPUs if the gang needs outliers.
-func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, by pal.Policy, ok bool) {
-	by = o.Placement
+func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, used pal.Policy, ok bool) {
 	by.Market = m
 	if o.OutlierThreshold > 0 {
 		if bad := c.Outliers(g.Class, o.OutlierThreshold); bad > 0 && g.GPUs() <= c.NumGPUs()-bad {
@@ -60,7 +69,7 @@ func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, m pal.Market, needs func(
 
 // avoided counts the free GPUs that the gang does not use because they are outliers.
 func (p *finder) avoided(e *entry) int {
-	by, threshold := p.opt.Placement, p.opt.OutlierThreshold
+	by, threshold := p.placementOf(e), p.opt.OutlierThreshold
 	if threshold <= 0 {
 		return 0
 	}

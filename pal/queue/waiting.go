@@ -27,6 +27,7 @@ const (
 	ReasonArray     = reason.Array
 	ReasonGPUs      = reason.GPUs
 	ReasonScattered = reason.Scattered
+	ReasonRefused   = reason.Refused
 	ReasonServices  = reason.Services
 	ReasonReserved  = reason.Reserved
 	ReasonOrder     = reason.Order
@@ -37,7 +38,7 @@ const (
 
 // Reasons are all of them.
 var Reasons = []Reason{ReasonStarting, ReasonStopping, ReasonShrinking, ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray,
-	ReasonGPUs, ReasonScattered, ReasonServices, ReasonReserved, ReasonOrder, ReasonWindow, ReasonLocality, ReasonNext}
+	ReasonGPUs, ReasonScattered, ReasonRefused, ReasonServices, ReasonReserved, ReasonOrder, ReasonWindow, ReasonLocality, ReasonNext}
 
 // Wait is a waiting gang and why it waits.
 type Wait struct {
@@ -47,7 +48,8 @@ type Wait struct {
 	// "shrinking": elastic gangs give members back for it. "too-large": it could not run on an
 	// empty cluster. "limit": its tenant may never hold so many GPUs. "quota": its tenant holds as
 	// much as it may. "array": its array runs as many jobs as it may. "gpus": too few GPUs are
-	// free. "scattered": enough are free, but not where it could use them. "services": services
+	// free. "scattered": enough are free, but not where it could use them. "refused": they are parts of shared
+	// GPUs, beside neighbours that are too bad. "services": services
 	// hold too many GPUs, and do not end. "reserved": free GPUs are reserved for a gang ahead.
 	// "window": free GPUs are kept for maintenance or for others. "order": nobody passes the gang
 	// ahead in strict order. "locality": it waits for GPUs closer together. "next-round": it starts
@@ -120,7 +122,7 @@ func (w Wait) Why() reason.Reason {
 		r.Needs, r.Counts, r.User, r.Limit = w.GPUs, w.Counts, w.User, w.Limit
 	case ReasonGPUs:
 		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free-w.Outliers, w.FreeOthers
-	case ReasonScattered:
+	case ReasonScattered, ReasonRefused:
 		r.Needs, r.Free = w.GPUs, w.Free-w.Outliers
 	}
 	if w.Outliers > 0 {
@@ -362,6 +364,8 @@ func (p *asker) reason(e, head *entry, free int) (r Reason, spares *entry) {
 	}
 	pl, ok := p.placeNow(e)
 	switch {
+	case !ok && p.refused(e):
+		return ReasonRefused, nil
 	case !ok:
 		return p.unless(e, ReasonScattered), nil
 	case head != nil && p.opt.Backfill == BackfillNone:
@@ -383,6 +387,17 @@ func (p *asker) reason(e, head *entry, free int) (r Reason, spares *entry) {
 	return ReasonNext, nil
 }
 
+// refused reports whether a gang that does not fit would fit beside any neighbours.
+func (p *asker) refused(e *entry) bool {
+	if !p.placementOf(e).RefuseBad || e.job.Gang.Sharing == nil {
+		return false
+	}
+	e.anyNeighbour = true
+	defer func() { e.anyNeighbour = false }()
+	_, ok := p.place(e)
+	return ok
+}
+
 // unless returns r, or the reason "services" if the gang waits for services.
 func (p *asker) unless(e *entry, r Reason) Reason {
 	if !p.awaits(e) {
@@ -399,6 +414,9 @@ type foundNow struct {
 
 // placeNow is place, once for each kind of gang whose run time does not matter.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
+	if p.turn != nil && p.turn.by == e { // it takes any part, unlike others of its kind
+		return p.place(e)
+	}
 	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {
 		return f.pl, f.ok
 	}

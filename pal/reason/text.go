@@ -25,6 +25,7 @@ const (
 	Array     Kind = "array"      // as many of its array run as may
 	GPUs      Kind = "gpus"       // too few GPUs are free
 	Scattered Kind = "scattered"  // enough are free, but not where it could use them
+	Refused   Kind = "refused"    // enough parts are free, but only beside bad neighbours
 	Services  Kind = "services"   // services, which do not end, hold the GPUs
 	Reserved  Kind = "reserved"   // the GPUs are reserved for a job ahead
 	Spared    Kind = "spared"     // the GPUs are left to a job that ends: it is a service
@@ -157,6 +158,7 @@ const (
 	EditCount     Kind = "edit-count"         // how a service gets another count
 	AskLess       Kind = "ask-less"           // than its tenant may hold
 	AskFewer      Kind = "ask-fewer"          // members than its tenant may hold
+	AwaitPart     Kind = "await-part"         // until one beside better neighbours comes free
 	AwaitTenant   Kind = "await-tenant"       // until other jobs of the tenant have ended
 	AwaitCanaries Kind = "await-canaries"     // until GPUs come free beside the old version
 	AwaitTenants  Kind = "await-tenant-canaries"
@@ -222,6 +224,9 @@ var voice = map[Kind]func(Reason) string{
 	Array:     func(r Reason) string { return fmt.Sprintf("array limit reached: %d of %d running", r.Have, r.Limit) },
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: func(r Reason) string { return scattered(r) },
+	Refused: func(r Reason) string {
+		return fmt.Sprintf("needs %s; %s free, but beside jobs that would lose more work than it would do there (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
+	},
 	Services: func(r Reason) string {
 		text := fmt.Sprintf("needs %s; services hold them, and services run until they are stopped", Count(r.Needs))
 		if len(r.Because) > 0 {
@@ -449,6 +454,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
 	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
+	AwaitPart:    say("it starts when a part beside better neighbours comes free, and beside any once it is overdue; a job that leaves its GPU idle most of the time is of class D (pal_class)"),
 	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {

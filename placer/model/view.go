@@ -177,6 +177,7 @@ func GPUIDs(v *request.View, gpus []int) []string {
 func (c Config) QueueOptions() queue.Options {
 	o := c.Queue
 	o.Placement = c.Policy()
+	o.Placement.RefuseBad = c.Queue.Placement.RefuseBad
 	o.Starts = StartsPerCycle
 	return o
 }
@@ -185,5 +186,6 @@ func (c Config) QueueOptions() queue.Options {
 // or stopped.
 const StartsPerCycle = 256
 
-// Policy returns the placement policy.
+// Policy returns the placement policy for members of jobs that run: they take any neighbours, as the
+// rest of their job waits for them.
 func (c Config) Policy() pal.Policy { return queue.Placement(c.Placement) }

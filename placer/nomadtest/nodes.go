@@ -331,7 +331,7 @@ func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes
 
 // ShareGPU adds a shared GPU to a node, in this many parts: "GPU-s-<node>::0" and on.
 func ShareGPU(n *api.Node, parts int) *api.Node {
-	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.SharedType, Name: "NVIDIA H200" + attr.SharedSuffix, Attributes: map[string]*api.Attribute{}}
+	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.SharedType, Name: "Tesla V100-SXM2-16GB" + attr.SharedSuffix, Attributes: map[string]*api.Attribute{}}
 	for k := range parts {
 		d.Instances = append(d.Instances, &api.NodeDevice{ID: attr.PartID("GPU-s-"+n.Name, k), Healthy: true})
 	}

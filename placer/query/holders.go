@@ -282,6 +282,9 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	}
 	e.Holders = s.holders(t.Request.Least(), t.Key)
 	e.Remedies, e.Try = s.remedies(t)
+	if w != nil && w.Reason == queue.ReasonRefused {
+		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitPart})
+	}
 	e.Ask = s.ask(t, w)
 	if s.priorityHelps(t, w, e.Holders) {
 		e.Try = fmt.Sprintf("priority=%d", tryPriority)

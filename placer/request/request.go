@@ -348,6 +348,7 @@ func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 		return nil
 	}
 	s := h.Neighbours
+	s.Stays = *job.Type != api.JobTypeBatch
 	return &s
 }
 
@@ -355,11 +356,13 @@ func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 // read counts as if it had none.
 func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 	return func(k cluster.JobKey) pal.Occupant {
-		is := pal.Occupant{Gang: k.String(), Class: o.DefaultClass.Index(), Sharing: pal.Sharing{Beside: pal.AnyClass}, Parts: 1}
+		is := pal.Occupant{Gang: k.String(), Class: o.DefaultClass.Index(), Sharing: pal.Sharing{Beside: pal.AnyClass, Stays: true}, Parts: 1}
 		job := s.Jobs[k]
 		if job == nil {
 			return is
 		}
+		_, ours := rewrite.Pinned(job)
+		is.Sharing.Stays = !ours || *job.Type != api.JobTypeBatch
 		for _, g := range job.TaskGroups {
 			is.Parts = max(is.Parts, rewrite.GPUsPerMember(g))
 		}
@@ -367,6 +370,7 @@ func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 		if err != nil {
 			return is
 		}
+		h.Neighbours.Stays = is.Sharing.Stays
 		is.Sharing = h.Neighbours
 		if o.Slower != nil {
 			is.Sharing.Slower = o.Slower(k)

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/sim"
 	"github.com/nomad-pal/nomad-pal/sim/trace"
@@ -21,16 +20,15 @@ import (
 // The policies.
 const (
 	exclusive = "exclusive"
-	anyPart   = "any part"
 	random    = "random neighbours"
 	ours      = "ours"
-	byTable   = "the table alone"
+	accepting = "refusing nobody"
 	wrong     = "wrong classes"
 	rows      = "exact rows"
 	exact     = "exact pairs"
 )
 
-var policies = []string{exclusive, anyPart, random, wrong, byTable, ours, rows, exact}
+var policies = []string{exclusive, random, wrong, accepting, ours, rows, exact}
 
 const (
 	nodeGPUs = 8
@@ -163,19 +161,13 @@ func chance(words ...string) float64 {
 
 // judge has the cluster choose neighbours as the policy does.
 func (c *cell) judge(cluster *pal.Cluster, policy string) {
-	apps, seed := map[string]string{}, fmt.Sprint(c.seed)
+	apps := map[string]string{}
 	for _, j := range c.jobs {
 		apps[j.ID] = trace.AppOf(j)
 	}
 	switch policy {
-	case anyPart:
-		cluster.SetInterference(func(of, by pal.Occupant) float64 { return -0.4 + chance(seed, of.Gang, by.Gang) })
 	case random:
 		cluster.SetInterference(sim.RandomNeighbours(c.seed))
-	case byTable:
-		cluster.SetInterference(func(of, by pal.Occupant) float64 {
-			return pal.Interference(pal.AppClasses()[of.Class], pal.AppClasses()[by.Class])
-		})
 	case rows:
 		row := c.rows()
 		cluster.SetInterference(func(of, by pal.Occupant) float64 { return row[apps[of.Gang]][by.Class] })
@@ -219,8 +211,8 @@ func (c *cell) run(policy string) (result, error) {
 	}
 	c.judge(cluster, policy)
 	agent := model.DefaultConfig()
-	rules := agent.Queue
-	rules.Placement = queue.Placement(agent.Placement)
+	rules := agent.QueueOptions()
+	rules.Starts, rules.Placement.RefuseBad = 0, policy != accepting
 	cfg := sim.Config{Jobs: c.jobs, Cluster: cluster, Queue: rules, RestartS: restartS, Preemptible: c.preempts, MovesPerHour: agent.MovesPerHour,
 		Gang: func(j trace.Job) pal.Gang { return c.gang(j, policy) }}
 	if policy == exact || policy == rows {

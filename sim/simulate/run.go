@@ -269,7 +269,9 @@ func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("%w; -help lists the other policies", err)
 	}
+	refuse := cfg.Queue.Placement.RefuseBad
 	cfg.Queue.Placement = queue.Placement(name)
+	cfg.Queue.Placement.RefuseBad = refuse
 	if name == pal.Random {
 		rng := rand.New(rand.NewPCG(o.seed, 0x5a3))
 		cfg.Queue.Placement.Sample = func(n, k int) []int { return rng.Perm(n)[:k] }

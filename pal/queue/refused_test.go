@@ -1,0 +1,107 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// submit puts a job on one part into the queue.
+func (s *sharers) submit(id string, class pal.AppClass) {
+	s.t.Helper()
+	g := pal.SingleGPUs(id, class, 1)
+	g.Sharing = &pal.Sharing{Beside: pal.AnyClass}
+	if err := s.q.Submit(s.now, Job{ID: id, Name: id, Gang: g, Submitted: s.now}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.of[id] = g
+}
+
+// starts carries out what the queue decides, and returns who starts.
+func (s *sharers) starts() (ids []string) {
+	s.t.Helper()
+	for _, a := range s.q.Decide(s.now, s.c) {
+		if a.Kind != Start {
+			s.t.Fatalf("%+v", a)
+		}
+		s.c.Take(s.of[a.Job], a.Placement)
+		s.q.Started(s.now, a.Job, a.Placement)
+		s.on[a.Job] = a.Placement
+		ids = append(ids, a.Job)
+	}
+	return ids
+}
+
+func (s *sharers) wants(what string, ids ...string) {
+	s.t.Helper()
+	if got := s.starts(); !slices.Equal(got, ids) {
+		s.t.Errorf("%s: %q start, want %q", what, got, ids)
+	}
+}
+
+// waits checks what a gang waits for.
+func (s *sharers) waits(id string, want Reason, free int) {
+	s.t.Helper()
+	for _, w := range s.q.Waiting(s.now, s.c) {
+		if why := w.Why(); w.Job == id {
+			if w.Reason != want || why.Kind != want || why.Free != free {
+				s.t.Errorf("%s waits for %s, want %s with %d free", id, why, want, free)
+			}
+			return
+		}
+	}
+	s.t.Errorf("%s does not wait", id)
+}
+
+// A gang that only bad neighbours would have waits for better ones, others pass it, and once it is overdue
+// it takes any part.
+func TestRefusedGang(t *testing.T) {
+	s := newSharersOn(t, "V100", 1)
+	s.submit("there", pal.ClassA)
+	s.wants("an idle GPU", "there")
+	s.submit("next", pal.ClassA)
+	s.wants("A beside A")
+	s.waits("next", ReasonRefused, 2)
+	s.submit("calm", pal.ClassD)
+	s.wants("D beside A", "calm")
+	s.waits("next", ReasonRefused, 1)
+	s.end("there")
+	s.wants("A beside D", "next")
+
+	s.submit("late", pal.ClassA)
+	s.pass(int(DefaultMaxWait/time.Minute) - 1)
+	s.wants("A beside A and D")
+	s.waits("late", ReasonRefused, 1)
+	s.pass(1)
+	s.wants("it is overdue", "late")
+}
+
+// Where nobody is refused, the same gang starts at once.
+func TestRefusingNobody(t *testing.T) {
+	s := newSharersOn(t, "V100", 1)
+	s.q.opt.Placement.RefuseBad = false
+	s.submit("there", pal.ClassA)
+	s.submit("next", pal.ClassA)
+	s.wants("A beside A", "there", "next")
+}
+
+// An overdue gang that waits for its turn keeps the part that it is to get, beside whomever.
+func TestOverdueKeepsAnyPart(t *testing.T) {
+	s := newSharersOn(t, "V100", 1)
+	for _, id := range []string{"a", "b", "c"} {
+		s.submit(id, pal.ClassB)
+	}
+	s.wants("an idle GPU", "a", "b", "c")
+	s.submit("late", pal.ClassA)
+	s.pass(int(DefaultMaxWait / time.Minute))
+	s.wants("all parts are taken")
+	s.waits("late", ReasonGPUs, 0)
+	s.submit("other", pal.ClassB)
+	s.end("a")
+	s.wants("it is overdue", "late")
+}
