@@ -189,7 +189,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "PM score above which GPUs are left to gangs that could not run otherwise; 0: there is no such limit"},
 		flag("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
-			"Leave a part of a [shared GPU](../operators/share-gpus.md#bad-neighbours) free, if a job would do less work there than its neighbours would lose. It waits for a better part, until it is overdue. Only on a V100, and where finished runs tell, is that known"),
+			"Leave a part of a [shared GPU](../operators/share-gpus.md#bad-neighbours) free, if a job would do less work there than its neighbours would lose. The job waits for a better part, until it is overdue. What neighbours cost is known on a V100, and where finished runs tell; elsewhere nobody is refused"),
 		duration("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
 			"GPU time of the first level of `las`; time slice of `round-robin`"),
 		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },

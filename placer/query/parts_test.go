@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // A part of a GPU counts for its share of it wherever GPUs are counted for a tenant.
@@ -70,6 +73,54 @@ func TestNeighboursNow(t *testing.T) {
 		}
 		if got := neighbours(); got != "D" {
 			w.T.Errorf("beside one of class D that came later, explain names %q", got)
+		}
+	})
+}
+
+// Of a job whose only free part is beside a bad neighbour, plan and explain say that it waits, for what, who
+// has to end, and what would change that. It starts when its neighbour has ended.
+func TestRefusedPart(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.Parts = 2
+		w.AddNodes(1, 1)
+		w.StartPlacer()
+		job := func(name string) bed.Gang {
+			return bed.Gang{Name: name, GPUs: 1, Device: "nvidia/gpu.shared", Runs: 10 * time.Minute, Meta: map[string]string{"pal_class": "A", "pal_duration": "10m"}}
+		}
+		w.Submit(job("first"))
+		w.RunFor(time.Minute)
+		says := func(what string, e *query.Explanation, err error) {
+			w.T.Helper()
+			if err != nil {
+				w.T.Fatal(err)
+			}
+			const want = "needs 1 GPU; 1 is free, but beside jobs that would lose more work than it would do there (refuse_bad_neighbours)"
+			if e.State != gang.Waiting || e.Reason.String() != want || e.Decision.Reason.Kind != reason.Refused {
+				w.T.Errorf("%s: %s, %q, and %q", what, e.State, e.Reason, e.Decision.Reason)
+			}
+			if len(e.Remedies) != 1 || e.Remedies[0].Kind != reason.AwaitPart {
+				w.T.Errorf("%s: remedies %v", what, e.Remedies)
+			}
+			if h := e.Holders; h == nil || len(h.Jobs) != 1 || h.Jobs[0].Job != "default/first" || !h.Jobs[0].Needed || !h.Enough {
+				w.T.Errorf("%s: holders %+v", what, h)
+			}
+			if len(e.Tradeoffs) != 1 || e.Tradeoffs[0].Change != "pal_class=D" {
+				w.T.Errorf("%s: it could ask for %+v", what, e.Tradeoffs)
+			}
+			if e.StartTo.IsZero() {
+				w.T.Errorf("%s: no start is expected", what)
+			}
+		}
+		e, err := snapshot(w).Plan(w.T.Context(), job("second").Job())
+		says("plan", e, err)
+		w.Submit(job("second"))
+		w.RunFor(time.Minute)
+		second := cluster.JobKey{Namespace: "default", ID: "second"}
+		e, err = snapshot(w).Explain(w.T.Context(), second)
+		says("explain", e, err)
+		w.RunFor(10 * time.Minute)
+		if e, err = snapshot(w).Explain(w.T.Context(), second); err != nil || e.State != gang.Running {
+			w.T.Errorf("its neighbour has ended: %+v, %v", e, err)
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
+	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
 // sharedWorld is two nodes of four GPUs and two more, S-<node>-0 and -1, shared in four parts each.
@@ -273,4 +274,51 @@ func TestNeighboursByEarlierRuns(t *testing.T) {
 		}
 	}
 	t.Error("no member has a neighbour")
+}
+
+// Nobody waits for the part of a job that does not end, or of which the placer does not know when it ends:
+// a service's, and one that Nomad placed alone.
+func TestWhoseParts(t *testing.T) {
+	s := sharedWorld()
+	o := Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA}
+	v, err := NewView(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind   string
+		ours   bool
+		itself bool // what it is to the placer when it waits
+		stays  bool
+	}{
+		{"batch", true, false, false},
+		{"batch", false, false, true},
+		{"service", true, true, true},
+	} {
+		hcl := strings.Replace(sharedJob("j", "nvidia/gpu.shared", 1, 1, ""), `type = "batch"`, fmt.Sprintf("type = %q", c.kind), 1)
+		job := addJob(t, s, hcl, 1)
+		r, err := v.Request(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Gang.Sharing.Stays; got != c.itself {
+			t.Errorf("a %s that waits stays: %v", c.kind, got)
+		}
+		if job = rewrite.Open(job); c.ours {
+			pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
+			if !ok {
+				t.Fatal("it does not fit")
+			}
+			if job, err = v.Pin(job, v.Pins(r, pl)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.PutJob(job)
+		if got := o.occupants(s)(cluster.KeyOf(job)).Sharing.Stays; got != c.stays {
+			t.Errorf("a %s, placed by the placer: %v: it stays: %v", c.kind, c.ours, got)
+		}
+	}
+	if !o.occupants(s)(cluster.JobKey{Namespace: "default", ID: "purged"}).Sharing.Stays {
+		t.Error("a job that Nomad no longer has ends some time")
+	}
 }

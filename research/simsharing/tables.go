@@ -21,31 +21,31 @@ one that ships; nobody says how long jobs run. A stopped gang loses %d s.
 
 * **exclusive**: one job a GPU, as without sharing. Load 100 %% is what it can do.
 * **random neighbours**: %d parts a GPU; a job takes a GPU of its own as long as there is one, then any part.
-* **any part**: the same, but it does not look for a GPU of its own.
-* **by the table**: it goes where all together do the most work, by the table of the four classes.
-* **ours**: the same, where a job also goes by the finished runs of its name: those that had neighbours, against those that had none.
-* **own runs known**: by the table, with what a neighbour of each class costs each application in the mean of the measured pairs in
-  its place. This is the most that finished runs can ever tell.
+* **refusing nobody**: ours with `refuse_bad_neighbours = false`. A job goes where all together do the most work, by the table of the
+  four classes and the finished runs of its name: it takes the best free part, good or bad.
+* **ours**: the same, but a part stays free where the job would do less work than its neighbours would lose, until the job is overdue.
+* **own runs known**: ours, with what a neighbour of each class costs each application in the mean of the measured pairs in
+  place of the table. This is the most that finished runs can ever tell.
 * **wrong classes**: ours, where each job has a class by chance.
-* **exact pairs**: by the measured pairs themselves in place of classes: a perfect table. It is no bound, as it is as greedy.
+* **exact pairs**: ours, by the measured pairs themselves in place of classes: a perfect table. It is no bound, as it is as greedy.
 * **floor**: the average of the run times alone, without any wait. Sharing gets below it in no way; where exclusive use is near
   it, nothing is to be won.
 
 A job that leaves no memory for another asks for all parts of its GPU; a run with a pair that does not fit would fail, and none did.
 Gavel measured pairs on one GPU. We take a member of a gang to be slowed as a job on one GPU is.
 
-Asked for: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use. The placer
-never leaves a free part idle because a neighbour is a bad one: it takes the best that is free. So with exact pairs, too, two jobs
-share a GPU that together do less than one, and one bad neighbour slows a whole gang.
+Asked for: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
 
-**Why 0.80 is out of reach.** By choice of neighbours alone even exact pairs miss it. A [prototype](studies.md#refusing-bad-neighbours)
-that rather left a part free than take a bad neighbour reached 0.64 to 0.83 with one seed. Against random
-neighbours, too, exact pairs miss what was asked on the second group of clusters. What exact pairs would do for the class that is
-worst off was not measured. Pairs that do not fit in memory are never made.
+**Refused** are, by the table, A beside A, B or C, and C beside C: together they do less work than one of them alone. Jobs without a
+class (B) share with each other. Whoever is refused holds back those behind it as any job does that does not fit: they start if they do
+not delay it.
+
+**Class A.** Jobs of class A share with class D alone, so they wait for GPUs that are idle or have one free part beside D. Where others may
+be stopped for them they are better off than with exclusive use. [What was tried for them](studies.md#refusing-bad-neighbours).
 
 **Finished runs.** Run times of one name and size differ three- to eightfold here (one standard deviation): a job's application is
-from Gavel, its length from whatever ran on Philly. So they tell little of neighbours, and count little. Where a name's runs are
-alike, they replace the table.
+from Gavel, its length from whatever ran on Philly. So they tell less of neighbours than the table does, and do not count. Where a
+name's runs are alike, they do.
 `
 
 // page are the tables.
@@ -114,7 +114,7 @@ func verdict(b *bytes.Buffer, cells []*cell, chosen bool) {
 			worst = max(worst, classOver(cells, ours, class, of))
 		}
 	}
-	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (asked 0.80; the table alone reaches %.2f, own\nruns known %.2f, exact pairs %.2f). Ours over random neighbours: %.2f (asked 0.90; exact\npairs reach %.2f). The class that is worst off in a line of the first table: %.2f (asked 1.10).\n",
+	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (asked 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours over random neighbours: %.2f (asked 0.90; exact\npairs reach %.2f). The class that is worst off in a line of the first table: %.2f (asked 1.10).\n",
 		seeds, over(cells, ours, exclusive, all), over(cells, accepting, exclusive, all), over(cells, rows, exclusive, all), over(cells, exact, exclusive, all), over(cells, ours, random, all), over(cells, exact, random, all), worst)
 }
 
