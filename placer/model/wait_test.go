@@ -34,7 +34,7 @@ func TestWaitsForAPlacer(t *testing.T) {
 		w.Idle()
 		stays := false
 		switch r {
-		case queue.ReasonTooLarge, queue.ReasonLimit, queue.ReasonQuota, queue.ReasonArray, queue.ReasonGPUs, queue.ReasonScattered, queue.ReasonServices, queue.ReasonWindow:
+		case queue.ReasonTooLarge, queue.ReasonLimit, queue.ReasonQuota, queue.ReasonArray, queue.ReasonGPUs, queue.ReasonScattered, queue.ReasonRefused, queue.ReasonServices, queue.ReasonWindow:
 			stays = true
 		}
 		if got := w.Why().String(); stays && got != was.String() || !stays && got != "no placer is active" || w.From != 0 || w.To != 0 {

@@ -21,7 +21,7 @@ one that ships; nobody says how long jobs run. A stopped gang loses %d s.
 
 * **exclusive**: one job a GPU, as without sharing. Load 100 %% is what it can do.
 * **random neighbours**: %d parts a GPU; a job takes a GPU of its own as long as there is one, then any part.
-* **refusing nobody**: ours with `refuse_bad_neighbours = false`. A job goes where all together do the most work, by the table of the
+* **refusing nobody**: ours with refuse_bad_neighbours = false. A job goes where all together do the most work, by the table of the
   four classes and the finished runs of its name: it takes the best free part, good or bad.
 * **ours**: the same, but a part stays free where the job would do less work than its neighbours would lose, until the job is overdue.
 * **own runs known**: ours, with what a neighbour of each class costs each application in the mean of the measured pairs in
