@@ -392,7 +392,7 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 	switch {
 	case n.Free < demand:
 		why.Kind = reason.GPUs
-	case c.refused(g, p):
+	case refused(c, g, p):
 		why.Kind = reason.Refused
 	case g.MaxTier != 0:
 		why.Kind, why.Tier = reason.Apart, g.MaxTier.String()

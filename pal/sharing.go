@@ -299,7 +299,7 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the gang
 // on it as without: the member does no less than those who are there lose.
-func (c *Cluster) pays(g *Gang, group int32) bool {
+func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
 	if self.Sharing.Stays {
 		return true
@@ -330,7 +330,7 @@ func (c *Cluster) pays(g *Gang, group int32) bool {
 }
 
 // refused reports whether a gang that does not fit would fit if it were refused no part.
-func (c *Cluster) refused(g Gang, p Policy) bool {
+func refused(c *Cluster, g Gang, p Policy) bool {
 	if g.Sharing == nil || !p.RefuseBad {
 		return false
 	}
@@ -349,7 +349,7 @@ func (s *search) placeBeside() []Member {
 	groups := slices.Clone(s.groups()) // the searches below write over the list
 	s.listed = nil
 	for _, g := range groups {
-		if cost[g] = math.Inf(1); s.c.takes(&s.g, g) && (!s.p.RefuseBad || s.c.pays(&s.g, g)) {
+		if cost[g] = math.Inf(1); s.c.takes(&s.g, g) && (!s.p.RefuseBad || pays(s.c, &s.g, g)) {
 			cost[g] = s.c.together(&s.g, g)
 			levels = append(levels, cost[g])
 		}

@@ -22,21 +22,21 @@ func (p *finder) place(e *entry) (pal.Placement, bool) {
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
-		policy := p.placementOf(e)
+		policy := placementOf(p.Queue, e)
 		policy.Market = p.market(e, p.c)
 		policy.OutlierThreshold = float64(e.within)
 		f, ok := pal.Find(p.c, e.job.Gang, policy)
 		p.trying = ""
 		return f, ok
 	}
-	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, p.placementOf(e), p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
+	f, _, ok := p.opt.avoiding(p.c, e.job.Gang, placementOf(p.Queue, e), p.market(e, p.c), func(policy pal.Policy) bool { return p.needsOutliers(e, policy) })
 	p.trying = "" // not deferred: see Trying
 	return f, ok
 }
 
 // placementOf is the policy for a gang. An overdue one takes any part in its turn, even one that others
 // would leave free.
-func (q *Queue) placementOf(e *entry) pal.Policy {
+func placementOf(q *Queue, e *entry) pal.Policy {
 	by := q.opt.Placement
 	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
 		by.RefuseBad = false
@@ -48,7 +48,7 @@ func (q *Queue) placementOf(e *entry) pal.Policy {
 // policy. It leaves out outliers unless the gang could never run without them.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
-	return q.opt.avoiding(c, g, q.placementOf(q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
+	return q.opt.avoiding(c, g, placementOf(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
 // avoiding looks for GPUs that are no outliers, or for any GPUs if the gang needs outliers.
@@ -69,7 +69,7 @@ func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Mark
 
 // avoided counts the free GPUs that the gang does not use because they are outliers.
 func (p *finder) avoided(e *entry) int {
-	by, threshold := p.placementOf(e), p.opt.OutlierThreshold
+	by, threshold := placementOf(p.Queue, e), p.opt.OutlierThreshold
 	if threshold <= 0 {
 		return 0
 	}

@@ -389,7 +389,7 @@ func (p *asker) reason(e, head *entry, free int) (r Reason, spares *entry) {
 
 // refused reports whether a gang that does not fit would fit beside any neighbours.
 func (p *asker) refused(e *entry) bool {
-	if !p.placementOf(e).RefuseBad || e.job.Gang.Sharing == nil {
+	if !placementOf(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
 		return false
 	}
 	e.anyNeighbour = true
