@@ -196,16 +196,16 @@ func span(ms int64) Seconds { return Seconds(ms * int64(time.Millisecond)) }
 func (db *DB) rows(ctx context.Context, statement string, args []any, each func(*sql.Rows) error) (err error) {
 	rows, err := db.sql.QueryContext(ctx, dialect(statement, db.postgres), args...)
 	if err != nil {
-		return fmt.Errorf("reading accounts: %w", err)
+		return fmt.Errorf("the history cannot be read: %w", err)
 	}
 	defer func() { err = cmp.Or(err, rows.Close()) }()
 	for rows.Next() {
 		if err := each(rows); err != nil {
-			return fmt.Errorf("reading accounts: %w", err)
+			return fmt.Errorf("the history cannot be read: %w", err)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("reading accounts: %w", err)
+		return fmt.Errorf("the history cannot be read: %w", err)
 	}
 	return nil
 }

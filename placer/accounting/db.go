@@ -27,6 +27,7 @@ import (
 // PostgreSQL.
 type DB struct {
 	sql      *sql.DB
+	name     string // for people: a file, or the kind of server, whose address may have a password
 	postgres bool
 }
 
@@ -40,7 +41,7 @@ func IsPostgres(database string) bool {
 // aside is its new name, and the database starts empty.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
-		db, err = open(ctx, "pgx", database)
+		db, err = open(ctx, "pgx", "PostgreSQL", database)
 		return db, "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(database), 0o700); err != nil {
@@ -65,7 +66,7 @@ func Open(ctx context.Context, database string) (db *DB, aside string, err error
 
 // openFile opens a file of SQLite, and has SQLite check it.
 func openFile(ctx context.Context, file string) (*DB, error) {
-	db, err := open(ctx, "sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_txlock=immediate")
+	db, err := open(ctx, "sqlite", file, "file:"+file+"?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +90,15 @@ func corrupt(err error) bool {
 	return ok && (of.Code()&0xff == sqlite3.SQLITE_CORRUPT || of.Code()&0xff == sqlite3.SQLITE_NOTADB)
 }
 
-func open(ctx context.Context, driver, source string) (*DB, error) {
+func open(ctx context.Context, driver, name, source string) (*DB, error) {
 	pool, err := sql.Open(driver, source)
 	if err != nil {
-		return nil, fmt.Errorf("opening the accounting database: %w", err)
+		return nil, fmt.Errorf("opening %s: %w", name, err)
 	}
 	pool.SetMaxOpenConns(4)
-	db := &DB{sql: pool, postgres: driver == "pgx"}
+	db := &DB{sql: pool, name: name, postgres: driver == "pgx"}
 	if err := db.migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the accounting database: %w", err), pool.Close())
+		return nil, errors.Join(fmt.Errorf("opening %s: %w", name, err), pool.Close())
 	}
 	return db, nil
 }
@@ -238,7 +239,7 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 		return tx.days(days)
 	})
 	if err != nil {
-		return fmt.Errorf("writing accounts: %w", err)
+		return fmt.Errorf("writing to %s: %w", db.name, err)
 	}
 	return nil
 }

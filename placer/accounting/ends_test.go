@@ -9,8 +9,10 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/ledger"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
@@ -70,5 +72,44 @@ func TestRunAfterOneOfNoTime(t *testing.T) {
 	b := r.Look(m, func() map[string]*model.Wait { return nil }, nil)
 	if len(b.Runs) != 1 || !b.Runs[0].Submitted.After(was.Ended) {
 		t.Errorf("it is tried again after %+v, and these are written: %+v", was, b.Runs)
+	}
+}
+
+// A job that came, ran and was stopped while the history was away was submitted when its member was placed, at the
+// latest, not when it was stopped; and it ended when its member did.
+func TestStoppedUnseen(t *testing.T) {
+	q, err := queue.New(queue.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := batchJob()
+	j.SubmitTime, j.CreateIndex, j.Status, j.Stop = new(at(3).UnixNano()), new(uint64(10)), new("dead"), new(true)
+	m := &model.Model{Time: at(9), Queue: q, State: cluster.NewState(), Jobs: map[cluster.JobKey]*model.Tracked{}}
+	device := &api.RequestedDevice{Name: "nvidia/gpu", Count: new(uint64(1))}
+	j.AddTaskGroup(api.NewTaskGroup("workers", 1).AddTask(api.NewTask("main", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{device}})))
+	k := cluster.KeyOf(j)
+	m.State.Jobs[k], m.State.ByJob[k] = j, map[string]*cluster.Alloc{}
+	for id, a := range map[string]*cluster.Alloc{
+		"purged": {CreateIndex: 5, CreateTime: at(0).UnixNano(), ModifyTime: at(0.5).UnixNano()},
+		"ran":    {CreateIndex: 12, CreateTime: at(1).UnixNano(), ModifyTime: at(4).UnixNano()},
+	} {
+		a.Name, a.Group = "job.workers[0]", "workers"
+		a.ID, a.Job, a.Node, a.GPUs, a.ModifyIndex, a.Client, a.Desired = id, k, "n", []string{"g"}, 20, api.AllocClientStatusComplete, api.AllocDesiredStatusStop
+		m.State.Allocs[id], m.State.ByJob[k][id] = a, a
+	}
+	if m.View, err = request.NewView(m.State, request.Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}}); err != nil {
+		t.Fatal(err)
+	}
+	b := NewRecorder(nil, nil, 0).Look(m, func() map[string]*model.Wait { return nil }, nil)
+	if len(b.Runs) != 1 || len(b.Allocs) != 2 {
+		t.Fatalf("%+v", b)
+	}
+	if r := b.Runs[0]; !r.Submitted.Equal(at(1)) || !r.Started.Equal(at(1)) || !r.Ended.Equal(at(4)) || r.State != Stopped {
+		t.Errorf("run %+v", r)
+	}
+	for _, a := range b.Allocs {
+		if a.Submitted.Equal(at(1)) != (a.ID == "ran") {
+			t.Errorf("allocation %+v", a)
+		}
 	}
 }

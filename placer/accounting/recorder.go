@@ -120,7 +120,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 		run := r.runs[k]
 		if run.Ended.IsZero() && m.State.Jobs[k] == nil && m.State.Unread[k] == nil && !anyLive(m.State, k) {
 			run.State, run.Reason, run.Ended = Unknown, "its job was purged", ms(m.Time)
-			if at := lastEnd(m.State, k); !at.IsZero() {
+			if at := lastEnd(m.State, k, run.Submitted); !at.IsZero() {
 				run.Ended = at
 			}
 			run.Ended = later(run.Ended, run.Submitted) // clocks are set back
@@ -155,11 +155,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	case over && r.keep > 0 && m.Time.Sub(o.At) > r.keep:
 		return now, false
 	default:
-		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: time.Unix(0, *st.Job.SubmitTime)}
-		if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(now.Submitted) {
-			now.Submitted = t.Submitted()
-		}
-		now.Submitted = ms(now.Submitted)
+		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
 		if known && !now.Submitted.After(was.Ended) { // so that it has a key of its own
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
@@ -177,19 +173,30 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		now.State = Running
 	}
 	if over {
-		now.State, now.Reason, now.Ended = State(o.Status), o.Reason.String(), ms(o.At)
-		if o.Status == query.AtRest {
-			now.State = Stopped
-		}
-		now.Ended = later(now.Ended, later(now.Submitted, lastBegin(m.State, st.Key))) // clocks are set back
-		if now.Started.IsZero() {
-			now.Waited = Seconds(now.Ended.Sub(now.Submitted))
-		}
-		if now.State == Complete && !now.Whole.IsZero() && inOnePiece(m.State, now) {
-			now.Took = Seconds(now.Ended.Sub(now.Whole))
-		}
+		now.end(m, st, o)
 	}
 	return now, true
+}
+
+// end fills in how the run ended.
+func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
+	now.State, now.Reason, now.Ended = State(o.Status), o.Reason.String(), ms(o.At)
+	if o.Status == query.AtRest {
+		now.State = Stopped
+	}
+	switch at := lastEnd(m.State, st.Key, now.Submitted); {
+	case now.State == Stopped:
+		now.Ended = later(now.Ended, at) // members end after their author stops them; or it waited, and none was there
+	case !at.IsZero():
+		now.Ended = at
+	}
+	now.Ended = later(now.Ended, later(now.Submitted, lastBegin(m.State, st.Key))) // clocks are set back
+	if now.Started.IsZero() {
+		now.Waited = Seconds(now.Ended.Sub(now.Submitted))
+	}
+	if now.State == Complete && !now.Whole.IsZero() && inOnePiece(m.State, *now) {
+		now.Took = Seconds(now.Ended.Sub(now.Whole))
+	}
 }
 
 // count adds what the queue has counted since an earlier look. A queue that began again, or a job
@@ -231,9 +238,6 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	}
 	if givenUp {
 		o.Status, o.Reason = string(Failed), t.GaveUp()
-		if at := lastEnd(m.State, st.Key); !at.IsZero() {
-			o.At = at
-		}
 	}
 	return o
 }
@@ -467,13 +471,30 @@ func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-func lastEnd(s *cluster.State, k cluster.JobKey) (at time.Time) {
+// lastEnd is when the last allocation of a run ended that began at a time or later; zero: there is none.
+func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.Time) {
 	for _, a := range s.AllocsOf(k) {
-		if ended := endOf(a); len(a.GPUs) > 0 && ended.After(at) {
-			at = ended
+		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(submitted) {
+			at = later(at, endOf(a))
 		}
 	}
 	return at
+}
+
+// submitted is when a job was submitted whose run was not seen to begin: SubmitTime is that of the last edit, or of its
+// stop. What it ran since a time, it ran afterwards.
+func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
+	at := time.Unix(0, *st.Job.SubmitTime)
+	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {
+		at = t.Submitted()
+	}
+	for _, a := range m.State.AllocsOf(st.Key) {
+		purged := st.Job.CreateIndex != nil && a.CreateIndex < *st.Job.CreateIndex // of another job of that name
+		if began := time.Unix(0, a.CreateTime); len(a.GPUs) > 0 && !purged && began.After(since) && began.Before(at) {
+			at = began
+		}
+	}
+	return ms(at)
 }
 
 // endOf is when the last task of an allocation ended, by the events of its client. Without such an

@@ -222,7 +222,7 @@ func (a *accounts) get() (*accounting.DB, error) {
 		return db, nil
 	}
 	if text := a.trouble.Load(); text != nil && *text != "" {
-		return nil, errors.New("the history cannot be read: " + *text)
+		return nil, errors.New("the history is neither read nor written, until this is over: " + *text)
 	}
 	return nil, errors.New("the history is not open yet")
 }

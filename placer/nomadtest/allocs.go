@@ -64,6 +64,7 @@ type alloc struct {
 	unknownSince time.Time
 	toReconnect  bool
 	began        time.Time // its tasks, the last time
+	terminated   time.Time // its tasks, unless they have begun again
 	score        int       // of its placement
 	// purged is when its job was.
 	purged      time.Time
@@ -357,8 +358,11 @@ func (s *Server) jobChanged(k Key, event string) {
 
 func (s *Server) taskEvent(a *alloc, e *api.TaskEvent) {
 	e.Time = s.now().UnixNano()
-	if e.Type == api.TaskStarted {
-		a.began = s.now()
+	switch e.Type {
+	case api.TaskStarted:
+		a.began, a.terminated = s.now(), time.Time{}
+	case api.TaskTerminated:
+		a.terminated = s.now()
 	}
 	if n := s.nodes[a.node]; n == nil || n.cut {
 		a.untold = append(a.untold, e)

@@ -60,7 +60,10 @@ type Member struct {
 	PurgedIndex uint64
 	// LostIndex is the index at which its node was found down, 0 where it was not.
 	LostIndex uint64
-	At        time.Time
+	// Terminated is when its tasks ended by the word of its client, which may have been cut off then; the zero time: they
+	// run, or it says nothing, as its machine crashed.
+	Terminated time.Time
+	At         time.Time
 }
 
 // Ended reports whether its client has told that it is over.
@@ -110,7 +113,7 @@ func (s *Server) notifyWrote(w Write) {
 func (s *Server) member(a *alloc) Member {
 	m := Member{
 		Job: a.key, ID: a.id, Group: a.group, Number: a.number, Node: a.node, GPUs: a.allGPUs(), Version: a.job, PlacedBy: a.placedBy, Desired: a.desired, Client: a.client,
-		Done: a.client == api.AllocClientStatusComplete && !a.signalled && !a.wasLost(), Created: a.createIndex, CreatedAt: a.created, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, At: s.now(),
+		Done: a.client == api.AllocClientStatusComplete && !a.signalled && !a.wasLost(), Created: a.createIndex, CreatedAt: a.created, Purged: a.purged, PurgedIndex: a.purgedIndex, LostIndex: a.lostIndex, Terminated: a.terminated, At: s.now(),
 	}
 	if by := s.allocs[a.preemptedBy]; by != nil {
 		m.PreemptedBy = by.key

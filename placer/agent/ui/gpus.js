@@ -186,5 +186,5 @@ export function tenantsPage() {
   get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "none", t.gpu_hours.toFixed(1), t.times.toFixed(2)])),
     users(list).length ? table("Users", ["User", "Tenant", "#GPUs", "#At most", "#Jobs", "#At most"], users(list)) : ""]
     : [empty("No tenant that this token may know has jobs with GPUs.")]), e => host.replaceChildren(failed(e)));
-  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used. What was used long ago counts less."), h("div", {className: "plain"}, host)], close: () => {}};
+  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used, as fair share counts it: what was used long ago counts less. ", link("#/usage", "Usage"), " has all GPU hours of a month or year, by tenant and user."), h("div", {className: "plain"}, host)], close: () => {}};
 }

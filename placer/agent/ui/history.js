@@ -62,6 +62,7 @@ const meanings = stops => h("details", {}, h("summary", {}, "What the columns me
   ["In vain", "the time for which members held GPUs while others of their gang were not there yet"], ["Idle", "the time in which GPUs ran nothing, for at least 15 minutes"],
   ["Saved", "what packed placement would have taken more, as predicted when the job was placed"], ["Ended", "runs count on the day of their end, GPU hours on the day on which they were used; days are those of UTC"],
   ["Mean wait", "in the queue, of the runs that ended"],
+  ["Predicted slowdown", "1.2: a run takes 1.2 times as long on the GPUs that were chosen as on median GPUs of one node"],
   ...stops ? [["Stops", "how often these runs were stopped for others (pal_preempt)"], ["Lost by stops", "what that cost: restarts, and the work since the last checkpoint"], ["Sooner by", "how much sooner these runs got GPUs because others were stopped for them"]] : [],
 ].map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])));
 
@@ -91,7 +92,7 @@ export function usagePage(params, navigate) {
     choice("state", "Runs", [["", "all"], ...states.map(s => [s, s])]),
     texts.map(([, i]) => i), h("button", {}, "Filter"));
 
-  const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
+  const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), most = 50, figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
   const days = byDay(7), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day", daysOf()), days.element),
     h("h2", {}, "By " + columns[by].replace(/^[A-Z](?=[a-z])/, c => c.toLowerCase())), lines, h("h2", {}, "Runs"), runs);
   let closed = false;
@@ -101,7 +102,8 @@ export function usagePage(params, navigate) {
     const wanted = Object.fromEntries(Object.keys(filters).map(k => [k, q[k]]));
     const range = {...wanted, since: since.toISOString().slice(0, 19) + "Z", until: until && until.toISOString().slice(0, 19) + "Z"};
     const asked = ["", by, "day"].map(by => get("/v1/usage?" + query({...range, by})));
-    const [[all], of, each, ran] = await Promise.all([...asked, get("/v1/runs?" + query({...range, state: q.state, limit: 50}))]);
+    const last = most => get("/v1/runs?" + query({...range, state: q.state, limit: most + 1})); // one more tells whether there are more
+    const [[all], of, each, ran] = await Promise.all([...asked, last(most)]);
     if (closed) return;
     if (!all && !ran.length) {
       note.replaceChildren("Nothing ran in this time that matches and that this token may see. ", h("button", {onclick: () => navigate("#/usage")}, "Show this month"));
@@ -109,9 +111,14 @@ export function usagePage(params, navigate) {
     }
     note.textContent = "";
     body.hidden = false;
-    show(all, of, each, ran);
+    show(all, of, each);
+    showRuns(ran, most, last);
   }
-  function show(all, of, each, ran) {
+  function showRuns(ran, most, last) {
+    const more = h("button", {onclick: () => { more.disabled = true; last(4 * most).then(ran => closed || showRuns(ran, 4 * most, last), e => closed || more.replaceWith(failed(e))); }}, "Show more");
+    runs.replaceChildren(...ran.length ? [runTable(ran.slice(0, most)), ran.length > most ? h("p", {className: "row soft"}, `These are the last ${most.toLocaleString("en")}. `, more) : ""] : [empty("No run in this state.")]);
+  }
+  function show(all, of, each) {
     all ??= {gpu_hours: 0, runs: 0, complete: 0, waited_hours: 0, failed_gpu_hours: 0, held_in_vain_gpu_hours: 0, idle_gpu_hours: 0, saved_gpu_hours: 0, stops: 0, starts: {}};
     figures.replaceChildren(h("dl", {className: "figures"}, [
       [hours(all.gpu_hours), "GPU hours"], [all.runs.toLocaleString("en"), "runs ended"], [share(all.complete, all.runs), "complete"],
@@ -120,7 +127,6 @@ export function usagePage(params, navigate) {
       [share(all.starts.held, all.starts.told), "starts as expected"]].map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
     days.set(ofDays(each));
     lines.replaceChildren(usageTable(of, all), meanings(all.stops));
-    runs.replaceChildren(ran.length ? runTable(ran) : empty("No run in this state."));
   }
   // usageTable has a line for each of what the usage is asked by. What stopping jobs won and cost is there if any was stopped.
   function usageTable(of, all) {

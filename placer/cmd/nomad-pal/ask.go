@@ -216,6 +216,8 @@ func (a *answers) plain(err error) error {
 		return refusal{body, nomad.ErrNoJob}
 	case code == http.StatusNotFound:
 		return err
+	case code == http.StatusServiceUnavailable && strings.HasPrefix(body, "the history "): // the rest of the agent works
+		return refusal{fmt.Sprintf("the agent at %s answers: %s", a.address, body), err}
 	case code == http.StatusServiceUnavailable:
 		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another active agent? nomad-pal doctor says more", err}
 	default:

@@ -88,9 +88,9 @@ func runColumns() []runColumn {
 		{"ended", "Ended", at(func(r accounting.Run) time.Time { return r.Ended })},
 		{"waited", "Waited", func(r accounting.Run, now time.Time) string {
 			if r.Started.IsZero() && r.Ended.IsZero() {
-				return model.ShortDuration(now.Sub(r.Submitted))
+				return span(now.Sub(r.Submitted))
 			}
-			return model.ShortDuration(time.Duration(r.Waited))
+			return span(time.Duration(r.Waited))
 		}},
 		{"elapsed", "Elapsed", func(r accounting.Run, now time.Time) string {
 			if r.Started.IsZero() {
@@ -99,7 +99,7 @@ func runColumns() []runColumn {
 			if !r.Ended.IsZero() {
 				now = r.Ended
 			}
-			return model.ShortDuration(now.Sub(r.Started))
+			return span(now.Sub(r.Started))
 		}},
 		{"slowdown", "Slowdown", func(r accounting.Run, _ time.Time) string { return factor(r.Predicted) }},
 		{"packed", "Packed", func(r accounting.Run, _ time.Time) string { return factor(r.Packed) }},
@@ -111,6 +111,15 @@ func runColumns() []runColumn {
 		{"sooner", "Sooner (h)", func(r accounting.Run, _ time.Time) string { return factor(r.SavedSeconds / 3600) }},
 		{"reason", "Reason", text(func(r accounting.Run) string { return oneLine(r.Reason) })},
 	}
+}
+
+// span is a duration to the second, a short one to the millisecond.
+func span(d time.Duration) string {
+	to := time.Second
+	if d < to {
+		to = time.Millisecond
+	}
+	return model.ShortDuration(d.Round(to))
 }
 
 func runColumnNames() (names []string) {

@@ -96,6 +96,23 @@ func TestNoHistory(t *testing.T) {
 	}
 }
 
+// An agent whose history cannot be opened answers all the same: nothing is wrong with the agent.
+func TestHistoryOutOfReach(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t)
+	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(file, "history.db")))
+	c.until("it says why", func() bool {
+		code, _, said := c.does("usage")
+		if strings.Contains(said, "no agent answers") {
+			t.Fatalf("%d %s", code, said)
+		}
+		return code == 1 && strings.Contains(said, "answers: the history is neither read nor written, until this is over: making the directory of the database")
+	})
+}
+
 // Times are written as spans, days and times.
 func TestTimeOf(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.Local)

@@ -215,6 +215,9 @@ func (a *accounts) compare(has map[string]bool) (wrong []string, gpuTime time.Du
 	for id, m := range a.ran {
 		w, ok := a.allocs[id]
 		end := a.ended[id]
+		if !end.IsZero() && !m.Terminated.IsZero() { // on a machine that was cut off, Nomad hears later
+			end = m.Terminated
+		}
 		switch {
 		case !ok && !has[id]:
 		case ok && w.Status == string(accounting.Unknown) || !end.IsZero() && end.Before(m.CreatedAt):
