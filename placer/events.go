@@ -175,7 +175,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 		return time.Time{}
 	case f != nil:
 		return f.At
-	case t.State() == gang.Lost: // some time since it was submitted
+	case t.State(p.m) == gang.Lost: // some time since it was submitted
 		return time.Time{}
 	}
 	return time.Unix(0, *t.Job.SubmitTime)
@@ -183,7 +183,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 
 // noteState adds an event if a gang's state has changed by what it has just heard.
 func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
-	is := t.State()
+	is := t.State(p.m)
 	if p.hooks.Events == nil || is == was {
 		return
 	}
