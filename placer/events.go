@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -268,7 +269,7 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 		q := p.failureHistory.quarantine[id]
 		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
 			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id},
-				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", model.Shown(q.Until), q.Reason))})
+				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", reason.Moment(q.Until), q.Reason))})
 		}
 	}
 }
