@@ -172,7 +172,7 @@ func (p *Placer) trackJob(ctx context.Context, k cluster.JobKey) {
 	if t == nil {
 		t = p.m.Add(k)
 	}
-	o := gang.Observation{Observed: st, BroughtBack: p.m.BroughtBack(job), CameAbout: p.m.CameAbout(t, st)}
+	o := gang.Observation{Observed: st, BroughtBack: p.m.BroughtBack(job)}
 	if st.Ours() {
 		o.Request, o.Refused = p.m.RequestOf(st)
 	}
@@ -192,7 +192,7 @@ func (p *Placer) drop(k cluster.JobKey) {
 	if t.Queued {
 		p.m.Queue.Removed(gang.QueueTime(p.m.Time), k.String())
 	}
-	if s := t.State(); s != gang.Ended && p.hooks.Events != nil {
+	if s := t.State(p.m); s != gang.Ended && p.hooks.Events != nil {
 		p.emit(k, Finished, "was purged; it was "+string(s))
 	}
 	p.m.Forget(k)
@@ -285,7 +285,7 @@ func (p *Placer) syncQueue(ctx context.Context) {
 		if t.Placed {
 			p.m.Queue.SetPlacement(gang.QueueTime(p.m.Time), t.Key.String(), p.m.At(t))
 		}
-		t.Idle = t.Quiet() && !t.PassedOver && t.After == nil
+		t.Idle = t.Quiet(p.m) && !t.PassedOver && t.After == nil
 	}
 	p.m.EndJob()
 	p.m.Queue.LookAround(gang.QueueTime(p.m.Time), p.m.View.Cluster)

@@ -146,7 +146,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	c, ok := todo[len(todo)-1].(gang.Commit)
 	if !ok {
 		s.instead = todo
-		return fmt.Errorf("placing job %q: it does not start while it is %s", s.t.Key.ID, s.t.State())
+		return fmt.Errorf("placing job %q: it does not start while it is %s", s.t.Key.ID, s.t.State(p.m))
 	}
 	if c.DryRun {
 		if err := p.dryRun(ctx, s); err != nil {

@@ -27,9 +27,9 @@ import (
 func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	t.Idle = false
 	for e != nil {
-		was, trouble := t.State(), t.Trouble()
+		was, trouble := t.State(p.m), t.Trouble()
 		heard, todo := e, t.Step(e, p.m.World())
-		p.changed = p.changed || len(todo) > 0 || !t.Trouble().Same(trouble) || t.State() != was
+		p.changed = p.changed || len(todo) > 0 || !t.Trouble().Same(trouble) || t.State(p.m) != was
 		e = nil
 		for _, effect := range todo {
 			if e = p.carryOut(ctx, t, effect); e != nil && !gang.AwaitsAnswer(effect) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -175,7 +176,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 		return time.Time{}
 	case f != nil:
 		return f.At
-	case t.State() == gang.Lost: // some time since it was submitted
+	case t.State(p.m) == gang.Lost: // some time since it was submitted
 		return time.Time{}
 	}
 	return time.Unix(0, *t.Job.SubmitTime)
@@ -183,7 +184,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 
 // noteState adds an event if a gang's state has changed by what it has just heard.
 func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
-	is := t.State()
+	is := t.State(p.m)
 	if p.hooks.Events == nil || is == was {
 		return
 	}
@@ -268,7 +269,7 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 		q := p.failureHistory.quarantine[id]
 		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
 			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id},
-				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", model.Shown(q.Until), q.Reason))})
+				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", reason.Moment(q.Until), q.Reason))})
 		}
 	}
 }

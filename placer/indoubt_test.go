@@ -84,7 +84,8 @@ func TestUnansweredRegistering(t *testing.T) {
 				}
 			}
 			cycle(now)
-			if got := p.m.Jobs[cluster.KeyOf(gated)].Nomad; got != c.phase {
+			j := p.m.Jobs[cluster.KeyOf(gated)]
+			if got := j.Nomad; got != c.phase {
 				t.Errorf("it is %s, want %s", got, c.phase)
 			}
 			if err := p.m.UpdateView(now.Add(time.Second)); err != nil {
@@ -102,6 +103,15 @@ func TestUnansweredRegistering(t *testing.T) {
 			}
 			if free() != "4 free" {
 				t.Errorf("after %v: %s", model.UnansweredFor, free())
+			}
+			if is := j.State(p.m); is != gang.Committing {
+				t.Errorf("it is %s, though Nomad may have written what it has not shown yet", is)
+			}
+			if err := p.m.UpdateView(now.Add(model.UnansweredFor + p.m.Cfg.Resync)); err != nil {
+				t.Fatal(err)
+			}
+			if is := j.State(p.m); is != gang.Waiting {
+				t.Errorf("it is %s for ever, though Nomad does not write its start any more", is)
 			}
 		})
 	}

@@ -215,7 +215,7 @@ var voice = map[Kind]func(Reason) string{
 	Quota: func(r Reason) string {
 		switch {
 		case r.User != "" && r.Needs == 0:
-			return fmt.Sprintf("user %s runs %s in tenant %s and may run at most %d (max_jobs_per_user)", r.User, counted(int(r.Held), "job", "jobs"), r.Tenant, r.Limit)
+			return fmt.Sprintf("user %s runs %s in tenant %s and may run at most %d (max_jobs_per_user)", r.User, Counted(int(r.Held), "job", "jobs"), r.Tenant, r.Limit)
 		case r.User != "":
 			return fmt.Sprintf("needs %s; user %s holds %s in tenant %s and may hold at most %d (max_gpus_per_user)", counts(r), r.User, Number(r.Held), r.Tenant, r.Limit)
 		}
@@ -307,7 +307,7 @@ var voice = map[Kind]func(Reason) string{
 		return because(r, fmt.Sprintf("no node could run group %q, even when idle", r.Group))
 	},
 	Obstacle: func(r Reason) string { return because(r, r.Cause+onNodes(r)) },
-	More:     func(r Reason) string { return counted(r.Total, "more reason", "more reasons") },
+	More:     func(r Reason) string { return Counted(r.Total, "more reason", "more reasons") },
 	Never:    func(r Reason) string { return list(r.Because, "; ") },
 	NeverGroup: func(r Reason) string {
 		return because(r, fmt.Sprintf("Nomad cannot place group %q on any node: %s%s", r.Group, r.Cause, onNodes(r)))
@@ -373,19 +373,19 @@ var voice = map[Kind]func(Reason) string{
 	RunsUnread:     func(r Reason) string { return "the old version keeps running; the new one is rejected: " + r.Cause },
 	RunsUnserved:   func(r Reason) string { return "the old version keeps running; the new one is rejected: " + r.Cause },
 	MemberPlacedAgain: func(r Reason) string {
-		return fmt.Sprintf("Nomad rescheduled member %s %s, last at %s: %s", r.Member, times(r.Tries), second(r.Until), r.Cause)
+		return fmt.Sprintf("Nomad rescheduled member %s %s, last at %s: %s", r.Member, times(r.Tries), Second(r.Until), r.Cause)
 	},
 	MemberRestarted: func(r Reason) string {
 		return fmt.Sprintf("member %s was restarted %s on its node", r.Member, times(r.Tries))
 	},
 	MemberMissing: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: %s on node %s", r.Member, second(r.Until), r.Cause, r.Node)
+		return fmt.Sprintf("member %s has been missing since %s: %s on node %s", r.Member, Second(r.Until), r.Cause, r.Node)
 	},
 	MissingPreempted: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: Nomad preempted it", r.Member, second(r.Until))
+		return fmt.Sprintf("member %s has been missing since %s: Nomad preempted it", r.Member, Second(r.Until))
 	},
 	MissingStopped: func(r Reason) string {
-		return fmt.Sprintf("member %s has been missing since %s: it was stopped (node drain?)", r.Member, second(r.Until))
+		return fmt.Sprintf("member %s has been missing since %s: it was stopped (node drain?)", r.Member, Second(r.Until))
 	},
 	RetriedLater:  say("Nomad retries it later (reschedule block)"),
 	NotRetriedNow: say("its reschedule block allows no further try for now"),
@@ -397,10 +397,10 @@ var voice = map[Kind]func(Reason) string{
 	Error:         func(r Reason) string { return r.Cause },
 
 	GaveUp: func(r Reason) string {
-		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", counted(r.Tries, "try", "tries"), r.Cause)
+		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", Counted(r.Tries, "try", "tries"), r.Cause)
 	},
 	LostTooOften: func(r Reason) string {
-		return fmt.Sprintf("given up after %s; the last: %s; fix that, then run the job again", counted(r.Tries, "loss", "losses"), r.Cause)
+		return fmt.Sprintf("given up after %s; the last: %s; fix that, then run the job again", Counted(r.Tries, "loss", "losses"), r.Cause)
 	},
 	FailedUnseen: func(r Reason) string {
 		return fmt.Sprintf("not retried: no placer handled the failure within %d minutes: %s; run it again", r.Minutes, r.Cause)
@@ -462,13 +462,13 @@ var voice = map[Kind]func(Reason) string{
 	},
 	RaiseLimit: raise,
 	CanariesRun: func(r Reason) string {
-		return fmt.Sprintf("%s beside %s", counted(r.Have, "canary of a new version runs", "canaries of a new version run"), counted(r.Want, "old member", "old members"))
+		return fmt.Sprintf("%s beside %s", Counted(r.Have, "canary of a new version runs", "canaries of a new version run"), Counted(r.Want, "old member", "old members"))
 	},
 	WaitsPromotion: func(r Reason) string {
-		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, counted(r.Want, "canary is", "canaries are"))
+		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "canary is", "canaries are"))
 	},
 	Deploys: func(r Reason) string {
-		return fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, counted(r.Want, "member is", "members are"))
+		return fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "member is", "members are"))
 	},
 	DeployFailed: func(r Reason) string {
 		return fmt.Sprintf("the deployment of version %d has failed: %s", r.Version, r.Cause)
@@ -550,12 +550,12 @@ func free(r Reason) string {
 		return text + small(r)
 	case r.FreeOthers > 0:
 		if r.Used != nil && r.Used.Outliers > 0 {
-			return fmt.Sprintf("%s free, plus %s and %d that it cannot use", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
+			return fmt.Sprintf("%s free, plus %s and %d that it cannot use", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
 		}
 		return fmt.Sprintf("%s free, plus %d that it cannot use", are(r.Free), r.FreeOthers)
 	}
 	if r.Used != nil && r.Used.Outliers > 0 {
-		return fmt.Sprintf("%s free, plus %s", are(r.Free), counted(r.Used.Outliers, "outlier", "outliers"))
+		return fmt.Sprintf("%s free, plus %s", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"))
 	}
 	return are(r.Free) + " free"
 }
@@ -574,7 +574,7 @@ func outliers(r Reason) string {
 	if r.Used.Outliers == n {
 		return fmt.Sprintf("%d are free, but all are outliers", n)
 	}
-	return fmt.Sprintf("%d are free, but %s", n, counted(r.Used.Outliers, "is an outlier", "are outliers"))
+	return fmt.Sprintf("%d are free, but %s", n, Counted(r.Used.Outliers, "is an outlier", "are outliers"))
 }
 
 // scattered explains why the gang cannot use the free GPUs.
@@ -616,7 +616,7 @@ func (u Used) String() string {
 		parts = append(parts, fmt.Sprintf("%d reserved for jobs ahead", u.Kept))
 	}
 	if u.Outliers > 0 {
-		parts = append(parts, counted(u.Outliers, "outlier", "outliers"))
+		parts = append(parts, Counted(u.Outliers, "outlier", "outliers"))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -631,12 +631,12 @@ func onNodes(r Reason) string {
 	if r.Total == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d of %s)", r.Nodes, counted(r.Total, "node", "nodes"))
+	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
 // there counts the members that exist.
 func there(r Reason) string {
-	return fmt.Sprintf("%d of %s", r.Have, counted(r.Want, "member", "members"))
+	return fmt.Sprintf("%d of %s", r.Have, Counted(r.Want, "member", "members"))
 }
 
 // placedByNomad counts what Nomad has placed of a job that the placer leaves alone.
@@ -715,7 +715,7 @@ func names(jobs []string) string {
 }
 
 // Count is a number of GPUs: 1 GPU, 2 GPUs.
-func Count(n int) string { return counted(n, "GPU", "GPUs") }
+func Count(n int) string { return Counted(n, "GPU", "GPUs") }
 
 // Amount is a number of GPUs in words where parts of shared GPUs count for their share: 0.5 GPUs.
 func Amount(n float64) string {
@@ -734,7 +734,8 @@ func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 // counts is for how many GPUs those count that a job needs.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
-func counted(n int, one, several string) string {
+// Counted is a number of things: 1 job, 2 jobs.
+func Counted(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -763,8 +764,8 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// second is a time to the second.
-func second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
+// Second is a time to the second.
+func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // Moment is a time as people read it.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }

@@ -228,7 +228,7 @@ func inOnePiece(s *cluster.State, r Run) bool {
 // outcome is how a run ended, nil if it has not: it may be tried again.
 func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	t := m.Jobs[st.Key]
-	givenUp := t != nil && t.State() == gang.Failed
+	givenUp := t != nil && !t.GaveUp().IsZero()
 	if st.Nomad != gang.Ended && !givenUp || anyLive(m.State, st.Key) {
 		return nil
 	}

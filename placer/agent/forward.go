@@ -6,6 +6,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -82,7 +83,11 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
-			http.Error(w, fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", to.Agent, at), http.StatusServiceUnavailable)
+			text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", to.Agent, at)
+			if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+				text += fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
+			}
+			http.Error(w, text, http.StatusServiceUnavailable)
 		},
 	}
 	proxy.ServeHTTP(w, r)

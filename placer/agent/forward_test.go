@@ -6,6 +6,8 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -115,6 +117,9 @@ func TestStandbyCannotForward(t *testing.T) {
 	elsewhere := strings.Replace(trap.URL, "127.0.0.1", "0.0.0.0", 1) // which Linux takes to this machine
 	lost := httptest.NewServer(http.NotFoundHandler())
 	lost.Close()
+	unknown := httptest.NewTLSServer(http.NotFoundHandler())
+	unknown.Config.ErrorLog = log.New(io.Discard, "", 0) // it is refused
+	t.Cleanup(unknown.Close)
 	f.set(func() { f.locks["nomad-pal/lock"] = "somebody's" })
 	now := time.Now()
 	for _, c := range []struct {
@@ -128,6 +133,7 @@ func TestStandbyCannotForward(t *testing.T) {
 		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now}, "", "the active agent, " + host + "/1, publishes no address"},
 		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "the active agent, other/1, listens on its own machine only"},
 		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "the active agent, " + host + "/1, does not answer at " + lost.URL},
+		{"of an authority that it does not know", store.Heartbeat{Agent: host + "/1", Since: now, Address: unknown.URL}, "", "does not answer at " + unknown.URL + ": its certificate is not accepted (x509: certificate signed by unknown authority); this agent trusts nomad { ca_cert }"},
 		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text"},
 		{"with the operator's word", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "  token_plain = true\n", ""},
 		{"on this machine", store.Heartbeat{Agent: host + "/1", Since: now, Address: trap.URL}, "", ""},

@@ -46,9 +46,6 @@ type (
 		Refused error // why the job cannot be served
 		// BroughtBack: Nomad wrote a registration of ours late, after its author had purged the job.
 		BroughtBack bool
-		// CameAbout is a start whose registration Nomad did not answer and
-		// which the job's pins show; nil if none.
-		CameAbout *Start
 	}
 	// Reconcile comes once a cycle: whatever is due is done.
 	Reconcile struct {
@@ -293,9 +290,19 @@ const (
 	Warn
 )
 
+// Book has the starts that Nomad has not answered. It outlives gangs: Nomad may
+// write a start after the job was purged.
+type Book interface {
+	// Unanswered are the starts over this version of a job that Nomad did not
+	// answer and may have written, or may still write. At most one of them
+	// succeeds.
+	Unanswered(version *api.Job) []Start
+}
+
 // World is what the rest of the placer knows in this cycle. Its methods change
 // nothing.
 type World interface {
+	Book
 	Now() time.Time
 	// ReadyTimeout is how long a gang may be incomplete. Retries is how often a
 	// gang is retried after its own failures. RestartCost is the run time that

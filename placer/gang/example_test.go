@@ -19,7 +19,7 @@ func ExampleLifecycle_Step() {
 	job.Version = &version // its first: no earlier one can tell how long it has waited
 	happens := func(e Event) {
 		effects := g.Step(e, w)
-		fmt.Printf("%s → %s:", nameOf(e), g.State())
+		fmt.Printf("%s → %s:", nameOf(e), g.State(w))
 		for _, e := range effects {
 			fmt.Print(" ", nameOf(e))
 		}

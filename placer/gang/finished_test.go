@@ -95,8 +95,8 @@ func TestFinishedWhileStopping(t *testing.T) {
 		w := newFakeWorld()
 		w.state = s
 		g := &Lifecycle{memory: memory{known: known{Observed: Observe(s, job), Record: &Record{}, position: position{index: 100}}, lookedBack: true}}
-		if g.State() != Waiting {
-			t.Fatalf("%s: it is %s", c.name, g.State())
+		if g.State(w) != Waiting {
+			t.Fatalf("%s: it is %s", c.name, g.State(w))
 		}
 		var asked []string
 		for range 2 { // asks once
@@ -124,8 +124,8 @@ func TestFinishedWhileStopping(t *testing.T) {
 		if d := cmp.Diff(c.want, asked); d != "" {
 			t.Errorf("%s: asked of Nomad (-want +got):\n%s", c.name, d)
 		}
-		if over := g.State() == Rejected; over != slices.Contains(c.want, stop) {
-			t.Errorf("%s: it is %s", c.name, g.State())
+		if over := g.State(w) == Rejected; over != slices.Contains(c.want, stop) {
+			t.Errorf("%s: it is %s", c.name, g.State(w))
 		}
 	}
 }

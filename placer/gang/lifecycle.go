@@ -99,9 +99,6 @@ type memory struct {
 	// stumbled is the kind of effect that trouble is about.
 	stumbled string
 
-	// unanswered: starts of the present version were sent and their outcome is
-	// unknown. At most one of them succeeded.
-	unanswered bool
 	// edited: its author changed it while it was queued, and the queue does not
 	// know yet.
 	edited bool
@@ -188,11 +185,11 @@ func (g *memory) PastKnown() bool {
 // Most gangs are quiet most of the time: the gang runs as it should, the queue
 // knows and the record is written; or it waits, and the queue knows what it
 // asks for.
-func (g *Lifecycle) Quiet() bool {
+func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
 		return g.Queued && !g.Placed && !g.edited && g.Refused == nil && g.Target == nil && g.stop == nil && g.stumbled == "" &&
-			!g.unanswered && !g.MayHaveOverwritten() && g.PastKnown() && !dead && g.eligible.IsZero()
+			len(b.Unanswered(g.Job)) == 0 && !g.MayHaveOverwritten() && g.PastKnown() && !dead && g.eligible.IsZero()
 	}
 	return g.Nomad == Running && !g.Misplaced && !g.LeftOutBeside && g.Queued && g.Placed && g.Target == nil && !g.overwrote &&
 		g.stumbled == "" && g.Record != nil && !g.Unsaved && !g.Record.Ready.IsZero() && g.Record.JobModifyIndex == *g.Job.JobModifyIndex &&

@@ -36,37 +36,38 @@ func TestQuiet(t *testing.T) {
 	} {
 		g.Step(e, w)
 	}
-	if !g.Quiet() || g.Unsettled() {
-		t.Errorf("a gang that is %s: quiet %v, unsettled %v", g.State(), g.Quiet(), g.Unsettled())
+	if !g.Quiet(w) || g.Unsettled() {
+		t.Errorf("a gang that is %s: quiet %v, unsettled %v", g.State(w), g.Quiet(w), g.Unsettled())
 	}
 	g.pending = ReadAllocs{}
 	g.Step(Failure{Of: g.pending, Err: errors.New("500")}, w)
-	if g.Quiet() || !g.Unsettled() {
-		t.Errorf("one of which something is not known: quiet %v, unsettled %v", g.Quiet(), g.Unsettled())
+	if g.Quiet(w) || !g.Unsettled() {
+		t.Errorf("one of which something is not known: quiet %v, unsettled %v", g.Quiet(w), g.Unsettled())
 	}
 }
 
 // A gang that waits needs no look, unless the queue does not know all that it asks for, or
 // time alone makes something due: that would not be done until something happened to it.
 func TestQuietWhileItWaits(t *testing.T) {
-	for name, change := range map[string]func(*Lifecycle){
-		"":                                 func(*Lifecycle) {},
-		"the queue does not know it":       func(g *Lifecycle) { g.Queued = false },
-		"the queue believes that it runs":  func(g *Lifecycle) { g.Placed = true },
-		"its author changed it":            func(g *Lifecycle) { g.edited = true },
-		"it cannot be served":              func(g *Lifecycle) { g.Refused = errors.New("a unicorn") },
-		"it has stopped to go elsewhere":   func(g *Lifecycle) { g.Target = &pal.Placement{} },
-		"it is being stopped":              func(g *Lifecycle) { g.stop = &stopping{} },
-		"something is not known of it":     func(g *Lifecycle) { g.stumbled = "ReadVersions" },
-		"Nomad has not answered its start": func(g *Lifecycle) { g.unanswered = true },
-		"its record is not read":           func(g *Lifecycle) { g.Pins = somePins("g1") },
-		"Nomad calls it dead":              func(g *Lifecycle) { dead := "dead"; g.Job.Status = &dead },
-		"it came after another job":        func(g *Lifecycle) { g.eligible = time.Unix(1000, 0) },
-		"it replaced its author's change":  func(g *Lifecycle) { g.overwrote = true },
+	for name, change := range map[string]func(*Lifecycle, *fakeWorld){
+		"":                                 func(*Lifecycle, *fakeWorld) {},
+		"the queue does not know it":       func(g *Lifecycle, _ *fakeWorld) { g.Queued = false },
+		"the queue believes that it runs":  func(g *Lifecycle, _ *fakeWorld) { g.Placed = true },
+		"its author changed it":            func(g *Lifecycle, _ *fakeWorld) { g.edited = true },
+		"it cannot be served":              func(g *Lifecycle, _ *fakeWorld) { g.Refused = errors.New("a unicorn") },
+		"it has stopped to go elsewhere":   func(g *Lifecycle, _ *fakeWorld) { g.Target = &pal.Placement{} },
+		"it is being stopped":              func(g *Lifecycle, _ *fakeWorld) { g.stop = &stopping{} },
+		"something is not known of it":     func(g *Lifecycle, _ *fakeWorld) { g.stumbled = "ReadVersions" },
+		"Nomad has not answered its start": func(g *Lifecycle, w *fakeWorld) { w.noteUnanswered(g, Commit{}) },
+		"its record is not read":           func(g *Lifecycle, _ *fakeWorld) { g.Pins = somePins("g1") },
+		"Nomad calls it dead":              func(g *Lifecycle, _ *fakeWorld) { dead := "dead"; g.Job.Status = &dead },
+		"it came after another job":        func(g *Lifecycle, _ *fakeWorld) { g.eligible = time.Unix(1000, 0) },
+		"it replaced its author's change":  func(g *Lifecycle, _ *fakeWorld) { g.overwrote = true },
 	} {
 		g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: plainJob("j", 0), Nomad: Waiting}}, Queued: true}}
-		change(g)
-		if quiet := g.Quiet(); quiet != (name == "") {
+		w := newFakeWorld()
+		change(g, w)
+		if quiet := g.Quiet(w); quiet != (name == "") {
 			t.Errorf("a gang that waits, and %s: quiet %v", name, quiet)
 		}
 	}

@@ -28,10 +28,9 @@ import (
 // Nomad answer, in any order, sensible or not.
 type randomWorld struct {
 	*fakeWorld
-	rng        *rand.Rand
-	g          *Lifecycle
-	jobs       map[string]*api.Job // made once: they do not change
-	unanswered []Start             // starts whose outcomes are not known
+	rng  *rand.Rand
+	g    *Lifecycle
+	jobs map[string]*api.Job // made once: they do not change
 	// queued and placed are what the queue has been told; stopping: it waits for a gang
 	// to stop whose gate is not on.
 	queued, placed, stopping bool
@@ -80,11 +79,11 @@ func (w *randomWorld) live(events int) (wrong string) {
 			if answers > 25 {
 				return "the reconcile does not end"
 			}
-			was := w.g.State()
+			was := w.g.State(w)
 			todo := w.g.Step(e, w)
-			w.log = append(w.log, fmt.Sprintf("%T %s -> %s", e, was, w.g.State()))
-			if _, seen := e.(Observation); !seen && was != w.g.State() {
-				w.history[fmt.Sprint(was, " to ", w.g.State())]++
+			w.log = append(w.log, fmt.Sprintf("%T %s -> %s", e, was, w.g.State(w)))
+			if _, seen := e.(Observation); !seen && was != w.g.State(w) {
+				w.history[fmt.Sprint(was, " to ", w.g.State(w))]++
 			}
 			e = nil
 			for i, effect := range todo {
@@ -269,7 +268,6 @@ func (w *randomWorld) observation() Observation {
 	}
 	w.state = s
 	o := Observation{Observed: Observe(s, job).WithLost(w), Request: request.Request{Modelled: true, Job: job, Gang: pal.Gang{ID: "j", MemberSets: []pal.MemberSet{{Members: 2, GPUs: 1}}}}}
-	o.CameAbout = startOf(w.unanswered, o.Observed)
 	if e, ok := rewrite.ElasticOf(job); ok {
 		o.Request.Elastic = &e
 	}
@@ -288,9 +286,7 @@ func (w *randomWorld) answer(of Effect) Event {
 	case 1:
 		return Failure{of, nomad.ErrConflict}
 	case 2:
-		if c, ok := of.(Commit); ok {
-			w.unanswered = append(w.unanswered, c.Start)
-		}
+		w.noteUnanswered(w.g, of)
 		return Failure{of, nomad.ErrUnknownOutcome}
 	case 3:
 		return NotNow{of}

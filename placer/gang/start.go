@@ -6,6 +6,7 @@ package gang
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/reason"
@@ -39,7 +40,7 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	g.verifyLater(o.Job)
 	g.lineage = g.lineage.rewrote(g.Job, o.Job)
 	g.Observed, g.Since = o, w.Now()
-	g.Placed, g.unanswered, g.stop, g.Target = g.Queued, false, nil, nil
+	g.Placed, g.stop, g.Target = g.Queued, nil, nil
 	if s.Pins.Mode != rewrite.ModeGPU {
 		g.Held = w.GPUIDs(s.Placement.GPUs())
 	}
@@ -58,7 +59,6 @@ func (g *memory) notStarted(s Start, err error, w World) []Effect {
 	if errors.Is(err, nomad.ErrConflict) {
 		return append(out, g.log(Debug, "lost a race, reading the job again"))
 	}
-	g.unanswered = g.unanswered || errors.Is(err, nomad.ErrUnknownOutcome)
 	g.fail(w.Now(), reasonOf(err))
 	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
 		g.avoidUnfit(refused, w)
@@ -83,15 +83,21 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 }
 
 // cameAbout records a start that succeeded although its registration was not
-// answered. ours reports whether the change of the job is such a start.
-func (g *memory) cameAbout(o Observation) (out []Effect, ours bool) {
-	if !g.unanswered || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
+// answered: the job now has its pins. Two decisions rarely choose the same GPUs,
+// and if they did, it would be the same start. ours reports whether the job
+// changed by a start of the placer's.
+func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
+	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
 	}
-	if o.CameAbout == nil {
-		return nil, true
+	all := b.Unanswered(g.Job)
+	i := slices.IndexFunc(all, func(s Start) bool {
+		return slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes())
+	})
+	if i < 0 { // if one is unanswered, another placer's start came first
+		return nil, len(all) > 0
 	}
-	s := *o.CameAbout
+	s := all[i]
 	g.record(s, *o.Job.JobModifyIndex)
 	g.Tries, g.RetryAt, g.trouble, g.stumbled = 0, time.Time{}, nil, ""
 	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true

@@ -69,7 +69,7 @@ func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 // remembers. A placer that has just started knows only the first part: a gang
 // that completes or is starting then looks as if it waited. Its GPUs count as
 // taken as long as its members live.
-func (g *Lifecycle) State() State {
+func (g *Lifecycle) State(b Book) State {
 	_, committing := g.pending.(Commit)
 	switch {
 	case !g.GaveUp().IsZero():
@@ -80,7 +80,7 @@ func (g *Lifecycle) State() State {
 		return Completing
 	case g.Refused != nil:
 		return Rejected
-	case g.unanswered, committing:
+	case committing, len(b.Unanswered(g.Job)) > 0:
 		return Committing
 	}
 	return Waiting

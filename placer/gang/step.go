@@ -31,7 +31,7 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	case g.Job == nil:
 		todo = g.observe(e, w)
 	default:
-		todo = handlerOf(g.State(), e.event()).do(g, e, w)
+		todo = handlerOf(g.State(w), e.event()).do(g, e, w)
 	}
 	for i, e := range todo {
 		todo[i] = g.vouch(e)
@@ -76,10 +76,10 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	if changed {
 		g.Tries, g.RetryAt, g.trouble, g.stumbled, g.lineage = 0, time.Time{}, nil, "", lineage{}
 		g.Target, g.asks = nil, false // that was worked out for what the job was
-		es, ours := g.cameAbout(o)
+		es, ours := g.cameAbout(o, w)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
-		g.Since, g.unanswered, g.lookedBack = now, false, g.lookedBack && ours
+		g.Since, g.lookedBack = now, g.lookedBack && ours
 		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // else somebody has changed since what we wrote, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
@@ -147,7 +147,7 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 	}
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
 	var out []Effect
-	for _, d := range duties[g.State()] {
+	for _, d := range duties[g.State(w)] {
 		if !due && !d.always || d.registers && g.MayHaveOverwritten() {
 			continue
 		}
@@ -273,9 +273,9 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 		return append(out, g.log(Warn, "could not stop a gang", "reason", s.why, "error", f.Err))
 	}
 	if conflict {
-		return append(out, g.log(Debug, "lost a race", "state", g.State()))
+		return append(out, g.log(Debug, "lost a race", "state", g.State(w)))
 	}
-	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(), "error", f.Err))
+	out = append(out, g.log(Warn, "could not act on a job", "state", g.State(w), "error", f.Err))
 	g.fail(w.Now(), reasonOf(f.Err))
 	if g.stumbled = ""; f.Of != nil {
 		g.stumbled = fmt.Sprintf("%T", f.Of)

@@ -50,8 +50,6 @@ type story struct {
 	w *fakeWorld
 	// refused is why the job cannot be served.
 	refused error
-	// unanswered are the starts whose outcomes are not known.
-	unanswered []Start
 	// onFailure is pal_on_failure.
 	onFailure rewrite.FailureAction
 	// efficiency is what each doubling of an elastic gang's members keeps.
@@ -78,12 +76,12 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	}
 	var out strings.Builder
-	was, e := s.g.State(), s.event(t, d)
+	was, e := s.g.State(s.w), s.event(t, d)
 	if e.event() != OnAnswer {
 		s.began = was
 	}
 	defer func() {
-		is := s.g.State()
+		is := s.g.State(s.w)
 		if e.event() != OnObserve && is != was && !slices.Contains(was.reaches(), is) && !slices.Contains(s.began.reaches(), is) {
 			t.Errorf("%s: the table does not say that a gang goes from %s, or %s, to %s", d.Pos, was, s.began, is)
 		}
@@ -94,7 +92,7 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 		}
 		fmt.Fprintln(&out, told(e))
 	}
-	fmt.Fprintf(&out, "= %s", s.g.State())
+	fmt.Fprintf(&out, "= %s", s.g.State(s.w))
 	if why, job := s.g.Stopping(); why != "" {
 		fmt.Fprintf(&out, ", %s", why)
 		if job != "" {
@@ -174,7 +172,7 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 	switch d.Cmd {
 	case "observe":
 		o := s.look(d)
-		return Observation{Observed: o, Request: s.request(), Refused: s.refused, CameAbout: startOf(s.unanswered, o)}
+		return Observation{Observed: o, Request: s.request(), Refused: s.refused}
 	case "reconcile":
 		return Reconcile{}
 	case "sync":
@@ -277,24 +275,12 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 	case "conflict":
 		return Failure{pending, nomad.ErrConflict}
 	case "unknown":
-		if c, ok := pending.(Commit); ok {
-			s.unanswered = append(s.unanswered, c.Start)
-		}
+		s.w.noteUnanswered(s.g, pending)
 		return Failure{pending, fmt.Errorf("registering: %w", nomad.ErrUnknownOutcome)}
 	case "error":
 		return Failure{pending, errors.New("500 (no leader)")}
 	}
 	d.Fatalf(t, "no command %q", d.Cmd)
-	return nil
-}
-
-// startOf is the start that the job's pins show; nil if there is none.
-func startOf(all []Start, o Observed) *Start {
-	for _, s := range all {
-		if slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes()) {
-			return &s
-		}
-	}
 	return nil
 }
 

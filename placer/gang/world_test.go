@@ -29,10 +29,24 @@ type fakeWorld struct {
 	others   []string // GPUs that other jobs hold
 	room     Room
 	roomErr  error
+	// unanswered are the starts whose outcomes are not known, by the version
+	// that they were sent over.
+	unanswered map[uint64][]Start
 }
 
 func newFakeWorld() *fakeWorld {
-	return &fakeWorld{state: cluster.NewState(), now: time.Unix(1000, 0), retries: 2}
+	return &fakeWorld{state: cluster.NewState(), now: time.Unix(1000, 0), retries: 2, unanswered: map[uint64][]Start{}}
+}
+
+// noteUnanswered does what the placer does before it delivers the failure.
+func (w *fakeWorld) noteUnanswered(g *Lifecycle, of Effect) {
+	if c, ok := of.(Commit); ok {
+		w.unanswered[*g.Job.JobModifyIndex] = append(w.unanswered[*g.Job.JobModifyIndex], c.Start)
+	}
+}
+
+func (w *fakeWorld) Unanswered(version *api.Job) []Start {
+	return w.unanswered[*version.JobModifyIndex]
 }
 
 func (w *fakeWorld) NodeChanges() uint64 { return 0 }

@@ -140,15 +140,15 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	case service && pinned && by.IsZero():
 		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: they keep running; " + elsewhere
 	case service && pinned:
-		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at " + second(by) + "; " + elsewhere
+		return "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at " + reason.Second(by) + "; " + elsewhere
 	case service && by.IsZero():
 		return "Nomad moves the members there to other nodes"
 	case service:
-		return "Nomad moves the members there to other nodes, by " + second(by) + " at the latest"
+		return "Nomad moves the members there to other nodes, by " + reason.Second(by) + " at the latest"
 	case by.IsZero():
 		return "the members there keep running until they end, as the drain has no deadline"
 	}
-	return "Nomad stops the members there at " + second(by) + " unless they have ended by then"
+	return "Nomad stops the members there at " + reason.Second(by) + " unless they have ended by then"
 }
 
 // disconnected describes what happens to a member on a node that has lost touch with Nomad. The
@@ -156,7 +156,7 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
-		is += " until about " + second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"
+		is += " until about " + reason.Second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"
 	}
 	return is
 }
@@ -170,6 +170,3 @@ func lostAfter(job *api.Job, group string) time.Duration {
 	}
 	return *tg.Disconnect.LostAfter
 }
-
-// second formats a time to the second.
-func second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }

@@ -418,9 +418,9 @@ func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
 
-// status returns what is shown of the job. w is what it waits for according to the queue, or nil.
-func (t *Tracked) status(w *Wait) JobStatus {
-	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(w), Reason: t.Trouble()}
+// statusOf returns what is shown of a job. w is what it waits for according to the queue, or nil.
+func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
+	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(m, w), Reason: t.Trouble()}
 	if t.Job.Priority != nil {
 		j.Priority = cmp.Or(t.Control.Priority, *t.Job.Priority)
 	}
@@ -437,7 +437,7 @@ func (t *Tracked) status(w *Wait) JobStatus {
 		j.Reason = Refused(t.Refused)
 	case t.Nomad == gang.Waiting:
 		j.Wait(w)
-		j.Reason = t.WhyWaits(w, j.Reason)
+		j.Reason = t.WhyWaits(m, w, j.Reason)
 	}
 	j.GPUs, j.Class, j.Submitted = t.Request.Gang.GPUs(), string(t.Request.Gang.Class), t.Submitted()
 	if s := t.Request.Gang.Share; s < 1 {
@@ -455,13 +455,13 @@ func (t *Tracked) status(w *Wait) JobStatus {
 // WhyWaits returns why a job waits. queued is the queue's reason. w is nil if the job is not in the
 // queue: it backs off after a failure, or too little is known about it yet. For a job that waits
 // again, the reason includes what happened.
-func (t *Tracked) WhyWaits(w *Wait, queued reason.Reason) reason.Reason {
+func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Reason {
 	switch {
 	case t.Refused != nil: // its job is being stopped: its members had done their work
 		return Refused(t.Refused)
 	case t.After != nil:
 		return *t.After
-	case w == nil || t.State() == gang.Committing:
+	case w == nil || t.State(b) == gang.Committing:
 		return t.Trouble().Or(queued).Or(reason.Reason{Kind: reason.BeingRead})
 	case t.Trouble().Same(queued):
 		return queued
@@ -479,8 +479,8 @@ func Refused(err error) reason.Reason {
 
 // Shown returns the state of a job as people see it. w is what it waits for according to the queue,
 // or nil.
-func (t *Tracked) Shown(w *Wait) gang.State {
-	if s := t.State(); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
+func (t *Tracked) Shown(b gang.Book, w *Wait) gang.State {
+	if s := t.State(b); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s
 	}
 	return gang.Unschedulable

@@ -150,7 +150,7 @@ func GPURange(least, most float64) string {
 
 // StatusOf returns what is shown of a job.
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
-	j := t.status(waits[t.Key.String()])
+	j := m.statusOf(t, waits[t.Key.String()])
 	j.Elastic = m.SizeOf(t)
 	if ending := m.Ending(t.Observed); !ending.IsZero() && (j.State == gang.Waiting || j.State == gang.Completing) {
 		j.State, j.Reason = gang.Completing, ending

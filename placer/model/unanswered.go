@@ -57,16 +57,14 @@ func (m *Model) BroughtBack(job *api.Job) bool {
 	return slices.ContainsFunc(us, func(u unanswered) bool { return u.created != 0 && u.created < *job.CreateIndex && u.spec == spec })
 }
 
-// CameAbout returns the unanswered start whose pins the job now has; nil if there is none. Two
-// decisions rarely choose the same GPUs, and if they did, it would be the same start.
-func (m *Model) CameAbout(t *Tracked, now gang.Observed) *gang.Start {
-	for _, u := range m.unanswered[now.Key] {
-		if u.start != nil && t.Job != nil && u.over == *t.Job.JobModifyIndex && u.over != *now.Job.JobModifyIndex &&
-			slices.Equal(u.start.Pins.GPUs(), now.Pins.GPUs()) && slices.Equal(u.start.Pins.Nodes(), now.Pins.Nodes()) {
-			return u.start
+// Unanswered returns the starts over this version of a job that are not answered: see [gang.Book].
+func (m *Model) Unanswered(version *api.Job) (starts []gang.Start) {
+	for _, u := range m.unanswered[cluster.KeyOf(version)] {
+		if u.start != nil && u.over == *version.JobModifyIndex {
+			starts = append(starts, *u.start)
 		}
 	}
-	return nil
+	return starts
 }
 
 // forgetUnanswered forgets registrations that Nomad can no longer write. If the job has not

@@ -15,7 +15,7 @@ import (
 func TestRefusedWhileItIsStopped(t *testing.T) {
 	var j Tracked
 	j.Refused = errors.New("its members had already finished")
-	if got := j.WhyWaits(nil, reason.Reason{}); !got.Same(Refused(j.Refused)) {
+	if got := j.WhyWaits(nil, nil, reason.Reason{}); !got.Same(Refused(j.Refused)) {
 		t.Errorf("%v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/window"
@@ -80,7 +81,4 @@ func (w windowsInForce) Warnings() []string {
 }
 
 // Moment formats a time of the queue for people.
-func Moment(at time.Duration) string { return Shown(time.Unix(0, int64(at))) }
-
-// Shown formats a time for people.
-func Shown(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+func Moment(at time.Duration) string { return reason.Moment(time.Unix(0, int64(at))) }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -184,7 +185,7 @@ func (s facts) checkProfile() Check {
 	}
 	found := fmt.Sprintf("version %d of %d GPUs", p.Version, len(p.GPUs))
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
-		found += ", made " + made.UTC().Format("2006-01-02 15:04 MST")
+		found += ", made " + reason.Moment(made)
 		if s.m.Time.Sub(made) > profileOld {
 			return Check{"profile", Warn, found, "measure again: GPUs change over months"}
 		}

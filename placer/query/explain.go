@@ -268,7 +268,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	default:
 		e.Reason = membersSay(s.m.State, st)
 		t := s.m.Jobs[k]
-		if t != nil && t.State() == gang.Failed {
+		if t != nil && !t.GaveUp().IsZero() {
 			e.State, e.Reason = gang.Failed, t.GaveUp()
 		}
 		if st.Nomad == gang.Starting && t != nil {
@@ -484,7 +484,7 @@ func sparing(d pal.Decision) pal.AppClass {
 // mu.
 func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
-	switch e.State = t.Shown(wait); e.State {
+	switch e.State = t.Shown(s.m, wait); e.State {
 	case gang.Failed:
 		e.Reason = t.GaveUp()
 		return
@@ -522,7 +522,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	if wait != nil {
 		e.takeWait(wait, &d, tooSmall(s.m.View.Cluster, t.Request.Least()))
 	}
-	e.Reason = t.WhyWaits(wait, e.WaitsFor)
+	e.Reason = t.WhyWaits(s.m, wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After == nil {
 		d.Impossible = false // nodes that are away may fit it
 		s.whatNow(e, t, wait)

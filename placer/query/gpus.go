@@ -10,6 +10,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
@@ -134,7 +135,7 @@ func (s *Snapshot) windowOf(gpu int) string {
 		s.kept = map[int]string{}
 		for _, w := range s.m.OpenWindows(s.m.Time) {
 			for _, i := range w.GPUs {
-				s.kept[i] = w.Name + " until " + model.Shown(w.To)
+				s.kept[i] = w.Name + " until " + reason.Moment(w.To)
 			}
 		}
 	}

@@ -166,7 +166,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	if !ok {
 		return
 	}
-	said := "pal_deadline is " + model.Shown(at)
+	said := "pal_deadline is " + reason.Moment(at)
 	d, counts := s.m.Queue.DeadlineOf(gang.QueueTime(s.m.Time), t.Key.String())
 	switch {
 	case !counts && !s.m.Cfg.Queue.Deadlines:
@@ -301,18 +301,18 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if c.Queue.HalfLife == 0 {
 		return fmt.Sprintf("fair share: tenant %s has %s in use for its weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
-	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, round3(u.GPUHours))
+	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, Round3(u.GPUHours))
 	if u.Priced {
 		said += " by the price of their models"
 	}
 	if u.Times > 0 {
-		said += fmt.Sprintf(", %s times its share", round3(u.Times))
+		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
 	}
 	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s in use", days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
-// round3 rounds to three digits, or to all digits before the decimal point.
-func round3(x float64) string {
+// Round3 rounds to three digits, or to all digits before the decimal point.
+func Round3(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)
 	}

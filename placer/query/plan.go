@@ -220,7 +220,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
 		e.takeWait(w, d, tooSmall(v.Cluster, t.Request.Least()))
-		e.State, e.Reason = t.Shown(w), e.WaitsFor
+		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
 		if e.State == gang.Waiting {
 			d.Impossible = false // nodes that are away may fit it
 			s.whatNow(e, t, w)

@@ -185,7 +185,7 @@ func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 		st := s.m.Observed(job)
 		state := st.Nomad
 		if t := s.m.Jobs[st.Key]; t != nil {
-			state = t.State()
+			state = t.State(s.m)
 		}
 		s.countRun(runs, st, state)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/cronexpr"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Window is a time, once or again and again, in which nodes are kept. Its keys in HCL are those
@@ -165,7 +166,7 @@ func (w Window) Over(now time.Time) string {
 	case w.Cron != "":
 		return fmt.Sprintf("%q is never", w.Cron)
 	}
-	return "it was over on " + to.UTC().Format("2006-01-02 15:04 MST")
+	return "it was over on " + reason.Moment(to)
 }
 
 // farthest is more than clocks are put forward or back at once.

@@ -219,7 +219,7 @@ func (a *answers) plain(err error) error {
 	case code == http.StatusServiceUnavailable && strings.HasPrefix(body, "the history "): // the rest of the agent works
 		return refusal{fmt.Sprintf("the agent at %s answers: %s", a.address, body), err}
 	case code == http.StatusServiceUnavailable:
-		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another active agent? nomad-pal doctor says more", err}
+		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another agent active? nomad-pal doctor says more", err}
 	default:
 		return refusal{fmt.Sprintf("the agent answers %d: %s", code, body), err}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal/classify"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
@@ -131,7 +132,7 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every ti
 			out.GPUs = slices.Sorted(maps.Keys(seen))
 			return readings, nil
 		}
-		fmt.Fprintf(b.io.err, "%d readings, %s left\n", len(readings), time.Until(end).Round(time.Second))
+		fmt.Fprintf(b.io.err, "%s, %s left\n", counted(len(readings), "reading"), model.ShortDuration(time.Until(end).Round(time.Second)))
 		select {
 		case <-tick.C:
 		case <-b.ctx.Done():

@@ -110,15 +110,7 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	}
 }
 
-// digits prints a number to three significant digits, but keeps all before the point.
-func digits(x float64) string {
-	if x >= 100 {
-		return fmt.Sprintf("%.0f", x)
-	}
-	return fmt.Sprintf("%.3g", x)
-}
-
-// printSpeeds prints how fast the GPU models are, if there are several.
+// printSpeeds prints how fast GPU models are, if there are so many.
 func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {
@@ -134,7 +126,7 @@ func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 			cell := "-"
 			for _, s := range models[device] {
 				if s.Class == c {
-					cell, gpus = fmt.Sprintf("%s (%s)", digits(s.Speed), digits(s.Rate)), max(gpus, s.GPUs)
+					cell, gpus = fmt.Sprintf("%s (%s)", query.Round3(s.Speed), query.Round3(s.Rate)), max(gpus, s.GPUs)
 				}
 			}
 			cells = append(cells, cell)

@@ -255,26 +255,18 @@ func queueSummary(jobs []model.JobStatus) string {
 	}
 	text := "No job waits"
 	if waiting > 0 {
-		text = fmt.Sprintf("%s for %s", verbed(waiting, "job waits", "jobs wait"), model.GPURange(least, requested))
+		text = fmt.Sprintf("%s for %s", reason.Counted(waiting, "job waits", "jobs wait"), model.GPURange(least, requested))
 	}
 	if runOn > 0 {
-		text += fmt.Sprintf("; %s as before, resubmitted", verbed(runOn, "runs on", "run on"))
+		text += fmt.Sprintf("; %s as before, resubmitted", reason.Counted(runOn, "runs on", "run on"))
 	}
 	if never > 0 {
-		text += fmt.Sprintf("; %s as things are", verbed(never, "never starts", "never start"))
+		text += fmt.Sprintf("; %s as things are", reason.Counted(never, "never starts", "never start"))
 	}
 	if failed > 0 {
 		text += fmt.Sprintf("; %d failed", failed)
 	}
 	return text + "."
-}
-
-// verbed is a number with its verb, in the singular or the plural.
-func verbed(n int, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, several)
 }
 
 // printTenants prints what tenants hold and have used, where there is something to

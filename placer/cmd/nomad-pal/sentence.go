@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
@@ -19,7 +20,7 @@ import (
 func others(text string) string { return strings.TrimRight(oneLine(text), ". ") }
 
 // counted is a number of things.
-func counted(n int, what string) string { return verbed(n, what, what+"s") }
+func counted(n int, what string) string { return reason.Counted(n, what, what+"s") }
 
 // allocSentence reports which member of which job an allocation is.
 func allocSentence(a *api.AllocationListStub) string {

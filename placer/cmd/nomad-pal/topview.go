@@ -15,6 +15,7 @@ import (
 	"github.com/rivo/tview"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
@@ -314,7 +315,7 @@ func (v *topView) title() string {
 		first = s.at.Format(time.TimeOnly) + "  " + oneLine(idleSentence(s.activity, time.Now()))
 	}
 	second := fmt.Sprintf("%s: %s.", pal.CountGPUs(s.counts.GPUs), s.counts)
-	third := verbed(v.running(), "job has", "jobs have") + " GPUs. " + queueSummary(v.withoutGPUs())
+	third := reason.Counted(v.running(), "job has", "jobs have") + " GPUs. " + queueSummary(v.withoutGPUs())
 	if v.match != "" {
 		third = "Filter: " + v.match + ". " + third
 	}
