@@ -71,6 +71,8 @@ var examples = []struct {
 		{Kind: InWindow},
 		{Kind: InWindow, Until: when},
 		{Kind: Refused, Needs: 1, Free: 2}, {Kind: Refused, Needs: 2, Free: 3},
+		{Kind: WindowBegins},
+		{Kind: WindowBegins, Until: when},
 		{Kind: Locality},
 		{Kind: Next},
 		{Kind: NoPlacer},

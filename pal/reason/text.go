@@ -37,6 +37,7 @@ const (
 	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is active
 	Away         Kind = "nodes-away"    // its nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
+	WindowBegins Kind = "window-begins" // and is still to begin
 	Held         Kind = "held"          // somebody holds it
 	ComesAfter   Kind = "after"         // it comes after another job
 	InCircle     Kind = "after-circle"  // that comes after it, too
@@ -241,9 +242,15 @@ var voice = map[Kind]func(Reason) string{
 	Order: func(r Reason) string { return r.Ahead + " is ahead, and nobody may pass it (backfill = none)" },
 	InWindow: func(r Reason) string {
 		if r.Until.IsZero() {
-			return "its GPUs are reserved for a maintenance window or a reservation, and it might not end before"
+			return "a window keeps GPUs that it needs"
 		}
-		return fmt.Sprintf("its GPUs are reserved for a window that lasts until %s, and it might not end before", Moment(r.Until))
+		return fmt.Sprintf("a window keeps GPUs that it needs until %s", Moment(r.Until))
+	},
+	WindowBegins: func(r Reason) string {
+		if r.Until.IsZero() {
+			return "it might not end before a window takes GPUs that it needs"
+		}
+		return fmt.Sprintf("it might not end before a window takes GPUs that it needs; the window lasts until %s", Moment(r.Until))
 	},
 	Locality: say("it could start, but waits for faster or closer GPUs that may come free soon"),
 	Next:     say("its GPUs are free; it starts with the next decision"),
