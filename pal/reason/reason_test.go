@@ -139,6 +139,7 @@ var examples = []struct {
 	{"running", []Reason{
 		{Kind: WaitsPromotion, Version: 3, Have: 1, Want: 1},
 		{Kind: Deploys, Version: 3, Have: 1, Want: 3},
+		{Kind: Deploys, Version: 3, Have: 0, Want: 1, Tries: 1},
 		{Kind: DeployFailed, Version: 3, Cause: "Failed due to progress deadline"},
 		{Kind: DeployPaused, Version: 3},
 		{Kind: SpreadOut, Members: 3, Nodes: 3, Room: 1},

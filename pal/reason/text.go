@@ -330,7 +330,7 @@ var voice = map[Kind]func(Reason) string{
 		return "the placer has a bug with this job, and leaves it alone until the job changes: " + r.Cause + "; please report it with the agent's log"
 	},
 	Template: func(r Reason) string {
-		return because(r, "it is parameterized or periodic; explain one of its runs")
+		return because(r, "it is parameterized or periodic; nomad-pal status -all lists its runs")
 	},
 	Ungated: func(r Reason) string {
 		text := placedByNomad(r) + "; it has no gate, so the placer leaves it alone"
@@ -475,7 +475,11 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, counted(r.Want, "canary is", "canaries are"))
 	},
 	Deploys: func(r Reason) string {
-		return fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, counted(r.Want, "member is", "members are"))
+		text := fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, counted(r.Want, "member is", "members are"))
+		if r.Tries > 0 {
+			text += fmt.Sprintf(", %d became unhealthy", r.Tries)
+		}
+		return text
 	},
 	DeployFailed: func(r Reason) string {
 		return fmt.Sprintf("the deployment of version %d has failed: %s", r.Version, r.Cause)
@@ -492,7 +496,7 @@ var voice = map[Kind]func(Reason) string{
 	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r) },
 	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },
 	WouldKeep: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts the tasks that change", Count(r.Needs), them(r.Needs))
+		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts only the tasks that change", Count(r.Needs), them(r.Needs))
 	},
 	WouldCanary: func(r Reason) string {
 		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on further GPUs", Count(r.Needs), them(r.Needs))
