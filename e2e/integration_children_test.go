@@ -91,7 +91,7 @@ func testDispatched(t *testing.T, b *bed) {
 	}
 	b.untilExplained(first, one)
 	// The parent stays gated, so that children to come are.
-	if e := b.explain("disp"); !strings.Contains(e.Reason, "explain one of its runs") {
+	if e := b.explain("disp"); !strings.Contains(e.Reason, "nomad-pal status -all lists its runs") {
 		t.Errorf("explain of the parent: %q", e.Reason)
 	}
 	b.purge(first, second, "disp")

@@ -55,7 +55,7 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 		w.say(w.Reason, p.tree, e.tooLargeFor(ch.Keeps))
 	}
 	if w.Reason == ReasonWindow {
-		w.Until = p.barring(e).To
+		w.barredBy(p.barring(e), now)
 	}
 	if p.head != nil {
 		w.Ahead = p.head.job.ID

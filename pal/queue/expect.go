@@ -26,7 +26,8 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		for _, i := range of {
 			if e := queue[i]; e.state == waiting && ws[i].likeOthers() {
 				r := p.forecasts.foretellStart(p.now, e, ahead[e], p.soonest(e), waits)
-				ws[i].From, ws[i].To = r.from, r.to
+				later := max(0, ws[i].windowEnds()-r.from)
+				ws[i].From, ws[i].To = r.from+later, r.to+later
 			}
 		}
 		p.inStrictOrder(ws)
@@ -96,6 +97,14 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 		return p.now, !v.job.Endless
 	}
 	return p.now + stretched(v.bounded(p.now, least), v.cost(v.placement)), true
+}
+
+// windowEnds is when the window ends that keeps the gang from starting; 0 if none does.
+func (w *Wait) windowEnds() time.Duration {
+	if w.Reason != ReasonWindow {
+		return 0
+	}
+	return w.Until
 }
 
 // likeOthers reports whether waits of other gangs tell how long this one lasts.

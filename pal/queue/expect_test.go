@@ -159,6 +159,39 @@ func TestExpectInJamAfterShortWaits(t *testing.T) {
 	}
 }
 
+// A gang that a window keeps from starting is not expected to start before the window ends, however
+// short others waited; and what it waits for tells a window that is open from one that is to begin.
+func TestExpectBehindWindow(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for begins, want := range map[time.Duration]string{
+		0:         "a window keeps GPUs that it needs",
+		time.Hour: "it might not end before a window takes GPUs that it needs",
+	} {
+		q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 * fewestWaits {
+			q.forecasts.remember(&prediction{at: time.Duration(i), started: true, waited: time.Duration(i) * time.Second})
+		}
+		q.SetWindows([]Window{{Name: "kernel", From: begins, To: 5 * time.Hour, GPUs: []int{0}}})
+		gang := pal.Gang{ID: "g", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 4}}}
+		if err := q.Submit(time.Minute, Job{ID: "waits", Gang: gang, Estimate: 2 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		ws := q.Waiting(2*time.Minute, c)
+		if len(ws) != 1 || ws[0].Reason != ReasonWindow || ws[0].From != 5*time.Hour || ws[0].To <= ws[0].From {
+			t.Errorf("window from %v: %+v", begins, ws)
+		}
+		if why := ws[0].Why().String(); why != want {
+			t.Errorf("window from %v: %q, want %q", begins, why, want)
+		}
+	}
+}
+
 // A gang that waits until another job of its user ends has no expected start, however long others
 // waited.
 func TestExpectBeyondLimitOfUser(t *testing.T) {

@@ -90,6 +90,13 @@ type Wait struct {
 	Until time.Duration `json:"-"`
 	// spares is set for a service that waits until Ahead, a gang behind it, has run.
 	spares bool
+	// begins: the window of ReasonWindow is still to begin.
+	begins bool
+}
+
+// barredBy says which window keeps the gang from starting.
+func (w *Wait) barredBy(window *indexedWindow, now time.Duration) {
+	w.Until, w.begins = window.To, window.From > now
 }
 
 // String is the wait as one line for people.
@@ -108,6 +115,10 @@ func (w Wait) Why() reason.Reason {
 		r.Ahead = w.Ahead
 		if w.spares {
 			r.Kind = reason.Spared
+		}
+	case ReasonWindow:
+		if w.begins {
+			r.Kind = reason.WindowBegins
 		}
 	case ReasonArray:
 		r.Have, r.Limit = w.Running, w.Limit
@@ -237,7 +248,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 			w.Until, _ = p.waitsForLocality(e, pl)
 		}
 		if w.Reason == ReasonWindow {
-			w.Until = p.barring(e).To
+			w.barredBy(p.barring(e), p.now)
 		}
 		if w.Reason == ReasonLimit {
 			w.say(w.Reason, p.tree, e.tooLargeFor(0))

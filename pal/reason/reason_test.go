@@ -71,6 +71,8 @@ var examples = []struct {
 		{Kind: InWindow},
 		{Kind: InWindow, Until: when},
 		{Kind: Refused, Needs: 1, Free: 2}, {Kind: Refused, Needs: 2, Free: 3},
+		{Kind: WindowBegins},
+		{Kind: WindowBegins, Until: when},
 		{Kind: Locality},
 		{Kind: Next},
 		{Kind: NoPlacer},
@@ -137,6 +139,7 @@ var examples = []struct {
 	{"running", []Reason{
 		{Kind: WaitsPromotion, Version: 3, Have: 1, Want: 1},
 		{Kind: Deploys, Version: 3, Have: 1, Want: 3},
+		{Kind: Deploys, Version: 3, Have: 0, Want: 1, Tries: 1},
 		{Kind: DeployFailed, Version: 3, Cause: "Failed due to progress deadline"},
 		{Kind: DeployPaused, Version: 3},
 		{Kind: SpreadOut, Members: 3, Nodes: 3, Room: 1},

@@ -37,6 +37,7 @@ const (
 	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is active
 	Away         Kind = "nodes-away"    // its nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
+	WindowBegins Kind = "window-begins" // and is still to begin
 	Held         Kind = "held"          // somebody holds it
 	ComesAfter   Kind = "after"         // it comes after another job
 	InCircle     Kind = "after-circle"  // that comes after it, too
@@ -241,9 +242,15 @@ var voice = map[Kind]func(Reason) string{
 	Order: func(r Reason) string { return r.Ahead + " is ahead, and nobody may pass it (backfill = none)" },
 	InWindow: func(r Reason) string {
 		if r.Until.IsZero() {
-			return "its GPUs are reserved for a maintenance window or a reservation, and it might not end before"
+			return "a window keeps GPUs that it needs"
 		}
-		return fmt.Sprintf("its GPUs are reserved for a window that lasts until %s, and it might not end before", Moment(r.Until))
+		return fmt.Sprintf("a window keeps GPUs that it needs until %s", Moment(r.Until))
+	},
+	WindowBegins: func(r Reason) string {
+		if r.Until.IsZero() {
+			return "it might not end before a window takes GPUs that it needs"
+		}
+		return fmt.Sprintf("it might not end before a window takes GPUs that it needs; the window lasts until %s", Moment(r.Until))
 	},
 	Locality: say("it could start, but waits for faster or closer GPUs that may come free soon"),
 	Next:     say("its GPUs are free; it starts with the next decision"),
@@ -323,7 +330,7 @@ var voice = map[Kind]func(Reason) string{
 		return "the placer has a bug with this job, and leaves it alone until the job changes: " + r.Cause + "; please report it with the agent's log"
 	},
 	Template: func(r Reason) string {
-		return because(r, "it is parameterized or periodic; explain one of its runs")
+		return because(r, "it is parameterized or periodic; nomad-pal status -all lists its runs")
 	},
 	Ungated: func(r Reason) string {
 		text := placedByNomad(r) + "; it has no gate, so the placer leaves it alone"
@@ -468,7 +475,11 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "canary is", "canaries are"))
 	},
 	Deploys: func(r Reason) string {
-		return fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "member is", "members are"))
+		text := fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "member is", "members are"))
+		if r.Tries > 0 {
+			text += fmt.Sprintf(", %d became unhealthy", r.Tries)
+		}
+		return text
 	},
 	DeployFailed: func(r Reason) string {
 		return fmt.Sprintf("the deployment of version %d has failed: %s", r.Version, r.Cause)
@@ -485,7 +496,7 @@ var voice = map[Kind]func(Reason) string{
 	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r) },
 	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },
 	WouldKeep: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts the tasks that change", Count(r.Needs), them(r.Needs))
+		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts only the tasks that change", Count(r.Needs), them(r.Needs))
 	},
 	WouldCanary: func(r Reason) string {
 		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on further GPUs", Count(r.Needs), them(r.Needs))

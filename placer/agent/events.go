@@ -111,13 +111,20 @@ func lastOf(q url.Values) (int, error) {
 	return n, nil
 }
 
-// eventsWanted reports whether an event is of the job, the namespace and the kinds that are asked for.
+// eventsWanted reports whether an event is of the job or one of its runs, the namespace and the kinds
+// that are asked for.
 func eventsWanted(q url.Values) func(placer.Event) bool {
 	kinds, job, ns := words(q["kind"]), q.Get("job"), q.Get("namespace")
 	return func(e placer.Event) bool {
-		return (job == "" || e.Job == job) && (ns == "" || ns == "*" || e.Namespace == ns) &&
+		return (job == "" || e.Job == job || runOf(e.Job, job)) && (ns == "" || ns == "*" || e.Namespace == ns) &&
 			(len(kinds) == 0 || slices.Contains(kinds, string(e.Kind)))
 	}
+}
+
+// runOf reports whether a job is a run of a parameterized or periodic one, by the name that Nomad
+// gives such runs: the run may be gone.
+func runOf(id, parent string) bool {
+	return strings.HasPrefix(id, parent+"/dispatch-") || strings.HasPrefix(id, parent+"/periodic-")
 }
 
 // lines writes one event after another.

@@ -27,6 +27,7 @@ func TestEventsEndpoint(t *testing.T) {
 	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "hers", Text: "gets GPUs"})
 	log.Add(placer.Event{Kind: placer.Quarantined, GPUs: []string{"GPU-1"}, Text: "is quarantined"})
 	log.Add(placer.Event{Kind: placer.Stopped, Namespace: "research", Job: "other", ForJob: "default/hers", Text: "is stopped"})
+	log.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "sweep/dispatch-1-a", Text: "gets GPUs"})
 	get := func(path, token string, headers ...string) string {
 		t.Helper()
 		status, text := r.send(http.MethodGet, path, token, "", headers...)
@@ -36,7 +37,7 @@ func TestEventsEndpoint(t *testing.T) {
 		return text
 	}
 	all := get("/v1/events", agentsToken)
-	if strings.Count(all, "\n") != 4 || !strings.Contains(all, "GPU-1") || !strings.Contains(all, `"for_job":"default/hers"`) {
+	if strings.Count(all, "\n") != 5 || !strings.Contains(all, "GPU-1") || !strings.Contains(all, `"for_job":"default/hers"`) {
 		t.Errorf("to an operator:\n%s", all)
 	}
 	his := get("/v1/events", "alice")
@@ -46,7 +47,10 @@ func TestEventsEndpoint(t *testing.T) {
 	if one := get("/v1/events?job=mine", agentsToken); strings.Count(one, "\n") != 1 || !strings.Contains(one, `"mine"`) {
 		t.Errorf("of one job:\n%s", one)
 	}
-	if some := get("/v1/events?namespace=default", agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, `"hers"`) {
+	if runs := get("/v1/events?job=sweep", agentsToken); strings.Count(runs, "\n") != 1 || !strings.Contains(runs, "sweep/dispatch-1-a") {
+		t.Errorf("of an array:\n%s", runs)
+	}
+	if some := get("/v1/events?namespace=default", agentsToken); strings.Count(some, "\n") != 2 || !strings.Contains(some, `"hers"`) {
 		t.Errorf("of a namespace:\n%s", some)
 	}
 	if some := get("/v1/events?kind="+string(placer.Quarantined), agentsToken); strings.Count(some, "\n") != 1 || !strings.Contains(some, "GPU-1") {

@@ -61,8 +61,8 @@ func (r *Runs) Count(state gang.State, outcome string) {
 }
 
 // ByArray replaces the elements of each array by one entry, in the place of the first element. The
-// entry has the name of the job that made them, the sum of their GPUs, and otherwise the first
-// one's values. An array of one element stays that element. all are the jobs that listed was chosen
+// entry has the name of the job that made them, the sum of their GPUs, the times of the earliest,
+// and otherwise the first one's values. An array of one element stays that element. all are the jobs that listed was chosen
 // from.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
@@ -102,6 +102,9 @@ func (j *JobStatus) absorb(o JobStatus) {
 		return
 	}
 	j.GPUs, j.Nodes, j.Elastic, j.Progress = j.GPUs+o.GPUs, j.Nodes+o.Nodes, nil, nil
+	if o.Submitted.Before(j.Submitted) {
+		j.Submitted = o.Submitted
+	}
 	if !o.Started.IsZero() && (j.Started.IsZero() || o.Started.Before(j.Started)) {
 		j.Started = o.Started
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
@@ -49,6 +50,11 @@ func TestByArray(t *testing.T) {
 		if text := strings.Join(said(got), "|"); text != c.want || got[0].GPUs != c.gpus {
 			t.Errorf("%s: %s, %d GPUs, want %s, %d", name, text, got[0].GPUs, c.want, c.gpus)
 		}
+	}
+	early, late := time.Unix(100, 0), time.Unix(200, 0)
+	all[2].Submitted, all[3].Submitted, all[5].Submitted = late, early, late
+	if got := ByArray(all, all); !got[0].Submitted.Equal(early) {
+		t.Errorf("submitted %v: not when the first of them was, %v", got[0].Submitted, early)
 	}
 	if all[0].State != gang.Template || all[2].Job != "a/1" {
 		t.Error("it changes what it is given")

@@ -105,7 +105,7 @@ func (d *Deployment) reason() reason.Reason {
 		if g.Canaries > 0 && !g.Promoted {
 			want = g.Canaries
 		}
-		r.Have, r.Want = r.Have+g.Healthy, r.Want+want
+		r.Have, r.Want, r.Tries = r.Have+g.Healthy, r.Want+want, r.Tries+g.Unhealthy
 	}
 	switch {
 	case d.Promote:

@@ -19,3 +19,15 @@ func TestSupersededDeployment(t *testing.T) {
 		}
 	}
 }
+
+// A deployment tells of members that became unhealthy, such as a canary that failed.
+func TestUnhealthyDeployment(t *testing.T) {
+	version := uint64(4)
+	job := api.NewServiceJob("api", "api", "global", 50)
+	job.Version = &version
+	groups := map[string]*api.DeploymentState{"serve": {DesiredTotal: 3, DesiredCanaries: 1, PlacedAllocs: 1, UnhealthyAllocs: 1}}
+	d := deploymentOf(&api.Deployment{JobVersion: 4, Status: api.DeploymentStatusRunning, TaskGroups: groups}, job)
+	if got := d.reason().String(); got != "Nomad deploys version 4: 0 of 1 member is healthy, 1 became unhealthy" {
+		t.Error(got)
+	}
+}

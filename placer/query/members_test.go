@@ -174,8 +174,10 @@ func TestTriedMembers(t *testing.T) {
 	put("a", 0, "running", nil)
 	put("z", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired, a.CreateIndex = "b", "stop", 1 }) // before it was mended
 	put("b", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "c", "stop" })
-	put("c", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "d", "stop" })
-	put("d", 1, "running", nil)
+	put("c", 1, "failed", func(a *cluster.Alloc) { // and its node told so long after Nomad had placed d
+		a.Next, a.Desired, a.ModifyTime = "d", "stop", a.ModifyTime+int64(time.Hour)
+	})
+	put("d", 1, "running", func(a *cluster.Alloc) { a.CreateTime = a.ModifyTime + int64(time.Second) })
 	put("e", 2, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 3}} })
 	put("x", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "y", "stop" })
 	put("y", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "f", "stop" })
@@ -189,7 +191,7 @@ func TestTriedMembers(t *testing.T) {
 		found, retry := tried(&model.Model{State: s}, tracked, deploys)
 		return strings.Join(append(texts(found), string(retry)), "\n")
 	}
-	again := "Nomad rescheduled member workers[1] 2 times, last at 2026-11-24 07:00:01 UTC: " + failed + "\n" +
+	again := "Nomad rescheduled member workers[1] 2 times, last at 2026-11-24 07:00:02 UTC: " + failed + "\n" +
 		"member workers[2] was restarted 3 times on its node\n"
 	away := "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: " + failed + " on node "
 	if got, want := look(), away+"; its reschedule block allows no further try for now\n"+again+"evaluate"; got != want {

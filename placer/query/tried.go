@@ -120,7 +120,7 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 	}
 	if times > 0 {
 		r = ofMember(reason.MemberPlacedAgain, a)
-		r.Tries, r.Until, r.Cause = times, endOf(lastFailed).UTC(), m.Diagnose(lastFailed).Reason
+		r.Tries, r.Until, r.Cause = times, time.Unix(0, a.CreateTime).UTC(), m.Diagnose(lastFailed).Reason
 	}
 	if restarts > 0 {
 		again := ofMember(reason.MemberRestarted, a)

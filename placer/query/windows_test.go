@@ -51,7 +51,7 @@ func TestWindows(t *testing.T) {
 				w.T.Errorf("note %q lacks %q", e.Note, want)
 			}
 		}
-		if want := "its GPUs are reserved for a window that lasts until " + clock(4*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
+		if want := "a window keeps GPUs that it needs until " + clock(4*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
 			w.T.Errorf("it waits for %q, want %q", e.WaitsFor.String(), want)
 		}
 		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" holds no GPU`) {

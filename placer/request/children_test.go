@@ -54,7 +54,7 @@ func TestTemplateReason(t *testing.T) {
 		{"required", true, true, "none of its runs can be placed", ""},
 		{"optional", true, true, "runs with one stay gated", "none"},
 		{"optional", true, false, "rpc_address", ""},
-		{"forbidden", true, true, "explain one of its runs", "none"},
+		{"forbidden", true, true, "nomad-pal status -all lists its runs", "none"},
 		{"required", false, true, "Nomad places them without the placer", "none"},
 	} {
 		id := "train"

@@ -220,7 +220,7 @@ func childrenLives() map[string]life {
 			},
 		},
 		"is a template": {
-			comes: func(w *bed.World) { after(w); dispatch(w) }, job: "t", says: "explain one of its runs",
+			comes: func(w *bed.World) { after(w); dispatch(w) }, job: "t", says: "nomad-pal status -all lists its runs",
 			follow: func(w *bed.World) {},
 			then: func(w *bed.World) bool {
 				if !strings.Contains(told(w, childOf(w)), "runs on 1 GPU") {

@@ -44,7 +44,13 @@ type testCluster struct {
 
 func newCluster(t *testing.T) *testCluster {
 	t.Helper()
-	s := nomadtest.New(nomadtest.Options{Seed: 1})
+	return newClusterWith(t, nomadtest.Options{Seed: 1})
+}
+
+// newClusterWith is newCluster on a Nomad that may be slower.
+func newClusterWith(t *testing.T, o nomadtest.Options) *testCluster {
+	t.Helper()
+	s := nomadtest.New(o)
 	h := httptest.NewServer(s)
 	t.Cleanup(func() { h.CloseClientConnections(); h.Close(); s.Close() })
 	for i := range 2 {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
+	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
 // streams are what a command reads and writes.
@@ -139,7 +140,7 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 		}
 	}
 	if i := slices.IndexFunc(fs.Args(), func(a string) bool { return len(a) > 1 && a[0] == '-' }); i > 0 && want != anyWords {
-		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), " "))
+		return refuse("options go before arguments: nomad-pal %s %s", fs.Name(), strings.Join(each(slices.Concat(args[:len(args)-fs.NArg()], fs.Args()[i:], fs.Args()[:i]), query.ShellQuoted), " "))
 	}
 	if want >= 0 && fs.NArg() != want {
 		one := ""

@@ -22,14 +22,14 @@ import (
 var helpEvents = help("events [options]", `
 Shows what the placer did, the oldest first: jobs that came (queued), got GPUs
 (placed, moved), started, were stopped, wait again (requeued), failed or ended,
-allocations that failed, and GPUs that were put into quarantine. The agent keeps
-the last 5,000 events in memory, since it started; it
-leaves out what your token may not see.
+allocations that failed, and GPUs that became unhealthy or were put into
+quarantine. The agent keeps the last 5,000 events in memory, since it started;
+it leaves out what your token may not see.
 
 Events Options:
 
   -follow                  Go on with new events until interrupted.
-  -job=<job>               Only events of this job.
+  -job=<job>               Only events of this job, or of the runs of an array.
   -namespace=<namespace>   Only events of jobs of this namespace.
   -limit=<n>               Begin with the last n events; 0: all. Default: 50 on
                            a terminal, all elsewhere.

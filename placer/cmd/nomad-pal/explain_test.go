@@ -11,12 +11,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
@@ -194,6 +196,26 @@ func TestExplainRestarted(t *testing.T) {
 	})
 	if as, _, err := c.client("").API().Jobs().Allocations("train", false, nil); err != nil || len(as) < 2 {
 		t.Errorf("the edit restarted nothing: %v, %v (before: %s)", as, err, before)
+	}
+}
+
+// run of a new version of a service that runs tells of the new version's members: the old ones run on
+// until Nomad looks at the update, which takes a while.
+func TestRunUpdateOfService(t *testing.T) {
+	c := newClusterWith(t, nomadtest.Options{Seed: 1, Scheduling: 300 * time.Millisecond})
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n"))
+	text := strings.Replace(jobText("default", "web", 2), `"batch"`, "\"service\"\n  update {\n    min_healthy_time = \"0s\"\n  }", 1)
+	if code, out, said := c.reads(text, "run", "-"); code != 0 {
+		t.Fatalf("%d %s%s", code, out, said)
+	}
+	c.until("the first version is deployed", func() bool {
+		d, _, err := c.client("").API().Jobs().LatestDeployment("web", nil)
+		return err == nil && d != nil && d.Status == api.DeploymentStatusSuccessful
+	})
+	before := c.firstAlloc("web").ID[:8]
+	edited := strings.Replace(text, "update {", "meta {\n    edition = \"2\"\n  }\n  update {", 1)
+	if code, out, said := c.reads(edited, "run", "-"); code != 0 || strings.Contains(out, before) {
+		t.Errorf("%d %s%s", code, out, said)
 	}
 }
 

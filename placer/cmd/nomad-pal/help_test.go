@@ -167,6 +167,9 @@ func TestTypedWrong(t *testing.T) {
 			t.Errorf("%s: %d %s%s", args, code, out, said)
 		}
 	}
+	if _, _, said := c.does("quarantine", "GPU-1", "-reason", "fan rattles"); !strings.Contains(said, "nomad-pal quarantine -reason 'fan rattles' GPU-1") {
+		t.Errorf("what can be typed as it stands: %s", said)
+	}
 }
 
 // A Nomad that does not answer is named by its address, and where that comes from.

@@ -352,6 +352,13 @@ func isUp(e *query.Explanation) bool {
 		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 }
 
+// evaluated reports whether Nomad has looked at all that was registered of a job. Until then the members
+// of a running job stay as they are, whatever an update changes.
+func (b *base) evaluated(a *answers, k cluster.JobKey) bool {
+	es, err := a.nomad.Evaluations(b.ctx, k)
+	return err != nil || !slices.ContainsFunc(es, func(e *api.Evaluation) bool { return e.Status == api.EvalStatusPending })
+}
+
 // agentPatience is for how long run waits for an agent that no longer answers.
 const agentPatience = 5 * time.Minute
 
@@ -396,7 +403,7 @@ func lookAgain(took time.Duration) time.Duration {
 // awaitStart follows the job until all members run or it ends, printing each new word on it. idle
 // reports whether no placer is active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
-	last, said, asked := "", "", false
+	last, said, asked, sure := "", "", false, false
 	for {
 		began := time.Now()
 		if e, err = standing(b, a, k); err != nil {
@@ -425,8 +432,12 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 				asked = true
 			}
 		}
-		if refusedToStart(e) || isUp(e) || e.State == gang.Ended || e.State == gang.Native {
+		up := isUp(e)
+		if refusedToStart(e) || up && sure || e.State == gang.Ended || e.State == gang.Native {
 			return e, said != "", nil
+		}
+		if sure = up && b.evaluated(a, k); sure {
+			continue // it may have looked at an update since the last question
 		}
 		select {
 		case <-time.After(lookAgain(time.Since(began))):
