@@ -110,7 +110,7 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	}
 }
 
-// printSpeeds prints how fast GPU models are, if there are so many.
+// printSpeeds prints how fast the GPU models are, if there are several.
 func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {
