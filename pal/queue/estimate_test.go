@@ -77,10 +77,10 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 	}
 }
 
-// TestEstimatesOfAllAreTakenAnew: a change in what the queue knows about a tenant's estimates
+// TestEstimatesOfAllAreComputedAgain: a change in what the queue knows about a tenant's estimates
 // changes the expected run times of all its waiting gangs, also of those without a name and of
 // those that share their name with another tenant's.
-func TestEstimatesOfAllAreTakenAnew(t *testing.T) {
+func TestEstimatesOfAllAreComputedAgain(t *testing.T) {
 	q := newTestLine(t, Options{Order: SRTF, Placement: pal.Policy{Name: pal.PAL}})
 	job := func(id, name, tenant string) Job {
 		return Job{ID: id, Name: name, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, 1), Estimate: time.Hour}
@@ -142,7 +142,7 @@ func TestEndsAreNotInThePast(t *testing.T) {
 
 // Expected run times of a name follow the factor for silent gangs, even if the queue has computed
 // them before.
-func TestSilenceIsTakenAnew(t *testing.T) {
+func TestSilenceIsComputedAgain(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {
 		t.Fatal(err)

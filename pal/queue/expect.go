@@ -45,7 +45,7 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		}
 		run, longest, ok := p.foretell(e)
 		soonest := p.now
-		if r := ws[i].Reason; r == ReasonScattered || r == ReasonRefused || ws[i].Reason == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // there are enough free GPUs, but not the right ones
+		if r := ws[i].Reason; r == ReasonScattered || r == ReasonRefused || r == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // there are enough free GPUs, but not the right ones
 			if nextEnd == 0 {
 				return // its start is unknown, and so are those of the gangs behind it
 			}

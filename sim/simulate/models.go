@@ -76,7 +76,7 @@ func (f fleet) names() (names []string) {
 func (o *options) modelFlags(f *flag.FlagSet) {
 	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile hold for each model")
 	f.StringVar(&o.speeds, "speeds", "", "read from `FILE` how fast the applications of the jobs run on each GPU model: columns model, gpu_model and rate (work a second), or Sia's (gpu_type, model, local_batch, step_s); -generate mixed draws from its applications")
-	f.StringVar(&o.choice, "model-choice", chooseOurs, fmt.Sprintf("how to choose the GPU model of a job whose speeds are known: %s (as the agent does: its gain against that of others), %s (the fastest that is free), %s (the slowest that meets its deadline; without one, it takes at most %v times as long as on its fastest), or %s (any model; baselines always do that)", chooseOurs, chooseFastest, chooseSlowest, inTime, chooseAny))
+	f.StringVar(&o.choice, "model-choice", chooseOurs, fmt.Sprintf("how to choose the GPU model of a job whose speeds are known. %s: as the agent does, by its gain against that of others. %s: the fastest that is free. %s: the slowest that meets its deadline; a job without one takes at most %v times as long as on its fastest. %s: any model, as baselines always do.", chooseOurs, chooseFastest, chooseSlowest, inTime, chooseAny))
 }
 
 // checkModels checks -gpus and how models are chosen.
