@@ -140,6 +140,7 @@ func testNoNeighbours(t *testing.T, b *bed) {
 func testFaultOfParts(t *testing.T, b *bed) {
 	const apart = "its members may not share a GPU"
 	on := b.gpuOfPart(part("first", "", 1))
+	b.untilRunning("first", 1) // a task that has yet to start does not start on an unhealthy GPU
 	b.inventory(0, sharedScores[0], map[int]bool{slices.Index([]string{gpu(0, 0), gpu(0, 1)}, on): true})
 	b.untilUnhealthy(3)
 	b.run(part("pair", "", 2).hcl())
