@@ -157,8 +157,9 @@ func table(page string) map[string]said {
 const least = 20
 
 // compare reports which parts took more than twice or less than half of what the table says, or four
-// times and a quarter where it says about. How fast this machine is does not count: that is by how
-// much the parts differ together.
+// times and a quarter where it says about. A part counts only if that is so in seconds and in
+// comparison with the other parts: a slow machine makes all of them longer, and other work on the
+// machine makes some of them longer.
 func compare(all []note, says map[string]said) (wrong []string) {
 	ratios, together := map[string]float64{}, []float64{}
 	for _, n := range all {
@@ -183,7 +184,8 @@ func compare(all []note, says map[string]said) (wrong []string) {
 		if says[n.Name].about {
 			factor = 4
 		}
-		if r, there := ratios[n.Name]; there && (r > factor*machine || factor*r < machine) {
+		r, there := ratios[n.Name]
+		if there && (r > factor*max(1, machine) || factor*r < min(1, machine)) {
 			wrong = append(wrong, fmt.Sprintf("the table says that %s takes %.0f s of the processors. It took %.0f s, where the others took %.2g times what the table says",
 				n.Name, says[n.Name].seconds, n.CPU, machine))
 		}
