@@ -16,9 +16,8 @@ const (
 	xidNVLink                        // bad only while a link is down
 )
 
-// judgeXid classifies by the immediate action that NVIDIA's Xid catalog names
-// (device.md 2.2). What the catalog gives no action for leaves a GPU healthy:
-// every other choice took good GPUs away from users of other plugins. 154, a change of
+// judgeXid classifies by the immediate action that NVIDIA's Xid catalog names.
+// What the catalog gives no action for leaves a GPU healthy: every other choice took good GPUs away from users of other plugins. 154, a change of
 // the driver's recovery action, needs no verdict: the scan that follows reads it.
 func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 	if slices.Contains(cfg.IgnoreXids, xid) {

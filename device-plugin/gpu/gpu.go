@@ -153,7 +153,7 @@ func (d *Device) Physical() string {
 	return d.ID
 }
 
-// Signals are the readings that decide a device's health (device.md 2.2).
+// Signals are the readings that decide a device's health.
 type Signals struct {
 	Lost          bool // fallen off the bus, or the driver lost it
 	Unlisted      bool // lost, and the driver does not even list it

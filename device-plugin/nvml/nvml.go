@@ -31,7 +31,7 @@ type Backend struct {
 	opts Options
 	lib  nvml.Interface
 	// lookup reports whether the library has a symbol. Calling a missing symbol
-	// would end the process (device.md U19).
+	// would end the process.
 	lookup func(symbol string) error
 	// check finds the library, and reports whether it can be loaded and is NVML, before
 	// anything in it is called; nil when there is nothing to load.

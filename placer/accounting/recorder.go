@@ -416,7 +416,7 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 		}
 	}
 	if now.Status = a.Client; !a.Live() {
-		now.To = endOf(a)
+		now.To = ms(a.End())
 		if run := runs[a.Job]; run.Whole.IsZero() && m.Jobs[a.Job] != nil && run.GPUs > len(a.GPUs) {
 			now.Vain = now.To // its gang never was whole
 		}
@@ -475,7 +475,7 @@ func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
 func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.Time) {
 	for _, a := range s.AllocsOf(k) {
 		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(submitted) {
-			at = later(at, endOf(a))
+			at = later(at, ms(a.End()))
 		}
 	}
 	return at
@@ -495,36 +495,6 @@ func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 		}
 	}
 	return ms(at)
-}
-
-// endOf is when the last task of an allocation ended, by the events of its client. Without such an
-// event, because the allocation is lost or its machine crashed, it is when Nomad heard of the end.
-func endOf(a *cluster.Alloc) time.Time {
-	heard, last := time.Unix(0, a.ModifyTime), int64(0)
-	for _, t := range a.Tasks {
-		at, began := taskEnd(t)
-		if at == 0 && began {
-			return ms(heard)
-		}
-		last = max(last, at)
-	}
-	if at := time.Unix(0, last); last > a.CreateTime && at.Before(heard) && a.Client != api.AllocClientStatusLost {
-		return ms(at)
-	}
-	return ms(heard)
-}
-
-// taskEnd is the time of a task's end by its events, 0 if they have none; began reports whether the task was there.
-func taskEnd(t *api.TaskState) (at int64, began bool) {
-	for _, e := range slices.Backward(t.Events) {
-		switch e.Type {
-		case api.TaskTerminated, api.TaskKilled, api.TaskNotRestarting, api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation, api.TaskArtifactDownloadFailed:
-			return e.Time, true
-		case api.TaskStarted, api.TaskRestarting:
-			return 0, true
-		}
-	}
-	return 0, false
 }
 
 // modelOf is the model of a GPU, as Nomad names it; "" if no node has it now.

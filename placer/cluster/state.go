@@ -366,8 +366,7 @@ func (s *State) PutAlloc(a *Alloc) {
 	s.touch(a.Job)
 	s.allocsToChange(a.Job)[a.ID] = a
 	s.noteStaleAlloc(a)
-	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
-	keep(s.bad, a, failed && len(a.GPUs) > 0)
+	keep(s.bad, a, a.Failed() && len(a.GPUs) > 0)
 	keep(s.away, a, a.Client == api.AllocClientStatusUnknown && len(a.GPUs) > 0)
 	if old != nil && old.Live() {
 		s.noteEnd(a)

@@ -37,8 +37,7 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 // a member has ended since, it is not, or not for certain (walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
-		lost := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
-		return a.PlacedFor(g.Job) || lost && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
+		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
 	})
 }
 

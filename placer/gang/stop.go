@@ -27,8 +27,10 @@ import (
 // longer count as dying, so the gang has stopped as if they had ended. The
 // ledger gives nobody the GPUs of a node that is away, so the claim of the gang
 // that was to get them lapses once the other members have ended, and the queue
-// decides again; until then that gang may start elsewhere. Members on a node
-// that has only lost touch with Nomad are live and are waited for.
+// decides again; until then that gang may start elsewhere. A member on a node
+// that has only lost touch with Nomad (status unknown) is left behind: nothing
+// waits for it, and nobody gets its GPUs until the node is back
+// ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hashicorp/nomad/api"
-
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
@@ -40,7 +38,7 @@ func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 		}
 	}
 	for _, a := range m.State.AllocsOf(k) {
-		if (a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost) && !noted[a.ID] && len(a.GPUs) > 0 {
+		if a.Failed() && !noted[a.ID] && len(a.GPUs) > 0 {
 			found = append(found, m.Diagnose(a))
 		}
 	}

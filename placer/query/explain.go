@@ -296,7 +296,7 @@ func (e *Explanation) broken(t *model.Tracked) {
 // lastEnd returns when the last member placed since a time ended; zero if there is none.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
-		if ended := endOf(a); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
+		if ended := a.End(); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
 			at = ended
 		}
 	}

@@ -105,6 +105,18 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	}
 }
 
+// A job ended when its last task did, as the history says, and not when Nomad heard of it.
+func TestOutcomeEndsWithItsTasks(t *testing.T) {
+	s, job, member := workers(api.JobTypeBatch, 1)
+	a := member("a", api.AllocClientStatusComplete)
+	a.CreateTime, a.ModifyTime = time.Unix(100, 0).UnixNano(), time.Unix(500, 0).UnixNano()
+	a.Tasks = map[string]*api.TaskState{"work": {Events: []*api.TaskEvent{{Type: api.TaskStarted, Time: time.Unix(110, 0).UnixNano()}, {Type: api.TaskTerminated, Time: time.Unix(200, 0).UnixNano()}}}}
+	s.PutAlloc(a)
+	if o := OutcomeOf(&model.Model{State: s}, gang.Observe(s, job)); !o.At.Equal(time.Unix(200, 0)) {
+		t.Errorf("ended at %v", o.At)
+	}
+}
+
 // Members of groups without GPUs are no part of the gang: what became of them is not told.
 func TestGroupsWithoutGPUs(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 1)

@@ -37,7 +37,7 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	var failed *cluster.Alloc
 	complete, ending, at := 0, 0, time.Time{}
 	for _, a := range lastAllocs(m.State, st.Key, st.Job) {
-		if ended := endOf(a); ended.After(at) {
+		if ended := a.End(); ended.After(at) {
 			at = ended
 		}
 		switch {
@@ -47,8 +47,8 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 			if wanted(st.Job, a) {
 				complete++
 			}
-		case failedOrLost(a):
-			if failed == nil || endOf(a).Before(endOf(failed)) || endOf(a).Equal(endOf(failed)) && a.ID < failed.ID {
+		case a.Failed():
+			if failed == nil || a.End().Before(failed.End()) || a.End().Equal(failed.End()) && a.ID < failed.ID {
 				failed = a
 			}
 		}
@@ -88,9 +88,6 @@ func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cl
 func ofPurged(a *cluster.Alloc, job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
-
-// endOf returns when Nomad last heard from an allocation; for an ended one, that is its end.
-func endOf(a *cluster.Alloc) time.Time { return time.Unix(0, a.ModifyTime) }
 
 // membersSay describes what the members of a gang with pins do.
 func membersSay(s *cluster.State, st gang.Observed) reason.Reason {

@@ -110,7 +110,7 @@ func wanted(job *api.Job, a *cluster.Alloc) bool {
 func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
 	times, restarts := 0, uint64(0)
 	var lastFailed *cluster.Alloc
-	for was := before[a.ID]; was != nil && failedOrLost(was) && was.PlacedFor(job) && times < len(before); was = before[was.ID] {
+	for was := before[a.ID]; was != nil && was.Failed() && was.PlacedFor(job) && times < len(before); was = before[was.ID] {
 		if times++; lastFailed == nil {
 			lastFailed = was
 		}
@@ -137,9 +137,9 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU
 	move := map[bool]Retry{true: RetryMove}[pinned]
 	r = ofMember(reason.MemberMissing, a)
-	r.Until = endOf(a).UTC()
+	r.Until = a.End().UTC()
 	switch {
-	case failedOrLost(a):
+	case a.Failed():
 		f := m.Diagnose(a)
 		r.Cause, r.Node = f.Reason, f.Node
 		switch {
@@ -163,10 +163,6 @@ func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (
 		return r, move
 	}
 	return reason.Reason{}, ""
-}
-
-func failedOrLost(a *cluster.Alloc) bool {
-	return a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 }
 
 // reschedules reports whether the group's members may be rescheduled at all.
@@ -193,9 +189,9 @@ func triesLeft(job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc)
 	if p.Attempts == nil || p.Interval == nil {
 		return false
 	}
-	failed := endOf(a)
+	failed := a.End()
 	for next, was := a, before[a.ID]; was != nil && tried < *p.Attempts; next, was = was, before[was.ID] {
-		if failedOrLost(was) && failed.Sub(time.Unix(0, next.CreateTime)) < *p.Interval {
+		if was.Failed() && failed.Sub(time.Unix(0, next.CreateTime)) < *p.Interval {
 			tried++
 		}
 	}

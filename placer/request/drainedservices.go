@@ -85,8 +85,7 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 // stoppedFor is how long ago Nomad stopped an allocation that had not failed, and that it has not replaced;
 // forever of others.
 func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
-	failed := a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
-	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || failed {
+	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || a.Failed() {
 		return math.MaxInt64
 	}
 	return now.Sub(time.Unix(0, a.ModifyTime))

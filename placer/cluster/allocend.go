@@ -1,0 +1,48 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+)
+
+// Failed reports whether a task of the allocation failed, or the allocation was lost with its node.
+func (a *Alloc) Failed() bool {
+	return a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
+}
+
+// End returns when the last task of an allocation ended, by the events of its client. Without such an
+// event, because the allocation is lost or its machine crashed, it is when Nomad heard of the end. For an
+// allocation that has not ended, it is a time at which it still ran.
+func (a *Alloc) End() time.Time {
+	heard, last := time.Unix(0, a.ModifyTime), int64(0)
+	for _, t := range a.Tasks {
+		at, began := taskEnd(t)
+		if at == 0 && began {
+			return heard
+		}
+		last = max(last, at)
+	}
+	if at := time.Unix(0, last); last > a.CreateTime && at.Before(heard) && a.Client != api.AllocClientStatusLost {
+		return at
+	}
+	return heard
+}
+
+// taskEnd returns the time of a task's end by its events, or 0 if they have none. began reports whether
+// the task had started.
+func taskEnd(t *api.TaskState) (at int64, began bool) {
+	for _, e := range slices.Backward(t.Events) {
+		switch e.Type {
+		case api.TaskTerminated, api.TaskKilled, api.TaskNotRestarting, api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation, api.TaskArtifactDownloadFailed:
+			return e.Time, true
+		case api.TaskStarted, api.TaskRestarting:
+			return 0, true
+		}
+	}
+	return 0, false
+}
