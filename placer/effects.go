@@ -211,7 +211,7 @@ func (p *core) noteFinished(t *model.Tracked) {
 	}
 }
 
-// register registers a rewriting of a waiting gang that chooses no GPUs.
+// register registers any rewriting but a start (see commit).
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
 	source := e.Source
 	if source == nil {

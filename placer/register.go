@@ -42,7 +42,7 @@ func (p *Placer) checkLast(ctx context.Context) error {
 // registration.
 const registerTimeout = 5 * time.Second
 
-// registerWhole registers the job over its state was. It waits for the answer even when ctx ends,
+// registerWhole registers the job, which Nomad has as was. It waits for the answer even when ctx ends,
 // because the outcome must be known. Without an answer it looks the job up. source is what the
 // author wrote; nil if Nomad has none.
 func (p *core) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {

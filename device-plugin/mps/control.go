@@ -4,6 +4,8 @@
 // Package mps runs NVIDIA's MPS control daemons, one for each GPU whose tasks share it by the
 // Multi-Process Service, and tells when one of them, or a server of it, is in trouble.
 //
+// The plugin starts, watches and restarts daemons of its own ([Daemon.Own]), a limited number of times,
+// and only watches those of an operator. The plugin decides which GPUs have one.
 // A daemon outlives the plugin, as tasks outlive the agent: the next plugin adopts it. How daemons
 // behave is NVIDIA's documentation, "Multi-Process Service" (docs.nvidia.com/deploy/mps) and
 // nvidia-cuda-mps-control(1): nothing here has met a real one yet.

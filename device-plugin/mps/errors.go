@@ -17,7 +17,7 @@ var (
 // errMeanwhile: a server came or went while the daemon was asked about each.
 var errMeanwhile = errors.New("the servers of the MPS control daemon change")
 
-// serverError describes why a server ended.
+// serverError describes what is wrong with a server, which may still run.
 type serverError struct {
 	pid  int // 0 unknown
 	what string

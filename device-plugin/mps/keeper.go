@@ -47,7 +47,7 @@ type Keeper struct {
 // state is what is known of a daemon.
 type state struct {
 	Daemon
-	adopted bool // it runs, and was told its limits
+	limited bool // it runs, and was told its limits
 	starts  []time.Time
 	trouble string
 	why     string // as logged last
@@ -189,18 +189,18 @@ func (k *Keeper) remember() {
 // keep starts a daemon if it does not run, and returns what is wrong with it. Only Run calls it.
 func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	if !s.runs() {
-		s.adopted, s.clients = false, nil
+		s.limited, s.clients = false, nil
 		if err := k.begin(ctx, s); err != nil {
 			return NoDaemon, err
 		}
 	}
-	if !s.adopted {
+	if !s.limited {
 		if s.Own {
 			if err := s.limit(ctx); err != nil {
 				return NoDaemon, err
 			}
 		}
-		s.adopted, s.asked = true, time.Time{}
+		s.limited, s.asked = true, time.Time{}
 	}
 	if time.Since(s.asked) < k.look {
 		return s.trouble, nil
@@ -243,7 +243,7 @@ func (k *Keeper) begin(ctx context.Context, s *state) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	s.adopted = true
+	s.limited = true
 	s.asked = time.Time{}
 	k.log.Info("MPS control daemon is started", "gpu", s.GPU, "pipe", s.Pipe, "log", s.Log)
 	return nil

@@ -92,9 +92,10 @@ func without(es []*entry, e *entry) []*entry {
 	return slices.DeleteFunc(es, func(o *entry) bool { return o == e })
 }
 
-// claims starts the gangs whose victims have all stopped, and holds freed GPUs for the others. If a
-// freed GPU was taken by somebody else or failed, the claim lapses and the queue decides again about the gang.
-func (p *pass) claims() {
+// settleClaims starts the gangs whose victims have all stopped, and holds freed GPUs for the others. If a
+// freed GPU was taken by somebody else, or failed, or its node is away, the claim lapses and the queue decides
+// again about the gang.
+func (p *pass) settleClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		c.held = nil
 		switch {

@@ -25,7 +25,8 @@ type whatIf struct {
 }
 
 // finder finds GPUs for one gang: where it fits now, where it would fit after others have ended,
-// and whether it should wait for better GPUs. It does not know who else waits, and decides nothing.
+// and whether it should wait for better GPUs. It does not know who else waits, and starts nobody. Of the
+// Queue it changes only until when gangs wait for better GPUs (see holdsOut).
 type finder struct {
 	*Queue
 	whatIf
@@ -94,7 +95,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	p := &pass{planner: q.at(now, c)}
 	defer p.putBack()
 	p.holdPending()
-	p.claims()
+	p.settleClaims()
 	p.keepForMoving()
 	p.serve()
 	if p.turn == nil || q.opt.Backfill != BackfillNone {

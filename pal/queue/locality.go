@@ -14,7 +14,7 @@ import (
 // for a better one.
 const muchFarther = 1.2
 
-// waitsForLocality returns until when the gang should wait for GPUs closer together instead of
+// waitsForLocality returns until when the gang should wait for GPUs that are closer together or faster instead of
 // starting on the placement, and whether that time lies ahead (delay scheduling, Zaharia 2010). An
 // overdue gang in its turn does not wait.
 //
@@ -47,9 +47,9 @@ func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Durati
 	return until, until > p.now
 }
 
-// offeredFrom returns since when a gang has declined GPUs. A gang whose speeds are known waits from
-// then on: in a long queue a wait from submission would soon be over, and it would accept any
-// model.
+// offeredFrom returns from when a gang's wait for better GPUs counts: from when it was queued, or, if its
+// speeds on GPU models are known, from when it first declined GPUs. In a long queue a wait from
+// submission would soon be over, and it would accept any model.
 func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	switch {
 	case len(e.job.Gang.Speeds) == 0:
@@ -84,7 +84,7 @@ func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
-// onOutlier looks for such a GPU, once the gang has waited for as long as a better GPU would save.
+// onOutlier looks for an outlier, too, once the gang has waited for as long as a better GPU would save.
 func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)

@@ -20,7 +20,7 @@ import (
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
-		return g.keep(e, w) // not known yet, some have done their work, or some are still ending
+		return g.refuseStop(e, w) // not known yet, some have done their work, or some are still ending
 	}
 	es, err := g.resizeTo(r.To, w)
 	if err != nil {

@@ -8,7 +8,11 @@
 // and logs nothing. The placer carries the effects out, one after another, and hands
 // each answer back as an event; a gang that waits for an answer does nothing else.
 // What is due in which state, and what each event does there, is the table in
-// table.go; docs/design/gang-states.md is made from it.
+// table.go; docs/design/gang-states.md is made from it. Read state.go first, then table.go, event.go
+// and step.go; each other file has one handler or rule, named after it.
+//
+// A [Lifecycle] has three layers, and a method of one may change only that one: [Observed] is what
+// Nomad's objects say, known is what was read of the job besides, memory is what was done for it.
 //
 // Nomad is the only truth. [Observed] follows from Nomad's objects alone, so that a
 // placer that dies between any two effects finds the gang in a state from which it
@@ -83,8 +87,8 @@ type memory struct {
 
 	// Queued: the queue knows the gang. Placed: the queue knows it as running.
 	Queued, Placed bool
-	// Held are the ids of GPUs that were given out and that no allocation and
-	// no pin holds yet.
+	// Held are the ids of GPUs that are kept for the gang by a decision, whether or not
+	// allocations or pins hold them.
 	Held []string
 
 	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the

@@ -212,7 +212,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 // to fit. It then waits with the new request.
 func (g *Lifecycle) preemptChanged(e Event, w World) []Effect {
 	if !g.Asks() {
-		return g.keep(e, w)
+		return g.refuseStop(e, w)
 	}
 	return g.preempt(e, w)
 }

@@ -94,7 +94,7 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 // again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
-		return g.keep(e, w)
+		return g.refuseStop(e, w)
 	}
 	job := e.(Preempt).For
 	return append([]Effect{g.log(Info, "preempting", "for", job)}, g.stopFor(stopping{why: Preempted, forJob: job}, g.Record, w)...)
@@ -103,15 +103,15 @@ func (g *Lifecycle) preempt(e Event, w World) []Effect {
 // move stops the gang to start it on better GPUs.
 func (g *Lifecycle) move(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() || g.Have > g.Live { // those that have done their work would do it again
-		return g.keep(e, w)
+		return g.refuseStop(e, w)
 	}
 	to := e.(Move).To
 	return append([]Effect{g.log(Info, "moving", "from_cost", w.Running(g.Request, w.Holds(g.Key)).Cost(), "to_cost", to.Cost())},
 		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
 }
 
-// keep answers a preemption or move of a gang that is not stopped now.
-func (g *memory) keep(Event, World) []Effect { return []Effect{QueueKept{}} }
+// refuseStop answers a preemption or move of a gang that is not stopped now.
+func (g *memory) refuseStop(Event, World) []Effect { return []Effect{QueueKept{}} }
 
 // stopFor begins to stop the gang; r is its record then. The record is written
 // first, then the gate is registered, then the members are stopped, so a placer

@@ -78,24 +78,24 @@ var elsewhere = map[Kind]handler{
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},
 	OnSync:      {do: (*Lifecycle).leaveQueue, say: "leave the queue"},
 	OnStart:     {do: (*Lifecycle).refuseStart, say: "refuse"},
-	OnPreempt:   {do: (*Lifecycle).keep, say: "refuse"},
-	OnMove:      {do: (*Lifecycle).keep, say: "refuse"},
-	OnResize:    {do: (*Lifecycle).keep, say: "refuse"},
+	OnPreempt:   {do: (*Lifecycle).refuseStop, say: "refuse"},
+	OnMove:      {do: (*Lifecycle).refuseStop, say: "refuse"},
+	OnResize:    {do: (*Lifecycle).refuseStop, say: "refuse"},
 	OnRoom:      {do: ignore},
 }
 
 // The handlers of single states.
 var (
-	inLine    = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
-	atWork    = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that it runs"}
-	unchanged = handler{do: (*Lifecycle).staysInQueue}
-	changed   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
-	begin     = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
-	preempt   = handler{do: (*Lifecycle).preempt, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
-	makesRoom = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it still runs while its new request waits for room", to: []State{Completing}}
-	resize    = handler{do: (*Lifecycle).resize, say: "register the job with its new number of members", to: []State{Starting}}
-	change    = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; stop it first if they overlap its present ones", to: []State{Starting, Running}}
-	move      = handler{do: (*Lifecycle).move, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
+	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
+	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that it runs"}
+	whileStopping = handler{do: (*Lifecycle).staysInQueue}
+	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
+	begin         = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
+	preempt       = handler{do: (*Lifecycle).preempt, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
+	makesRoom     = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it still runs while its new request waits for room", to: []State{Completing}}
+	resize        = handler{do: (*Lifecycle).resize, say: "register the job with its new number of members", to: []State{Starting}}
+	change        = handler{do: (*Lifecycle).change, say: "register the job with pins to the offered GPUs; stop it first if they overlap its present ones", to: []State{Starting, Running}}
+	move          = handler{do: (*Lifecycle).move, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 )
 
 // own is how an event is handled where that differs from [elsewhere].
@@ -105,8 +105,8 @@ var own = map[State]map[Kind]handler{
 	Completing:  {OnSync: inLine, OnStart: begin},
 	Starting:    {OnSync: atWork, OnPreempt: preempt},
 	Running:     {OnSync: atWork, OnPreempt: preempt, OnMove: move, OnResize: resize},
-	Stopping:    {OnSync: unchanged},
-	Resubmitted: {OnSync: changed, OnPreempt: makesRoom, OnRoom: change},
+	Stopping:    {OnSync: whileStopping},
+	Resubmitted: {OnSync: whileEdited, OnPreempt: makesRoom, OnRoom: change},
 }
 
 // handlerOf returns how an event is handled in a state.

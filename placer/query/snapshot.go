@@ -5,8 +5,8 @@
 // and why, what it waits for and until when, who holds the GPUs, and what would change that. All
 // answers come from one [Snapshot], which the active placer makes from what it knows.
 //
-// Answering changes nothing. Only data that Nomad keeps for a single job, its record and its
-// evaluations, is read on demand.
+// Answering changes nothing. Only data that Nomad keeps for a single job is read on demand: its record,
+// evaluations, deployments and versions. Nomad's dry run is asked why it places a job nowhere.
 package query
 
 import (
