@@ -103,16 +103,15 @@ const tried = `
 ## What was tried if gangs may be stopped
 
 The aim at 85 % was 0.67 of agnostic. With exact run times ours reaches it: 0.56 and 0.58 on the two workloads that rules were chosen by.
-Without them no rule reaches it. On 2026-11-27 three rules were at most 4 % better than what ships, and each was worse in one cell. Two
-count congestion two or four times as much; with the third, a gang waits for a better model as long as one that may not move. Six others were worse: less
-weight for congestion, no wait for a better model, moves to the fastest model at any cost, and orders by work alone.
+Without them no rule does. On 2026-11-27 three rules were at most 4 % better than what ships, and each was worse in one cell: congestion
+counts two or four times as much, or a gang waits for a better model as long as one that may not move. Six others were worse.
 `
 
 const fairness = `
 ## Gavel's finish-time fairness
 
-Gavel's policy of finish-time fairness minimises the greatest ratio of a job's finish time to its finish time with 1/n of each model, for n
-jobs. No scheduler can do all that it does: it knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
+Gavel's policy minimises the greatest ratio of a job's finish time to that with 1/n of each model, for n jobs. No scheduler can do all that
+it does: it knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
 The four workloads with three models:
 
 | load | fair over bound | ours over fair | the same, gangs may be stopped |

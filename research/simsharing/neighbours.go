@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -55,6 +56,11 @@ func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut fu
 		}
 		return sum[k] / n[k]
 	}
+}
+
+// part is a part of the variance with two digits; sums of rounded numbers may fall just below 0, which is no "-0.00".
+func part(p float64) string {
+	return fmt.Sprintf("%.2f", math.Round(100*p)/100+0)
 }
 
 // explained is the part of the variance of a model's pairs that a guess explains: 1 is all of it, 0 as
@@ -172,7 +178,7 @@ func neighbours(ps trace.Pairs) []byte {
 	} {
 		fmt.Fprintf(&b, "| %s | %s |", g.name, g.numbers)
 		for _, model := range models {
-			fmt.Fprintf(&b, " %.2f |", explained(ps, model, g.guess))
+			fmt.Fprintf(&b, " %s |", part(explained(ps, model, g.guess)))
 		}
 		b.WriteByte('\n')
 	}
@@ -189,13 +195,13 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %.2f | %.2f |", model, len(ps[model]), len(pairs), mean, 2*mean)
 		for _, on := range models {
-			fmt.Fprintf(&b, " %.2f |", explained(ps, on, means(ps, model, bothClasses, nil)))
+			fmt.Fprintf(&b, " %s |", part(explained(ps, on, means(ps, model, bothClasses, nil))))
 		}
 		b.WriteByte('\n')
 	}
 	b.WriteString("\nThe same for jobs that were left out of the fit, on the same model:\n\n| model | a batch size that is new | an application that is new |\n|---|---|---|\n")
 	for _, model := range models {
-		fmt.Fprintf(&b, "| %s | %.2f | %.2f |\n", model, unseen(ps, model, func(job string) string { return job }), unseen(ps, model, appOf))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", model, part(unseen(ps, model, func(job string) string { return job })), part(unseen(ps, model, appOf)))
 	}
 	b.WriteString(neighboursMeans)
 	b.WriteString("\nThe CSV file next to this page has the table of each model.\n")
@@ -223,10 +229,10 @@ const neighboursMeans = `
 
 * On the GPU model of the pairs, four classes explain more than half of what neighbours cost, and nearly as much for a new batch size of
   a known application.
-* They tell nothing about another GPU model, nor about an application that has no class. Not even the very pairs of the V100 do. On P100
-  and K80 two jobs run as if they took turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
-* So the table is a first guess. Run times that a job had next to others are better. On other models than the V100 even the order in
-  which a job prefers neighbours is no more than a guess.
+* They tell nothing about another GPU model, nor about an application that has no class. On P100 and K80 two jobs run as if they took
+  turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
+* So the table is a first guess, on other models than the V100 even of the order of neighbours. A job's own run times next to others are
+  better.
 `
 
 // rates has the table of each model, one line a pair of classes.

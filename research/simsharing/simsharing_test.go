@@ -42,6 +42,15 @@ func TestExplained(t *testing.T) {
 	}
 }
 
+// A part of the variance that is 0 but for rounding has no sign.
+func TestPartHasNoNegativeZero(t *testing.T) {
+	for p, want := range map[float64]string{-1e-16: "0.00", -0.004: "0.00", 0: "0.00", 0.004: "0.00", -0.006: "-0.01", 1: "1.00"} {
+		if got := part(p); got != want {
+			t.Errorf("%v is written %s, not %s", p, got, want)
+		}
+	}
+}
+
 // The core ships the table that this command makes.
 func TestTable(t *testing.T) {
 	made := table(measured(t), fittedOn)

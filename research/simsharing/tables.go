@@ -15,37 +15,32 @@ import (
 const head = `# The right neighbour on a GPU
 
 Written by %s on %s. Jobs are those of four virtual clusters of Philly, with Gavel's applications, on %d GPUs (%s) in nodes
-of %d. How fast two of them run on one GPU is what [Gavel measured](neighbours.md); each moment of a job goes by who is beside it
-then, and a gang is as fast as its slowest member. Each further seed deals the applications out to the jobs again. The queue is the
-one that ships; nobody says how long jobs run. A stopped gang loses %d s.
+of %d. [Gavel measured](neighbours.md) how fast two of them run on one GPU, though not for gangs: here a gang is as fast as its slowest member.
+Each further seed deals the applications out to the jobs again. The queue is the one that ships; nobody says how long jobs run. A stopped gang loses %d s.
 
 * **exclusive**: one job a GPU, as without sharing. Load 100 %% is what it can do.
 * **random neighbours**: %d parts a GPU; a job takes a GPU of its own as long as there is one, then any part.
-* **refusing nobody**: ours with refuse_bad_neighbours = false. A job goes where all together do the most work, by the table of the
-  four classes and the finished runs of its name: it takes the best free part, good or bad.
-* **ours**: the same, but a part stays free where the job would do less work than its neighbours would lose, until the job is overdue.
-* **own runs known**: ours, with what a neighbour of each class costs each application in the mean of the measured pairs in
-  place of the table. This is the most that finished runs can ever tell.
-* **wrong classes**: ours, where each job has a class by chance.
-* **exact pairs**: ours, by the measured pairs themselves in place of classes: a perfect table. It is no bound, as it is as greedy.
-* **floor**: the average of the run times alone, without any wait. Sharing gets below it in no way; where exclusive use is near
-  it, nothing is to be won.
+* **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, good or bad, by the table of the
+  four classes and the finished runs of its name.
+* **ours**: the same, but a part stays free if the job would do less work there than its neighbours would lose, until the job is overdue.
+* **own runs known**: ours, with the mean of the measured pairs, for each application beside each class, in place of the table.
+  Finished runs can never tell more.
+* **wrong classes**: ours, but each job has a class by chance.
+* **exact pairs**: ours, by the measured pairs themselves in place of classes. It is no bound, as it is as greedy.
+* **floor**: the average of the run times alone, without any wait. If exclusive use is near it, sharing can win nothing.
 
-A job that leaves no memory for another asks for all parts of its GPU; a run with a pair that does not fit would fail, and none did.
-Gavel measured pairs on one GPU. We take a member of a gang to be slowed as a job on one GPU is.
+A job that leaves no memory for another asks for all parts of its GPU.
 
 Asked for: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
 
 **Refused** are, by the table, A beside A, B or C, and C beside C: together they do less work than one of them alone. Jobs without a
-class (B) share with each other. Whoever is refused holds back those behind it as any job does that does not fit: they start if they do
-not delay it.
+class (B) share with each other. A refused job holds back those behind it like any job that does not fit.
 
-**Class A.** Jobs of class A share with class D alone, so they wait for GPUs that are idle or have one free part beside D. Where others may
-be stopped for them they are better off than with exclusive use. [What was tried for them](studies.md#refusing-bad-neighbours).
+**Class A** shares with class D alone, so its jobs wait longer. If others may be stopped for them, they are better off than with
+exclusive use. [What was tried for them](studies.md#refusing-bad-neighbours).
 
-**Finished runs.** Run times of one name and size differ three- to eightfold here (one standard deviation): a job's application is
-from Gavel, its length from whatever ran on Philly. So they tell less of neighbours than the table does, and do not count. Where a
-name's runs are alike, they do.
+**Finished runs** do not count here. A job's application is from Gavel, its length from whatever ran on Philly, so runs of one name and
+size differ three- to eightfold (one standard deviation), and tell less of neighbours than the table. If a name's runs are alike, they count.
 `
 
 // page are the tables.

@@ -145,8 +145,8 @@ const sidesText = `
 ## Who gains
 
 Half of the jobs, drawn by chance, say or allow something. The first table has the average of each half, over its own when nobody
-does. The second compares each job with itself: with half of the jobs it estimates, and in a second run with the halves exchanged it says
-nothing. The average of all jobs when they estimate, over that when they do not; a percent more or less is none.
+does. In the second, a second run exchanges the halves. It has the average of all jobs when they estimate, over that when they do not; a
+percent more or less is none.
 
 `
 
@@ -207,8 +207,8 @@ const wideText = `
 ## Wide gangs at 60 % load
 
 The worst wait of the widest gangs over that under EASY with users' guesses, in the cells of 60 % load. A minute more or less is none.
-All waits of a gang that is stopped count: where some may be stopped, the worst is mostly that of a gang of days that was stopped many
-times and waited for a small part of its run. So the last column but one is p95 of their slowdown, over that under EASY.
+All waits of a gang that is stopped count. If some may be stopped, the worst gang is mostly one of days that was stopped many times and
+waited for a small part of its run. So see p95 of their slowdown over that under EASY, too.
 
 `
 

@@ -459,16 +459,16 @@ func userCell(s source, load float64) *result {
 const usersText = `# What estimates and checkpoints win you
 
 Written by %s, all of it in one run, on %s. Each trace has its first %d jobs, at 60, 85 and 110 %% load:
-Philly's virtual clusters, Gavel's, the Sia-Philly workloads on their 64 GPUs (as they come, faster and slower), and generated
-ones. Those have heavy tails, sweeps, days and nights, or wide gangs behind a stream of small ones. Nodes have 8 GPUs with the
-variability of Longhorn; one GPU in 64 is an outlier. A stopped gang loses %d s.
+Philly's virtual clusters, Gavel's, and Sia-Philly on its 64 GPUs (as it comes, faster and slower). Generated traces have heavy
+tails, sweeps, days and nights, or wide gangs behind small ones. Nodes have 8 GPUs with the variability of Longhorn; one GPU in
+64 is an outlier. A stopped gang loses %d s.
 
 Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work. "Wide" are the widest
-gangs, one in twenty. Makespan is the time from the first submission to the last end. The tables are of the traces and seeds that
-rules were not chosen by. The CSV file beside this page also has the others, and the comparison with an earlier queue.
+gangs, one in twenty. Makespan is the time from the first submission to the last end. The CSV file beside this page also has the traces
+and seeds that rules were chosen by, and the comparison with an earlier queue.
 
-Users' guesses are round, mostly 2 to 10 times too long, one in seven too short. Guesses too short are up to 5 times too
-short. In "half estimate", estimates are wrong by up to five times either way, and no name tells of a job.
+Users' guesses are round, mostly 2 to 10 times too long, one in seven too short. "Guesses too short" are so by up to 5 times. In
+"half estimate", estimates are wrong by up to five times either way, and no name tells of a job.
 
 ## The price of saying and allowing nothing
 
