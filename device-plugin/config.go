@@ -137,7 +137,7 @@ type VariabilityConfig struct {
 	Default    pal.AppClass   `codec:"default_app_class" default:"a"` // of unique.variability_le_<k>
 }
 
-// DefaultStateDir is where the plugin keeps what must survive its restart: latched faults,
+// DefaultStateDir has what must survive a restart of the plugin: latched faults,
 // measurements, the list of GPUs.
 const DefaultStateDir = "/var/lib/nomad-device-pal"
 

@@ -5,7 +5,7 @@ package pal
 
 import "github.com/nomad-pal/nomad-pal/pal/reason"
 
-// Placement is where a gang runs. GPUs are indices into the cluster (see
+// Placement has the GPUs on which a gang runs. GPUs are indices into the cluster (see
 // [Cluster.GPU]).
 type Placement struct {
 	Members []Member

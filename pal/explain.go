@@ -75,7 +75,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	return d
 }
 
-// packedInstead is where the packed policy would put the gang. If one model would do
+// packedInstead is the placement that the packed policy would choose. If one model would do
 // and nothing is preferred, it searches the same device groups, which are listed
 // already.
 func (s *search) packedInstead(g Gang) (Placement, bool) {

@@ -35,7 +35,7 @@ type Sharing struct {
 // AnyClass takes all neighbours.
 var AnyClass = [NumClasses]bool{true, true, true, true}
 
-// Occupant is who has a part of a GPU.
+// Occupant is the gang that has a part of a GPU.
 type Occupant struct {
 	Gang    string
 	Class   int // index
@@ -191,7 +191,7 @@ func (c *Cluster) LargestShare(of []bool) (most float64) {
 	return most
 }
 
-// Neighbour is who else has parts of a GPU.
+// Neighbour is another gang that has parts of a GPU.
 type Neighbour struct {
 	Class   AppClass `json:"class"`
 	Members int      `json:"members"`
@@ -221,7 +221,7 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	return all
 }
 
-// Company is who shares GPUs with a gang: the index of a class, [Alone] or [Several].
+// Company tells who shares GPUs with a gang: the index of a class, [Alone] or [Several].
 type Company int8
 
 const (

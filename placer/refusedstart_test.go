@@ -52,7 +52,7 @@ func TestGangRefusesItsStart(t *testing.T) {
 	}
 }
 
-// placementOf is where the queue has a gang running.
+// placementOf is the placement of a gang that runs, by the queue.
 func placementOf(p *Placer, id string) (pal.Placement, bool) {
 	for job, pl := range p.m.Queue.Running() {
 		if job == id {

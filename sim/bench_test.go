@@ -47,7 +47,7 @@ func synthetic(tb testing.TB, nodes, gpusPerNode int) *pal.Cluster {
 	return c
 }
 
-// cpuTime is what this process has used: on a busy machine wall time says
+// cpuTime is the processor time that this process has used: on a busy machine wall time says
 // little.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage

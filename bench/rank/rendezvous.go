@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Rendezvous is where the ranks of all gangs meet. Close it to end all ranks.
+// Rendezvous lets the ranks of all gangs meet. Close it to end all ranks.
 type Rendezvous struct {
 	listener net.Listener
 	wait     time.Duration
@@ -54,7 +54,7 @@ func Listen(wait time.Duration) (*Rendezvous, error) {
 	return r, nil
 }
 
-// Addr is where ranks connect.
+// Addr is the address to which ranks connect.
 func (r *Rendezvous) Addr() string { return r.listener.Addr().String() }
 
 // Close ends all ranks and waits for them.

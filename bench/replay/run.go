@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// Mode is who places the jobs.
+// Mode names the scheduler that places the jobs.
 type Mode struct {
 	Name string
 	// Algorithm is Nomad's scheduler algorithm: "binpack" or "spread".

@@ -20,7 +20,7 @@ type layout struct {
 	clock    float64 // how many times faster the controller's clock is
 }
 
-// socket is where munged listens.
+// socket is the socket on which munged listens.
 func (l layout) socket() string { return filepath.Join(l.dir, "munge.sock") }
 
 // device is the file that stands for a GPU. Slurm numbers GPUs by the digits at its end.

@@ -184,7 +184,7 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// byClass checks values of a GPU by application class. key is where they stand.
+// byClass checks values of a GPU by application class. key is the key that holds them.
 func byClass(key string, in map[string]float64) (map[pal.AppClass]float64, string) {
 	if len(in) == 0 {
 		return nil, ""

@@ -73,7 +73,7 @@ func inGroup(cmd *exec.Cmd) {
 	cmd.WaitDelay = 2 * time.Second
 }
 
-// library is where the CUDA driver's library is.
+// library is the path of the CUDA driver's library.
 func (r Runner) library() string { return gpu.FindLibrary("/", cmp.Or(r.Library, cuda.Library)) }
 
 // start runs the child for one GPU. It sees only that GPU.

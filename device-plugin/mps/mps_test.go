@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(guard.Main(m))
 }
 
-// room is where a test's daemons live.
+// room is the directory of a test's daemons.
 type room struct {
 	t       *testing.T
 	dir     string

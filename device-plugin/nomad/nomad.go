@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Prefix is where the profile's shards are.
+// Prefix is the prefix of the variables that hold the profile.
 const Prefix = "nomad-pal/profile/"
 
 // Options say which Nomad to ask. What is empty comes from Nomad's own

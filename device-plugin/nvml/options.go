@@ -11,7 +11,7 @@ import "cmp"
 type Options struct {
 	Library string // path or name of libnvidia-ml.so.1
 	GPM     bool   // take profiling metrics where the GPU has them
-	// Root is where /proc and /sys are found; "" is "/".
+	// Root is the directory that has /proc and /sys; "" is "/".
 	Root string
 }
 

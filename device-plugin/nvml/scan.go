@@ -150,7 +150,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 	}
 }
 
-// busID is where the GPU is; "" if that is not known.
+// busID is the PCI address of the GPU; "" if it is not known.
 func (f found) busID() string { return f.devices[0].BusID }
 
 // unusable is f with devices that no job can use.

@@ -178,5 +178,5 @@ func (a *Agent) mountDisk(bytes int64) error {
 	return nil
 }
 
-// DataDir is where the agent keeps its data.
+// DataDir is the agent's data directory.
 func (a *Agent) DataDir() string { return filepath.Join(a.Dir, "data") }

@@ -23,7 +23,7 @@ type Options struct {
 	Nomad string
 	// Bin is the folder of our binaries. Clusters without emulated GPUs and placers do without.
 	Bin string
-	// Dir is where the cluster's own directory is made; empty means os.TempDir(). Keep it short: Nomad puts unix
+	// Dir is the directory in which the cluster makes its own; empty means os.TempDir(). Keep it short: Nomad puts unix
 	// sockets deep below it, and their paths are limited to 108 bytes.
 	Dir string
 	// Servers is the number of servers, 1 (also when 0), 3 or 5.

@@ -38,7 +38,7 @@ func imagePrograms() map[string]func() {
 	return all
 }
 
-// testSocket is where the test listens for rank 1 of a gang: in the machine's network,
+// testSocket is the address on which the test listens for rank 1 of a gang: in the machine's network,
 // which gangs share.
 const testSocket = "@nomad-pal-docker-test"
 

@@ -47,7 +47,7 @@ func (c *company) meet(now time.Duration, with pal.Company) {
 	c.seen, c.with, c.at = with != nobodyKnows, with, now
 }
 
-// mostly is who was next to a gang for most of the time that it has run: 1 more than the
+// mostly tells who was next to a gang for most of the time that it has run: 1 more than the
 // [pal.Company]. 0: nobody knows, it changed, or there were several.
 func (c company) mostly(now, ran time.Duration) int8 {
 	c.meet(now, nobodyKnows)

@@ -36,7 +36,7 @@ type sample struct {
 	// the median GPUs of that model. The speeds of its name turn that into work.
 	model string
 	time  time.Duration
-	// beside is who shared GPUs with the run, see [company.mostly].
+	// beside tells who shared GPUs with the run, see [company.mostly].
 	beside int8
 }
 

@@ -89,7 +89,7 @@ func (s *Seconds) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// State is where a run stands.
+// State is the state of a run.
 type State string
 
 // The states, in Nomad's words. Unknown: Nomad forgot the job before the agent saw its end.

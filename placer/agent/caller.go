@@ -23,7 +23,7 @@ import (
 )
 
 // caller is whoever sent a request. The agent sees everything in Nomad; what it
-// may tell is what Nomad itself would tell the caller's token, so Nomad is asked
+// may tell is all that Nomad itself would tell the caller's token, so Nomad is asked
 // each time: nothing is cached that a revoked token could live on.
 type caller struct {
 	nomad   *api.Client

@@ -105,7 +105,7 @@ type penalties struct {
 	Cluster    float64 `hcl:"cluster,optional"`
 }
 
-// Tenant is what namespaces may use that belong together.
+// Tenant bounds what namespaces that belong together may use.
 type Tenant struct {
 	Name string       `hcl:"name,label"`
 	Rest queue.Tenant `hcl:",remain"`

@@ -20,11 +20,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// ControlRequest is what somebody tells about a job.
+// ControlRequest is a command of an operator or author about one job.
 type ControlRequest struct {
 	// Why is for those who read it later.
 	Why string `json:"why,omitempty"`
-	// By is who tells it, where Nomad has no access control: else the token says who.
+	// By names the author of the request if Nomad has no access control; else the token does.
 	By string `json:"by,omitempty"`
 	// Priority takes the place of the job's own; 0: its own counts again.
 	Priority int `json:"priority,omitempty"`

@@ -190,7 +190,7 @@ const (
 	// bodyParts bounds its objects and lists: a job of a thousand task groups has some
 	// ten of each.
 	bodyParts = 20_000
-	// partBytes is what each takes of the memory, about.
+	// partBytes is about how much memory each takes.
 	partBytes = 5 << 10
 	// bodiesBytes bounds what all requests take that are being answered.
 	bodiesBytes = 512 << 20

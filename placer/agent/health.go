@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Health is what /v1/health answers: 200 where the agent does its work, or
+// Health is the answer to /v1/health: 200 if the agent does its work, or
 // stands by, 503 where it does not.
 type Health struct {
 	// Leader: this agent places; Ready: it knows the cluster.

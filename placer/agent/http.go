@@ -131,7 +131,7 @@ func checkAdvertise(address string) error {
 	return nil
 }
 
-// address is where the API listens.
+// address is the address on which the API listens.
 func (h *HTTP) address() string {
 	h = cmp.Or(h, &HTTP{})
 	port := defaultPort

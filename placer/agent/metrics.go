@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Metrics is what /v1/metrics answers: numbers only, no names, so it needs no token. Those
+// Metrics is the answer to /v1/metrics: numbers only, no names, so it needs no token. Those
 // with a help are there for Prometheus, too, by the same name and, in a map, with a label.
 type Metrics struct {
 	Leader    int     `json:"leader" help:"1 on the agent that places, 0 on those that wait."`

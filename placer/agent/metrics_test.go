@@ -29,7 +29,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
 
-// metricsOf is what the agent of a site answers, by the token.
+// metricsOf asks a site's agent for its metrics, with the token.
 func metricsOf(t *testing.T, s *server, query, token string) string {
 	t.Helper()
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/metrics"+query, nil)
@@ -101,7 +101,7 @@ func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
 	}
 }
 
-// dashboard is what our tests read of the Grafana dashboard.
+// dashboard has the parts of the Grafana dashboard that our tests read.
 type dashboard struct {
 	Panels []struct {
 		Title   string

@@ -38,12 +38,12 @@ type server struct {
 	snapshots *snapshots
 	// activities answers without a token. It asks Nomad at most every 2 s.
 	activities activities
-	// pages is what the web pages show, the same for all of them.
+	// pages has the data of the web pages, the same for all readers.
 	pages pages
 	// authors is a connection without a token: each request brings its author's.
 	authors *api.Client
 	rights  rights
-	// live is what GPUs do now.
+	// live has the load of GPUs now.
 	live   live.Reader
 	bodies bodies
 }

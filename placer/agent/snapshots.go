@@ -32,7 +32,7 @@ type snapshots struct {
 	trouble string
 }
 
-// errNotAtWork is what an agent answers that does not place, and has nobody to ask.
+// errNotAtWork is the answer of an agent that does not place, and has nobody to ask.
 var errNotAtWork = errors.New("this agent is not active: it has just begun, or waits for another to end")
 
 // picture is how the active placer sees things. While that is in trouble it is what it saw last,
@@ -180,7 +180,7 @@ type activity struct {
 // activityTimeout bounds the reading of one variable.
 const activityTimeout = 10 * time.Second
 
-// get is what it says, at most snapshotAge old.
+// get returns the answer, at most snapshotAge old.
 func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil

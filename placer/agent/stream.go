@@ -193,7 +193,7 @@ func newDelta(s state) delta {
 	return delta{s.From, s.Version, [2]message{newMessage("state", hidden), newMessage("state", s)}}
 }
 
-// after is what takes a page of a version to the present one.
+// after is the message that brings a page of a version to the present one.
 func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// shown is what a page makes of the messages that it gets.
+// shown is the page after the messages that it gets.
 type shown struct {
 	Version, Jobs uint64
 	Racks         []query.MapRack

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package cluster is what Nomad's objects say: a copy ([State]) of the nodes,
+// Package cluster reads Nomad's objects: it keeps a copy ([State]) of the nodes,
 // allocations and jobs that matter for GPUs, filled from full lists and kept up
 // to date by events. It keeps what makes sense of what nodes and jobs publish
 // and warns about the rest. It decides which node owns a GPU that several name,

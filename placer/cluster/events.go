@@ -21,7 +21,7 @@ type Event struct {
 	Unread error `json:"-"`
 }
 
-// Payload is what an event brings.
+// Payload is the object that an event brings.
 type Payload struct {
 	Node       *api.Node
 	Job        *api.Job

@@ -59,7 +59,7 @@ func Ended(job *api.Job) bool {
 // parameterized and periodic ones.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need is what one allocation of the group takes beside GPUs: tasks that run
+// Need is what one allocation of the group takes besides GPUs: tasks that run
 // together, or those that run before, whichever is more.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
@@ -80,7 +80,7 @@ func Need(g *api.TaskGroup) pal.Resources {
 	return need
 }
 
-// ValueOf is what a job asks for; 0 if unset.
+// ValueOf is the amount that a job asks for; 0 if unset.
 func ValueOf(i *int) int {
 	if i == nil {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Capacity is what a node has for allocations, bounded so that sums do not
+// Capacity is the processor time, memory and disk that a node has for allocations, bounded so that sums do not
 // overflow.
 func Capacity(n *api.Node) pal.Resources {
 	r := n.NodeResources

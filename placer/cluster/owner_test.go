@@ -26,7 +26,7 @@ func put(s *State, nodes ...*api.Node) {
 	}
 }
 
-// read is what a full read of these nodes and allocations gives after old.
+// read makes a full read of these nodes and allocations after the state old.
 func read(old *State, allocs []*Alloc, nodes ...*api.Node) *State {
 	s, stubs := old.Next(), make([]*NodeStub, len(nodes))
 	s.TakeNodes(old, 0, stubs, nodes, make([]error, len(nodes)))

@@ -24,7 +24,7 @@ type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
 
-// NodeStub is what is read of a node in a list.
+// NodeStub has the fields of a node in a list that the placer reads.
 type NodeStub struct {
 	ID, Name      string
 	ModifyIndex   uint64

@@ -29,7 +29,7 @@ func (k JobKey) Compare(o JobKey) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.ID, o.ID))
 }
 
-// Alloc is what the placer needs to know of an allocation.
+// Alloc has those fields of an allocation that the placer needs.
 type Alloc struct {
 	ID      string
 	Job     JobKey
@@ -173,7 +173,7 @@ type State struct {
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
-	// odd is what is left out of the nodes' data, in words, by node id.
+	// odd names, in words and by node id, the parts of nodes' data that are left out.
 	// warnings are all warnings about nodes.
 	odd map[string][]string
 	// purgeLikely: see PurgeLikely.

@@ -27,7 +27,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Cause is who is to blame for a failed allocation.
+// Cause names the party to blame for a failed allocation.
 type Cause string
 
 // The causes.

@@ -39,7 +39,7 @@ func (g *known) priority() int {
 	return *g.Job.Priority
 }
 
-// byWhom is who said it.
+// byWhom names the person who said it.
 func (s *Said) byWhom() string {
 	if s == nil {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// State is where a gang stands. Its zero value is none.
+// State is the state of a gang. Its zero value is none.
 type State string
 
 // The states. [State.Meaning] describes them.

@@ -35,7 +35,7 @@ import (
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
 	why Reason
-	// forJob is the job that it makes room for; target is where it goes.
+	// forJob is the job that it makes room for; target has the GPUs on which it starts again.
 	forJob string
 	target *pal.Placement
 	// before is the record before the stop. recorded: the stop is stored. gated: the gate is

@@ -168,7 +168,7 @@ func jsonError(name string, data []byte, offset int64, err error) error {
 	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
 }
 
-// start is where the next value begins after offset.
+// start is the offset at which the next value after offset begins.
 func start(data []byte, offset int64) int {
 	i := int(offset)
 	for i < len(data) && strings.ContainsRune(" \t\r\n,", rune(data[i])) {

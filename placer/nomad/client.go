@@ -25,7 +25,7 @@ import (
 // Client talks to one Nomad cluster. Its methods are safe for concurrent use.
 type Client struct {
 	api *api.Client
-	// namespace is where our variables are.
+	// namespace is the namespace of our variables.
 	namespace string
 	// children writes jobs that HTTP cannot update; nil: they are not updated.
 	children *Children

@@ -146,7 +146,7 @@ func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) [
 	return slices.DeleteFunc(options, func(o option) bool { return on[o.node] > on[least.node] })
 }
 
-// option is where a member may go, and what is preempted for it.
+// option is a node on which a member may run, and what is preempted for it.
 type option struct {
 	node    string
 	gpus    map[string][]string

@@ -64,7 +64,7 @@ func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
 	return meetsAll(r.Constraints, d)
 }
 
-// gpuRequest is what one allocation of a task group wants of one device group.
+// gpuRequest is the request of one allocation of a task group for GPUs of one device group.
 type gpuRequest struct {
 	group    *api.TaskGroup
 	requests []*api.RequestedDevice

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Scheduler is what Nomad tells about the placing of jobs.
+// Scheduler asks Nomad how it would place jobs.
 type Scheduler interface {
 	DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 	// AwayNodes are nodes that are not ready, or have a driver that is not healthy; all is false if they

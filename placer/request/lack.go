@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// LackKind is what kind of thing a node lacks for a group of a job.
+// LackKind is a kind of thing that a node may lack for a group of a job.
 type LackKind string
 
 // The kinds.
@@ -44,7 +44,7 @@ const (
 	LackFreePort   LackKind = "free-port"
 )
 
-// Lack is what a node lacks for a group of a job.
+// Lack is one thing that a node lacks for a group of a job.
 type Lack struct {
 	Kind LackKind `json:"kind"`
 	// Task is the task that needs it, where only one does.

@@ -128,7 +128,7 @@ func TestPartsOfGPUs(t *testing.T) {
 	}
 }
 
-// What Nomad says of parts is what the placer knows: who holds them, and who the neighbours are.
+// The placer reads from Nomad who holds the parts of a GPU, and who the neighbours are.
 func TestPartsThatAreHeld(t *testing.T) {
 	s := sharedWorld()
 	addJob(t, s, sharedJob("there", "nvidia/gpu.shared", 1, 1, `pal_class = "A"`), 1)

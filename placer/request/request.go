@@ -42,9 +42,9 @@ type Request struct {
 	// Elastic is between how many members an elastic gang may run with; nil of others. Gang
 	// has as many as the job has now, all while it waits.
 	Elastic *rewrite.Elastic
-	// SpeedsFrom is where the gang's speeds on GPU models are known from, in words, by model.
+	// SpeedsFrom names the source of the gang's speed on each GPU model, in words.
 	SpeedsFrom map[string]string
-	// NeighboursFrom is where it is known from what neighbours cost the gang, in words, by their class,
+	// NeighboursFrom names the source of what neighbours of each class cost the gang, in words,
 	// where earlier runs tell: see [pal.Sharing].
 	NeighboursFrom map[pal.AppClass]string
 }

@@ -37,7 +37,7 @@ const (
 	Good = Ours + 2
 )
 
-// style is what all drawings share.
+// style is the CSS that all drawings share.
 const style = `.plot{--paper:#fff;--ink:#1f2328;--soft:#656d76;--grid:#d8dee4;--c0:#8c510a;--c1:#d9730d;--c2:#e0a100;--c3:#c2185b;--c4:#7f7f7f;--c5:#5aa9d6;--c6:#2166ac;--c7:#1b7837;--c8:#762a83;--c9:#00897b;font:12px system-ui,sans-serif}
 @media(prefers-color-scheme:dark){.plot{--paper:#0d1117;--ink:#e6edf3;--soft:#9aa4ae;--grid:#30363d;--c0:#c99a63;--c1:#ff9f4a;--c2:#f5d06b;--c3:#f48fb1;--c4:#a8a8a8;--c5:#9ad4f5;--c6:#5b9df0;--c7:#6fcf7d;--c8:#c8a2e0;--c9:#4dd0c0}}
 .plot .paper{fill:var(--paper)}.plot text{fill:var(--ink)}.plot .soft{fill:var(--soft)}.plot .title{font-weight:600;font-size:14px}

@@ -48,7 +48,7 @@ func (a Axis) shows(v float64) bool {
 	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!a.Log || v > 0)
 }
 
-// at is where a value lies between the ends, 0 to 1.
+// at is the place of a value between the ends, 0 to 1.
 func (s scale) at(v float64) float64 {
 	lo, hi := s.min, s.max
 	if s.axis.Log {

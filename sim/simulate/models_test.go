@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// report is what -json prints.
+// report is the output of -json.
 func report(t *testing.T, args ...string) (r Report) {
 	t.Helper()
 	out, _ := simulate(t, 0, append(args, "-quiet", "-json")...)

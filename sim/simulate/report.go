@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Report is what a run came to, and what -json prints. Times are seconds.
+// Report is the result of a run, as -json prints it. Times are seconds.
 type Report struct {
 	Trace       string         `json:"trace"`
 	Skipped     map[string]int `json:"skipped,omitempty"`  // jobs that are left out, by reason

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// model is what NVIDIA's data sheets say of a GPU model: TFLOP/s without sparsity in the format
+// model has figures of NVIDIA's data sheet of a GPU model: TFLOP/s without sparsity in the format
 // that training frameworks use by default (FP32, or TF32 where tensor cores do it), and memory
 // bandwidth in GB/s. A K80 is one of the two GPUs of its board.
 type model struct{ tflops, gbs float64 }

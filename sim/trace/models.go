@@ -5,7 +5,7 @@ package trace
 
 import "github.com/nomad-pal/nomad-pal/pal"
 
-// Model is what the Sia traces know of a model: seconds per iteration and
+// Model has the figures of a training model in the Sia traces: seconds per iteration and
 // application class (PAL artifact, workload.py:427-452).
 type Model struct {
 	Name      string

@@ -113,7 +113,7 @@ func (r *row) setGPUs(n float64) {
 	}
 }
 
-// gpuNumber is what Slurm wrote for gpu where its database did not know the name.
+// gpuNumber is what Slurm wrote in place of "gpu" if its database did not know the name.
 const gpuNumber = "7696487"
 
 var minutes = regexp.MustCompile(`^\d+:[0-5]\d(\.\d+)?$`)

@@ -88,7 +88,7 @@ func (o options) schedulers() []scheduler {
 	}
 }
 
-// place is where a scheduler stands in the comparison.
+// place is the rank of a scheduler in the comparison.
 func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// world is who holds which GPU and where each job stands, in the words of one
+// world is the holder of each GPU and the state of each job, in the words of one
 // side.
 type world struct {
 	holder    map[string]string // GPU → job

@@ -43,7 +43,7 @@ type look struct {
 	GPUsHeld   int     `json:"gpus_held"` // as Nomad says
 	Waiting    int     `json:"jobs_waiting"`
 	Unfinished int     `json:"jobs_unfinished"`
-	// Drift is where the placer and Nomad still disagreed after [settle].
+	// Drift lists what the placer and Nomad still disagreed about after [settle].
 	Drift     []string      `json:"drift,omitempty"`
 	PlacerPID int           `json:"placer_pid"`
 	Placer    process.Usage `json:"placer"`

@@ -151,7 +151,7 @@ func (d *diagnosis) wsl() {
 	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; it reports no events (Xid), so faults show with the next scan", "")
 }
 
-// path is where a file of the machine is found.
+// path is the path of a file of the machine.
 func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name) }
 
 // permissions looks at the device files.

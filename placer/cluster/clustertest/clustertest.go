@@ -83,7 +83,7 @@ func AddJob(t *testing.T, s interface{ PutJob(*api.Job) }, hcl string, index uin
 	return job
 }
 
-// Job is what a jobspec says, as Nomad would return it.
+// Job is the job of a jobspec, as Nomad would return it.
 func Job(t *testing.T, hcl string, index uint64) *api.Job {
 	t.Helper()
 	job, err := jobspec2.Parse("job.hcl", strings.NewReader(hcl))

@@ -42,7 +42,7 @@ const (
 	reachTimeout = 10 * time.Second
 )
 
-// answers is who is asked: an agent, and Nomad about what the agent does not tell.
+// answers asks an agent, and Nomad about what the agent does not tell.
 type answers struct {
 	b     *base
 	nomad *nomad.Client

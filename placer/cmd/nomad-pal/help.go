@@ -38,7 +38,7 @@ func examples(pairs ...string) string {
 	return b.String()
 }
 
-// optionColumn is where what an option does begins.
+// optionColumn is the column in which the description of an option begins.
 const optionColumn = 27
 
 // reflow breaks paragraphs and what options do at 80 columns. Other lines that are

@@ -239,7 +239,7 @@ func (r *logReader) start(ctx context.Context) (int64, error) {
 	}
 }
 
-// lastLines is where the last n lines begin, 0 if there are no more than these.
+// lastLines is the offset at which the last n lines begin, 0 if there are no more than these.
 func lastLines(text []byte, n int) int {
 	end := len(bytes.TrimSuffix(text, []byte("\n")))
 	for ; n > 0 && end >= 0; n-- {
@@ -248,7 +248,7 @@ func lastLines(text []byte, n int) int {
 	return end + 1
 }
 
-// lineWriter is where several tasks write whole lines.
+// lineWriter takes whole lines of several tasks.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -22,7 +22,7 @@ import (
 // userVariable names the user in the environment.
 const userVariable = "NOMAD_PAL_USER"
 
-// me is who asks: as NOMAD_PAL_USER says, else the name of the ACL token, else who is logged in.
+// me names the user: by NOMAD_PAL_USER, else the name of the ACL token, else the login name.
 func me(b *base, client *nomad.Client) (string, error) {
 	if name := os.Getenv(userVariable); name != "" {
 		return name, nil

@@ -218,7 +218,7 @@ func (x *follower) reason(name string) reason.Reason {
 	return reason.Reason{}
 }
 
-// state is where a job stands as is shown.
+// state is the state of a job as commands show it.
 func (x *follower) state(name string) gang.State {
 	for _, j := range x.placers[len(x.placers)-1].Status().Jobs {
 		if j.Job == name {
