@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// firstWithin is when the first message goes out, scanned or not, if no GPU is known yet:
+	// firstWithin is after how long the first message goes out, scanned or not, if no GPU is known yet:
 	// Nomad's client waits for it when it starts. If GPUs were here before, the plugin waits as
 	// long as a scan may take. Nomad tolerates that, and the GPUs do not become unhealthy before
 	// they were scanned.

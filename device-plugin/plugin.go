@@ -29,7 +29,7 @@ import (
 // higher version of one name, so the two never run side by side.
 const Name = "nvidia-gpu"
 
-// Backend is where GPUs come from. Scan and Sample may hang with the driver:
+// Backend is the source of GPUs. Scan and Sample may hang with the driver:
 // the plugin calls each of them at most once at a time, and never under a lock.
 type Backend interface {
 	// Scan reads the inventory and every GPU's condition. A missing driver is a
@@ -78,7 +78,7 @@ type Plugin struct {
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
-	// started is when the process began, for all that matters here.
+	// started is the time when the process began, for all that matters here.
 	started time.Time
 
 	streams sync.WaitGroup // of fingerprints

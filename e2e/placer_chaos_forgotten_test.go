@@ -27,7 +27,7 @@ type process struct {
 	began string // in ticks since the machine started
 }
 
-// began is when a process did, "" where it is gone.
+// began is the time when a process began, "" if it is gone.
 func began(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); len(fields) > 19 {

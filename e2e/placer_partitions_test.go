@@ -57,7 +57,7 @@ func TestPlacerPartitions(t *testing.T) {
 // What bounds a run.
 const (
 	perRound = 8 // faults, which overlap
-	// lostAfter is when members of jobs with a disconnect block are lost, after their node is disconnected.
+	// lostAfter is how long after its node is disconnected a member of a job with a disconnect block is lost.
 	lostAfter = 10 * time.Second
 	// serverDisk is enough for a server's data of an hour.
 	serverDisk = 256 << 20

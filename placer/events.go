@@ -51,7 +51,7 @@ var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused,
 
 // Event is something that the placer did or saw.
 type Event struct {
-	// ID grows, also from one agent to the next: an agent's first ID is the time at which it began,
+	// ID grows, also from one agent to the next: an agent's first ID is the time when it began,
 	// in milliseconds.
 	ID   uint64    `json:"id"`
 	At   time.Time `json:"at"`
@@ -83,7 +83,7 @@ type EventLog struct {
 	changed chan struct{} // closed by the next event
 }
 
-// NewEventLog returns a log that keeps size events. began is when the agent began.
+// NewEventLog returns a log that keeps size events. began is the time when the agent began.
 func NewEventLog(size int, began time.Time) *EventLog {
 	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
 }

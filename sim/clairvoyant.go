@@ -19,7 +19,7 @@ import (
 // long each gang will run, and stops, starts and moves gangs for nothing. Those
 // with the least remaining GPU time (work at cost 1 × GPUs) run, as many as
 // fit; they pay for slow GPUs and for distance as everybody does. Its average
-// job completion time is what others are measured against; it is no proven
+// job completion time is the measure for other policies; it is no proven
 // bound, since to order gangs that share GPUs best is NP-hard. GPUs do not
 // fail.
 //
@@ -47,7 +47,7 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangShape is what gangs share that fit in the same places.
+// gangShape is the same for gangs that fit in the same places.
 type gangShape struct {
 	gpus, member int
 	groups       string // of a gang of several task groups
@@ -111,7 +111,7 @@ func (c Clairvoyant) Run() (Outcome, error) {
 	return e.outcome(), nil
 }
 
-// end is when a running job ends.
+// end is the time when a running job ends.
 func (e *clairvoyantEngine) end(i int) time.Duration {
 	j := &e.jobs[i]
 	return j.since + time.Duration(math.Ceil(j.left*j.cost*float64(time.Second)))
@@ -367,7 +367,7 @@ func (e *clairvoyantEngine) drop(i int) {
 	e.running = e.running[:len(e.running)-1]
 }
 
-// leastCost is what a gang would cost at best: it was worked out when nothing
+// leastCost is the cost of a gang on the best GPUs: it was computed when nothing
 // ran.
 func (e *clairvoyantEngine) leastCost(i int) float64 {
 	k := e.jobs[i].kind

@@ -31,7 +31,7 @@ type Config struct {
 	// CheckpointS is for how long a gang runs from one checkpoint to the next (s), as the queue is told: what
 	// it has done since the last one is lost when it is stopped; 0: nothing is.
 	CheckpointS float64
-	// RestartCostS is what the queue takes a restart to cost; 0: RestartS.
+	// RestartCostS is the cost of a restart that the queue assumes; 0: RestartS.
 	RestartCostS float64
 	// StartS is for how long a gang holds its GPUs each time before it runs,
 	// beside RestartS; nil: not at all.
@@ -204,7 +204,7 @@ func (e *engine) add(j trace.Job) error {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// nextTime is when something happens next.
+// nextTime is the time when something happens next.
 func (e *engine) nextTime() (time.Duration, bool) {
 	at, ok := e.events.nextAt()
 	if e.next < len(e.jobs) {

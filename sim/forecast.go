@@ -26,7 +26,7 @@ func (f Forecasts) Hit() float64 { return 1 - float64(f.Early+f.Late)/float64(f.
 // forecastsAtOnce is how many waiting gangs are asked about at a time, at most.
 const forecastsAtOnce = 4
 
-// startRange is when a waiting gang is expected to start.
+// startRange is from when to when a waiting gang is expected to start.
 type startRange struct{ from, to time.Duration }
 
 // askForecasts asks the queue when waiting gangs start, once in a fixed number of decisions. It

@@ -63,7 +63,7 @@ func model(jobs []trace.Job, n int, order string) []float64 {
 	return start
 }
 
-// reservation is when so many of n GPUs are free, and how many more are then.
+// reservation is the time when gpus of the n GPUs are free, and how many more are free then.
 func reservation(jobs []trace.Job, start, end []float64, now float64, n, gpus int) (at float64, left int) {
 	at = math.Inf(1)
 	for i := range jobs {

@@ -86,7 +86,7 @@ type Report struct {
 	// while waiting.
 	GaveUp int
 	Waited time.Duration
-	// Finished is when the last iteration ended; zero if it did not.
+	// Finished is the time when the last iteration ended; zero if it did not.
 	Finished time.Time
 	Progress int // iterations
 }

@@ -54,7 +54,7 @@ func TestMomentJSON(t *testing.T) {
 	}
 }
 
-// Deadlock is when for 30 s ranks hold GPUs, none runs and nothing changes.
+// A deadlock is 30 s in which ranks hold GPUs, none runs and nothing changes.
 func TestStillness(t *testing.T) {
 	t.Parallel()
 	waits := rank.State{Job: "a", Ranks: 2, Present: 1, GPUs: 4}

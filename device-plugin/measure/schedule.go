@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Mode is when the plugin measures by itself.
+// Mode says in which cases the plugin measures by itself.
 type Mode string
 
 // The modes.

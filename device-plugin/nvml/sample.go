@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// stallAfter is when the GPUs that nobody has begun to ask are asked side by side.
+// stallAfter is after how long the GPUs that nobody has begun to ask are asked side by side.
 // It is no shorter than statistics are apart: Go leaves a timer that was stopped
 // in its heap, and wakes for it.
 const stallAfter = time.Second

@@ -226,7 +226,7 @@ func (p *past) read(path string, v any) {
 	}
 }
 
-// at is when something is shown that was at t.
+// at is the time at which the page shows what happened at t.
 func (p *past) at(t time.Time) time.Time {
 	if t.Before(p.from) || t.After(p.to) {
 		return t

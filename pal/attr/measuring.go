@@ -26,7 +26,7 @@ const Measuring = "unique.measuring"
 
 // Account is how measuring one GPU stands.
 type Account struct {
-	// Last is when the last session began that was not cut short, in RFC 3339; "" for none.
+	// Last is the time when the last session began that was not cut short, in RFC 3339; "" for none.
 	Last string `json:"last,omitempty"`
 	// Problem is why the session gave no result; "" if it gave one.
 	Problem string `json:"problem,omitempty"`

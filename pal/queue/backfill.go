@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// reservation is when and where the head is expected to start. As in EASY (Lifka 1995)
+// reservation has the time and the GPUs of the head's expected start. As in EASY (Lifka 1995)
 // only the head has one: those behind it may be delayed by backfilling, which MaxWait
 // bounds.
 type reservation struct {
@@ -110,7 +110,7 @@ func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	return find()
 }
 
-// ending is when a gang's GPUs come free for a head.
+// ending is the time when a gang's GPUs come free for a head.
 type ending struct {
 	*entry
 	at     time.Duration

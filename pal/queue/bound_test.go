@@ -66,7 +66,7 @@ func (b *bound) watch(p *player) {
 	b.jobs, b.patient = append(b.jobs, p.jobs[id]), append(b.patient, 0)
 }
 
-// by is when watched gang i must have started. It is overdue after its patience. Then the gangs
+// by is the time when watched gang i must have started. It is overdue after its patience. Then the gangs
 // before it have their turns, which use up that much of the share.
 func (b *bound) by(i int) time.Duration {
 	turn := b.o.MaxWait + b.longest // to be kept GPUs for

@@ -16,7 +16,7 @@ import (
 // gangs stay below.
 const inDanger = 2
 
-// urgency is when a waiting gang's deadline comes into danger.
+// urgency tells when a waiting gang's deadline comes into danger.
 type urgency struct {
 	on       bool
 	from, to time.Duration

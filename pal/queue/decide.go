@@ -35,7 +35,7 @@ type finder struct {
 	// slack is set after a gang did not fit. A similar gang that runs at most this long, at cost 1,
 	// would fit. 0: run time is not the reason.
 	slack time.Duration
-	// startsAt is when the gang would start; 0: now.
+	// startsAt is the time when the gang would start; 0: now.
 	startsAt   time.Duration
 	windowless bool                  // see withoutWindows
 	rooms      map[*fitKind]*room    // on a cluster that is not exclusive

@@ -33,7 +33,7 @@ type elastic struct {
 	full pal.Gang // with all members; Job.Gang is of the size that it has now
 	lent float64  // for how many GPUs those count on which it is about to grow
 	at   int      // in runners.elastics, while it runs
-	// grownAt is when it grew by the members that it still has; 0: it has not grown.
+	// grownAt is the time when it grew by the members that it still has; 0: it has not grown.
 	grownAt time.Duration
 }
 

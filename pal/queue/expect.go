@@ -99,7 +99,7 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	return p.now + stretched(v.bounded(p.now, least), v.cost(v.placement)), true
 }
 
-// windowEnds is when the window ends that keeps the gang from starting; 0 if none does.
+// windowEnds is the time when the window ends that keeps the gang from starting; 0 if none does.
 func (w *Wait) windowEnds() time.Duration {
 	if w.Reason != ReasonWindow {
 		return 0

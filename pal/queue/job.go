@@ -21,11 +21,11 @@ type Job struct {
 	User     string
 	Gang     pal.Gang
 	Priority int // higher goes first under [Priority]
-	// Submitted is when it was submitted, since the caller's epoch.
+	// Submitted is the time when it was submitted, since the caller's epoch.
 	Submitted time.Duration
 	// Estimate is how long the user says it runs at cost 1; 0: unknown.
 	Estimate time.Duration
-	// Limit is when a run is ended, done or not (Nomad's max_run_duration); 0: never. It caps the
+	// Limit is after how long a run is ended, done or not (Nomad's max_run_duration); 0: never. It caps the
 	// expected run time, and is the expected run time if nothing else is known.
 	Limit time.Duration
 	// Attained is how long it has run, Waited how long it has waited between runs, before it was
@@ -42,7 +42,7 @@ type Job struct {
 	// Checkpoint is the time between checkpoints, the first interval beginning at its start. What
 	// it did since the last one is lost when it is stopped; 0: nothing is lost, or nobody knows.
 	Checkpoint time.Duration
-	// Deadline is when it should have ended, since the caller's epoch; 0: none.
+	// Deadline is the time when it should have ended, since the caller's epoch; 0: none.
 	Deadline time.Duration
 	// Array groups jobs. At most ArrayParallel of a group run at a time; 0: no bound.
 	Array         string
@@ -278,7 +278,7 @@ type Action struct {
 	Kind Kind
 	Job  string
 	For  string // the gang that needs the GPUs; set for Preempt, and for Resize to fewer members
-	// Found is where to start, for Start and Migrate. For Resize it holds all members afterwards;
+	// Found has the GPUs to start on, for Start and Migrate. For Resize it holds all members afterwards;
 	// those that stay come first.
 	pal.Found
 }

@@ -73,7 +73,7 @@ func model(jobs []modelJob, gpus int, shortest, easy bool) []int {
 	return starts
 }
 
-// playedBy is when the jobs start by the Queue.
+// playedBy is when the Queue starts each job.
 func playedBy(t *rapid.T, jobs []modelJob, gpus int, o Options) []int {
 	o.Placement, o.MaxWait, o.Exclusive = pal.Policy{Name: pal.PAL}, 1e6*time.Hour, rapid.Bool().Draw(t, "exclusive")
 	q, err := New(o)

@@ -71,7 +71,7 @@ type turn struct {
 	// until is the time by which other gangs that use the kept GPUs must be expected to end: when
 	// the holders of the remaining GPUs end, but at most last.
 	until time.Duration
-	// begins is when the gang is expected to start: all holders of kept GPUs have ended by then, or
+	// begins is the time when the gang is expected to start: all holders of kept GPUs have ended by then, or
 	// may be stopped.
 	begins time.Duration
 }

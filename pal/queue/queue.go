@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// state is where a gang stands between submission and end. From running on, the gang has GPUs on
+// state is the state of a gang between submission and end. From running on, the gang has GPUs on
 // the cluster; code compares with running for that.
 type state uint8
 
@@ -146,7 +146,7 @@ func New(o Options) (*Queue, error) {
 		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
-// Submit adds a job to the queue; now is when it began to wait. A job that never ran has waited
+// Submit adds a job to the queue; now is the time when it began to wait. A job that never ran has waited
 // since its submission, also across a restart of the placer.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)

@@ -85,7 +85,7 @@ type Wait struct {
 	// caller's epoch. Both are 0 if that is unknown: too few gangs have waited yet, and some run
 	// times of gangs that run or are ahead are unknown.
 	From, To time.Duration `json:"-"`
-	// Until is when the wait ends at the latest. For ReasonLocality, it then starts on free GPUs.
+	// Until is the time when the wait ends at the latest. For ReasonLocality, it then starts on free GPUs.
 	// For ReasonWindow, the window then ends.
 	Until time.Duration `json:"-"`
 	// spares is set for a service that waits until Ahead, a gang behind it, has run.

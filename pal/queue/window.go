@@ -309,7 +309,7 @@ func (ws *windows) ended(now time.Duration) bool {
 type WindowConflict struct {
 	Window string
 	GPUs   int
-	// From and To are those of the window. Until is when the gang would have ended if it started
+	// From and To are those of the window. Until is the time when the gang would have ended if it started
 	// now, with a chance of [WindowChance].
 	From, To, Until time.Duration
 }
@@ -330,7 +330,7 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 }
 
 // RunsInto returns the windows that a running job may run into, among those that are on or begin by
-// then, with how many of its GPUs. Until is when it is expected to have ended; a service never has.
+// then, with how many of its GPUs. Until is the time when it is expected to have ended; a service never has.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {

@@ -82,11 +82,11 @@ type Reason struct {
 	// Tries is how often something was tried, and Minutes how long it took.
 	Tries   int `json:"tries,omitempty"`
 	Minutes int `json:"minutes,omitempty"`
-	// Until is when it ends, or when it happened.
+	// Until is the time when it ends, or when it happened.
 	Until time.Time `json:"until,omitzero"`
 	// Try is a change of the job that explain -what-if takes: "count=2".
 	Try string `json:"try,omitempty"`
-	// Key is where the job says how many members it has: "count", "min".
+	// Key is the field by which the job says how many members it has: "count", "min".
 	Key string `json:"key,omitempty"`
 	// Window is a maintenance window or a reservation.
 	Window string `json:"window,omitempty"`

@@ -448,7 +448,7 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// UserOf is who a job is accounted to, by its author's word; "" if it names nobody.
+// UserOf is the user to whom a job is accounted, as its author wrote; "" if it names nobody.
 func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {
@@ -471,7 +471,7 @@ func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-// lastEnd is when the last allocation of a run ended that began at a time or later; zero: there is none.
+// lastEnd is the latest end of an allocation of the run that began when the job was submitted; zero: there is none.
 func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.Time) {
 	for _, a := range s.AllocsOf(k) {
 		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(submitted) {
@@ -481,7 +481,7 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 	return at
 }
 
-// submitted is when a job was submitted whose run was not seen to begin: SubmitTime is that of the last edit, or of its
+// submitted is a job's submission if nobody saw its run begin: SubmitTime is that of the last edit, or of its
 // stop. What it ran since a time, it ran afterwards.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)

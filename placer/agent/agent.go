@@ -48,7 +48,7 @@ type Agent struct {
 	notified sync.Map
 	idle     idleGPUs
 	accounts accounts
-	// port is where the API listens, or did before the configuration was reloaded.
+	// port is the port on which the API listens, or listened before the configuration was reloaded.
 	port int
 	rest time.Duration // of the placer, before more garbage is collected: see collectMore
 }
@@ -245,7 +245,7 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 }
 
 const (
-	// collectAfter is when that is done though the placer has not rested: this agent may not be the
+	// collectAfter is after how long that is done even if the placer has not rested: this agent may not be the
 	// active one.
 	collectAfter = time.Minute
 	// rest is how long no cycle runs if nothing is urgent; in a burst, less than half of it.

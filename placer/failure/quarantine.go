@@ -25,7 +25,7 @@ type Quarantine struct {
 	ByJobs bool `json:"by_jobs,omitempty"`
 	// Operator: an operator put it there. His reason is for everybody who may see the GPU.
 	Operator bool `json:"operator,omitempty"`
-	// Lifted is when an operator last released the GPU: failures before that no
+	// Lifted is the time when an operator last released the GPU: failures before that no
 	// longer count against it.
 	Lifted time.Time `json:"lifted,omitzero"`
 }

@@ -355,7 +355,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAgain is when the first member of the present version was placed; zero
+// PlacedAgain is the time when the first member of the present version was placed; zero
 // unless all are placed.
 func (st Observed) PlacedAgain() (first time.Time) {
 	for _, a := range st.Members {

@@ -199,7 +199,7 @@ type (
 		Args  []any // keys and values
 	}
 
-	// Enqueue puts the gang into the queue; Since is when it began to wait.
+	// Enqueue puts the gang into the queue; Since is the time when it began to wait.
 	// Dequeue takes it out. With Finished it has succeeded, and the queue
 	// learns from it.
 	Enqueue struct {
@@ -343,7 +343,7 @@ type World interface {
 	Policy() string
 }
 
-// Room is where something fits. As an event it is the queue's offer to a
+// Room is a placement that fits. As an event it is the queue's offer to a
 // running gang whose author asks for other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool

@@ -111,7 +111,7 @@ func (g *memory) endedInEarlier(as []*cluster.Alloc) int {
 	return n
 }
 
-// finish is when the last member of a version succeeded, and Nomad's index
+// finish is the time when the last member of a version succeeded, and Nomad's index
 // then. The index orders events even if the clock is stepped.
 type finish struct {
 	at    time.Time

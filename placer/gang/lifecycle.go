@@ -68,15 +68,15 @@ type known struct {
 	// the members are seen.
 	Record  *Record
 	Unsaved bool
-	// Since is when the job was first seen as it is.
+	// Since is the time when the job was first seen as it is.
 	Since time.Time
 
-	// Target is where the gang goes after it has stopped; nil if it does not
+	// Target has the GPUs on which the gang starts again after it has stopped; nil if it does not
 	// move.
 	Target   *pal.Placement
 	position position
 
-	// eligible is when the last job of its pal_after succeeded; zero if it has
+	// eligible is the time when the last job of its pal_after succeeded; zero if it has
 	// none.
 	eligible time.Time
 }

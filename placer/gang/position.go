@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job's place in the queue is the time at which its author first asked for
+// A job's place in the queue is the time when its author first asked for
 // it.
 //
 // Registering it again while it waits keeps the place, unless it then asks for
@@ -88,7 +88,7 @@ func (g *known) positionKnown() bool {
 	return g.Nomad != Waiting
 }
 
-// ask is when the author first asked for what he asks for now, by the job's
+// ask is the time when the author first asked for what he asks for now, by the job's
 // versions.
 type ask struct {
 	job      *api.Job  // the last version that the author asked in, if it was looked for
@@ -97,7 +97,7 @@ type ask struct {
 	cut      bool      // or at a version that Nomad no longer keeps
 }
 
-// firstAsked is when the author first asked for what now waits: the oldest of
+// firstAsked is the time when the author first asked for what now waits: the oldest of
 // the consecutive versions before the present one that also waited and asked
 // for no fewer GPUs than the next.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
@@ -158,7 +158,7 @@ func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// askedBeforePins is when the author first asked for the version that we pinned
+// askedBeforePins is the time when the author first asked for the version that we pinned
 // later.
 func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
@@ -172,7 +172,7 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt is when the author changed a job with gate and pins (as Nomad's UI
+// mendedAt is the time when the author changed a job with gate and pins (as Nomad's UI
 // shows it to him) since it waits again; zero if he did not.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job

@@ -73,7 +73,7 @@ func spreads(g pal.Gang) bool {
 	return slices.ContainsFunc(g.MemberSets, func(s pal.MemberSet) bool { return len(s.Spreads) > 0 })
 }
 
-// Submitted is when the author registered the job. Our own registrations, which
+// Submitted is the time when the author registered the job. Our own registrations, which
 // leave pins, do not count.
 func (g *known) Submitted() time.Time {
 	if g.Record != nil && len(g.Pins.Groups) > 0 {
@@ -97,7 +97,7 @@ func (g *known) ran() *Record {
 	return nil
 }
 
-// WaitsSince is when the gang's present wait began.
+// WaitsSince is the time when the gang's present wait began.
 func (g *known) WaitsSince() time.Time {
 	if r := g.ran(); r != nil && r.Attained > 0 && !r.Stopped.IsZero() {
 		return r.Stopped
@@ -270,7 +270,7 @@ func (g *known) AsksSince() time.Time {
 	return g.eligible
 }
 
-// deadline is when the gang must have ended, in the queue's time; 0 if it has
+// deadline is the time when the gang must have ended, in the queue's time; 0 if it has
 // no deadline. It counts from the author's registration, not from when the
 // placer saw it.
 func (g *known) deadline() time.Duration {

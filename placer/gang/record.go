@@ -19,13 +19,13 @@ import (
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
-	// Submitted is when the author registered the job. It is the job's place in
+	// Submitted is the time when the author registered the job. It is the job's place in
 	// the queue; our own registrations must not change it.
 	Submitted time.Time `json:"submitted"`
 	Decided   time.Time `json:"decided"`
-	// Ready is when all members were seen on their GPUs; zero before.
+	// Ready is the time when all members were seen on their GPUs; zero before.
 	Ready time.Time `json:"ready,omitzero"`
-	// Restarted is when Nomad restarted all members: its author had scaled it
+	// Restarted is the time when Nomad restarted all members: its author had scaled it
 	// to zero for a while, for example.
 	Restarted time.Time `json:"restarted,omitzero"`
 	// JobModifyIndex is the index of the job as committed.
@@ -55,7 +55,7 @@ type Record struct {
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before it was last stopped or resized;
 	// Done is the work done in that time, in time at cost 1. Waited is how long
-	// it waited in all before its last start. Stopped is when it was stopped.
+	// it waited in all before its last start. Stopped is the time when it was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`

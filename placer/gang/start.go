@@ -154,7 +154,7 @@ type Never struct {
 	until     time.Time
 }
 
-// neverAgain is when Nomad is asked again about a gang that no node can take,
+// neverAgain is after how long Nomad is asked again about a gang that no node can take,
 // if no node has changed: no event tells that a volume was created.
 const neverAgain = 5 * time.Minute
 

@@ -39,7 +39,7 @@ type Activity struct {
 	// Unknown is why nobody can tell whether a placer is active.
 	Unknown string `json:"unknown,omitempty"`
 	Working bool   `json:"working"`
-	// Since is when the placer began to work, or the last one ceased to; zero: there
+	// Since is the time when the placer began to work, or the last one ceased to; zero: there
 	// was none yet.
 	Since   time.Time `json:"since,omitzero"`
 	Trouble string    `json:"trouble,omitempty"`
@@ -48,7 +48,7 @@ type Activity struct {
 	Address string    `json:"address,omitempty"`
 	// Warnings are for operators, and so not for all who may ask an agent.
 	Warnings []string `json:"-"`
-	// Beaten is when the heartbeat was written, for whoever read it in Nomad; zero: there is none.
+	// Beaten is the time when the heartbeat was written, for whoever read it in Nomad; zero: there is none.
 	Beaten time.Time `json:"-"`
 }
 

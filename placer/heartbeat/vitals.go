@@ -16,17 +16,17 @@ import (
 type Vitals struct {
 	mu sync.Mutex
 	s  VitalSigns
-	// began is when the present stretch of work did: with the first report, or
+	// began is the time when the present stretch of work began: with the first report, or
 	// the last restart.
 	began time.Time
 }
 
 // VitalSigns are a snapshot of [Vitals].
 type VitalSigns struct {
-	// Alive is when the loop last showed that it works: it does each second, also
+	// Alive is the time when the loop last showed that it works: it does each second, also
 	// with nothing to do.
 	Alive time.Time
-	// Cycle is when the cycle under way began, zero where none is; LastCycle when
+	// Cycle is the time when the cycle under way began, zero where none is; LastCycle when
 	// the last one that came to its end did.
 	Cycle, LastCycle time.Time
 	// Cycles counts those that came to their end.

@@ -33,7 +33,7 @@ const (
 
 // Use is what a GPU does now. Nil values are unknown: the GPU does not tell.
 type Use struct {
-	// At is when the plugin read it.
+	// At is the time when the plugin read it.
 	At time.Time `json:"at,omitzero"`
 	// Utilization is the share of time in which a kernel ran, in percent.
 	Utilization    *int64 `json:"utilization_percent,omitempty"`
@@ -148,7 +148,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	return &heard{use: h.use, err: err}
 }
 
-// slot is where a node's answer is kept. Answers that are too old go.
+// slot keeps a node's answer. Answers that are too old go.
 func (r *Reader) slot(id string) *heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -272,14 +272,14 @@ type dependencyCache struct {
 
 // Dependency is what is known about a job named in pal_after.
 type Dependency struct {
-	// Due is when to ask Nomad about it again; zero: at once.
+	// Due is the time to ask Nomad about it again; zero: at once.
 	Due time.Time
 	// Heard is the index of a change that an event told of. Until Nomad shows that index, its state
 	// of the job is outdated; the same holds if Nomad has no such job, unless it was Purged. Nomad
 	// sends an event before it makes the change (seen on 1.11.3). Zero: no event.
 	Heard  uint64
 	Purged bool
-	// Finished is when it succeeded; zero: it has not, and why tells its state.
+	// Finished is the time when it succeeded; zero: it has not, and why tells its state.
 	Finished time.Time
 	Why      reason.Reason
 }

@@ -74,7 +74,7 @@ type JobStatus struct {
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// Nodes is how many nodes its members are on. Started is when the first of them was placed.
+	// Nodes is how many nodes its members are on. Started is the time when the first of them was placed.
 	Nodes   int       `json:"nodes,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 	// EndFrom and EndTo are the range in which it is expected to end, if that can be foretold.

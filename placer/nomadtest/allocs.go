@@ -59,14 +59,14 @@ type alloc struct {
 	unreported string
 	// untold is what its tasks went through since its client was cut off.
 	untold []*api.TaskEvent
-	// unknownSince is when Nomad lost touch with it the last time, toReconnect whether Nomad has to note
+	// unknownSince is the time when Nomad lost touch with it the last time, toReconnect whether Nomad has to note
 	// yet the outcome.
 	unknownSince time.Time
 	toReconnect  bool
 	began        time.Time // its tasks, the last time
 	terminated   time.Time // its tasks, unless they have begun again
 	score        int       // of its placement
-	// purged is when its job was.
+	// purged is the time when its job was purged.
 	purged      time.Time
 	purgedIndex uint64
 	lostIndex   uint64 // at which its node was found down

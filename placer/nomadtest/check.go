@@ -53,14 +53,14 @@ type Member struct {
 	CreatedAt time.Time
 	// PreemptedBy is the job for which Nomad stopped it; the zero key: it did not.
 	PreemptedBy Key
-	// Purged is when its job was, since when no list has it; the zero time where it
+	// Purged is the time when its job was purged: no list has it since. It is zero if the job
 	// was not.
 	Purged time.Time
 	// PurgedIndex is the index at that time.
 	PurgedIndex uint64
 	// LostIndex is the index at which its node was found down, 0 where it was not.
 	LostIndex uint64
-	// Terminated is when its tasks ended by the word of its client, which may have been cut off then; the zero time: they
+	// Terminated is the time when its tasks ended by the word of its client, which may have been cut off then; the zero time: they
 	// run, or it says nothing, as its machine crashed.
 	Terminated time.Time
 	At         time.Time

@@ -143,7 +143,7 @@ type plan struct {
 	parting []*alloc
 	// returned are members that are back, of which it knows again.
 	returned []*alloc
-	// placeAfter is when what is lost is replaced; 0: at once.
+	// placeAfter is after how long lost members are replaced; 0: at once.
 	placeAfter time.Duration
 	// preempt are allocations of other jobs that give way to those that are placed, which
 	// wait for their end: by whom.
@@ -263,7 +263,7 @@ func (p *plan) classifyKnown(a *alloc, out *groupAllocs) {
 	}
 }
 
-// rescheduleTime is when a member is tried elsewhere that has failed, or is on a node that is away; ok is false
+// rescheduleTime is the time when a failed member, or one on a node that is away, is tried elsewhere; ok is false
 // where it is not, or waits for the end of the deployment (seen on 1.11.3).
 func (p *plan) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if p.inDeployment(a) {
@@ -462,7 +462,7 @@ func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	return b.String()
 }
 
-// rescheduleTime is when a failed allocation is tried elsewhere; ok is false where it
+// rescheduleTime is the time when a failed allocation is tried elsewhere; ok is false where it
 // is not.
 func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if a.client == api.AllocClientStatusUnknown {

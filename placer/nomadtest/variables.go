@@ -20,7 +20,7 @@ const variableBytes = 64 << 10
 // variable is a Nomad variable, or a lock.
 type variable struct {
 	api.Variable
-	// expires is when the lock ends that nobody renews; free is from when on
+	// expires is the time when the lock ends that nobody renews; free is from when on
 	// somebody else may have it.
 	expires, free time.Time
 }

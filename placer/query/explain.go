@@ -54,17 +54,17 @@ type Explanation struct {
 	// Decided and Ready are the times of the decision in force.
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
-	// Restarted is when Nomad last restarted all members in place.
+	// Restarted is the time when Nomad last restarted all members in place.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Mode      string    `json:"mode,omitempty"`
 	// Predicted is what the placer chose, if Nomad gave the job other GPUs within its pins.
 	// Decision.Chosen are then the GPUs that it has.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
-	// ClassFrom is where the application class comes from.
+	// ClassFrom names the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`
-	// SpeedsFrom is where its speed on each GPU model comes from.
+	// SpeedsFrom names the source of its speed on each GPU model.
 	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
-	// NeighboursFrom is where it is known from what neighbours cost it, by their class. A class that
+	// NeighboursFrom names the source of what neighbours of each class cost it. A class that
 	// is not there: from the table of neighbours.
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
@@ -112,7 +112,7 @@ type Explanation struct {
 	// is how a missing member comes back if Nomad does not bring it back.
 	Members []reason.Reason `json:"members,omitempty"`
 	Retry   Retry           `json:"retry,omitempty"`
-	// Ran is when the last member ended, for a gang that ran and waits again.
+	// Ran is the time when the last member ended, for a gang that ran and waits again.
 	Ran time.Time `json:"ran,omitzero"`
 	// StoppedWhy is why the placer stopped it, if it did.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
@@ -462,7 +462,7 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 	}
 }
 
-// recordToCome reports whether a new record is expected soon. began is when the caller began to
+// recordToCome reports whether a new record is expected soon. began is the time when the caller began to
 // wait; it waits for [recordComes] at most, as clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)

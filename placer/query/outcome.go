@@ -20,7 +20,7 @@ import (
 type Outcome struct {
 	// Status is complete, failed, stopped or, if its author has scaled it to zero, at rest.
 	Status string `json:"status"`
-	// At is when the last member ended, or the job was stopped; zero if Nomad no longer tells.
+	// At is the time when the last member ended, or the job was stopped; zero if Nomad no longer tells.
 	At time.Time `json:"at,omitzero"`
 	// Reason is what Nomad tells about the members: exit code, signal, how many are complete.
 	Reason reason.Reason `json:"reason"`

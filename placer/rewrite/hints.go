@@ -38,7 +38,7 @@ type Hints struct {
 	// After are the jobs, of its namespace, that must have finished well first, with
 	// commas between: pal_after. See [Hints.Jobs].
 	After string
-	// Deadline is when the job has to be done, pal_deadline: a time, or (Within) a time since its
+	// Deadline is the time when the job has to be done, pal_deadline: a time, or (Within) a time since its
 	// author registered it.
 	Deadline time.Time
 	Within   time.Duration

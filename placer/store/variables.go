@@ -25,7 +25,7 @@ import (
 const (
 	decisionsPrefix    = "nomad-pal/decisions"
 	measurementsPrefix = "nomad-pal/measurements"
-	// FailuresPath is where failures are stored. They name jobs in all namespaces, so whoever may
+	// FailuresPath is the path of stored failures. They name jobs in all namespaces, so whoever may
 	// read them is an operator.
 	FailuresPath = "nomad-pal/failures"
 )
@@ -207,7 +207,7 @@ type Heartbeat struct {
 	Version string `json:"version"`
 	// Address is that of its API; "" if others cannot reach it.
 	Address string `json:"address,omitempty"`
-	// Since is when it began to place, Worked when it last did.
+	// Since is the time when it began to place, Worked when it last did.
 	Since  time.Time `json:"since"`
 	Worked time.Time `json:"worked"`
 	// Trouble is why it does not place. Starting: it has not yet placed. Stopped: it has shut down.

@@ -26,7 +26,7 @@ import (
 // that are written as they are kept.
 type Window struct {
 	Name string `json:"name"`
-	// Start is when it begins; Cron instead says when it begins again and again, in
+	// Start is the time when it begins; Cron instead says when it begins again and again, in
 	// TimeZone (UTC where that is ""), as in Nomad's periodic block.
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
@@ -40,7 +40,7 @@ type Window struct {
 	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
 	NodePools   []string `json:"node_pools,omitempty" hcl:"node_pools,optional"`
 	Datacenters []string `json:"datacenters,omitempty" hcl:"datacenters,optional"`
-	// For is who may use the nodes all the same: see [queue.Window].
+	// For names those who may use the nodes all the same: see [queue.Window].
 	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 

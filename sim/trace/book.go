@@ -396,7 +396,7 @@ func once(rows []run) []run {
 	return runs
 }
 
-// from is when the run starts: it waits until then.
+// from is the time when the run starts: it waits until then.
 func (u run) from() float64 {
 	if u.start.ok {
 		return u.start.v

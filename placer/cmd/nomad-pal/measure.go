@@ -151,7 +151,7 @@ type measureTarget struct {
 	node  *api.Node
 	model string
 	held  string // by which job, "" if it is free
-	// before is what the plugin said of it before; registered is when its job was, zero for
+	// before is what the plugin said of it before; registered is when its job was registered, zero for
 	// not now; again when another try is worth while.
 	before     attr.Account
 	registered time.Time

@@ -225,7 +225,7 @@ type nodeState struct {
 	Status      string `json:"status"`
 	Eligibility string `json:"eligibility"`
 	Drain       bool   `json:"drain,omitempty"`
-	// DrainUntil is when Nomad stops what still runs there; zero if the drain has no deadline.
+	// DrainUntil is the time when Nomad stops what still runs there; zero if the drain has no deadline.
 	DrainUntil time.Time `json:"drain_until,omitzero"`
 }
 

@@ -71,7 +71,7 @@ type rules struct {
 	limit    int       // GPUs that gangs may have together; 0: no limit
 	perUser  bool      // limit is that of the gangs of each user
 	beyond   time.Time // since when they have more
-	// replaced is when Nomad last replaced a member by itself, and bothStarted when a placer last
+	// replaced is the time when Nomad last replaced a member by itself, and bothStarted when a placer last
 	// started a gang just after another one that works still; unknowable: the gangs have more since
 	// just then, of which a placer that waited for an answer (walk 8400697), or decided at the same
 	// time (walk 9000593), did not know.
@@ -93,7 +93,7 @@ type rules struct {
 	putBack int
 	// again are gangs that have run again since Nomad did not answer.
 	again map[nomadtest.Key]bool
-	// trouble is when something last went wrong that excuses a gang in part.
+	// trouble is the time when something last went wrong that excuses a gang in part.
 	trouble time.Time
 }
 
@@ -124,7 +124,7 @@ type story struct {
 	// preempted are, by version, members that Nomad stopped for another job. It runs such a one
 	// again even if it did its work just then (walk 10002139).
 	preempted map[string]bool
-	// whole: all of them have, in version wholeIn, at wholeAt. disturbed is when a request of
+	// whole: all of them have, in version wholeIn, at wholeAt. disturbed is the time when a request of
 	// a placer's about it failed last.
 	whole bool
 	// template is the job of which it is a child; the zero key: it is none.

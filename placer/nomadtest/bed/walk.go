@@ -117,7 +117,7 @@ type Walk struct {
 	// people draws what people tell about jobs, and told has those jobs; nil: nobody tells anything.
 	people *rand.Rand
 	told   map[nomadtest.Key]bool
-	// fault is when a request failed last, or a placer was killed.
+	// fault is the time when a request failed last, or a placer was killed.
 	fault time.Time
 }
 
