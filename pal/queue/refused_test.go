@@ -14,9 +14,16 @@ import (
 // submit puts a job on one part into the queue.
 func (s *sharers) submit(id string, class pal.AppClass) {
 	s.t.Helper()
+	s.submitted(id, class, func(*Job) {})
+}
+
+func (s *sharers) submitted(id string, class pal.AppClass, but func(*Job)) {
+	s.t.Helper()
 	g := pal.SingleGPUs(id, class, 1)
 	g.Sharing = &pal.Sharing{Beside: pal.AnyClass}
-	if err := s.q.Submit(s.now, Job{ID: id, Name: id, Gang: g, Submitted: s.now}); err != nil {
+	j := Job{ID: id, Name: id, Gang: g, Submitted: s.now}
+	but(&j)
+	if err := s.q.Submit(s.now, j); err != nil {
 		s.t.Fatal(err)
 	}
 	s.of[id] = g
@@ -103,5 +110,46 @@ func TestOverdueKeepsAnyPart(t *testing.T) {
 	s.waits("late", ReasonGPUs, 0)
 	s.submit("other", pal.ClassB)
 	s.end("a")
+	s.waits("late", ReasonNext, 0) // whoever asks before the queue decides
+	if _, by, ok := s.q.Look(s.c, s.of["late"]); !ok || by.RefuseBad {
+		t.Errorf("a look for the gang whose turn it is: it fits is %v, parts are refused is %v", ok, by.RefuseBad)
+	}
 	s.wants("it is overdue", "late")
+}
+
+// stops checks that the queue stops one gang for another, and begins to stop it.
+func (s *sharers) stops(what, victim, by string) {
+	s.t.Helper()
+	as := s.q.Decide(s.now, s.c)
+	if len(as) != 1 || as[0].Kind != Preempt || as[0].Job != victim || as[0].For != by {
+		s.t.Fatalf("%s: %v, want that %s is stopped for %s", what, as, victim, by)
+	}
+}
+
+// An overdue gang for which others are stopped takes any part that comes free before that.
+func TestOverdueWithAClaimTakesAnyPart(t *testing.T) {
+	s := newSharersOn(t, "V100", 1)
+	for _, id := range []string{"a", "b", "c"} {
+		s.submitted(id, pal.ClassB, func(j *Job) { j.Preemptible = id == "a" })
+	}
+	s.wants("an idle GPU", "a", "b", "c")
+	s.submit("late", pal.ClassA)
+	s.pass(int(DefaultMaxWait / time.Minute))
+	s.stops("it is overdue", "a", "late")
+	s.end("b") // while a takes its time to stop
+	s.wants("another part is free", "late")
+}
+
+// A gang for which others are stopped out of turn does not start beside those who are about to leave.
+func TestClaimKeepsNoBadNeighbour(t *testing.T) {
+	s := newSharersOn(t, "V100", 1)
+	s.submitted("a", pal.ClassA, func(j *Job) { j.Preemptible = true })
+	s.wants("an idle GPU", "a")
+	s.pass(60)
+	s.submitted("first", pal.ClassA, func(j *Job) { j.Priority = 9 })
+	s.stops("of a higher priority", "a", "first")
+	s.wants("a still runs there")
+	s.q.Stopped(s.now, "a")
+	s.c.Release(s.of["a"], s.on["a"])
+	s.wants("a has gone", "first")
 }
