@@ -30,6 +30,56 @@ func TestPlacerShares(t *testing.T) {
 
 var sharedScores = [][]float64{{1, 1, 1}}
 
+// On a GPU in two parts whose model the table of neighbours was measured on, a part stays free beside a bad
+// neighbour.
+func TestPlacerRefusesBadNeighbours(t *testing.T) {
+	t.Parallel()
+	v100 := strings.ReplaceAll(inventoryOf(0, []float64{1}, nil), "NVIDIA H200", "Tesla V100-SXM2-16GB")
+	b := newBedOf(t, []string{v100}, cluster.Options{}, func(c *cluster.Client) { c.PluginHCL += "\nsharing {\n  replicas = 2\n}\n" })
+	b.tell([]scene{
+		{"until it ends", "", testRefused},
+		{"until it is overdue", "queue {\n  max_wait = \"3s\"\n}\n", testRefusedUntilOverdue},
+		{"not at all", "queue {\n  refuse_bad_neighbours = false\n}\n", testRefusingNobody},
+	})
+}
+
+const badNeighbour, calm = "1 is free, but beside jobs that would lose more work than it would do there (refuse_bad_neighbours)", `pal_class = "D"`
+
+const heavy = `pal_class = "A"`
+
+// A job whose only neighbour would be a bad one waits until that ends. All commands say so, and better
+// neighbours pass it.
+func testRefused(t *testing.T, b *bed) {
+	b.runs(part("there", heavy, 1), 1)
+	if out, _ := b.palJob("plan", part("next", heavy, 1).hcl()); !strings.Contains(out, "next would wait: needs 1 GPU; "+badNeighbour) {
+		t.Errorf("plan: %s", out)
+	}
+	b.run(part("next", heavy, 1).hcl())
+	b.untilWaits("next", badNeighbour)
+	b.says("queue", "next", badNeighbour)
+	b.says("explain next", "There is room for it when default/there has ended", "beside any once it is overdue")
+	b.runs(part("calm", calm, 1), 1)
+	b.purge("there")
+	b.untilGPUs("next", 1)
+	b.purge("next", "calm")
+}
+
+// Once it is overdue it starts beside any.
+func testRefusedUntilOverdue(_ *testing.T, b *bed) {
+	b.runs(part("there", heavy, 1), 1)
+	b.run(part("late", heavy, 1).hcl())
+	b.untilGPUs("late", 1)
+	b.untilNeighbour("late", gpu(0, 0), "A", "163 %", "163 %")
+	b.purge("there", "late")
+}
+
+// With refuse_bad_neighbours = false it starts at once.
+func testRefusingNobody(_ *testing.T, b *bed) {
+	b.runs(part("there", heavy, 1), 1)
+	b.runs(part("next", heavy, 1), 1)
+	b.purge("there", "next")
+}
+
 // part is a job whose members want one part each.
 func part(id, meta string, members int) job {
 	j := gang(id, members, 1)

@@ -269,6 +269,9 @@ func Compete(c *Cluster, a, b Gang) bool {
 	return false
 }
 
+// MayUse reports whether some of the gang could run on GPUs of the group.
+func (g *Gang) MayUse(group int) bool { return eligibleForAny(*g, int32(group)) }
+
 // eligibleForAny reports whether the device group may serve some member set.
 func eligibleForAny(g Gang, group int32) bool {
 	for _, set := range g.MemberSets {

@@ -183,8 +183,13 @@ func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 		ends = p.clear(ends, r.kept, begins)
 		gets(t.by, max(begins+time.Second, t.by.endOn(t.placement, begins)), t.placement.GPUs())
 	}
-	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+	sortEndings(ends)
 	return ends, back
+}
+
+// sortEndings puts the first that ends first.
+func sortEndings(ends []ending) {
+	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
 // clear removes all gangs from the GPUs that are kept for a turn, at the time when it begins. They

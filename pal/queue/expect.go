@@ -5,7 +5,10 @@ package queue
 
 import (
 	"slices"
+	"sort"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
 )
 
 // expect foretells when waiting gangs start, by how long similar gangs waited
@@ -13,19 +16,20 @@ import (
 //
 // Until enough waits are known, it plays the queue forward by counting GPUs. It does so twice: once
 // with everything ending as soon as foretold and small gangs passing large ones, once with
-// everything ending as late and nobody passing. That needs a run time for every gang ahead. GPUs of
-// gangs whose end nobody knows are left out: a service may never give them back. Counting GPUs
-// tells nothing about gangs that wait for a quota, an array or a window. A gang that waits until
-// services are stopped, or until other jobs of its user end, has no expected start.
+// everything ending as late and nobody passing. A gang that cannot use every GPU also waits until it
+// fits (see openings). That needs a run time for every gang ahead. GPUs of gangs whose end nobody
+// knows are left out: a service may never give them back. Counting GPUs tells nothing about gangs
+// that wait for a quota, an array or a window. A gang that waits until services are stopped, or
+// until other jobs of its user end, has no expected start.
 func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	if len(p.forecasts.waits) >= fewestWaits {
-		ahead, waits := p.aheadOfAll(), p.forecasts.byLength(p.now)
+		ahead, waits, soonest := p.aheadOfAll(), p.forecasts.byLength(p.now), p.soonestOnce()
 		if p.opt.Backfill == BackfillNone { // those ahead count, too
 			of = positions(len(queue))
 		}
 		for _, i := range of {
 			if e := queue[i]; e.state == waiting && ws[i].likeOthers() {
-				r := p.forecasts.foretellStart(p.now, e, ahead[e], p.soonest(e), waits)
+				r := p.forecasts.foretellStart(p.now, e, ahead[e], soonest(e), waits)
 				later := max(0, ws[i].windowEnds()-r.from)
 				ws[i].From, ws[i].To = r.from+later, r.to+later
 			}
@@ -35,24 +39,22 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	}
 	defer p.inStrictOrder(ws)
 	early, late := p.timeline(false), p.timeline(true)
-	order, nextEnd := p.now, time.Duration(0)
-	if len(early.steps) > 1 {
-		nextEnd = early.steps[1].at
-	}
+	order, opens := p.now, p.openings()
 	for i, e := range queue {
 		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // something other than GPUs keeps it waiting
 			continue
 		}
 		run, longest, ok := p.foretell(e)
-		soonest := p.now
-		if r := ws[i].Reason; r == ReasonScattered || r == ReasonRefused || r == ReasonGPUs && e.gpus <= p.c.FreeGPUs() { // there are enough free GPUs, but not the right ones
-			if nextEnd == 0 {
+		soonest, latest := p.now, order
+		if r := ws[i].Reason; r == ReasonScattered || r == ReasonRefused || r == ReasonGPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // others than the free ones, or than any that come free
+			var fits bool
+			if soonest, latest, fits = opens.next(e); !fits {
 				return // its start is unknown, and so are those of the gangs behind it
 			}
-			soonest, order = nextEnd, max(order, nextEnd)
+			latest = max(order, latest)
 		}
 		from, enough := early.start(soonest, e.gpus, run)
-		to, enoughLate := late.start(order, e.gpus, e.bounded(p.now, longest))
+		to, enoughLate := late.start(latest, e.gpus, e.bounded(p.now, longest))
 		if !enough || !enoughLate {
 			return
 		}
@@ -64,26 +66,159 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	}
 }
 
+// openings tells when gangs fit that cannot use every GPU, or not beside everybody: a search finds it, as running
+// gangs end one after another. Of gangs of one kind, each next one counts at the latest on ends
+// after those that made room for the one before it.
+type openings struct {
+	p           *asker
+	early, late []ending
+	kinds       map[*fitKind]*openingOfKind
+	tries       int
+}
+
+type openingOfKind struct {
+	soonest time.Duration
+	used    int // of late
+	never   bool
+}
+
+// mostOpenings bounds the searches for one answer. Further gangs have no expected start.
+const mostOpenings = 100
+
+func (p *asker) openings() *openings {
+	return &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true), kinds: map[*fitKind]*openingOfKind{}}
+}
+
+// next is when the next gang of the kind fits, at the soonest and at the latest.
+func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
+	of := r.p.kindOf(e)
+	k := r.kinds[of]
+	if k == nil {
+		k = &openingOfKind{}
+		r.kinds[of] = k
+		n, fits := r.p.fitsAfter(e, r.early)
+		if k.never = !fits; fits {
+			k.soonest = endOf(r.early, n, r.p.now)
+		}
+	}
+	if r.tries++; k.never || r.tries > mostOpenings {
+		return 0, 0, false
+	}
+	n, fits := r.p.fitsAfter(e, r.late[k.used:])
+	if k.never = !fits; !fits {
+		return 0, 0, false
+	}
+	k.used += max(1, n)
+	return k.soonest, max(k.soonest, endOf(r.late, min(k.used, len(r.late)), r.p.now)), true
+}
+
+// endOf is when the n-th of the ends is.
+func endOf(ends []ending, n int, now time.Duration) time.Duration {
+	if n == 0 {
+		return now
+	}
+	return ends[n-1].at
+}
+
+// fitsAfter returns how many of the ends it takes, one after the other, until the gang fits. Twice as many
+// each time, then by bisection: that takes few searches.
+func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
+	var gone []func()
+	defer func() { undoAll(gone) }()
+	fits := func(n int) bool {
+		for len(gone) < n {
+			gone = append(gone, p.vacate(ends[len(gone)].entry))
+		}
+		undoAll(gone[n:])
+		gone = gone[:n]
+		_, ok := p.place(e)
+		return ok
+	}
+	if fits(0) {
+		return 0, true
+	}
+	low, high := 0, 1
+	for ; high < len(ends) && !fits(high); high *= 2 {
+		low = high
+	}
+	if high = min(high, len(ends)); low == high || !fits(high) {
+		return 0, false
+	}
+	return low + 1 + sort.Search(high-low-1, func(i int) bool { return fits(low + 1 + i) }), true
+}
+
+// picky reports whether there are GPUs in the cluster that the gang cannot use, or not beside everybody.
+func (p *finder) picky(e *entry) bool {
+	return e.job.Gang.Sharing != nil || p.kindOf(e).picky.of(func() bool {
+		return slices.ContainsFunc(e.job.Gang.MemberSets, func(s pal.MemberSet) bool { return slices.Contains(s.Eligible, false) })
+	})
+}
+
 // soonest returns when enough GPUs for the gang are expected to come free at the earliest, or now if
 // that is not known. It only counts GPUs, in the order in which running gangs are expected to end,
-// and each ends as soon as foretold. So it looks at few gangs, however many run.
+// and each ends as soon as foretold. So it looks at few gangs, however many run. Only for a gang that shares
+// GPUs does it search.
 func (p *planner) soonest(e *entry) time.Duration {
-	at, free := p.now, p.c.FreeGPUs()+len(p.hidden)
+	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
+	if p.picky(e) {
+		if e.job.Gang.Sharing != nil {
+			return p.soonestOpening(e)
+		}
+		free, has = pal.FreeFor(p.c, e.job.Gang), func(v *entry) int { return p.usable(e, v.placement) }
+	}
+	at := p.now
 	for _, v := range p.pending {
-		free += v.gpus
+		free += has(v)
 	}
 	for _, v := range p.byEnd {
 		if free >= e.gpus {
 			break
 		}
 		if ends, ok := p.letsGo(v); ok {
-			free, at = free+v.gpus, max(at, ends)
+			free, at = free+has(v), max(at, ends)
 		}
 	}
 	if free < e.gpus {
 		return p.now
 	}
 	return at
+}
+
+// soonestOnce is soonest, once for each kind of gang.
+func (p *planner) soonestOnce() func(*entry) time.Duration {
+	known := map[*fitKind]time.Duration{}
+	return func(e *entry) time.Duration {
+		k := p.kindOf(e)
+		at, ok := known[k]
+		if !ok {
+			at = p.soonest(e)
+			known[k] = at
+		}
+		return at
+	}
+}
+
+// usable counts the GPUs of a placement that the gang may use.
+func (p *planner) usable(e *entry, pl pal.Placement) (n int) {
+	for _, m := range pl.Members {
+		if e.job.Gang.MayUse(m.Group) {
+			n += len(m.GPUs)
+		}
+	}
+	return n
+}
+
+// soonestOpening is soonest by searches.
+func (p *planner) soonestOpening(e *entry) time.Duration {
+	ends := make([]ending, 0, len(p.byEnd))
+	for _, v := range p.byEnd {
+		if at, ok := p.letsGo(v); ok {
+			ends = append(ends, ending{entry: v, at: at})
+		}
+	}
+	sortEndings(ends)
+	n, _ := p.fitsAfter(e, ends)
+	return endOf(ends, n, p.now)
 }
 
 // letsGo returns when a running gang may free GPUs at the earliest; ok is false if never. That
@@ -146,7 +281,15 @@ type step struct {
 // foretold. Gangs whose end can only be guessed keep theirs.
 func (p *asker) timeline(late bool) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
-	var ends []step
+	for _, e := range p.knownEnds(late) {
+		t.steps = append(t.steps, step{e.at, t.steps[len(t.steps)-1].free + e.gpus})
+	}
+	return t
+}
+
+// knownEnds lists the running gangs by when they end if all end as soon (or as late) as foretold, without
+// those whose end can only be guessed.
+func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.foretell(e)
 		if !ok || e.job.Endless {
@@ -155,13 +298,10 @@ func (p *asker) timeline(late bool) *timeline {
 		if late {
 			left = longest
 		}
-		ends = append(ends, step{p.now + stretched(e.bounded(p.now, left), e.cost(e.placement)), e.gpus})
+		ends = append(ends, ending{entry: e, at: p.now + stretched(e.bounded(p.now, left), e.cost(e.placement))})
 	}
-	slices.SortFunc(ends, func(a, b step) int { return int(a.at - b.at) })
-	for _, s := range ends {
-		t.steps = append(t.steps, step{s.at, t.steps[len(t.steps)-1].free + s.free})
-	}
-	return t
+	sortEndings(ends)
+	return ends
 }
 
 // start returns the first time from which on n GPUs stay free for run, and books them; ok is false

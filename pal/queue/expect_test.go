@@ -263,3 +263,92 @@ func TestExpectBeyondLimit(t *testing.T) {
 		}
 	}
 }
+
+// models is a queue over a node of four GPUs of each of two models, and jobs that run there: so many GPUs of
+// the model, for so long.
+type models struct {
+	t *testing.T
+	q *Queue
+	c *pal.Cluster
+}
+
+func newModels(t *testing.T) *models {
+	t.Helper()
+	fast, slow := testNodes(1, "")[0], testNodes(1, "")[0]
+	slow.ID, slow.Name = "slow", "slow"
+	slow.Groups = []pal.DeviceGroup{{Name: "slow", GPUs: []pal.GPU{{ID: "s0"}, {ID: "s1"}, {ID: "s2"}, {ID: "s3"}}}}
+	c, err := pal.NewCluster([]pal.Node{fast, slow}, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &models{t, q, c}
+}
+
+// on is a gang of one member that wants GPUs of the first model or of the second.
+func (m *models) on(id string, model, gpus int) pal.Gang {
+	g := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus, Eligible: make([]bool, 2)}}}
+	g.MemberSets[0].Eligible[model] = true
+	return g
+}
+
+func (m *models) submit(id string, model, gpus int, runs time.Duration) {
+	m.t.Helper()
+	if err := m.q.Submit(0, Job{ID: id, Gang: m.on(id, model, gpus), Estimate: runs}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// foretold checks the range in which a gang is expected to start.
+func foretold(t *testing.T, q *Queue, c *pal.Cluster, now time.Duration, id string, from, to time.Duration) {
+	t.Helper()
+	for _, w := range q.Waiting(now, c) {
+		if w.Job == id && (w.From != from || w.To != to) {
+			t.Errorf("%s (%s) is expected to start in %v–%v, want %v–%v", id, w.Why(), w.From, w.To, from, to)
+		}
+	}
+}
+
+// GPUs that a gang cannot use do not make it start sooner.
+func TestExpectOnAnotherModel(t *testing.T) {
+	m := newModels(t)
+	m.submit("long", 0, 4, 10*time.Hour)
+	m.submit("short", 1, 4, time.Hour)
+	for _, a := range m.q.Decide(0, m.c) {
+		model := map[string]int{"short": 1}[a.Job]
+		m.c.Take(m.on(a.Job, model, 4), a.Placement)
+		m.q.Started(0, a.Job, a.Placement)
+	}
+	m.submit("first", 0, 2, time.Hour)
+	m.submit("second", 1, 2, time.Hour)
+	m.submit("third", 1, 3, time.Hour)
+	foretold(t, m.q, m.c, 0, "first", 10*time.Hour, 20*time.Hour)
+	foretold(t, m.q, m.c, 0, "second", time.Hour, 20*time.Hour)
+	for i := range 2 * fewestWaits {
+		m.q.forecasts.remember(&prediction{at: time.Duration(i), started: true, waited: time.Duration(i) * time.Second})
+	}
+	for _, w := range m.q.Waiting(0, m.c) {
+		if least := map[string]time.Duration{"first": 2 * time.Hour}[w.Job]; w.From < least || w.To < 5*least {
+			t.Errorf("by earlier waits %s is expected to start in %v–%v: no GPU of its model comes free before 10 h", w.Job, w.From, w.To)
+		}
+	}
+}
+
+// A gang that is refused the free parts is expected to start once a bad neighbour ends, and not when anybody
+// else does; of two such gangs the second may have to wait for the next one.
+func TestExpectRefused(t *testing.T) {
+	s := newSharersOn(t, "V100", 2)
+	s.submitted("a1", pal.ClassA, func(j *Job) { j.Estimate = 3 * time.Hour })
+	s.submitted("a2", pal.ClassA, func(j *Job) { j.Estimate = 6 * time.Hour })
+	s.wants("two idle GPUs", "a1", "a2")
+	s.submitted("calm", pal.ClassD, func(j *Job) { j.Estimate = 10 * time.Minute })
+	s.wants("D beside A", "calm")
+	s.submitted("first", pal.ClassA, func(j *Job) { j.Estimate = time.Hour })
+	s.submitted("second", pal.ClassA, func(j *Job) { j.Estimate = time.Hour })
+	s.wants("A beside A")
+	foretold(t, s.q, s.c, s.now, "first", 3*time.Hour, 6*time.Hour)
+	foretold(t, s.q, s.c, s.now, "second", 3*time.Hour, 12*time.Hour)
+}

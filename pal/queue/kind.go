@@ -8,6 +8,7 @@ type fitKind struct {
 	changes       uint64 // of the Queue, when it was made
 	room          room
 	needsOutliers answer  // it would not fit without GPUs that are avoided
+	picky         answer  // see [finder.picky]
 	leastCost     float64 // see [finder.leastCost]; 0: not known
 	models        []atBest
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
