@@ -50,6 +50,12 @@ func TestShare(t *testing.T) {
 			t.Errorf("%v: the report has %d GPUs of %d parts", tc.args, r.GPUs, r.Parts)
 		}
 	}
+	// Without names, jobs of one class are one application. Random pairs are around the means of classes.
+	classes := write("classes.csv", "job_id,gpus,submit_time,duration,class\na,1,0,1000,A\nb,1,0,1000,A\nd,1,0,10,D\n")
+	r := report(t, append(one, "-trace", classes, "-share", "3", "-refuse-bad-neighbours=false", "-seed", "3")...)
+	if a := r.Jobs[0]; a.JCT < 1500 {
+		t.Errorf("A beside A ends after %.0f s; alone it takes 1000 s, and on average 2.6 times as long beside A", a.JCT)
+	}
 	for want, args := range map[string][]string{
 		"large.csv has no pairs on a K80; name the cluster's models by -gpus": {"-gpus", "1xK80", "-share", "2", "-pairs", large},
 		`has no pairs of "bert", which job "x" runs`:                          {"-trace", write("other.csv", "job_id,gpus,submit_time,duration,model\nx,1,0,10,bert\n"), "-share", "2", "-pairs", pairs},

@@ -25,9 +25,12 @@ type Pairs map[string]map[Pair]float64
 // Pair is an application and the one beside it.
 type Pair struct{ Of, Beside string }
 
-// AppOf is the application of a job: its name, up to "×" in it.
+// AppOf is the application of a job: its name, up to "×" in it. Jobs of one class without a name count as one.
 func AppOf(j Job) string {
 	app, _, _ := strings.Cut(j.Name, "×")
+	if app == "" && j.Class != "" {
+		return "class " + string(j.Class)
+	}
 	return app
 }
 
