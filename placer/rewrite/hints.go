@@ -284,11 +284,13 @@ func parseFailureAction(s string) (FailureAction, error) {
 
 // parseNeighbours reads with whom a job shares GPUs: classes, any or none, and self for its own members.
 func parseNeighbours(s string) (with pal.Sharing, err error) {
+	none := false
 	for word := range strings.SplitSeq(s, ",") {
 		switch word = strings.TrimSpace(word); word {
 		case "any":
 			with.Beside = pal.AnyClass
 		case "none":
+			none = true
 		case "self":
 			with.Self = true
 		default:
@@ -298,6 +300,9 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 			}
 			with.Beside[class.Index()] = true
 		}
+	}
+	if none && with.Beside != [pal.NumClasses]bool{} {
+		return pal.Sharing{}, errors.New("none goes with self alone")
 	}
 	return with, nil
 }

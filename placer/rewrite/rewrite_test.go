@@ -376,6 +376,12 @@ func TestHintsRefused(t *testing.T) {
 		{"pal_checkpoint", "hourly", "not a positive duration"},
 		{"pal_checkpoint", "1h", `add pal_preempt = "true"`},
 		{"pal_array_parallel", "many", "not a number of at least 1"},
+		{"pal_neighbours", "A, D,self", ""},
+		{"pal_neighbours", "none,self", ""},
+		{"pal_neighbours", "E", "is not an application class (A to D), any, none or self"},
+		{"pal_neighbours", "", "is not an application class (A to D), any, none or self"},
+		{"pal_neighbours", "none,A", "none goes with self alone"},
+		{"pal_neighbours", "any,none", "none goes with self alone"},
 		{"pal_after", strings.Repeat("a,", 20) + "b", ""},
 		{"pal_after", "a,b,c,d,e,f,g,h,i,k,l,m,n,o,p,q,r,s,t,u,v,w,x,y,z,1,2,3,4,5,6,7,8", "more than 32 jobs"},
 	} {
