@@ -365,6 +365,27 @@ func TestExplainNames(t *testing.T) {
 	}
 }
 
+// A job that the placer may stop may give its GPUs back long before it ends.
+func TestWhenHoldersEnd(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		of   query.Holder
+		want string
+	}{
+		{query.Holder{}, "not known: no pal_duration, and no run of it has ended yet"},
+		{query.Holder{Preemptible: true}, "not known: no pal_duration, and no run of it has ended yet; the placer may stop it for others (pal_preempt)"},
+		{query.Holder{Preemptible: true, Stopping: true}, "soon: it was stopped, and its tasks are ending"},
+		{query.Holder{Service: true}, "when somebody stops it: it is a service"},
+	} {
+		if got := whenItEnds(c.of, now); got != c.want {
+			t.Errorf("%+v: %s", c.of, got)
+		}
+	}
+	if got := whenItEnds(query.Holder{Preemptible: true, EndFrom: now.Add(time.Hour), EndTo: now.Add(2 * time.Hour)}, now); !strings.HasSuffix(got, "; the placer may stop it for others (pal_preempt)") || !strings.HasPrefix(got, "in ") {
+		t.Error(got)
+	}
+}
+
 // -what-if says what would happen, of jobs that run, wait, or are not submitted, and
 // changes nothing.
 func TestExplainWhatIf(t *testing.T) {

@@ -75,19 +75,7 @@ func printHolders(b *base, h *query.Holders) {
 	rows := []string{row("Job", "GPUs", "Expected end")}
 	var needed []string
 	for _, j := range h.Jobs {
-		end := "not known: no pal_duration, and no run of it has ended yet"
-		switch {
-		case j.Stopping:
-			end = "soon: it was stopped, and its tasks are ending"
-		case j.Service:
-			end = "when somebody stops it: it is a service"
-			if j.Preemptible {
-				end += ", which the placer may stop for others (pal_preempt)"
-			}
-		case !j.EndTo.IsZero():
-			end = query.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
-		}
-		if rows = append(rows, row(j.Job, j.GPUs, end)); j.Needed {
+		if rows = append(rows, row(j.Job, j.GPUs, whenItEnds(j, now))); j.Needed {
 			needed = append(needed, j.Job)
 		}
 	}
@@ -105,6 +93,23 @@ func printHolders(b *base, h *query.Holders) {
 	} else if h.Enough {
 		b.say(plain, fmt.Sprintf("There is room for it when the first %d of them have ended.", len(needed)))
 	}
+}
+
+// whenItEnds is when a job that holds GPUs gives them back.
+func whenItEnds(j query.Holder, now time.Time) string {
+	end := "not known: no pal_duration, and no run of it has ended yet"
+	switch {
+	case j.Stopping:
+		return "soon: it was stopped, and its tasks are ending"
+	case j.Service:
+		end = "when somebody stops it: it is a service"
+	case !j.EndTo.IsZero():
+		end = query.Soon(j.EndFrom, j.EndTo, now) + ", " + j.EndFrom.Local().Format("2006-01-02 15:04 MST")
+	}
+	if j.Preemptible {
+		end += "; the placer may stop it for others (pal_preempt)"
+	}
+	return end
 }
 
 // words are what PAL's own mean.
