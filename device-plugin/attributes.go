@@ -27,7 +27,7 @@ type view struct {
 	rating   rating
 	cfg      VariabilityConfig
 	compat   Compat
-	accounts map[string]attr.Account // of measuring, by GPU; nil where nothing is measured
+	accounts map[string]attr.Account // of measuring, by GPU; nil if nothing is measured
 	forms    map[string]form         // of the devices that are published in parts
 }
 

@@ -89,7 +89,7 @@ type Plugin struct {
 	scans    *scanner
 	samples  *sampler
 	health   *health
-	measures *measure.Scheduler // nil where nothing is measured
+	measures *measure.Scheduler // nil if nothing is measured
 	running  *measure.Scheduler // the one that a stream runs
 	store    *store
 	roster   *roster          // nil until ready
@@ -225,7 +225,7 @@ func (p *Plugin) ready() {
 	}
 }
 
-// scheduler makes what measures GPUs; nil where they are not real. Callers hold mu.
+// scheduler makes what measures GPUs; nil if they are not real. Callers hold mu.
 func (p *Plugin) scheduler() *measure.Scheduler {
 	if len(p.self) == 0 || p.cfg.Backend != "nvml" {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// driverUse is whether the plugin uses the driver. No GPU can be reset, or switched to
+// driverUse tells whether the plugin uses the driver. No GPU can be reset, or switched to
 // MIG, while anybody does: an operator may order it to let go for a while.
 type driverUse int
 

@@ -273,7 +273,7 @@ func TestReserveParts(t *testing.T) {
 	})
 }
 
-// A fault of a GPU is one of all its parts; the other GPUs' are well.
+// A fault of a GPU makes all its parts unhealthy; the parts of other GPUs stay healthy.
 func TestFaultOfASharedGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := shared(TimeSlicing)
@@ -324,7 +324,7 @@ func TestStatisticsOfASharedGPU(t *testing.T) {
 	})
 }
 
-// A GPU whose form changes while a task holds it, in either direction, keeps the former one:
+// A GPU whose form changes while a task holds it, in either direction, keeps its old form:
 // nothing new gets it, what holds it can be restarted, and the new form comes when Nomad says that
 // it is free.
 func TestFormChangesOnceTasksHaveEnded(t *testing.T) {

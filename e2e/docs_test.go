@@ -109,7 +109,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// typeCommand runs one command in a shell. plan ends with 1 where the job would start
+// typeCommand runs one command in a shell. plan ends with 1 if the job would start
 // now, with 2 where it never would; top wants a terminal (TestTop).
 func typeCommand(t *testing.T, dir string, env []string, command string) {
 	t.Helper()

@@ -119,7 +119,7 @@ func testNullInJob(t *testing.T, h *hostileBed) {
 	h.alive("nulls")
 }
 
-// testNomadKeepsNoNulls: whether the jobs that come from Nomad may hold any.
+// testNomadKeepsNoNulls: the jobs that come from Nomad hold no nulls.
 func testNomadKeepsNoNulls(t *testing.T, h *hostileBed) {
 	for _, c := range []struct{ name, job string }{
 		{"constraints", strings.Replace(gated("default", "nulls", 1, 50, ""), `"Constraints": [`, `"Constraints": [null, `, 1)},

@@ -168,7 +168,7 @@ type account struct {
 	Provisional bool
 }
 
-// accountsOf are those of H200s, by id; none where none are published yet.
+// accountsOf are those of H200s, by id; none if none are published yet.
 func accountsOf(attributes map[string]*api.Attribute) map[string]account {
 	var out map[string]account
 	_ = json.Unmarshal([]byte(h200(attributes, "unique.measuring")), &out)

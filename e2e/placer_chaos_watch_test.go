@@ -25,8 +25,8 @@ import (
 )
 
 // repairTime is how long a gang may be partly there, as
-// docs/operators/nodes-and-failures.md states it: until Nomad has noticed (two heartbeats, and 20 s where the server is a
-// new leader), has tried again where the job allows it (1 s and 5 s), the grace
+// docs/operators/nodes-and-failures.md states it: until Nomad has noticed (two heartbeats, and 20 s if the server is a
+// new leader), has tried again if the job allows it (1 s and 5 s), the grace
 // (2 s) and the killing (1 s) are over, and a standby has taken over from a
 // placer that was killed (23 s): 61 s, and half of that for a busy machine.
 const repairTime = 90 * time.Second
@@ -92,7 +92,7 @@ func (e *observer) jobs() []string {
 	return slices.Sorted(maps.Keys(e.listed))
 }
 
-// of is a job, nil where Nomad lists none, with how many members have finished
+// of is a job, nil if Nomad lists none, with how many members have finished
 // and how many run.
 func (e *observer) of(id string) (job *api.JobListStub, done, live int) {
 	e.mu.Lock()
@@ -119,7 +119,7 @@ func (e *observer) liveSince(id string, version uint64) int {
 
 // standing counts members that have done their work since the job was last
 // registered, and members that run. A member that was asked to stop has done its work if it
-// had ended by then: as its node was drained, say. Where a gang did its work just as it was to
+// had ended by then, for example because its node was drained. Where a gang did its work just as it was to
 // be stopped for another, its job is stopped, and its work was done before.
 func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, live int) {
 	did, runs := map[string]bool{}, map[string]bool{}
@@ -368,7 +368,7 @@ func records(paths []string) []string {
 }
 
 // held are the GPUs that the leading placer still gives to jobs, and its
-// goroutines where there are too many.
+// goroutines if there are too many.
 func (c *chaos) held() []string {
 	for _, p := range c.placers {
 		var m struct {

@@ -183,7 +183,7 @@ func testDoneWhileStopping(t *testing.T, b *bed) {
 	b.purge("done")
 }
 
-// gate reports whether the job has the gate, "" where it has none.
+// gate reports whether the job has the gate, "" if it has none.
 func (b *bed) gate(id string) string {
 	info, _, err := b.API().Jobs().Info(id, nil)
 	if err != nil {

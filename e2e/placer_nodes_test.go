@@ -142,7 +142,7 @@ func testReinstalled(t *testing.T, b *bed) {
 		if n, _, err := b.API().Nodes().Info(old, nil); err != nil || n.Status == api.NodeStatusReady {
 			return fmt.Sprint("it is ready ", err)
 		}
-		if h := b.http("/v1/health"); !strings.Contains(h, "counted for the latter, which is ready") {
+		if h := b.http("/v1/health"); !strings.Contains(h, "counted for the second, which is ready") {
 			return h
 		}
 		return ""
@@ -153,7 +153,7 @@ func testReinstalled(t *testing.T, b *bed) {
 		if code != 0 {
 			t.Errorf("%s: exit code %d: %s", command, code, out)
 		}
-		mentions(t, strings.ToLower(out), "warning", `gpu "gpu-1-0" and 3 more: named by node "node-1"`, "counted for the latter, which is ready")
+		mentions(t, strings.ToLower(out), "warning", `gpu "gpu-1-0" and 3 more: named by node "node-1"`, "counted for the second, which is ready")
 	}
 	mentions(t, b.http("/v1/health"), "and 3 more: named by node", "which is ready")
 	if n := strings.Count(b.http("/v1/gpus"), `"GPU-1-0"`); n != 1 {

@@ -105,7 +105,7 @@ func (p *partitions) leader() int {
 	return p.rng.IntN(3)
 }
 
-// leads is the placer that says that it leads, -1 where none does.
+// leads is the placer that says that it leads, -1 if none does.
 func (p *partitions) leads() int {
 	return slices.IndexFunc(p.placers[:], func(b *bed) bool {
 		var m struct{ Leader int }

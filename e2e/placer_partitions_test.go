@@ -30,7 +30,7 @@ import (
 // cluster has [repairTime] to settle. What must be true is what [TestPlacerChaos] says; and no task may find its GPU in
 // the hands of another one.
 //
-// PARTITIONS_FAULTS is the number of faults (one of each kind without), PARTITIONS_JOBS that of jobs, PARTITIONS_SEED the
+// PARTITIONS_FAULTS is the number of faults (default: one of each kind), PARTITIONS_JOBS that of jobs, PARTITIONS_SEED the
 // seed, PARTITIONS_MINUTES the time after which no round begins, PARTITIONS_KEEP a folder for the logs, PARTITIONS_REPORT
 // the page that tells of the run.
 func TestPlacerPartitions(t *testing.T) {

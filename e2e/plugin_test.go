@@ -114,7 +114,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 	})
 }
 
-// missing says how many there are where there are fewer than wanted.
+// missing says how many there are if there are fewer than wanted.
 func missing(n, want int) string {
 	if n < want {
 		return fmt.Sprintf("%d of %d", n, want)

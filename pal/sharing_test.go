@@ -133,7 +133,7 @@ func TestNeighboursAddUpInOneOrder(t *testing.T) {
 	}
 }
 
-// sharedGPU is a cluster of one GPU in so many parts, with who is there.
+// sharedGPU is a cluster of one GPU in n parts, with the gangs that have them.
 func sharedGPU(t interface{ Fatal(...any) }, model string, parts int, on ...Occupant) *Cluster {
 	g := DeviceGroup{Name: model, Shared: true}
 	for i := range parts {

@@ -4,7 +4,7 @@
 package pal
 
 // Cost is the predicted slowdown: PM score of the slowest member × locality
-// penalty (PAL eq. 1), over the speed of its GPU model where that is known. At cost 1 a gang runs
+// penalty (PAL eq. 1), over the speed of its GPU model if that is known. At cost 1 a gang runs
 // as on the median GPU of its fastest model.
 func (p Placement) Cost() float64 {
 	cost := float64(p.PMScore) * p.Penalty

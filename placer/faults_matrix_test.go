@@ -128,7 +128,7 @@ func TestEveryRequestFails(t *testing.T) {
 	}
 }
 
-// sampled: one in so many of the worlds is tried.
+// sampled: one in this many of the worlds is tried.
 func sampled() int {
 	switch {
 	case race.Enabled:

@@ -46,8 +46,8 @@ type Calibration struct {
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads the calibration from Nomad, without the measurements imported from the
-// source but ("" leaves out none). What cannot be parsed is left out and named in problem.
+// ReadCalibration reads the calibration from Nomad, except the measurements imported from the
+// source but ("": all of them). What cannot be parsed is left out and named in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {

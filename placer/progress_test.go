@@ -46,7 +46,7 @@ func TestProgressIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A part of the work is a number from 0 to 1, percent or so much of so much, on the first line. All else
+// A part of the work is a number from 0 to 1, percent or a fraction ("3/4"), on the first line. All else
 // is refused; an empty file says nothing yet.
 func TestParseProgress(t *testing.T) {
 	for text, want := range map[string]float64{

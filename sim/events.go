@@ -76,7 +76,7 @@ type Failures struct {
 type faults struct {
 	rand *rand.Rand
 	down map[int]bool
-	on   map[int]int // which job is on which GPU; nil where nothing fails
+	on   map[int]int // which job is on which GPU; nil if nothing fails
 	// failures counts those that took a GPU down.
 	failures int
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Whoever says how long jobs run, within a factor of five, wins more by it than whoever says nothing. No
-// name tells of a job; half say something. Both are compared with themselves where nobody does.
+// name tells of a job; half say something. Both are compared with themselves if nobody does.
 func TestEstimatingPays(t *testing.T) {
 	says := func(i int) bool { return rand.New(rand.NewPCG(1, uint64(i))).IntN(2) == 0 }
 	var with, without [2]float64 // average completion times of those who say nothing, and of the others

@@ -83,7 +83,7 @@ func reservation(jobs []trace.Job, start, end []float64, now float64, n, gpus in
 	return at, left
 }
 
-// workload is jobs that overload so many equal GPUs now and then.
+// workload is jobs that overload n equal GPUs now and then.
 func workload(seed uint64, gpus int) []trace.Job {
 	r := rand.New(rand.NewPCG(seed, 7))
 	var jobs []trace.Job

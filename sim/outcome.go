@@ -13,7 +13,7 @@ import (
 type Outcome struct {
 	Jobs        []JobResult
 	Utilisation float64 // GPU time held by gangs, until the last finish
-	Useful      float64 // of all GPU time, the work that was done and kept, at cost 1; above 1 where two do more than one
+	Useful      float64 // of all GPU time, the work that was done and kept, at cost 1; above 1 if two do more than one
 	LostGPUh    float64 // GPU hours held without work that was kept
 	Preemptions int     // runs beyond the first of each job
 	Resizes     int     // of elastic gangs that ran

@@ -78,7 +78,7 @@ func drawn(rng *rand.Rand, n, maxGPUs int) (jobs []trace.Job) {
 	return jobs
 }
 
-// If nobody slows anybody, parts are as so many GPUs: all jobs end when they end there. (Which gang is
+// If nobody slows anybody, each part is like a GPU: all jobs end when they end on as many GPUs. (Which gang is
 // stopped for another depends on where it is, so none may be.)
 func TestPartsThatCostNothingAreGPUs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

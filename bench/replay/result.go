@@ -66,7 +66,7 @@ type JobResult struct {
 	// Explained the ids that its decision names.
 	Predicted float64  `json:"predicted_cost,omitempty"`
 	Explained []string `json:"explained,omitempty"`
-	// LeftFaster is whether the placer left a faster GPU model that had room to other jobs.
+	// LeftFaster reports whether the placer left a faster GPU model that had room to other jobs.
 	LeftFaster bool `json:"left_faster,omitempty"`
 }
 

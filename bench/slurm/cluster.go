@@ -66,7 +66,7 @@ func Missing(clock bool) string {
 	return "no Slurm here: apt-get install --no-install-recommends " + strings.Join(slices.Compact(packages), " ")
 }
 
-// program finds a daemon also where the path of plain users does not lead.
+// program finds a daemon also in directories that are not in the path of plain users.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -290,7 +290,7 @@ func (c *Cluster) logTail() (all string) {
 	return all
 }
 
-// tail is the end of a file of the cluster, with its name; "" where it has nothing.
+// tail is the end of a file of the cluster, with its name; "" if it has nothing.
 func (c *Cluster) tail(name string) string {
 	text, _ := os.ReadFile(filepath.Join(c.Dir, name)) // not begun
 	if len(text) == 0 {

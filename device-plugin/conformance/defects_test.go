@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// The defects of nomad-device-nvidia, by number; each test fails where the
+// The defects of nomad-device-nvidia, by number; each test fails if the
 // defect is. U16 (a goroutine leak) is tested inside the plugin's package.
 
 func TestU01PowerIsTheEnforcedLimit(t *testing.T) {

@@ -32,7 +32,7 @@ type Error struct {
 	Op   string // what was being done
 	Code int
 	Name string // CUDA_ERROR_…
-	Log  string // the JIT compiler's, where there is one
+	Log  string // the JIT compiler's, if there is one
 }
 
 func (e *Error) Error() string {
@@ -71,7 +71,7 @@ func (e *Error) hint() string {
 	return ""
 }
 
-// CodeOf is the driver's code in err, 0 where there is none.
+// CodeOf is the driver's code in err, 0 if there is none.
 func CodeOf(err error) int {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code

@@ -28,7 +28,7 @@ type Backend struct {
 	once  sync.Once
 }
 
-// stamp tells whether a file changed. Its size is in it because a file can be replaced
+// stamp differs if a file changed. It includes the size because a file can be replaced
 // twice within the clock's resolution.
 type stamp struct {
 	mod  time.Time

@@ -133,7 +133,7 @@ type Device struct {
 	Signals Signals
 
 	// Key and Times are measured times per fixed work unit that came with the
-	// inventory (see attr.Measurement); empty where the backend has none.
+	// inventory (see attr.Measurement); empty if the backend has none.
 	Key   string
 	Times map[pal.AppClass]float64
 	// Rates are the measured rates of work (see attr.RateUnit).

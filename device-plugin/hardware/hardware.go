@@ -284,7 +284,7 @@ func noneUsable(all []gpu.Device, why map[string]string) error {
 	return fmt.Errorf("%w (%s); -force measures GPUs that are in use, too", errNoGPU, strings.Join(each, "; "))
 }
 
-// smi asks nvidia-smi, where there is one.
+// smi asks nvidia-smi, if there is one.
 func (r *run) smi(ctx context.Context, k keep) error {
 	path, err := exec.LookPath("nvidia-smi")
 	if err != nil {

@@ -39,7 +39,7 @@ type message struct {
 	Stopped   bool           `json:"stopped,omitempty"`
 	// Failed is the last message: why the child ends.
 	Failed string `json:"failed,omitempty"`
-	Code   int    `json:"code,omitempty"` // the CUDA driver's, where that is why
+	Code   int    `json:"code,omitempty"` // the CUDA driver's, if that is why
 }
 
 // childCompiled reports how long a kernel took to compile.

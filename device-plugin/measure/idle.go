@@ -36,7 +36,7 @@ func (u use) String() string {
 // uses finds out what uses the GPUs of these ids, out of all that the node has. Nothing of it
 // proves that a GPU is free: a task may hold one and not touch it for days. tickets are the
 // reservations, by GPU, whose tasks are looked for; shown is the outcome. Without any,
-// and where the driver knows of a use of each GPU, no process is looked at.
+// and if the driver knows of a use of each GPU, no process is looked at.
 func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {

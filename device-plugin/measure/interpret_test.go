@@ -16,7 +16,7 @@ import (
 
 // thread runs the PTX of our kernels, one thread of one block of a launch, as
 // far as they use the language (no tensor cores). It shows what a kernel
-// computes where there is no GPU.
+// computes if there is no GPU.
 type thread struct {
 	t      *testing.T
 	regs   map[string]uint64

@@ -40,7 +40,7 @@ type kernel struct {
 	// suits reports whether the GPU can run it; the driver has the last word.
 	suits func(cuda.Device) bool
 	// peak is the most work a second that the hardware can do, in FLOP, bytes
-	// or loads, at this SM clock; 0 where it is not known.
+	// or loads, at this SM clock; 0 if it is not known.
 	peak func(d cuda.Device, clockMHz float64) float64
 	unit string // of a rate, after dividing by scale
 	// scale turns work into unit.
@@ -122,7 +122,7 @@ func dataKernel(id string) kernel { return kernel{id: id, entry: "pal_" + id, pt
 // tensorPeak is the dense bf16 rate with fp32 accumulation. FLOP per clock and
 // SM by architecture, from the vendor's published peaks: A100 312 TFLOP/s at
 // 1410 MHz on 108 SMs, L40S 362 at 2520 on 142, H100 SXM 989 at 1830 on 132;
-// less where the vendor sells the architecture with less.
+// less if the vendor sells the architecture with less.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
 	known, _ := skuOf(d.Name)
@@ -150,7 +150,7 @@ func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 }
 
 // memoryPeak is two transfers a memory clock and bit, in bytes a second; the
-// SM clock has no part in it. 0 where the driver does not tell the clock.
+// SM clock has no part in it. 0 if the driver does not tell the clock.
 func memoryPeak(d cuda.Device, _ float64) float64 {
 	return 2 * float64(d.MemClockMHz) * 1e6 * float64(d.BusBits) / 8
 }

@@ -29,7 +29,7 @@ var (
 	errEnded   = errors.New("the measuring process ended")
 )
 
-// childError is why a child ended, with the CUDA driver's code where there is one.
+// childError is why a child ended, with the CUDA driver's code if there is one.
 type childError struct {
 	said string
 	code int

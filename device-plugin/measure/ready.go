@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// readiness is whether CUDA starts on this node. Where NVSwitches join the GPUs, CUDA needs the
+// readiness tells whether CUDA starts on this node. Where NVSwitches join the GPUs, CUDA needs the
 // fabric manager (else error 802), and NVML shows that only from Hopper on. A node without it takes
 // job after job, and all fail.
 //

@@ -92,7 +92,7 @@ type App struct {
 	CI    float64 `json:"ci"`
 	Sigma float64 `json:"sigma"`
 	// Rate of work in Unit; Share of what the hardware can do at the clock it
-	// had. 0 where it is not known.
+	// had. 0 if it is not known.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
 	Share     float64 `json:"share_of_peak,omitempty"`
@@ -111,7 +111,7 @@ type App struct {
 type Repetition struct {
 	Ms    float64 `json:"ms"` // per unit
 	Units int     `json:"units"`
-	// Means of the telemetry during the window; nil where there was none.
+	// Means of the telemetry during the window; nil if there was none.
 	ClockMHz *float64 `json:"sm_clock_mhz,omitempty"`
 	PowerW   *float64 `json:"power_w,omitempty"`
 	TempC    *float64 `json:"temperature_c,omitempty"`

@@ -138,7 +138,7 @@ func Mean[T any](all []T, of func(T) *float64) *float64 {
 	return new(sum / n)
 }
 
-// limitShare is the share of readings from which a limit counts.
+// limitShare is how large a share of the readings must show a limit so that it counts.
 const limitShare = 0.2
 
 // limitedBy returns what held the clocks down during the readings. Where the

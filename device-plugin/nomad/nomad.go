@@ -51,7 +51,7 @@ func Open(o Options, namespace string) *Source {
 	return &Source{opts: o, space: namespace, within: lookWithin}
 }
 
-// client makes a client, with the certificates that there are now.
+// client makes a client, with the present certificates.
 func (o Options) client(namespace string) (*api.Client, error) {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Namespace = cmp.Or(o.Address, cfg.Address), cmp.Or(namespace, cfg.Namespace)

@@ -36,7 +36,7 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 	return u
 }
 
-// gone tells whether a return code means that the driver is gone.
+// gone reports whether a return code means that the driver is gone.
 func gone(ret nvml.Return) bool { return gpu.KindOf(int(ret)) == gpu.DriverGone }
 
 // code makes an error of a return code without asking the library for words.

@@ -33,7 +33,7 @@ func readFabric(r *reader, dev nvml.Device) (fabric, bool) {
 	})
 }
 
-// clique names a multi-node NVLink domain; "" where there is none.
+// clique names a multi-node NVLink domain; "" if there is none.
 func clique(cluster [16]uint8, id uint32) string {
 	if cluster == [16]uint8{} {
 		return ""

@@ -190,7 +190,7 @@ func withEvents(t *testing.T, wait func(ms uint32) nvml.Return) (b *Backend, mad
 }
 
 // While a GPU is lost, every wait for events may fail. Each event set holds open files, and a
-// process may have only so many.
+// process may have only a limited number of them.
 func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
 	b, made, freed := withEvents(t, func(uint32) nvml.Return { return nvml.ERROR_GPU_IS_LOST })
 	var w watch

@@ -74,7 +74,7 @@ func overruns(driver string) bool {
 	return err != nil || major == 535 && minor < 98
 }
 
-// processes asks one GPU; ok is false where it did not answer.
+// processes asks one GPU; ok is false if it did not answer.
 func (b *Backend) processes(dev nvml.Device) (pids []int, ok bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

@@ -55,7 +55,7 @@ func (d Dir) Check() error {
 	return root.Close()
 }
 
-// make opens the directory, and makes it first where there is none.
+// make opens the directory, and makes it first if there is none.
 func (d Dir) make() (*os.Root, error) {
 	if err := os.MkdirAll(string(d), dirMode); err != nil {
 		return nil, fmt.Errorf("making state directory: %w", err)

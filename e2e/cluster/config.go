@@ -118,7 +118,7 @@ func (a *Agent) clientBlock(c *Cluster) object {
 		"options": object{
 			// The cloud ones wait for a metadata service that is not there.
 			"fingerprint.denylist": "env_aws,env_gce,env_azure,env_digitalocean,consul,vault,cni,plugins_cni,landlock",
-			"driver.allowlist":     "raw_exec,rank", // the latter where bench/rankdriver is among the plugins
+			"driver.allowlist":     "raw_exec,rank", // "rank" if bench/rankdriver is among the plugins
 		},
 	}
 	if a.client.NodePool != "" {

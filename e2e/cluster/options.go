@@ -39,7 +39,7 @@ type Options struct {
 	// restart, [NeverLost].
 	HeartbeatTTL time.Duration
 
-	// OwnMounts gives each agent a mount namespace of its own, where the owner is root. Nomad mounts two directories per
+	// OwnMounts gives each agent a mount namespace of its own, if the owner is root. Nomad mounts two directories per
 	// allocation, and reads the whole mount table each time: with many clients on one machine that is half of the load.
 	// What a client mounted is gone when it is started again.
 	OwnMounts bool
@@ -140,7 +140,7 @@ func completeClients(clients []Client, before int) ([]Client, error) {
 	return out, nil
 }
 
-// ErrNoNomad is what FindNomad returns, wrapped, where there is none.
+// ErrNoNomad is what FindNomad returns, wrapped, if there is none.
 var ErrNoNomad = errors.New("no nomad binary: run `make nomad` and set NOMAD_BIN to the path it prints")
 
 // FindNomad returns the path of the Nomad to run: $NOMAD_BIN, a nomad on PATH, or the newest that e2e/nomad/build.sh

@@ -49,7 +49,7 @@ func startEngine(ctx context.Context) (*engine, error) {
 		"hosts": []string{"unix://" + engineSocket}, "iptables": false, "ip6tables": false,
 		"cgroup-parent":    "/" + os.Getenv(groupEnv),
 		"exec-opts":        []string{"native.cgroupdriver=cgroupfs"},
-		"oom-score-adjust": 0, // to lower it is refused where root lacks CAP_SYS_RESOURCE
+		"oom-score-adjust": 0, // to lower it is refused if root lacks CAP_SYS_RESOURCE
 		"runtimes":         map[string]any{"nvidia": map[string]any{"path": runtimePath}},
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func (e *engine) kill(t *testing.T, task, alloc string) {
 	}
 }
 
-// refusesMemlock is why no container can have unlimited locked memory here, "" where one
+// refusesMemlock is why no container can have unlimited locked memory here, "" if one
 // can. Root needs CAP_SYS_RESOURCE for it.
 func (e *engine) refusesMemlock(ctx context.Context, image string) (string, error) {
 	var made container

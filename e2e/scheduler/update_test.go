@@ -59,8 +59,8 @@ func TestPinsOfRunningMembers(t *testing.T) {
 	}
 }
 
-// pinned is a gang of two with one GPU each, pinned to nodes by name, to racks as a job where there are any, and to
-// GPUs where there are any.
+// pinned is a gang of two with one GPU each, pinned to nodes by name, to racks as a job if there are any, and to
+// GPUs if there are any.
 func (w *world) pinned(t *testing.T, nodes, racks, gpus string) *structs.Job {
 	t.Helper()
 	for _, n := range w.nodes {

@@ -46,6 +46,8 @@ var phrases = []struct{ phrase, better string }{
 	{`is the beginning of`, `matches`},
 	{`written down`, `stored, recorded`},
 	{`(of|with|has|by|in|on|to|most|than|after) so (many|much)\b`, `n, this many: name the number`},
+	{`the (former|latter)\b`, `name the thing again`},
+	{`, say[,.)]`, `for example`},
 }
 
 // TestProse reads every Markdown page, and every comment and text of the

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// beside runs a command beside so many processes that take all that they get of the processors.
+// beside runs a command beside n processes that take all processor time that they get.
 func beside(number string, args []string) (int, error) {
 	n, err := strconv.Atoi(number)
 	if err != nil {

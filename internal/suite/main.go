@@ -8,7 +8,7 @@
 //	suite run race -race ./...     go test -race ./..., noted as "race"
 //	suite run e2e -again ./e2e     the same, and up to three tests that fail run once more, each alone
 //	suite time lint -- make lint   any command, noted as "lint"
-//	suite beside 20 -- make e2e    beside so many processes that take all they get
+//	suite beside 20 -- make e2e    beside 20 processes that take all processor time that they get
 //	suite forget                   forget what was noted
 //	suite summary CONTRIBUTING.md  what was skipped, and what each part took
 package main

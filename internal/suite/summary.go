@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// summary prints what each part took and what was skipped, and fails where a table says other times.
+// summary prints what each part took and what was skipped, and fails if a table says other times.
 func summary(to io.Writer, page string) (int, error) {
 	all, err := readNotes()
 	if err != nil {
@@ -96,7 +96,7 @@ var remedies = []struct{ said, remedy string }{
 	{"make ", ""}, // it says so itself
 }
 
-// remedy is what would run a test that says this; "" where nobody is to do anything.
+// remedy is what would run a test that says this; "" if nobody is to do anything.
 func remedy(why string) string {
 	for _, r := range remedies {
 		if strings.Contains(why, r.said) {
@@ -138,7 +138,7 @@ var row = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|.*\\| (?:(about )?([0-9
 
 // said is what a page says that a part takes.
 type said struct {
-	seconds float64 // of a processor; 0 where the page has a dash
+	seconds float64 // of a processor; 0 if the page has a dash
 	about   bool    // mostly of other programs, whose time differs more from machine to machine
 }
 

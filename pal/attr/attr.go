@@ -94,7 +94,7 @@ const (
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
 	// Hidden (String) names the GPUs of the node that the driver lists and that do not say
-	// who they are; HiddenCount (Int) is their number. Absent where there are none.
+	// who they are; HiddenCount (Int) is their number. Absent if there are none.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
 )

@@ -36,7 +36,7 @@ const (
 type Measurement struct {
 	GPU string // instance id
 	// Key is the comparability key: values of different keys are never mixed
-	// in one median. It holds no space, ';' or '='. "" where it does not apply.
+	// in one median. It holds no space, ';' or '='. "" if it does not apply.
 	Key   string
 	Times map[pal.AppClass]float64
 }

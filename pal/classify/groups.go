@@ -78,7 +78,7 @@ func closest(centers [3][2]float64) float64 {
 	return math.Sqrt(least)
 }
 
-// point puts a job on the plane; ok is false where a coordinate is not known.
+// point puts a job on the plane; ok is false if a coordinate is not known.
 func (g Groups) point(f Features) (p [2]float64, ok bool) {
 	if g.Counters {
 		p = [2]float64{f.Compute, f.Memory}

@@ -77,8 +77,8 @@ type signature struct {
 	class      pal.AppClass
 	maxTier    pal.Tier
 	memberSets string
-	tenant     string // "" where no tenant differs from another
-	user       string // "" where users have no limits
+	tenant     string // "" if no tenant differs from another
+	user       string // "" if users have no limits
 	// Whether the gang may be stopped or moved decides what it may do.
 	preemptible, migratable bool
 	localityWait            time.Duration

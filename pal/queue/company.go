@@ -85,7 +85,7 @@ type RunsBeside struct {
 }
 
 // RunsBeside returns the finished runs of a name with that many GPUs that had neighbours, by their
-// class; none where there are too few to tell anything.
+// class; none if there are too few to tell anything.
 func (fs *foresight) RunsBeside(name string, gpus int) (by [pal.NumClasses]RunsBeside) {
 	var of [pal.Several]logs
 	for _, s := range fs.samples(name) {

@@ -88,7 +88,7 @@ func (s *sharers) run(name string, minutes int, beside pal.AppClass) {
 	}
 }
 
-// From the fourth run of each kind on, what a name's runs took beside a class counts, and not before.
+// What the runs of a name took beside a class counts from the fourth run of each kind on.
 func TestRunsBesideByHand(t *testing.T) {
 	s := newSharers(t, 1)
 	for n := range 6 {

@@ -67,7 +67,7 @@ func (bk *book) nextUrgency(soon func(time.Duration)) {
 	}
 }
 
-// Deadline tells whether a waiting gang can still meet its deadline.
+// Deadline reports whether a waiting gang can still meet its deadline.
 type Deadline struct {
 	// A gang that starts at StartBy is done in time in nine of ten cases. After LostAt it is
 	// expected to be late.

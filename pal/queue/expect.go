@@ -305,7 +305,7 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 }
 
 // start returns the first time from which on n GPUs stay free for run, and books them; ok is false
-// if so many never come free. It only counts GPUs; their location does not matter here.
+// if that number never comes free. It only counts GPUs; their location does not matter here.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {

@@ -44,7 +44,7 @@ func TestNearestSubmissionsTell(t *testing.T) {
 	}
 }
 
-// Of a name whose runs are long, a gang that cannot be stopped is taken to be long.
+// If the runs of a name are long, the queue expects a gang of the name that cannot be stopped to run long.
 func TestUnknownOfGangsThatAreNotStopped(t *testing.T) {
 	q := newTestLine(t, Default())
 	q.learn("", "n", sample{work: 10 * time.Hour, gpus: 1, nth: 1})

@@ -14,7 +14,7 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room tells whether there is room for gangs of a kind: on a cluster without our gangs, and once
+// room reports whether there is room for gangs of a kind: on a cluster without our gangs, and once
 // everything that ends has ended.
 type room struct{ ever, onceEnded answer }
 

@@ -17,7 +17,7 @@ import (
 
 // TestVictims: whatever happens, those who may be stopped for a gang of a level are
 // the ones that working out and sorting the levels of all that runs would give.
-// Levels by expected time may be as old as it takes a gang to do a part of its work.
+// A level by expected time is computed again only after the gang has done a part of its work.
 func TestVictims(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)

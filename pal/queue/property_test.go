@@ -370,7 +370,7 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// TestEverybodyEnds: once no more jobs come, all run to their end, also where those who are
+// TestEverybodyEnds: once no more jobs come, all run to their end, also if those who are
 // stopped take a while to end, and meanwhile the cluster is rebuilt or who waits for them goes.
 func TestEverybodyEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

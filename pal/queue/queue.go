@@ -245,7 +245,7 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 	q.countHeld(e, -1)
 	e.placement = p
 	q.countHeld(e, 1)
-	e.doneBefore += done - e.work(now) // that work was done on the former GPUs
+	e.doneBefore += done - e.work(now) // that work was done on the previous GPUs
 }
 
 // isOn reports whether the gang is on the GPUs of a placement. For an elastic gang the order of

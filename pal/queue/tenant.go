@@ -49,7 +49,7 @@ type tenant struct {
 	gpus   float64   // of gangs that run or are about to, and outside the Queue
 	// promised are GPUs of claims of its gangs. They count towards quotas and limits.
 	promised float64
-	users    map[string]UserUse // what each user has, with what is promised; kept where users have limits
+	users    map[string]UserUse // what each user has, with what is promised; kept if users have limits
 	freeing  float64            // of gangs that are being stopped, or made smaller
 	usage    usage
 	// saved is the discount in fair shares for its running GPUs that cost less than price 1.

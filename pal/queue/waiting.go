@@ -46,7 +46,7 @@ type Wait struct {
 	Position int    `json:"position"` // in the queue, from 1
 	// Reason is one of these. "starting": it starts. "stopping": gangs are stopping for it.
 	// "shrinking": elastic gangs give members back for it. "too-large": it could not run on an
-	// empty cluster. "limit": its tenant may never hold so many GPUs. "quota": its tenant holds as
+	// empty cluster. "limit": its tenant may never hold as many GPUs as it needs. "quota": its tenant holds as
 	// much as it may. "array": its array runs as many jobs as it may. "gpus": too few GPUs are
 	// free. "scattered": enough are free, but not where it could use them. "refused": they are parts of shared
 	// GPUs, beside neighbours that are too bad. "services": services

@@ -92,7 +92,7 @@ type Reason struct {
 	Window string `json:"window,omitempty"`
 	// Member is one of the job's members: its group and number.
 	Member string `json:"member,omitempty"`
-	// Node is a node by name, where there is one to name.
+	// Node is a node by name, if there is one to name.
 	Node string `json:"node,omitempty"`
 	// Cause is a message of somebody else: Nomad, a driver, an error. It is shown unchanged.
 	Cause string `json:"cause,omitempty"`

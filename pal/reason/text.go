@@ -57,7 +57,7 @@ const (
 	Apart           Kind = "apart"         // the free GPUs are not close enough together
 	Barred          Kind = "barred"        // no node could take it
 	Obstacle        Kind = "obstacle"      // something that nodes lack
-	More            Kind = "more"          // so many more reasons
+	More            Kind = "more"          // how many more reasons there are
 	Never           Kind = "never"         // Nomad can place it on no node
 	NeverGroup      Kind = "never-group"   // one group of it
 	Rejected        Kind = "rejected"      // it cannot be served as it is written

@@ -87,7 +87,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		}
 		return r
 	}
-	if why := queues.Refusal(full); why != nil { // it gets no gate, and is refused where it has one
+	if why := queues.Refusal(full); why != nil { // it gets no gate, and is refused if it has one
 		if rewrite.Gated(full) {
 			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
 		} else {

@@ -52,7 +52,7 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 	return &caller{client, storage, map[string]bool{}}, nil
 }
 
-// tokenOf is the request's token, "" where it has none.
+// tokenOf is the request's token, "" if it has none.
 func tokenOf(r *http.Request) string {
 	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
@@ -81,7 +81,7 @@ func one(ctx context.Context, namespace string) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: namespace, PerPage: 1}).WithContext(ctx)
 }
 
-// listsSome fails where the caller can list jobs nowhere.
+// listsSome fails if the caller can list jobs nowhere.
 func (c *caller) listsSome(ctx context.Context) error {
 	// With the wildcard, Nomad refuses only who cannot list anything.
 	_, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace))
@@ -126,7 +126,7 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 	return out, nil
 }
 
-// readsJob fails where the caller cannot read the job. It does not tell a job
+// readsJob fails if the caller cannot read the job. It does not tell a job
 // that is not there from one that the caller may not know of.
 func (c *caller) readsJob(ctx context.Context, k cluster.JobKey) error {
 	if err := request.Addressable(k.ID); err != nil {
@@ -144,7 +144,7 @@ func (c *caller) readsNodes(ctx context.Context) error {
 	return needs(err, `node { policy = "read" }`)
 }
 
-// readsNodesOrJobs fails where the caller may see nothing of a page.
+// readsNodesOrJobs fails if the caller may see nothing of a page.
 func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	if err := c.readsNodes(ctx); !denied(err) {
 		return err

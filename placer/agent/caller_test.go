@@ -175,7 +175,7 @@ func TestNomadDown(t *testing.T) {
 	}
 }
 
-// A token that Nomad does not know is refused, also where Nomad answers 500 to it; another 500 is
+// A token that Nomad does not know is refused, also if Nomad answers 500 to it; another 500 is
 // no refusal.
 func TestUnknownToken(t *testing.T) {
 	text := "ACL token not found"

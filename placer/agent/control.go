@@ -104,7 +104,7 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
-// sayUser has a job be of its token's user where users have limits, as its author could name anybody.
+// sayUser has a job be of its token's user if users have limits, as its author could name anybody.
 // A job that Nomad has keeps its user: another meta restarts its tasks. Management tokens register
 // for others, and the anonymous token is nobody's.
 func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
@@ -133,7 +133,7 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	return nil
 }
 
-// name is the name of the caller's token; "" where Nomad has no access control.
+// name is the name of the caller's token; "" if Nomad has no access control.
 func (c *caller) name(ctx context.Context) string {
 	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || self == nil || self.AccessorID == "acls-disabled" {

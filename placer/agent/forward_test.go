@@ -29,7 +29,7 @@ func TestUnprotected(t *testing.T) {
 	unverified.Insecure = true
 	for _, c := range []struct {
 		address          string
-		named, published bool // it may, where the address is that
+		named, published bool // it may, if the address is that
 		tls              *api.TLSConfig
 	}{
 		{"http://127.0.0.1:8090", true, true, &api.TLSConfig{}},
@@ -126,7 +126,7 @@ func TestStandbyCannotForward(t *testing.T) {
 		name   string
 		beat   store.Heartbeat
 		config string
-		says   string // "" where it asks
+		says   string // "" if it asks
 	}{
 		{"none", store.Heartbeat{}, "", "no agent is active"},
 		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now.Add(-time.Hour), Stopped: true, Address: trap.URL}, "", "no agent is active"},

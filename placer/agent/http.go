@@ -188,7 +188,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// secure puts TLS around the listener where a certificate is configured.
+// secure puts TLS around the listener if a certificate is configured.
 func (h *HTTP) secure(l net.Listener) (net.Listener, error) {
 	config, err := h.tls()
 	if err != nil || config == nil {
@@ -197,7 +197,7 @@ func (h *HTTP) secure(l net.Listener) (net.Listener, error) {
 	return tls.NewListener(l, config), nil
 }
 
-// tls is nil where no certificate is configured.
+// tls is nil if no certificate is configured.
 func (h *HTTP) tls() (*tls.Config, error) {
 	if h == nil || h.CertFile == "" && h.KeyFile == "" && h.ClientCA == "" {
 		return nil, nil

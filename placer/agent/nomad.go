@@ -117,7 +117,7 @@ func rpcAddresses(text string) ([]string, error) {
 	return out, nil
 }
 
-// rpcTLS is how to speak TLS with the servers' RPC port: nil where no
+// rpcTLS is how to speak TLS with the servers' RPC port: nil if no
 // authority is configured for Nomad's HTTP API either.
 func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	t := cfg.TLSConfig

@@ -109,7 +109,7 @@ func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, time.Time{})
 }
 
-// upToNowWithin is how long somebody who asks waits at most where there is an older picture.
+// upToNowWithin is how long somebody who asks waits at most if there is an older picture.
 const upToNowWithin = 2 * time.Second
 
 // latest is the last picture, however old; nil if there is none.

@@ -117,7 +117,7 @@ func newMessage(event string, data any) message {
 	return m
 }
 
-// packer writes messages, as one gzip stream where the page takes that.
+// packer writes messages, as one gzip stream if the page takes that.
 type packer struct {
 	w    http.ResponseWriter
 	c    *http.ResponseController

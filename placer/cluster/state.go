@@ -135,7 +135,7 @@ type State struct {
 	// Queues are Nomad's own batch queues, which the placer keeps out of.
 	Queues BatchQueues
 	// Unread are jobs that Nomad lists but does not return, or returns
-	// malformed, and why. Jobs may have an older form of the former.
+	// malformed, and why. Of a job that Nomad does not return, Jobs may have an older form.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
@@ -198,7 +198,7 @@ type noted struct {
 // changes count how nodes change.
 type changes struct {
 	// nodeChanges grows with each change of a node, also of one without GPUs as
-	// far as events tell; plain are the latter's former states.
+	// far as events tell; plain are the last known states of nodes without GPUs.
 	nodeChanges uint64
 	plain       map[string]string
 	// nodeGeneration grows with each change of the GPUs or their measurements.

@@ -19,7 +19,7 @@ import (
 )
 
 // NodeTarget resolves one side of a node constraint as Nomad does
-// (https://developer.hashicorp.com/nomad/docs/runtime/interpolation). ok is false where it
+// (https://developer.hashicorp.com/nomad/docs/runtime/interpolation). ok is false if it
 // refers to something that is not there.
 func NodeTarget(s string, n *api.Node) (value string, ok bool) {
 	inner, ok := interpolation(s)

@@ -53,7 +53,7 @@ type Failure struct {
 	Alloc     string   `json:"alloc"`
 	Node      string   `json:"node"`
 	GPUs      []string `json:"gpus"`
-	// Unhealthy are those of them that were unhealthy; where there are any, the others
+	// Unhealthy are those of them that were unhealthy; if there are any, the others
 	// are not to blame.
 	Unhealthy []string `json:"unhealthy,omitempty"`
 	Cause     Cause    `json:"cause"`
@@ -66,7 +66,7 @@ type Failure struct {
 	// program that fails are.
 	Driver bool `json:"driver,omitempty"`
 	// Named: Unhealthy is what the task driver said, in words that an author can put in
-	// its mouth, by a command's name, say.
+	// its mouth: for example with a command's name.
 	Named bool `json:"named,omitempty"`
 	// GPUHours is the work that was lost: since the allocation was made.
 	GPUHours float64 `json:"gpu_hours"`

@@ -19,7 +19,7 @@ import (
 // with its pins ([Commit]). The registration succeeds, is refused, or its
 // outcome is unknown.
 //
-// If Nomad answers with an error (500, say), it may have written the job
+// If Nomad answers with an error (for example 500), it may have written the job
 // anyway. The package placer looks the job up. If that does not tell, the gang
 // is requeued and tried again later (notStarted). As long as Nomad may still
 // write the job, the package model reserves the start's GPUs. A start that

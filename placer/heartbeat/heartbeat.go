@@ -34,7 +34,7 @@ const (
 	handover = 10 * time.Second
 )
 
-// Activity is whether a placer is active, as its heartbeat tells.
+// Activity tells whether a placer is active, by its heartbeat.
 type Activity struct {
 	// Unknown is why nobody can tell whether a placer is active.
 	Unknown string `json:"unknown,omitempty"`

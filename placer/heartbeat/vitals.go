@@ -26,7 +26,7 @@ type VitalSigns struct {
 	// Alive is the time when the loop last showed that it works: it does each second, also
 	// with nothing to do.
 	Alive time.Time
-	// Cycle is the time when the cycle under way began, zero where none is; LastCycle when
+	// Cycle is the time when the cycle under way began, zero if none is; LastCycle when
 	// the last one that came to its end did.
 	Cycle, LastCycle time.Time
 	// Cycles counts those that came to their end.
@@ -138,7 +138,7 @@ func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }
 
-// Trouble is why the placer does not do its work, "" where it does. It names no
+// Trouble is why the placer does not do its work, "" if it does. It names no
 // job: whoever may ask for the health of an agent may read it.
 func (s VitalSigns) Trouble(now time.Time) string {
 	if age, ok := s.Age(now); ok && age > overdueAfter {
@@ -165,7 +165,7 @@ func (s VitalSigns) why() string {
 // placer's own that proves nothing: the next cycle may meet it again.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
-// Recovers reports that the placer works again since a moment ago, "" where nothing was wrong or it
+// Recovers reports that the placer works again since a moment ago, "" if nothing was wrong or it
 // does not.
 func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {

@@ -26,7 +26,7 @@ func (v Violation) String() string {
 type Write struct {
 	Client, Kind  string // register, deregister, stop
 	Job           Key
-	Before, After *api.Job // nil where there is none
+	Before, After *api.Job // nil if there is none
 	// Checked is the index at which Nomad had checked a registration, and Index that at
 	// which it was written.
 	Checked, Index uint64
@@ -58,7 +58,7 @@ type Member struct {
 	Purged time.Time
 	// PurgedIndex is the index at that time.
 	PurgedIndex uint64
-	// LostIndex is the index at which its node was found down, 0 where it was not.
+	// LostIndex is the index at which its node was found down, 0 if it was not.
 	LostIndex uint64
 	// Terminated is the time when its tasks ended by the word of its client, which may have been cut off then; the zero time: they
 	// run, or it says nothing, as its machine crashed.

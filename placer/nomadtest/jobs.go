@@ -256,7 +256,7 @@ func (s *Server) publishJob(event string, k Key) {
 	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": told(s.jobs[k].Job)})
 }
 
-// Job is a job as it is, nil where there is none.
+// Job is a job as it is, nil if there is none.
 func (s *Server) Job(k Key) *api.Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -207,7 +207,7 @@ func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	}
 }
 
-// withHealth is the node with the health of the GPUs changed; nil where it has
+// withHealth is the node with the health of the GPUs changed; nil if it has
 // none of them.
 func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	out, found := *n, false

@@ -462,7 +462,7 @@ func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	return b.String()
 }
 
-// rescheduleTime is the time when a failed allocation is tried elsewhere; ok is false where it
+// rescheduleTime is the time when a failed allocation is tried elsewhere; ok is false if it
 // is not.
 func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if a.client == api.AllocClientStatusUnknown {

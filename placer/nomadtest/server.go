@@ -269,7 +269,7 @@ func (s *Server) step() {
 }
 
 // Step does what is due next, whatever the time, and says what that was; ok is
-// false where nothing is.
+// false if nothing is.
 func (s *Server) Step() (what string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

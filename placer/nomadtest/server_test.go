@@ -54,7 +54,7 @@ func TestVariables(t *testing.T) {
 	})
 }
 
-// One holds a lock at a time; it ends where nobody renews it, and is free after
+// One holds a lock at a time; it ends if nobody renews it, and is free after
 // its delay.
 func TestLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

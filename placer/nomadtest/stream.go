@@ -233,7 +233,7 @@ func (st *stream) cutLine() []byte {
 	return line
 }
 
-// batchEnd is the end of a batch of events, with its index; "" where it is none.
+// batchEnd is the end of a batch of events, with its index; "" if it is none.
 func batchEnd(line []byte) string {
 	if i := bytes.LastIndex(line, []byte(`],"Index":`)); i >= 0 {
 		return string(line[i:])

@@ -171,7 +171,7 @@ func (s *Server) releaseLock(v *api.Variable) (*api.Variable, error) {
 	return &own.Variable, nil
 }
 
-// Variable is what a variable holds, nil where there is none.
+// Variable is what a variable holds, nil if there is none.
 func (s *Server) Variable(namespace, path string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Tried is how many changes of a job are tried on a cluster, at most so many.
+// Tried counts the changes of a job that are tried on a cluster, up to a bound.
 func Tried(v *request.View, job *api.Job, most int) int {
 	t := &trial{v, job, most}
 	t.find()

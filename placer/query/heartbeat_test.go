@@ -209,7 +209,7 @@ func TestActivityOfTwo(t *testing.T) {
 	})
 }
 
-// An agent that ends in order says so, also where the answer to its last beat was
+// An agent that ends in order says so, also if the answer to its last beat was
 // lost; somebody else who is active by then is left alone.
 func TestLastBeat(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {

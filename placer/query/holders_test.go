@@ -180,7 +180,7 @@ func TestFartherApart(t *testing.T) {
 	})
 }
 
-// So much of a GPU's id is shown that it is the only one.
+// An id of a GPU is shown as far as no other GPU's id begins the same way.
 func TestIDLength(t *testing.T) {
 	t.Parallel()
 	for want, ids := range map[int][]string{

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// workers is a state with a job of so many members of one GPU, and makes members of it.
+// workers is a state with a job of n members of one GPU, and makes members of it.
 func workers(kind string, members int) (*cluster.State, *api.Job, func(id, client string) *cluster.Alloc) {
 	gpu, one := uint64(1), uint64(1)
 	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})

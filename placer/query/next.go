@@ -54,7 +54,7 @@ func (e *Explanation) Next(jobspec string) []string {
 	return steps
 }
 
-// fasterNow says if a running job would be faster on the GPUs that are free now.
+// fasterNow reports whether a running job would be faster on the GPUs that are free now.
 func (e *Explanation) fasterNow() (steps []string) {
 	if e.Decision == nil || e.Decision.Chosen == nil {
 		return nil

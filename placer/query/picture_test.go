@@ -31,7 +31,7 @@ func act(w *bed.World, rng *rand.Rand, n int) {
 	}
 }
 
-// In a picture the waits are the queue's, and who holds a GPU is who does in the view and, of gangs that
+// A picture has the waits of the queue. The holders of a GPU are those of the view and, for gangs that
 // run, in the queue. It goes on saying so whatever happens since.
 func TestPictureIsTheQueue(t *testing.T) {
 	for seed := range uint64(2) {

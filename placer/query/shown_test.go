@@ -122,7 +122,7 @@ func TestNativeHolds(t *testing.T) {
 	})
 }
 
-// A job that no placer could serve says why, and is not told to be run by the placer.
+// explain says why no placer could serve a job, and does not say that the placer will run it.
 func TestNativeOnEveryNode(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)

@@ -31,7 +31,7 @@ import (
 type Snapshot struct {
 	facts
 	nomad *nomad.Client
-	// Activity tells whether a placer was active.
+	// Activity reports whether a placer was active.
 	Activity heartbeat.Activity
 
 	// mu guards the queue and the view: answers try changes on them. It is not held during requests

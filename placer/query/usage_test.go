@@ -29,7 +29,7 @@ func note(w *bed.World, k cluster.JobKey) string {
 	return e.Note
 }
 
-// What a namespace has used counts against it, also where another placer counted it,
+// What a namespace has used counts against it, also if another placer counted it,
 // and nothing of it runs.
 func TestFairShareOutlivesThePlacer(t *testing.T) {
 	for _, end := range []string{"stop", "kill"} {

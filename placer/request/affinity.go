@@ -20,7 +20,7 @@ const maxPreferences = 8
 
 // preferred turns the affinities of the job, the group, its tasks and its
 // device requests into preferences, each a set of device groups: those with the
-// highest sum of weights, those with the two highest, and so on. nil where no
+// highest sum of weights, those with the two highest, and so on. nil if no
 // affinity tells the groups apart.
 func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	if !a.hasAffinities(job) {

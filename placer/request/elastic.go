@@ -101,7 +101,7 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 	return nil
 }
 
-// memberIndex is the allocation's number in its group, by its name; -1 where that has none.
+// memberIndex is the allocation's number in its group, by its name; -1 if that has none.
 func memberIndex(a *cluster.Alloc) int {
 	_, number, _ := strings.Cut(a.Name[strings.LastIndexByte(a.Name, '.')+1:], "[")
 	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))

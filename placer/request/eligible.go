@@ -71,7 +71,7 @@ type gpuRequest struct {
 	gpus     int
 }
 
-// gpuRequestOf reads a group's requests for GPUs; gpus is 0 where it has none. The
+// gpuRequestOf reads a group's requests for GPUs; gpus is 0 if it has none. The
 // error reports why the placer cannot serve the group.
 func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	a := gpuRequest{group: g}

@@ -47,7 +47,7 @@ const (
 // Lack is one thing that a node lacks for a group of a job.
 type Lack struct {
 	Kind LackKind `json:"kind"`
-	// Task is the task that needs it, where only one does.
+	// Task is the task that needs it, if only one does.
 	Task string `json:"task,omitempty"`
 	// Name is that of the node's datacenter or pool, and of the driver, volume, device, resource
 	// or port that the job asks for; else what Nomad says.

@@ -61,7 +61,7 @@ func sharedJob(id, device string, members, count int, meta string) string {
 }`, id, meta, members, device, count)
 }
 
-// placed are the instances that a job gets, and which it then has; "" where it does not fit.
+// placed are the instances that a job gets, and which it then has; "" if it does not fit.
 func placed(t *testing.T, v *View, s *cluster.State, id, device string, members, count int, meta string) string {
 	t.Helper()
 	r, err := v.Request(addJob(t, s, sharedJob(id, device, members, count, meta), 1))

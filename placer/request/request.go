@@ -36,7 +36,7 @@ type Request struct {
 	// may not be.
 	PreemptFrom string
 	Mode        rewrite.Mode
-	// Modelled is false where the job uses something that only Nomad's dry run
+	// Modelled is false if the job uses something that only Nomad's dry run
 	// can judge.
 	Modelled bool
 	// Elastic is between how many members an elastic gang may run with; nil of others. Gang
@@ -287,7 +287,7 @@ func Servable(job *api.Job) error {
 }
 
 // ClassFrom reports where the application class of the job comes from, in words;
-// "" where it has none.
+// "" if it has none.
 func (v *View) ClassFrom(job *api.Job) string {
 	h, err := rewrite.ParseHints(job)
 	if err != nil {
@@ -700,7 +700,7 @@ func (v *View) outlier(u int, class pal.AppClass) bool {
 }
 
 // usable are the GPUs of the nodes, sorted, without those that are kept out: Nomad
-// knows nothing of them, and would choose any. nil where none is.
+// knows nothing of them, and would choose any. nil if none is.
 func (v *View) usable(nodes []string) []string {
 	all := gpusOf(v.Ledger, nodes)
 	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool {

@@ -23,7 +23,7 @@ import (
 )
 
 // Speeds of a job are by the runs of its name, its author, else by the rates that the nodes publish; of
-// models that it may use only, and none where there is one such model.
+// models that it may use only, and none if there is one such model.
 func TestSpeeds(t *testing.T) {
 	const a, b, c = "nvidia/gpu/A100", "nvidia/gpu/T4", "nvidia/gpu/K80"
 	said := map[string]string{a: "pal_speed", b: "pal_speed"}

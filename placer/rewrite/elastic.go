@@ -24,7 +24,7 @@ type Elastic struct {
 	Least, Most int
 }
 
-// ElasticOf is how the job is elastic; ok is false where it is not, or is not as it has to
+// ElasticOf is how the job is elastic; ok is false if it is not, or is not as it has to
 // be: then [ParseHints] says why.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]

@@ -129,7 +129,7 @@ func (p Pins) Union(o Pins) Pins {
 	return p
 }
 
-// union is sorted, nil where both are.
+// union is sorted, nil if both are.
 func union(a, b []string) []string {
 	if a == nil && b == nil {
 		return nil

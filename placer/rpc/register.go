@@ -30,7 +30,7 @@ type Servers struct {
 	// Region is "" for the region of the servers.
 	Region string
 	Token  string
-	// TLS is nil where the servers take connections without; ServerName must be
+	// TLS is nil if the servers take connections without; ServerName must be
 	// server.<region>.nomad unless the certificates say otherwise.
 	TLS *tls.Config
 }
@@ -54,7 +54,7 @@ type registerJob struct {
 
 // Register writes the constraints, affinities and counts of job, which was read with
 // the given JobModifyIndex, into the job that the servers have. It returns the
-// new index, or [nomad.ErrConflict] where the job has changed.
+// new index, or [nomad.ErrConflict] if the job has changed.
 func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
 	newIndex, err := s.register(ctx, job, index)
 	switch {

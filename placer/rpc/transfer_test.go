@@ -74,7 +74,7 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// The dry run of the members on one node is of so many, and has no scaling block: Nomad
+// The dry run of the members on one node has their number as count, and no scaling block: Nomad
 // refuses a job with fewer members than the block's min.
 func TestTransferAlone(t *testing.T) {
 	got, job := serverJob(t), pinned()

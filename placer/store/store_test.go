@@ -151,7 +151,7 @@ func TestChangeLosesNothing(t *testing.T) {
 	}
 }
 
-// What is asked for a change knows what it changes: also where somebody wrote,
+// What is asked for a change knows what it changes: also if somebody wrote,
 // deleted or spoilt it meanwhile. Where it does not want to, nothing is written.
 func TestChangeMeanwhile(t *testing.T) {
 	server, s := newStore(t)
@@ -201,7 +201,7 @@ func TestChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// samplesOf are measurements of so many GPUs.
+// samplesOf are measurements of n GPUs.
 func samplesOf(n int, seconds float64) []profile.Sample {
 	var out []profile.Sample
 	for i := range n {

@@ -27,7 +27,7 @@ import (
 type Window struct {
 	Name string `json:"name"`
 	// Start is the time when it begins; Cron instead says when it begins again and again, in
-	// TimeZone (UTC where that is ""), as in Nomad's periodic block.
+	// TimeZone (UTC if that is ""), as in Nomad's periodic block.
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
 	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`

@@ -146,7 +146,7 @@ func (f *fair) alone(s *sharing) (rate float64) {
 	return rate
 }
 
-// fits reports whether the GPUs of three models, so many of each, give all kinds their rates: unless there
+// fits reports whether the GPUs of three models, n of each, give all kinds their rates: unless there
 // are prices, worth 1 for all GPUs together, at which the cheapest way costs more than 1. A triangle holds
 // all prices; each try at its centre cuts away where the GPUs that were cheapest there cost no more than 1.
 func (c crowd) fits(gpus float64) bool {

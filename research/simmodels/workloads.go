@@ -21,7 +21,7 @@ type workload struct {
 // job is a job of a workload.
 type job struct {
 	trace.Job
-	speeds pal.Speeds // by model; a model is missing where the job does not run
+	speeds pal.Speeds // by model; a model is missing if the job does not run
 }
 
 // deviceName is the device group of a model.

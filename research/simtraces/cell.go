@@ -72,7 +72,7 @@ const (
 	nodeGPUs = 8
 	// The workloads of the PAL artifact have a cluster of their own.
 	siaGPUs, siaNodeGPUs = 64, 4
-	// outlierOf is of how many GPUs one is an outlier, where there are any.
+	// outlierOf is of how many GPUs one is an outlier, if there are any.
 	outlierOf = 64
 	// leastGPUs is the smallest cluster: smaller ones say little about packing.
 	leastGPUs = 4 * nodeGPUs

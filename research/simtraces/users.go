@@ -476,7 +476,7 @@ Each line over the first: what happens to the same jobs on the same GPUs if user
 
 `
 
-// usersTables compares what users say and allow with saying and allowing nothing, and, where there are earlier
+// usersTables compares what users say and allow with saying and allowing nothing, and, if there are earlier
 // results, each with itself before.
 func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 	var b bytes.Buffer

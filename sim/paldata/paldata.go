@@ -42,7 +42,7 @@ func AllSeries() []Series {
 }
 
 // Row is one run: a GPU, its time (larger is slower, unit of the source) and,
-// where the file has it, the time over the median of all rows as the artifact
+// if the file has it, the time over the median of all rows as the artifact
 // computes it.
 type Row struct {
 	GPU        string

@@ -20,7 +20,7 @@ type scale struct {
 	ticks    []float64
 }
 
-// newScale covers the values that it can show; linear scales start at 0 where no
+// newScale covers the values that it can show; linear scales start at 0 if no
 // value is below.
 func newScale(a Axis, values []float64) scale {
 	lo, hi := math.Inf(1), math.Inf(-1)
@@ -80,7 +80,7 @@ func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	return from * step, to * step, ticks
 }
 
-// logTicks are powers of ten, with their doubles and fivefolds where there are
+// logTicks are powers of ten, with their doubles and fivefolds if there are
 // few. The ends are ticks.
 func logTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	within := []float64{1}

@@ -28,7 +28,7 @@ type Table struct {
 	// outliers, at [Probabilities] or, with another length, at even steps.
 	Quantiles []float64
 	// Noise is the median over GPUs of the relative run-to-run standard
-	// deviation (robust, GPUs with 3 runs or more); 0 where there was one run.
+	// deviation (robust, GPUs with 3 runs or more); 0 if there was one run.
 	Noise float64
 	// OutlierShare is the share of runs of at least OutlierFrom times the
 	// median, OutlierQuantiles their times over MedianTime at even steps.

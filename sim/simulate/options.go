@@ -124,7 +124,7 @@ func (l *localityFlag) Set(s string) error {
 	return nil
 }
 
-// parse reads the command line; flag.ErrHelp where help was asked for.
+// parse reads the command line; flag.ErrHelp if help was asked for.
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{profile: profiles{}, set: map[string]bool{}}
 	o.locality = localityFlag{"1.7", pal.TwoTier(pal.DefaultPenalty)}

@@ -226,7 +226,7 @@ func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...strin
 	return rows
 }
 
-// ratio is time on GPUs over work: 1 where there is no work.
+// ratio is time on GPUs over work: 1 if there is no work.
 func ratio(held, work float64) float64 {
 	if work <= 0 {
 		return 1

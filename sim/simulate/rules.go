@@ -128,7 +128,7 @@ func (o *options) checkBaseline() error {
 	return nil
 }
 
-// orderName is the order of the queue, "" where the policy has none to name.
+// orderName is the order of the queue, "" if the policy has none to name.
 func (o *options) orderName() string {
 	if p, ok := o.baseline(); ok {
 		return string(p.Queue.Order)

@@ -31,7 +31,7 @@ type sharing struct {
 const mostParts = 48
 
 func (s *sharing) flags(f *flag.FlagSet) {
-	f.IntVar(&s.parts, "share", 0, "split each GPU into so many parts; each member of a gang gets one part, on a GPU of its own; 0: members get whole GPUs")
+	f.IntVar(&s.parts, "share", 0, "split each GPU into this many parts; each member of a gang gets one part, on a GPU of its own; 0: members get whole GPUs")
 	f.StringVar(&s.pairsFile, "pairs", "", "with -share: a `FILE` of how fast two applications run on one GPU: Gavel's pairs.csv, with throughputs.csv in its directory; default: random speeds around the means of their classes")
 	f.StringVar(&s.neighbours, "neighbours", neighboursOurs, fmt.Sprintf("with -share: which jobs share a GPU: %s (as the agent, by application class) or %s", neighboursOurs, neighboursRandom))
 }

@@ -32,7 +32,7 @@ type row struct {
 	members, each        opt
 	submit, start, end   opt
 	lasted, deadline     opt
-	steps                float64 // of work, where the table counts it
+	steps                float64 // of work, if the table counts it
 	state                state
 	rowNote              string
 	leftOut              string // what else than its columns says that it is no run

@@ -25,7 +25,7 @@ type table struct {
 	starts, ends bool
 	// times are those of a list that has none; nil: it has.
 	times *podTimes
-	// rates are how fast jobs run, where the table has no run times; nil: it has.
+	// rates are how fast jobs run, if the table has no run times; nil: it has.
 	rates rates
 }
 

@@ -52,7 +52,7 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 4, "runs at a time, each on a cluster of its own")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and of a generated workload in the first repetition; one more in each further one")
 	flag.Float64Var(&o.compress, "compress", 240, "how many times faster than the trace")
-	flag.Float64Var(&o.overload, "overload", 0, "add an hour in which jobs are submitted whose work is so many times what the cluster does in an hour")
+	flag.Float64Var(&o.overload, "overload", 0, "add an hour of jobs with this many times the work that the cluster does in an hour")
 	flag.DurationVar(&o.maxWait, "max-wait", queue.DefaultMaxWait, "max_wait of the placer's queue, before compression")
 	flag.DurationVar(&o.longest, "longest", 20*time.Second, "longest work of a job, after compression; longer ones are cut")
 	flag.DurationVar(&o.bound, "bound", 10*time.Minute, "time after which a run is ended, finished or not")

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// result is a run of two gangs of 2 × 2 GPUs: the first takes so many seconds,
+// result is a run of two gangs of 2 × 2 GPUs: the first takes a given number of seconds,
 // the second finishes 10 s after it, or never where half of it waits in vain.
 func result(first float64, predicted *replay.Prediction) *replay.Result {
 	at := func(s float64) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s * float64(time.Second))) }

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// gpusPerClient is so many that 16 clients run a thousand jobs at once.
+// gpusPerClient is enough for 16 clients to run a thousand jobs at once.
 const gpusPerClient = 64
 
 // clients are crowds on a cluster of real clients, where jobs run: each task is

@@ -56,7 +56,7 @@ type way struct {
 	Crowds    []crowd `json:"crowds,omitempty"`
 }
 
-// crowd is so many jobs of one GPU submitted at once: the median time until one
+// crowd is a number of one-GPU jobs submitted at once: the median time until one
 // runs, and of the rounds. It counts from when the crowd comes, since who is
 // answered late submits the next one late.
 type crowd struct {
@@ -388,13 +388,13 @@ func percentile(xs []float64, p float64) float64 {
 	return xs[min(len(xs)-1, int(p*float64(len(xs))))]
 }
 
-// cpuSeconds is the processor time of a process; 0 where it is gone.
+// cpuSeconds is the processor time of a process; 0 if it is gone.
 func cpuSeconds(pid int) float64 {
 	u, _ := process.Of(pid)
 	return u.CPU.Seconds()
 }
 
-// rss is the resident memory of a process in MB; 0 where it is gone.
+// rss is the resident memory of a process in MB; 0 if it is gone.
 func rss(pid int) float64 {
 	u, _ := process.Of(pid)
 	return u.RSSMB

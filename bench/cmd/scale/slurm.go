@@ -21,7 +21,7 @@ type slurmBed struct {
 	started string // folder in which each task makes a file when it starts
 }
 
-// onSlurm measures gangs there; nil where this machine has no Slurm.
+// onSlurm measures gangs there; nil if this machine has no Slurm.
 func (o options) onSlurm(ctx context.Context) (g *gangs, err error) {
 	if lacks := slurm.Missing(false); lacks != "" {
 		say("gangs without Slurm: " + lacks)

@@ -50,7 +50,7 @@ func growth(ys []float64) (rise, errors float64) {
 	return slope * (n - 1), slope / math.Sqrt(rest/(n-2)/sxx)
 }
 
-// steady reports how a series grows steadily, "" where it does not. The first
+// steady reports how a series grows steadily, "" if it does not. The first
 // third does not count: caches and heaps fill.
 func steady(what string, ys []float64) string {
 	ys = ys[len(ys)/3:]

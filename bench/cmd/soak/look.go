@@ -72,7 +72,7 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 type metrics struct {
 	Leader     int            `json:"leader"`
 	Jobs       map[string]int `json:"jobs"`
-	Goroutines int            `json:"go_goroutines"` // 0 where the placer does not say
+	Goroutines int            `json:"go_goroutines"` // 0 if the placer does not say
 }
 
 // patience is how long an answer may take: a machine that does other work, too,

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// Start starts a cluster that ends with the test. It skips the test where there is no Nomad to run, and in -short
+// Start starts a cluster that ends with the test. It skips the test if there is no Nomad to run, and in -short
 // mode. When the test fails, the end of every agent's log is in its output.
 func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()

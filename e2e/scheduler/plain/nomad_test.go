@@ -30,7 +30,7 @@ type small struct {
 	Busy   []int  `json:"busy"` // GPUs in use, per node
 	Count  int    `json:"count"`
 	Spread bool   `json:"spread"`
-	// Placed is the share of the runs in which so many allocations were on each node. Allocations
+	// Placed is the share of the runs by how many allocations were on each node. Allocations
 	// that are missing from Count stayed blocked.
 	Placed map[string]float64 `json:"placed"`
 }

@@ -157,7 +157,7 @@ func (a *answers) hear(within time.Duration) error {
 }
 
 // noNamespace reports that Nomad has no namespace of the name that the command was given; nil if it
-// has one, or does not tell. It is asked where there is nothing else to show.
+// has one, or does not tell. It is asked if there is nothing else to show.
 func (b *base) noNamespace(client *nomad.Client) error {
 	return b.hasNone(client, b.namespace)
 }

@@ -121,7 +121,7 @@ const (
 	anyWords = -2
 )
 
-// parse parses the arguments; ok is false where it has already said what is
+// parse parses the arguments; ok is false if it has already said what is
 // wrong. want is the number of arguments beside flags, anyArgs for any; anyWords are
 // arguments that may look like options.
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {

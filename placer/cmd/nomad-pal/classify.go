@@ -89,7 +89,7 @@ func runClassify(b *base, args []string) int {
 	return printClassified(b, out, *save)
 }
 
-// judge puts the job to the groups of the cluster's history where there are
+// judge puts the job to the groups of the cluster's history if there are
 // enough jobs in it, else to the thresholds.
 func judge(b *base, client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
 	known, err := store.In(client).Classes().Read(b.ctx)

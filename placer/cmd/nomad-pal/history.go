@@ -40,7 +40,7 @@ History Options:
   -state=<state>           Only runs in this state: pending, running, complete, failed,
                            stopped or unknown. Several, separated by commas, match any.
   -job=<job>               Only jobs whose ids begin so.
-  -limit=<n>               So many at most; 0: all. Default: 50.
+  -limit=<n>               At most n runs; 0: all. Default: 50.
   -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
                            slowdown is predicted; packed and any are those of packed GPUs and, on
                            average, of any. seen compares with earlier runs of the job. stops

@@ -249,7 +249,7 @@ func (l *logs) follow() error {
 			return context.Cause(ctx)
 		case err != nil && (index == 0 || nomad.Refused(err)):
 			return err
-		case err != nil: // Nomad elects a leader, say
+		case err != nil: // for example, Nomad elects a leader
 			pause(ctx, time.Second)
 			continue
 		}

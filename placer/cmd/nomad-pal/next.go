@@ -36,7 +36,7 @@ func shortGPU(id string, n int) string {
 	return attr.Shorten(id, n)
 }
 
-// idLength is how much of a GPU's id is shown: on a terminal so much as tells it from
+// idLength is how much of a GPU's id is shown: on a terminal as much as tells it from
 // others, elsewhere all.
 func (b *base) idLength(n int) int {
 	if b.io.terminal && !b.verbose {

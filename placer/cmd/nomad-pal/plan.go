@@ -170,7 +170,7 @@ func diffLines(d *api.JobDiff) (out []string) {
 	return headed(0, d.Type, fmt.Sprintf("Job: %q", d.ID), out)
 }
 
-// headed are lines below what they belong to; none where only the placer changed it.
+// headed are lines below what they belong to; none if only the placer changed it.
 func headed(depth int, kind, head string, lines []string) []string {
 	if kind == "None" || kind == "Edited" && len(lines) == 0 {
 		return nil

@@ -269,7 +269,7 @@ func queueSummary(jobs []model.JobStatus) string {
 	return text + "."
 }
 
-// printTenants prints what tenants hold and have used, where there is something to
+// printTenants prints what tenants hold and have used, if there is something to
 // compare: more than one, or a quota.
 func printTenants(b *base, tenants []queue.TenantUse) {
 	told, stops := len(tenants) > 1, queue.Stops{}
@@ -300,7 +300,7 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	printUsers(b, tenants)
 }
 
-// printUsers prints what users have, where they have limits.
+// printUsers prints what users have, if they have limits.
 func printUsers(b *base, tenants []queue.TenantUse) {
 	rows := []string{row("User", "Tenant", "GPUs", "At most", "Jobs", "At most")}
 	most := func(n int) string {

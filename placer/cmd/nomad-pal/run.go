@@ -165,7 +165,7 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }
 
-// register registers at the agent where there is one for the job, else at Nomad.
+// register registers at the agent if there is one for the job, else at Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {

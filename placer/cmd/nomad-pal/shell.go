@@ -23,7 +23,7 @@ import (
 var helpShell = help("shell [options] [--] [<command>...]", `
 Runs a command on GPUs, as srun --pty does: it submits a batch job, reports on standard
 error what the job waits for, and attaches your terminal to the command once the GPUs are
-there. Without a command it runs bash, or sh where there is no bash. Without a terminal the
+there. Without a command it runs bash, or sh if there is no bash. Without a terminal the
 command reads standard input, and its standard output and standard error stay apart.
 
 The job ends with the session: when the command ends, on Ctrl-C while it waits, and when the

@@ -117,7 +117,7 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	return job, nil
 }
 
-// shellDriver is the driver where none is named: docker for an image, else raw_exec where a client
+// shellDriver is the driver if none is named: docker for an image, else raw_exec where a client
 // has it, else exec.
 func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	switch {

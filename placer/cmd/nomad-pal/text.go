@@ -48,7 +48,7 @@ var escapes = map[style]string{plain: "\x1b[0m", bold: "\x1b[1m", red: "\x1b[31m
 // styles are all of them.
 const styles = "\uf000\uf001\uf002\uf003\uf004\uf005\uf006\uf007"
 
-// painted is text in a style: a cell of a table, say.
+// painted is text in a style: for example a cell of a table.
 type painted struct {
 	style style
 	text  string

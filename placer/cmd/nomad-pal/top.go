@@ -68,7 +68,7 @@ func (c *topCommand) run(args []string) int {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer v.app.Stop() // also where this panics: the terminal is as it was
+		defer v.app.Stop() // also if this panics: the terminal is as it was
 		c.follow(v, a, *every)
 	}()
 	err = v.app.Run()
@@ -164,7 +164,7 @@ func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	return s
 }
 
-// arrange does what takes long where nobody waits for it: not for each key.
+// arrange does what takes long if nobody waits for it: not for each key.
 func (s *topState) arrange() {
 	slices.SortStableFunc(s.gpus, func(a, b query.GPU) int {
 		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))

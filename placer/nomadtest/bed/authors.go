@@ -22,7 +22,7 @@ import (
 type Gang struct {
 	Name      string
 	Namespace string // "default"
-	// Members and GPUs of each; 1 where they are 0.
+	// Members and GPUs of each; 1 if they are 0.
 	Members, GPUs int
 	// Runs is how long each member works; forever where it is 0.
 	Runs time.Duration

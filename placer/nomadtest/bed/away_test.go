@@ -19,7 +19,7 @@ func mayBeAway(lostAfter time.Duration) func(*api.Job) {
 	return func(j *api.Job) { j.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: &lostAfter} }
 }
 
-// unknown reports whether so many members of a job are on nodes that are away.
+// unknown reports whether n members of a job are on nodes that are away.
 func (w *World) unknown(name string, members int) bool {
 	n := 0
 	for _, m := range w.Nomad.Members(Key(name)) {

@@ -50,7 +50,7 @@ func child(template string, n int, g Gang) Gang {
 	return g
 }
 
-// Of an array two run at a time, also where one is stopped, one fails, and the placer restarts.
+// Of an array two run at a time, also if one is stopped, one fails, and the placer restarts.
 func TestArray(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 8)

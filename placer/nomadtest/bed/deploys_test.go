@@ -101,7 +101,7 @@ func TestRevertedToAStoppedVersion(t *testing.T) {
 	})
 }
 
-// What Nomad puts back stays also where it keeps that version no more, and a later one asked for the same
+// What Nomad puts back stays also if it keeps that version no more, and a later one asked for the same
 // (walk 188).
 func TestRevertedToAVersionThatIsNotKept(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {

@@ -185,7 +185,7 @@ func TestAllSmallWorlds(t *testing.T) {
 	t.Logf("in %d of them a killed placer's write brought back what was purged in that moment", limit.Load())
 }
 
-// oneWorldOf: one in so many of them is tried. The number has no divisor in common with how many
+// oneWorldOf: one in this many worlds is tried. The number has no divisor in common with how many
 // there are of a kind, so that a sample has all kinds.
 func oneWorldOf() int {
 	switch {

@@ -12,7 +12,7 @@ import (
 )
 
 // Picture is how the active placer sees things now: the one that began last, of several. It is nil
-// where none is active, or has seen anything yet.
+// if none is active, or has seen anything yet.
 func (w *World) Picture() *query.Snapshot {
 	for _, p := range slices.Backward(w.placers) {
 		select {

@@ -242,7 +242,7 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
-// A service whose node is lost goes elsewhere, and where there is no room waits.
+// A service whose node is lost goes elsewhere, and if there is no room waits.
 func TestServiceIsExtended(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)

@@ -69,7 +69,7 @@ func TestKilledBeforeItRecordedAStart(t *testing.T) {
 }
 
 // The same of a gang that was stopped for another one before, and starts on other GPUs, with each kind of pins: what it
-// ran before counts on, but why it got those other GPUs is over. Also where the clock of Nomad's servers is three minutes
+// ran before counts on, but why it got those other GPUs is over. Also if the clock of Nomad's servers is three minutes
 // behind, or ahead, of the placer's, and where its author edits it before the next placer comes.
 func TestKilledBeforeItRecordedASecondStart(t *testing.T) {
 	for _, step := range []time.Duration{0, -3 * time.Minute, 3 * time.Minute} {
@@ -327,7 +327,7 @@ func TestKilledAsItCountedAFailure(t *testing.T) {
 }
 
 // countsOnce waits until gang a, which has failed once after twenty minutes, runs again, with another first member than before.
-// That failure counts once, with at least so much of what it ran, and so do the next two.
+// That failure counts once, with at least the time that it was seen to run, and so do the next two.
 func (w *World) countsOnce(was string, ran time.Duration) {
 	w.T.Helper()
 	runs := func() bool {

@@ -468,7 +468,7 @@ func TestReloadWhileAPluginRestarts(t *testing.T) {
 	}
 }
 
-// While the agent is away for two minutes, many gangs fail, of a broken image, say. Each is tried again when it is back.
+// While the agent is away for two minutes, many gangs fail, for example of a broken image. Each is tried again when it is back.
 func TestManyFailWhileTheAgentIsAway(t *testing.T) {
 	for _, gangs := range []int{40, 150} {
 		t.Run(fmt.Sprint(gangs), func(t *testing.T) {
@@ -502,7 +502,7 @@ func TestManyFailWhileTheAgentIsAway(t *testing.T) {
 	}
 }
 
-// Moves are counted over a reload, too: only so many may be made in an hour.
+// Moves are counted over a reload, too: an hour has a limit of moves.
 func TestMovesPerHourAndReload(t *testing.T) {
 	once := func(c *model.Config) { moving(c); c.MovesPerHour = 1 }
 	Run(t, Options{Seed: 1, Placer: once}, func(w *World) {

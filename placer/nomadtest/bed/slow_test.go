@@ -105,7 +105,7 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 	}
 }
 
-// What Nomad does not answer about one author's jobs, their versions are huge, say,
+// What Nomad does not answer about one author's jobs, for example because their versions are huge,
 // keeps his jobs from being placed and no others.
 func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
 	for _, f := range []nomadtest.Fault{nomadtest.Lost, nomadtest.Slow} {

@@ -30,7 +30,7 @@ const stepSeeds = 40
 // do what it offers: then what it said has to come about.
 //
 //	FOLLOW_SEED=7         one walk, with the placer's log
-//	FOLLOW_STEPS=1000000  walks of so many steps together
+//	FOLLOW_STEPS=1000000  walks of a million steps together
 func TestNextSteps(t *testing.T) {
 	seeds, budget := uint64(stepSeeds), 0
 	if race.Enabled {

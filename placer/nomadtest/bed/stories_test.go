@@ -203,7 +203,7 @@ func TestListsFail(t *testing.T) {
 	}
 }
 
-// A gang that fails by its own fault is tried on other GPUs, also where its other members
+// A gang that fails by its own fault is tried on other GPUs, also if its other members
 // take longer to end than the pause before the next try.
 func TestRetriesGoElsewhere(t *testing.T) {
 	for _, kill := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {

@@ -18,7 +18,7 @@ import (
 )
 
 // The placer keeps in variables what makes it better, not what it needs: where it
-// can read or write none of them, a quota is used up, say, or somebody has locked
+// can read or write none of them, for example because a quota is used up, or somebody has locked
 // one, it places all the same and says what does not work.
 func TestNoVariables(t *testing.T) {
 	for name, fails := range map[string]func(r nomadtest.Request) bool{

@@ -34,7 +34,7 @@ const mostFailed = 20
 // everything settles once faults have stopped.
 //
 //	SIMULATE_SEED=7         one walk, with the placer's log
-//	SIMULATE_STEPS=1000000  walks of so many steps together, from seed SIMULATE_FROM on
+//	SIMULATE_STEPS=1000000  walks of a million steps together, from seed SIMULATE_FROM on
 //	SIMULATE_FOR=10m        as many walks as that takes
 //	SIMULATE_REPORT=x.md    the outcome, as a page of the docs and x.csv
 func TestWalk(t *testing.T) {
