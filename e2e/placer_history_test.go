@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,8 +73,8 @@ func testHistory(t *testing.T, b *bed) {
 	b.says("simulate -quiet -json -from-history -since=1d", `"id": "default/done@`, `"id": "default/fails@`, `"id": "default/halted@`)
 }
 
-// gpuHours are those of an allocation from its placement to the last event of its task: Nomad's FinishedAt is later, by a
-// second on a busy machine.
+// gpuHours are those of an allocation from its placement to the end of its task by the client's events: Nomad's FinishedAt
+// is later, by a second on a busy machine.
 func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 	a, _, err := b.API().Allocations().Info(stub.ID, nil)
 	if err != nil {
@@ -86,8 +87,12 @@ func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 		}
 	}
 	end := a.ModifyTime
-	if task := a.TaskStates["main"]; task != nil && len(task.Events) > 0 {
-		end = task.Events[len(task.Events)-1].Time
+	if task := a.TaskStates["main"]; task != nil {
+		for _, e := range task.Events { // one that was killed before it started has none of an end, and held its GPUs until Nomad heard
+			if slices.Contains([]string{api.TaskTerminated, api.TaskKilled, api.TaskNotRestarting}, e.Type) {
+				end = e.Time
+			}
+		}
 	}
 	return time.Duration(end-a.CreateTime).Hours() * float64(gpus)
 }
