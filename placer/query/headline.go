@@ -223,9 +223,11 @@ func stoppedSentence(e *Explanation) string {
 	return " (" + why.String() + ")"
 }
 
-// startSentence reports when it is expected to start; "" if nobody knows.
+// startSentence reports when it is expected to start; "" if nobody knows, and the reason tells why.
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
+	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == queue.ReasonQuota || e.Wait.Reason == queue.ReasonArray):
+		return " Nobody knows when it starts: of too many jobs that it waits for, the end is not known. Services have none; of others pal_duration tells it."
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == queue.ReasonLocality:
