@@ -5,6 +5,7 @@ package query_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -136,15 +137,24 @@ func TestOpenWindows(t *testing.T) {
 		now := time.Now()
 		c.Windows = []window.Window{
 			{Name: "kernel", Start: now.Add(-time.Hour), Duration: 2 * time.Hour, Nodes: []string{"*-1"}},
+			{Name: "paper", Start: now.Add(-time.Hour), Duration: 2 * time.Hour, Nodes: []string{"*-2"}, For: []string{"vision", "secret/job"}},
 			{Name: "later", Start: now.Add(time.Hour), Duration: 2 * time.Hour},
 		}
 	}}, func(w *bed.World) {
-		w.AddNodes(2, 2)
+		w.AddNodes(3, 2)
 		w.StartPlacer()
 		w.RunFor(5 * time.Second)
+		vision := model.Sees(func(namespace string) bool { return namespace == "vision" })
 		for _, g := range snapshot(w).GPUs() {
-			if kept := strings.HasPrefix(g.Window, "kernel until "); kept != strings.HasSuffix(g.Node, "-1") || !kept && g.Window != "" {
-				w.T.Errorf("%s of %s is kept by %q", g.ID, g.Node, g.Window)
+			want := regexp.MustCompile("^$")
+			switch {
+			case strings.HasSuffix(g.Node, "-1"):
+				want = regexp.MustCompile("^kernel until .*, for maintenance$")
+			case strings.HasSuffix(g.Node, "-2"):
+				want = regexp.MustCompile("^paper until .*, for vision, others$")
+			}
+			if kept := g.For(vision, false).Keeper(); !want.MatchString(kept) {
+				w.T.Errorf("%s of %s is kept by %q", g.ID, g.Node, kept)
 			}
 		}
 	})
