@@ -84,9 +84,12 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds adds when a running job is expected to end, and why.
+// whenEnds adds when a running job is expected to end, and why; or why that is not known.
 func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
+		if e.EndWhy = "not known: no pal_duration, and no run of it has ended yet"; t.QueueJob(s.m.Cfg.RestartCost).Endless {
+			e.EndWhy = "when somebody stops it: it is a service"
+		}
 		return
 	}
 	longer := "up to twice as long"

@@ -41,6 +41,27 @@ func TestProgress(t *testing.T) {
 	})
 }
 
+// In the first run of a job that says no pal_duration nobody knows the end: explain says so, and what to
+// write. A service has none.
+func TestEndNotKnown(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(2, 1)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "first", GPUs: 1, Runs: time.Hour})
+		w.Submit(bed.Gang{Name: "serves", GPUs: 1, Service: true})
+		w.ExpectRunning("first", 10*time.Second)
+		w.ExpectRunning("serves", 10*time.Second)
+		for name, want := range map[string]string{
+			"first":  "not known: no pal_duration, and no run of it has ended yet",
+			"serves": "when somebody stops it: it is a service",
+		} {
+			if e := explained(w, name); !e.EndTo.IsZero() || e.EndWhy != want || !shown(w, name).EndTo.IsZero() {
+				w.T.Errorf("%s: %v, %q", name, e.EndTo, e.EndWhy)
+			}
+		}
+	})
+}
+
 // What a job reports of its progress moves its expected end, and explain says so. Nonsense moves nothing, and
 // its author hears what to write. Nobody reads the files of jobs that do not say that they report.
 func TestReportedProgress(t *testing.T) {

@@ -132,6 +132,22 @@ func BenchmarkQueue(b *testing.B) {
 	}
 }
 
+// status says why a running job has no expected end, and nothing of it when all have one.
+func TestStatusWithoutExpectedEnd(t *testing.T) {
+	now := time.Now()
+	for _, known := range []bool{false, true} {
+		j := model.JobStatus{Namespace: "default", Job: "a", State: gang.Running, Nodes: 1}
+		if known {
+			j.EndFrom, j.EndTo = now.Add(time.Hour), now.Add(time.Hour)
+		}
+		var out bytes.Buffer
+		printStatus(&base{io: streams{out: &out}}, overview{Jobs: []model.JobStatus{j}}, false)
+		if strings.Contains(out.String(), "pal_duration") == known {
+			t.Errorf("known %v:\n%s", known, out.String())
+		}
+	}
+}
+
 // On 80 columns there is no room for a column without a single entry.
 func TestJobsWithoutExpectedStart(t *testing.T) {
 	now := time.Now()

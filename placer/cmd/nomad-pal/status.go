@@ -12,6 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -182,4 +183,8 @@ func printStatus(b *base, o overview, elements bool) {
 		o.Jobs = model.ByArray(o.Jobs, o.Jobs)
 	}
 	b.printJobs(o.Jobs, time.Now())
+	if slices.ContainsFunc(o.Jobs, func(j model.JobStatus) bool { return j.State == gang.Running && j.EndTo.IsZero() }) {
+		b.write("\n")
+		b.say(plain, "A running job without an expected end is a service, or says no pal_duration and no run of its name has ended yet.")
+	}
 }
