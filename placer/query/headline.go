@@ -227,7 +227,7 @@ func stoppedSentence(e *Explanation) string {
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == queue.ReasonQuota || e.Wait.Reason == queue.ReasonArray):
-		return " Nobody knows when it starts: of too many jobs that it waits for, the end is not known. Services have none; of others pal_duration tells it."
+		return " Nobody knows when it starts: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == queue.ReasonLocality:

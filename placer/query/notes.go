@@ -87,8 +87,15 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 // whenEnds adds when a running job is expected to end, and why; or why that is not known.
 func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
-		if e.EndWhy = "not known: no pal_duration, and no run of it has ended yet"; t.QueueJob(s.m.Cfg.RestartCost).Endless {
+		job := t.QueueJob(s.m.Cfg.RestartCost)
+		runs, _, _ := s.m.Queue.EarlierRuns(t.Key.String())
+		switch {
+		case job.Endless:
 			e.EndWhy = "when somebody stops it: it is a service"
+		case job.Estimate > 0 || runs > 0 || job.Limit > 0:
+			e.EndWhy = "not known: it has run for longer than was foretold"
+		default:
+			e.EndWhy = "not known: no pal_duration, and no run of it has ended yet"
 		}
 		return
 	}

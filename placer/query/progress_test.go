@@ -45,14 +45,18 @@ func TestProgress(t *testing.T) {
 // write. A service has none.
 func TestEndNotKnown(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		w.AddNodes(2, 1)
+		w.AddNodes(3, 1)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "first", GPUs: 1, Runs: time.Hour})
+		w.Submit(bed.Gang{Name: "longer", GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
 		w.Submit(bed.Gang{Name: "serves", GPUs: 1, Service: true})
 		w.ExpectRunning("first", 10*time.Second)
 		w.ExpectRunning("serves", 10*time.Second)
+		w.ExpectRunning("longer", 10*time.Second)
+		w.RunFor(10 * time.Minute)
 		for name, want := range map[string]string{
 			"first":  "not known: no pal_duration, and no run of it has ended yet",
+			"longer": "not known: it has run for longer than was foretold",
 			"serves": "when somebody stops it: it is a service",
 		} {
 			if e := explained(w, name); !e.EndTo.IsZero() || e.EndWhy != want || !shown(w, name).EndTo.IsZero() {

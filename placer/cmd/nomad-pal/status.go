@@ -185,6 +185,6 @@ func printStatus(b *base, o overview, elements bool) {
 	b.printJobs(o.Jobs, time.Now())
 	if slices.ContainsFunc(o.Jobs, func(j model.JobStatus) bool { return j.State == gang.Running && j.EndTo.IsZero() }) {
 		b.write("\n")
-		b.say(plain, "A running job without an expected end is a service, or says no pal_duration and no run of its name has ended yet.")
+		b.say(plain, "A running job without an expected end is a service, or says no pal_duration and no run of its name has ended yet, or has run for longer than these.")
 	}
 }
