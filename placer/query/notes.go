@@ -318,7 +318,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s in use", days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
+	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // Round3 rounds to three digits, or to all digits before the decimal point.
@@ -329,8 +329,8 @@ func Round3(x float64) string {
 	return fmt.Sprintf("%.3g", math.Max(0, x))
 }
 
-// days formats whole days as days.
-func days(d time.Duration) string {
+// Days formats whole days as days.
+func Days(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d == day:

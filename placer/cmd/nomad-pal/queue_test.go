@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -144,6 +145,17 @@ func TestStatusWithoutExpectedEnd(t *testing.T) {
 		printStatus(&base{io: streams{out: &out}}, overview{Jobs: []model.JobStatus{j}}, false)
 		if strings.Contains(out.String(), "pal_duration") == known {
 			t.Errorf("known %v:\n%s", known, out.String())
+		}
+	}
+}
+
+// GPU hours that tenants have used fade, and the table says how fast.
+func TestTenantsFade(t *testing.T) {
+	for seconds, want := range map[float64]string{7 * 24 * 3600: "what was used 7 days ago counts half", 0: ""} {
+		var out bytes.Buffer
+		printTenants(&base{io: streams{out: &out}}, []queue.TenantUse{{Tenant: "a", HalfLifeSeconds: seconds}, {Tenant: "b", HalfLifeSeconds: seconds}})
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "fade") != (want != "") {
+			t.Errorf("%v s:\n%s", seconds, got)
 		}
 	}
 }
