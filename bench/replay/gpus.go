@@ -52,8 +52,12 @@ func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source st
 	return drawGPUs([]population.Spec{{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}}, "TACC Longhorn (V100)", seed)
 }
 
-// DrawTwoModels adds nodes with GPUs of a second model, drawn from Frontera's measurements.
+// DrawTwoModels adds nodes with GPUs of a second model, drawn from Frontera's measurements;
+// none if others is 0.
 func DrawTwoModels(nodes, others, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
+	if others == 0 {
+		return DrawGPUs(nodes, gpusPerNode, outliers, seed)
+	}
 	return drawGPUs([]population.Spec{
 		{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)},
 		{Cluster: "frontera", Nodes: others, GPUsPerNode: gpusPerNode},

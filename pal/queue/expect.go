@@ -19,16 +19,23 @@ import (
 // everything ending as late and nobody passing. A gang that cannot use every GPU also waits until it
 // fits (see openings). That needs a run time for every gang ahead. GPUs of gangs whose end nobody
 // knows are left out: a service may never give them back. Counting GPUs tells nothing about gangs
-// that wait for a quota, an array or a window. A gang that waits until services are stopped, or
-// until other jobs of its user end, has no expected start.
+// that wait for a window. A gang that waits until services are stopped has no expected start. One
+// that waits for a limit starts when enough of what counts towards it ends ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
+	limits := p.underLimits(queue, ws)
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits, soonest := p.aheadOfAll(), p.forecasts.byLength(p.now), p.soonestOnce()
 		if p.opt.Backfill == BackfillNone { // those ahead count, too
 			of = positions(len(queue))
 		}
 		for _, i := range of {
-			if e := queue[i]; e.state == waiting && ws[i].likeOthers() {
+			e, limit := queue[i], limits[i]
+			switch {
+			case e.state != waiting:
+			case limit.to > 0: // others' waits tell less
+				from := max(limit.from, soonest(e))
+				ws[i].From, ws[i].To = from, max(from, limit.to)
+			case ws[i].likeOthers():
 				r := p.forecasts.foretellStart(p.now, e, ahead[e], soonest(e), waits)
 				later := max(0, ws[i].windowEnds()-r.from)
 				ws[i].From, ws[i].To = r.from+later, r.to+later
@@ -41,6 +48,9 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 	early, late := p.timeline(false), p.timeline(true)
 	order, opens := p.now, p.openings()
 	for i, e := range queue {
+		if limit, ok := limits[i]; ok {
+			ws[i].From, ws[i].To = p.afterLimit(e, limit, early, late)
+		}
 		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // something other than GPUs keeps it waiting
 			continue
 		}
@@ -152,6 +162,17 @@ func (p *finder) picky(e *entry) bool {
 	return e.job.Gang.Sharing != nil || p.kindOf(e).picky.of(func() bool {
 		return slices.ContainsFunc(e.job.Gang.MemberSets, func(s pal.MemberSet) bool { return slices.Contains(s.Eligible, false) })
 	})
+}
+
+// afterLimit returns when enough GPUs are free for a gang once its limit lets it start; 0 if never.
+func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, to time.Duration) {
+	run, longest, _ := p.foretell(e)
+	from, enough := early.first(limit.from, e.gpus, run)
+	to, enoughLate := late.first(limit.to, e.gpus, e.bounded(p.now, longest))
+	if !enough || !enoughLate {
+		return 0, 0
+	}
+	return from, max(from, to)
 }
 
 // soonest returns when enough GPUs for the gang are expected to come free at the earliest, or now if
@@ -307,6 +328,14 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 // start returns the first time from which on n GPUs stay free for run, and books them; ok is false
 // if that number never comes free. It only counts GPUs; their location does not matter here.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
+	if at, ok = t.first(from, n, run); ok {
+		t.book(at, at+run, n)
+	}
+	return at, ok
+}
+
+// first is start, but books nothing.
+func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {
 		if s.at >= at+run {
@@ -320,7 +349,6 @@ func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.
 		}
 		at = max(at, t.steps[i+1].at)
 	}
-	t.book(at, at+run, n)
 	return at, true
 }
 

@@ -192,8 +192,8 @@ func TestExpectBehindWindow(t *testing.T) {
 	}
 }
 
-// A gang that waits until another job of its user ends has no expected start, however long others
-// waited.
+// A gang that waits until another job of its user ends is expected to start then, however long
+// others waited.
 func TestExpectBeyondLimitOfUser(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -218,13 +218,13 @@ func TestExpectBeyondLimitOfUser(t *testing.T) {
 		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour})
 	}
 	submit(time.Minute, "waits")
-	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != ReasonQuota || ws[0].To != 0 {
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != ReasonQuota || ws[0].From != 48*time.Hour || ws[0].To <= ws[0].From {
 		t.Errorf("%+v", ws)
 	}
 }
 
-// That GPUs are free says nothing of a gang whose tenant may not have more of them now: no start
-// is foretold. One that needs more than its tenant may ever hold never starts. Neither is in
+// That GPUs are free says nothing of a gang whose tenant may not have more of them now: it starts
+// when others of the tenant end. One that needs more than its tenant may ever hold never starts. Neither is in
 // the way of others.
 func TestExpectBeyondLimit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -255,7 +255,8 @@ func TestExpectBeyondLimit(t *testing.T) {
 	submit("next", "b", 1, 0)
 	want := map[string]Reason{"never": ReasonLimit, "quota": ReasonQuota, "array": ReasonArray, "next": ReasonNext}
 	for _, w := range q.Waiting(time.Minute, c) {
-		if w.Reason != want[w.Job] || w.Ahead != "" || w.AheadGPUs != 0 || (w.To != 0) != (w.Job == "next") {
+		from := map[string]time.Duration{"next": time.Minute, "quota": time.Hour, "array": time.Hour}[w.Job]
+		if w.Reason != want[w.Job] || w.Ahead != "" || w.AheadGPUs != 0 || w.From != from || (w.To != 0) != (from != 0) {
 			t.Errorf("%+v", w)
 		}
 		if w.Job == "never" && w.Why().String() != "needs 4 GPUs; its tenant may hold at most 3 (quota and borrowing_limit)" {

@@ -516,6 +516,8 @@ type TenantUse struct {
 	Users          []UserUse `json:"users,omitempty"`
 	// GPUHours is what it has used, decayed; 0 if usage is not kept.
 	GPUHours float64 `json:"gpu_hours"`
+	// HalfLifeSeconds is after which time used GPU hours count half in GPUHours.
+	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"`
 	// Priced reports whether GPU hours count by the price of their model.
 	Priced bool `json:"priced,omitempty"`
 	// Share is its part of all GPU time by weight, among the tenants that have used or want any.
@@ -569,7 +571,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	var out []TenantUse
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
-		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: reason.Rounded(t.gpus), Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced,
+		u := TenantUse{Tenant: q.tree.shown(name), Namespaces: names[t], GPUs: reason.Rounded(t.gpus), Weight: t.weight(), Quota: t.Quota, GPUHours: t.usage.value(q.decay(), now) / 3600, Priced: q.opt.Usage == UsagePriced, HalfLifeSeconds: q.opt.HalfLife.Seconds(),
 			MaxGPUsPerUser: t.MaxGPUsPerUser, MaxJobsPerUser: t.MaxJobsPerUser, Users: t.sortedUsers()}
 		if most, ok := t.limit(); ok {
 			u.Limit = &most

@@ -41,13 +41,14 @@ type OpenWindow struct {
 	Name string
 	To   time.Time
 	GPUs []int
+	For  []string // who may use them: see [window.Window]
 }
 
 // OpenWindows returns the windows that are on.
 func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
 	for _, w := range m.Cfg.Windows {
 		if from, to, ok := w.At(now); ok && !now.Before(from) {
-			open = append(open, OpenWindow{w.Name, to, m.gpusOf(w)})
+			open = append(open, OpenWindow{w.Name, to, m.gpusOf(w), w.For})
 		}
 	}
 	return open

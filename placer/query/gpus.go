@@ -6,6 +6,7 @@ package query
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -39,6 +40,9 @@ type GPU struct {
 	Degraded    string `json:"degraded,omitempty"`
 	// Window is the maintenance window or reservation that keeps the GPU now, and until when.
 	Window string `json:"window,omitempty"`
+	// WindowFor is who may use the GPU all the same: namespaces, or jobs as namespace/job; nobody
+	// during maintenance.
+	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
 	// Live is what it does now, if that was requested; NotLive is why that is not known.
@@ -113,8 +117,9 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	g := GPU{
 		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
 		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded,
-		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{}, Window: s.windowOf(i),
+		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 	}
+	g.Window, g.WindowFor = s.windowOf(i)
 	if q, ok := s.m.Quarantine[attr.GPUOf(u.ID)]; ok && s.m.Time.Before(q.Until) {
 		g.Quarantine = &q
 	}
@@ -129,17 +134,32 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	return g
 }
 
-// windowOf returns the window that keeps a GPU now, or "". Callers hold mu.
-func (s *Snapshot) windowOf(gpu int) string {
+// windowOf returns the window that keeps a GPU now, or "", and for whom. Callers hold mu.
+func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	if s.kept == nil {
-		s.kept = map[int]string{}
+		s.kept = map[int]model.OpenWindow{}
 		for _, w := range s.m.OpenWindows(s.m.Time) {
 			for _, i := range w.GPUs {
-				s.kept[i] = w.Name + " until " + reason.Moment(w.To)
+				s.kept[i] = w
 			}
 		}
 	}
-	return s.kept[gpu]
+	w, ok := s.kept[gpu]
+	if !ok {
+		return "", nil
+	}
+	return w.Name + " until " + reason.Moment(w.To), w.For
+}
+
+// Keeper is the window that keeps the GPU now, until when and for whom; "" if none does.
+func (g GPU) Keeper() string {
+	switch {
+	case g.Window == "":
+		return ""
+	case len(g.WindowFor) == 0:
+		return g.Window + ", for maintenance"
+	}
+	return g.Window + ", for " + strings.Join(g.WindowFor, ", ")
 }
 
 // leastIDLength is the least that is shown of a GPU's id: "GPU-" and eight digits.
@@ -283,10 +303,24 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 // any namespace, so only operators see it.
 func (g GPU) For(sees model.Sees, operator bool) GPU {
 	g.Job = sees.Name(g.Job)
+	g.WindowFor = windowFor(sees, g.WindowFor)
 	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {
 		q := *g.Quarantine
 		q.Reason = "something failed on it; what is for operators to know"
 		g.Quarantine = &q
 	}
 	return g
+}
+
+// windowFor lists for whom a window is, as far as the user may see these namespaces.
+func windowFor(sees model.Sees, whom []string) (seen []string) {
+	for _, w := range whom {
+		if namespace, _, _ := strings.Cut(w, "/"); !sees(namespace) {
+			w = "others"
+		}
+		if !slices.Contains(seen, w) {
+			seen = append(seen, w)
+		}
+	}
+	return seen
 }

@@ -223,9 +223,11 @@ func stoppedSentence(e *Explanation) string {
 	return " (" + why.String() + ")"
 }
 
-// startSentence reports when it is expected to start; "" if nobody knows.
+// startSentence reports when it is expected to start; "" if nobody knows, and the reason tells why.
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
+	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == queue.ReasonQuota || e.Wait.Reason == queue.ReasonArray):
+		return " Nobody knows when it starts: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == queue.ReasonLocality:

@@ -84,9 +84,19 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds adds when a running job is expected to end, and why.
+// whenEnds adds when a running job is expected to end, and why; or why that is not known.
 func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
+		job := t.QueueJob(s.m.Cfg.RestartCost)
+		runs, _, _ := s.m.Queue.EarlierRuns(t.Key.String())
+		switch {
+		case job.Endless:
+			e.EndWhy = "when somebody stops it: it is a service"
+		case job.Estimate > 0 || runs > 0 || job.Limit > 0:
+			e.EndWhy = "not known: it has run for longer than was foretold"
+		default:
+			e.EndWhy = "not known: no pal_duration, and no run of it has ended yet"
+		}
 		return
 	}
 	longer := "up to twice as long"
@@ -308,7 +318,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s in use", days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
+	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // Round3 rounds to three digits, or to all digits before the decimal point.
@@ -319,8 +329,8 @@ func Round3(x float64) string {
 	return fmt.Sprintf("%.3g", math.Max(0, x))
 }
 
-// days formats whole days as days.
-func days(d time.Duration) string {
+// Days formats whole days as days.
+func Days(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d == day:

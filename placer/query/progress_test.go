@@ -5,6 +5,7 @@ package query_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,31 @@ func TestProgress(t *testing.T) {
 		e := explained(w, "runs")
 		if !e.EndFrom.Equal(runs.EndFrom) || !strings.Contains(e.EndWhy, "pal_duration = 1h counts as the time on median GPUs of one node; on these GPUs 1.") {
 			w.T.Errorf("explain: %v, %q", e.EndFrom, e.EndWhy)
+		}
+	})
+}
+
+// In the first run of a job that says no pal_duration nobody knows the end: explain says so, and what to
+// write. A service has none.
+func TestEndNotKnown(t *testing.T) {
+	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
+		w.AddNodes(3, 1)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "first", GPUs: 1, Runs: time.Hour})
+		w.Submit(bed.Gang{Name: "longer", GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1m"}})
+		w.Submit(bed.Gang{Name: "serves", GPUs: 1, Service: true})
+		w.ExpectRunning("first", 10*time.Second)
+		w.ExpectRunning("serves", 10*time.Second)
+		w.ExpectRunning("longer", 10*time.Second)
+		w.RunFor(10 * time.Minute)
+		for name, want := range map[string]string{
+			"first":  "not known: no pal_duration, and no run of it has ended yet",
+			"longer": "not known: it has run for longer than was foretold",
+			"serves": "when somebody stops it: it is a service",
+		} {
+			if e := explained(w, name); !e.EndTo.IsZero() || e.EndWhy != want || !shown(w, name).EndTo.IsZero() {
+				w.T.Errorf("%s: %v, %q", name, e.EndTo, e.EndWhy)
+			}
 		}
 	})
 }
@@ -136,15 +162,24 @@ func TestOpenWindows(t *testing.T) {
 		now := time.Now()
 		c.Windows = []window.Window{
 			{Name: "kernel", Start: now.Add(-time.Hour), Duration: 2 * time.Hour, Nodes: []string{"*-1"}},
+			{Name: "paper", Start: now.Add(-time.Hour), Duration: 2 * time.Hour, Nodes: []string{"*-2"}, For: []string{"vision", "secret/job"}},
 			{Name: "later", Start: now.Add(time.Hour), Duration: 2 * time.Hour},
 		}
 	}}, func(w *bed.World) {
-		w.AddNodes(2, 2)
+		w.AddNodes(3, 2)
 		w.StartPlacer()
 		w.RunFor(5 * time.Second)
+		vision := model.Sees(func(namespace string) bool { return namespace == "vision" })
 		for _, g := range snapshot(w).GPUs() {
-			if kept := strings.HasPrefix(g.Window, "kernel until "); kept != strings.HasSuffix(g.Node, "-1") || !kept && g.Window != "" {
-				w.T.Errorf("%s of %s is kept by %q", g.ID, g.Node, g.Window)
+			want := regexp.MustCompile("^$")
+			switch {
+			case strings.HasSuffix(g.Node, "-1"):
+				want = regexp.MustCompile("^kernel until .*, for maintenance$")
+			case strings.HasSuffix(g.Node, "-2"):
+				want = regexp.MustCompile("^paper until .*, for vision, others$")
+			}
+			if kept := g.For(vision, false).Keeper(); !want.MatchString(kept) {
+				w.T.Errorf("%s of %s is kept by %q", g.ID, g.Node, kept)
 			}
 		}
 	})

@@ -37,8 +37,8 @@ type Snapshot struct {
 	// mu guards the queue and the view: answers try changes on them. It is not held during requests
 	// to Nomad.
 	mu    sync.Mutex
-	waits map[string]*model.Wait // by job, once worked out
-	kept  map[int]string         // GPUs of windows that are on, once worked out
+	waits map[string]*model.Wait   // by job, once worked out
+	kept  map[int]model.OpenWindow // GPUs of windows that are on, once worked out
 	// warned are the warnings of the active placer. counted are the counts, once computed.
 	warned  []string
 	counted *model.Status

@@ -73,7 +73,10 @@ func play(ctx context.Context, o options) (err error) {
 	if err := os.CopyFS(files, jobs); err != nil {
 		return fmt.Errorf("writing the jobs to try: %w", err)
 	}
-	explain(filepath.Dir(bed.Program("nomad-pal")), o.nomad, bed.API().Address(), placer.URL(), filepath.Join(files, "jobs"))
+	fmt.Print(explain(typed{
+		bin: filepath.Dir(bed.Program("nomad-pal")), nomad: o.nomad, address: bed.API().Address(), url: placer.URL(),
+		files: filepath.Join(files, "jobs"), twoModels: o.others > 0,
+	}, time.Now()))
 	<-ctx.Done()
 	fmt.Println("\nStopping everything …")
 	return placer.Stop()
@@ -86,9 +89,23 @@ func config(rpc string) string {
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
-// explain prints what to type.
-func explain(bin, nomad, address, url, files string) {
-	fmt.Printf(`
+// typed is what the commands to type depend on.
+type typed struct {
+	bin, nomad   string
+	address, url string // of Nomad and of the placer
+	files        string // folder of the jobs to try
+	twoModels    bool
+}
+
+// explain says what to type.
+func explain(t typed, now time.Time) string {
+	light := `  nomad-pal run -detach light.nomad.hcl # leaves V100s to whole, and runs on an RTX 5000
+  nomad-pal explain light
+`
+	if !t.twoModels {
+		light = ""
+	}
+	return fmt.Sprintf(`
 The cluster is up. In another terminal:
 
   export NOMAD_ADDR=%s NOMAD_PAL_ADDR=%s PATH=%s:$PATH
@@ -101,9 +118,7 @@ The cluster is up. In another terminal:
   nomad-pal explain train
   nomad-pal run -detach fails.nomad.hcl # is tried on other GPUs, and given up
   nomad-pal run -detach whole.nomad.hcl # wants every V100: it waits for train
-  nomad-pal run -detach light.nomad.hcl # leaves V100s to whole, and runs on an RTX 5000
-  nomad-pal explain light
-  nomad-pal queue
+%s  nomad-pal queue
   nomad-pal plan never.nomad.hcl        # more than the cluster has
   nomad-pal failures
   nomad-pal top                         # all of it as it changes; ? helps, q ends it
@@ -111,5 +126,5 @@ The cluster is up. In another terminal:
 The page: %s/ui/   Nomad's own: %s/ui/
 
 Ctrl-C stops everything and leaves nothing. (started %s)
-`, address, url, bin, nomad, files, url, address, time.Now().Format("15:04"))
+`, t.address, t.url, t.bin, t.nomad, t.files, light, t.url, t.address, now.Format("15:04"))
 }

@@ -96,7 +96,7 @@ export function rackPage(datacenter, name, navigate) {
 
 const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
 // trouble is all that is wrong with a GPU: what it is, where a badge may say that, and why.
-const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "it is lifted" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}`]].filter(Boolean);
+const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "it is lifted" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}, for ${g.window_for ? g.window_for.join(", ") : "maintenance"}`]].filter(Boolean);
 // said is that beside a badge with the first state.
 export const said = g => trouble(g).map(([what, why], i) => i && what ? `${what}: ${why}` : why).join("; ");
 const stateOf = g => g.degraded && ["free", "allocated"].includes(g.state) ? "degraded" : g.state;

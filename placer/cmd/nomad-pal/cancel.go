@@ -38,7 +38,12 @@ func runCancel(b *base, args []string) int {
 	if !ok {
 		return 1
 	}
-	if *mine == (len(ids) > 0) {
+	switch {
+	case *mine && len(ids) > 0:
+		return b.fail(fmt.Errorf("stopping jobs: -mine stops all of one user: no names go with it"))
+	case *mine && b.namespace == "*":
+		return b.fail(fmt.Errorf("stopping jobs: -mine stops those of one namespace, not of all"))
+	case !*mine && len(ids) == 0:
 		return b.fail(fmt.Errorf("stopping jobs: no job is named; say which, or -mine"))
 	}
 	client, err := b.client()
@@ -62,7 +67,7 @@ func runCancel(b *base, args []string) int {
 		}
 		stopped = append(stopped, b.namespace+"/"+id)
 	}
-	return b.show(stopped, func() { b.printEach(stopped, "Stopped", "Nothing to stop.") })
+	return b.show(stopped, func() { b.printEach(stopped, "Stopped", fmt.Sprintf("Nothing to stop in namespace %q.", b.namespace)) })
 }
 
 // running are the jobs of these names and their children, except those that have ended. A name that

@@ -21,7 +21,7 @@ func TestCancelOfAJobThatWasGivenUp(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("it is gone", func() bool { _, out, _ := c.does("status"); return !strings.Contains(out, "broken") })
-	if code, out, said := c.does("cancel", "broken"); code != 0 || out != "Nothing to stop.\n" {
+	if code, out, said := c.does("cancel", "broken"); code != 0 || out != "Nothing to stop in namespace \"default\".\n" {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 }

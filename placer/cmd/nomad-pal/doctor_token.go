@@ -30,8 +30,8 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	}
 	const next = "use a token with the agent's policy; the checks below may show a part only"
 	known, err := client.Namespaces(b.ctx)
-	if nomad.Refused(err) { // Nomad lists to every token that it knows those that it may see
-		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: it was deleted, has expired, or is another cluster's", Next: "nomad acl token create, with the agent's policy"}
+	if unknown(err) {
+		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: " + whyUnknown, Next: "nomad acl token create, with the agent's policy"}
 	}
 	lacks, readErr := lacks(b, client)
 	refused, elsewhere, submitErr := submits(b, known, client)
@@ -48,6 +48,26 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 		return query.Check{Name: "token", Verdict: query.Warn, Found: fmt.Sprintf(`the token lacks "submit-job" in some namespaces (%s): gated jobs there wait`, strings.Join(refused, ", ")), Next: "if the agent is to serve them, give its policy \"submit-job\" and \"alloc-lifecycle\" there"}
 	}
 	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes and jobs, may submit jobs, and writes the placer's variables"}
+}
+
+// unknown reports whether reading the namespaces failed because Nomad does not know the token: to every
+// token that it knows it lists those that it may see.
+func unknown(err error) bool { return nomad.Refused(err) }
+
+// whyUnknown is why Nomad may not know a token.
+const whyUnknown = "it is mistyped, was deleted, has expired, or is another cluster's"
+
+// tokenUnknown says that Nomad does not know the token that was given, and where it is from; "" if it
+// knows it, or nobody can tell.
+func (b *base) tokenUnknown() string {
+	client, err := b.client()
+	if err != nil || b.config().SecretID == "" {
+		return ""
+	}
+	if _, err := client.Namespaces(b.ctx); !unknown(err) {
+		return ""
+	}
+	return "Nomad does not know the token (" + map[bool]string{true: "-token", false: "NOMAD_TOKEN"}[b.given("token")] + "): " + whyUnknown
 }
 
 // lacks are the rights that the token lacks, but for that to submit jobs.

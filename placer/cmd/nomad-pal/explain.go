@@ -199,8 +199,10 @@ func printEvidence(b *base, e *query.Explanation) {
 	known("Decided", clock(e.Decided))
 	known("Ready", clock(e.Ready))
 	known("Restarted", clock(e.Restarted))
-	if !e.EndTo.IsZero() {
-		known("Expected end", query.Span(e.EndFrom, e.EndTo, time.Now())+": "+e.EndWhy)
+	if end := e.EndWhy; !e.EndTo.IsZero() {
+		known("Expected end", query.Span(e.EndFrom, e.EndTo, time.Now())+": "+end)
+	} else {
+		known("Expected end", end)
 	}
 	known("Progress", e.Progress)
 	known("Note", oneLine(e.Note))

@@ -372,8 +372,8 @@ func TestWhenHoldersEnd(t *testing.T) {
 		of   query.Holder
 		want string
 	}{
-		{query.Holder{}, "not known: no pal_duration, and no run of it has ended yet"},
-		{query.Holder{Preemptible: true}, "not known: no pal_duration, and no run of it has ended yet; the placer may stop it for others (pal_preempt)"},
+		{query.Holder{}, "not known: no pal_duration and no run of it that ended, or longer than these"},
+		{query.Holder{Preemptible: true}, "not known: no pal_duration and no run of it that ended, or longer than these; the placer may stop it for others (pal_preempt)"},
 		{query.Holder{Preemptible: true, Stopping: true}, "soon: it was stopped, and its tasks are ending"},
 		{query.Holder{Service: true}, "when somebody stops it: it is a service"},
 	} {

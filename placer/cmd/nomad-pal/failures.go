@@ -50,7 +50,7 @@ func runFailures(b *base, args []string) int {
 	r := failureReport{Causes: map[failure.Cause]causeSum{}}
 	failures, err := store.In(client).Failures().Read(b.ctx)
 	if nomad.Refused(err) {
-		return b.fail(fmt.Errorf("failures of all namespaces are for operators; those of your job: nomad-pal explain <job>"))
+		return b.fail(refusal{"failures of all namespaces are for operators; those of your job: nomad-pal explain <job>", err})
 	}
 	if err != nil {
 		return b.fail(err)

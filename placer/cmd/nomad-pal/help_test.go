@@ -329,6 +329,29 @@ func TestHelpNamesTheOptions(t *testing.T) {
 	}
 }
 
+// With a token that Nomad does not know, every command says so, and where the token is from: rights that it
+// lacks, or variables that it cannot read, are not the cause.
+func TestUnknownToken(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "Permission denied", http.StatusForbidden)
+	}))
+	defer server.Close()
+	t.Setenv("NOMAD_ADDR", server.URL)
+	t.Setenv("NOMAD_PAL_ADDR", "")
+	t.Setenv("NOMAD_TOKEN", "mistyped")
+	for _, args := range [][]string{{"queue"}, {"explain", "j"}, {"status"}, {"gpus"}, {"failures"}, {"cancel", "j"}, {"queue", "-token=mistyped"}} {
+		var out, said strings.Builder
+		code := run(t.Context(), args, streams{strings.NewReader(""), &out, &said, false})
+		from := "NOMAD_TOKEN"
+		if len(args) > 1 && strings.HasPrefix(args[1], "-token") {
+			from = "-token"
+		}
+		if code != 1 || !strings.Contains(said.String(), "Nomad does not know the token ("+from+"): ") || strings.Contains(said.String(), "nomad-pal/agent") {
+			t.Errorf("%v: %d, %s", args, code, said.String())
+		}
+	}
+}
+
 // The suggested next step depends on the kind of the error, not on its words.
 func TestUnreached(t *testing.T) {
 	t.Setenv("NOMAD_TOKEN", "")

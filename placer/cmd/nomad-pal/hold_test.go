@@ -191,10 +191,15 @@ func TestMine(t *testing.T) {
 	if code, out, said := c.does("cancel", "-mine"); code != 0 || out != "Stopped default/tune\n" {
 		t.Errorf("%d %s%s", code, out, said)
 	}
-	if code, out, said := c.does("cancel", "-mine"); code != 0 || out != "Nothing to stop.\n" {
+	for _, wrong := range [][]string{{"cancel", "-mine", "train"}, {"cancel", "-mine", "-namespace=*"}} {
+		if code, _, said := c.does(wrong...); code != 1 || !strings.Contains(said, "-mine") {
+			t.Errorf("%v: %d %s", wrong, code, said)
+		}
+	}
+	if code, out, said := c.does("cancel", "-mine"); code != 0 || out != "Nothing to stop in namespace \"default\".\n" {
 		t.Errorf("%d %s%s", code, out, said)
 	}
-	if code, _, said := c.does("cancel", "-mine", "train"); code != 1 || !strings.Contains(said, "no job is named; say which, or -mine") {
+	if code, _, said := c.does("cancel"); code != 1 || !strings.Contains(said, "no job is named; say which, or -mine") {
 		t.Errorf("%d %s", code, said)
 	}
 }

@@ -97,7 +97,7 @@ func printHolders(b *base, h *query.Holders) {
 
 // whenItEnds is when a job that holds GPUs gives them back.
 func whenItEnds(j query.Holder, now time.Time) string {
-	end := "not known: no pal_duration, and no run of it has ended yet"
+	end := "not known: no pal_duration and no run of it that ended, or longer than these"
 	switch {
 	case j.Stopping:
 		return "soon: it was stopped, and its tasks are ending"

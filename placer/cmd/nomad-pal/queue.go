@@ -27,7 +27,8 @@ Shows the waiting jobs in the order in which they will be served (#), each with
 the reason why it waits, and a summary of all of them. Jobs that will not start as
 things are come last: rejected (as they are written), unschedulable (on this
 cluster), failed (given up). An array, that is a parameterized job and its runs, is
-one line: that of its first run, with how many run, wait and have ended.
+one line: that of its first run, with how many run, wait and have ended. The GPU
+hours that tenants have used fade: older ones count less (usage_half_life).
 
 Queue Options:
 
@@ -297,6 +298,9 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 			t.Stops.Stops, fmt.Sprintf("%.1f", t.Stops.LostGPUSeconds/3600), fmt.Sprintf("%.1f", t.Stops.SavedSeconds/3600)))
 	}
 	b.table(rows)
+	if half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second)); half > 0 {
+		b.say(plain, "GPU hours used fade: what was used "+query.Days(half)+" ago counts half (usage_half_life).")
+	}
 	printUsers(b, tenants)
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
@@ -128,6 +129,33 @@ func BenchmarkQueue(b *testing.B) {
 		var out strings.Builder
 		if code := run(b.Context(), []string{"queue"}, streams{strings.NewReader(""), &out, &out, true}); code != 0 {
 			b.Fatal(out.String())
+		}
+	}
+}
+
+// status says why a running job has no expected end, and nothing of it when all have one.
+func TestStatusWithoutExpectedEnd(t *testing.T) {
+	now := time.Now()
+	for _, known := range []bool{false, true} {
+		j := model.JobStatus{Namespace: "default", Job: "a", State: gang.Running, Nodes: 1}
+		if known {
+			j.EndFrom, j.EndTo = now.Add(time.Hour), now.Add(time.Hour)
+		}
+		var out bytes.Buffer
+		printStatus(&base{io: streams{out: &out}}, overview{Jobs: []model.JobStatus{j}}, false)
+		if strings.Contains(out.String(), "pal_duration") == known {
+			t.Errorf("known %v:\n%s", known, out.String())
+		}
+	}
+}
+
+// GPU hours that tenants have used fade, and the table says how fast.
+func TestTenantsFade(t *testing.T) {
+	for seconds, want := range map[float64]string{7 * 24 * 3600: "what was used 7 days ago counts half", 0: ""} {
+		var out bytes.Buffer
+		printTenants(&base{io: streams{out: &out}}, []queue.TenantUse{{Tenant: "a", HalfLifeSeconds: seconds}, {Tenant: "b", HalfLifeSeconds: seconds}})
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "fade") != (want != "") {
+			t.Errorf("%v s:\n%s", seconds, got)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -22,7 +23,7 @@ var helpStatus = help("status [options]", `
 Shows how many GPUs there are and are free, what tenants hold and have used, and
 every job with GPUs that has not ended: its state, how long it has run, on how many
 nodes, when it is expected to end and, if it waits, the reason. Maintenance windows
-and reservations that are on are shown with the GPUs that they keep.
+and reservations that are on are shown with the GPUs that they keep, and for whom.
 With -namespace, the jobs of that one only. An array, that is a parameterized job and
 its runs, is one line, as in queue.
 
@@ -39,7 +40,7 @@ Status Options:
 // overview is what status prints.
 type overview struct {
 	gpuCounts
-	// Windows are those that are on, with how many GPUs each keeps.
+	// Windows are those that are on, until when and for whom, with how many GPUs each keeps.
 	Windows  map[string]int     `json:"windows,omitempty"`
 	Profile  int                `json:"profile_version,omitempty"`
 	Warnings []string           `json:"warnings,omitempty"`
@@ -95,7 +96,7 @@ func keptByWindows(gpus []query.GPU) map[string]int {
 			if n == nil {
 				n = map[string]int{}
 			}
-			n[g.Window]++
+			n[g.Keeper()]++
 		}
 	}
 	return n
@@ -166,7 +167,7 @@ func printStatus(b *base, o overview, elements bool) {
 	}
 	rows := []string{row("GPUs", fmt.Sprintf("%d: %s", o.GPUs, o.gpuCounts)), row("Profile", profile), row("Placer", workSentence(o.Placer, time.Now()))}
 	for _, w := range slices.Sorted(maps.Keys(o.Windows)) {
-		rows = append(rows, row("Window", w+" keeps "+pal.CountGPUs(o.Windows[w])))
+		rows = append(rows, row("Window", w+": "+pal.CountGPUs(o.Windows[w])))
 	}
 	for _, w := range o.Warnings {
 		rows = append(rows, row("Warning", oneLine(w)))
@@ -182,4 +183,8 @@ func printStatus(b *base, o overview, elements bool) {
 		o.Jobs = model.ByArray(o.Jobs, o.Jobs)
 	}
 	b.printJobs(o.Jobs, time.Now())
+	if slices.ContainsFunc(o.Jobs, func(j model.JobStatus) bool { return j.State == gang.Running && j.EndTo.IsZero() }) {
+		b.write("\n")
+		b.say(plain, "A running job without an expected end is a service, or says no pal_duration and no run of its name has ended yet, or has run for longer than these.")
+	}
 }

@@ -148,7 +148,7 @@ func TestTop(t *testing.T) {
 	s.press(tcell.KeyDown)
 	s.shows("runs-a runs on 4 GPUs of node node-")
 	s.press(tcell.KeyEnter)
-	s.shows("L×V matrix", "Candidates = 7 free of 8")
+	s.shows("Expected end = not known", "Candidates")
 	s.press(tcell.KeyEscape)
 	s.shows("runs-b", topKeys)
 

@@ -1,0 +1,175 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// ceiling names a limit: on the GPUs of a tenant, on the GPUs or jobs of one of its users, or on the
+// jobs of an array.
+type ceiling struct {
+	tenant *tenant // nil for an array
+	user   string  // "": the tenant's own
+	jobs   bool    // on jobs, not GPUs
+	array  string
+}
+
+// ceilings returns the limits that a gang counts towards, each with how much of it is left.
+func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
+	left, user := map[ceiling]float64{}, ShownUser(e.job.User)
+	for t := e.of.tenant; t != nil; t = t.parent {
+		if most, ok := t.limit(); ok {
+			left[ceiling{tenant: t}] = float64(most) - t.gpus - t.promised
+		}
+		if most := t.MaxGPUsPerUser; most > 0 {
+			left[ceiling{tenant: t, user: user}] = float64(most) - t.users[user].GPUs
+		}
+		if most := t.MaxJobsPerUser; most > 0 {
+			left[ceiling{tenant: t, user: user, jobs: true}] = float64(most - t.users[user].Jobs)
+		}
+	}
+	if a := e.job.array(); a != "" {
+		left[ceiling{array: a}] = float64(e.job.ArrayParallel - ts.arrays[a])
+	}
+	return left
+}
+
+// counts returns for how much a gang counts towards the limit, if it counts for these GPUs.
+func (b ceiling) counts(e *entry, gpus float64) float64 {
+	switch {
+	case b.tenant == nil && e.job.array() != b.array,
+		b.tenant != nil && !slices.Contains(e.of.tenant.chain, b.tenant),
+		b.user != "" && ShownUser(e.job.User) != b.user:
+		return 0
+	case b.tenant == nil || b.jobs:
+		return 1
+	}
+	return gpus
+}
+
+// allowance is what is left of a limit, and when how much of it is expected to come back.
+type allowance struct {
+	left float64
+	now  time.Duration // when the last gang starts that it was asked for
+	ends []comeback    // soonest first
+}
+
+// comeback is a part of a limit that a gang gives back.
+type comeback struct {
+	at   time.Duration
+	much float64
+}
+
+// back notes that a part of the limit comes back.
+func (a *allowance) back(c comeback) {
+	i, _ := slices.BinarySearchFunc(a.ends, c, func(a, b comeback) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.much, b.much)) })
+	a.ends = slices.Insert(a.ends, i, c)
+}
+
+// opens returns when so much is left; ok is false if that is never foretold. Gangs ask in the order
+// of the queue, and none passes another.
+func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
+	const rounding = 1e-9 // of parts of GPUs
+	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
+		a.now = max(a.now, a.ends[0].at)
+		a.left += a.ends[0].much
+		a.ends = a.ends[1:]
+	}
+	return a.now, a.left+rounding >= much
+}
+
+// allowances foretell when limits let gangs start, if what counts towards them ends as soon, or as
+// late, as foretold. What never ends, or nobody knows when, gives nothing back.
+type allowances struct {
+	p    *asker
+	late bool
+	of   map[ceiling]*allowance
+}
+
+// allowance returns that of a limit.
+func (as *allowances) allowance(b ceiling, left float64) *allowance {
+	a := as.of[b]
+	if a != nil {
+		return a
+	}
+	a = &allowance{left: left, now: as.p.now}
+	as.of[b] = a
+	for _, v := range as.p.entries {
+		if much := b.counts(v, v.counted); v.state != waiting && much > 0 {
+			if ends, ok := as.ends(v, as.p.now); ok {
+				a.back(comeback{ends, much})
+			}
+		}
+	}
+	return a
+}
+
+// ends returns when a gang is foretold to end that runs now, or starts then.
+func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
+	if v.state == stopping {
+		return as.p.now, true
+	}
+	least, most, ok := as.p.foretell(v)
+	if !ok || v.job.Endless {
+		return 0, false
+	}
+	if as.late {
+		least = most
+	}
+	runs := v.bounded(as.p.now, least)
+	if v.state != waiting { // else where it will run is not known
+		runs = stretched(runs, v.cost(v.placement))
+	}
+	return starts + runs, true
+}
+
+// start returns when all limits of a waiting gang let it start, and counts it from then on.
+func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
+	at, ok = as.p.now, true
+	needs, ceilings := e.amount(e.least()), as.p.ceilings(e)
+	for b, left := range ceilings {
+		opens, is := as.allowance(b, left).opens(b.counts(e, needs))
+		at, ok = max(at, opens), ok && is
+	}
+	if !ok {
+		return 0, false
+	}
+	ends, known := as.ends(e, at)
+	for b := range ceilings {
+		a, much := as.of[b], b.counts(e, needs)
+		a.now, a.left = at, a.left-much
+		if known {
+			a.back(comeback{ends, much})
+		}
+	}
+	return at, true
+}
+
+// span is when something is foretold; to is 0 if nobody knows.
+type span struct{ from, to time.Duration }
+
+// underLimits foretells when gangs could start that wait for a limit, as far as the limit goes. The key is
+// their position.
+func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
+	spans := map[int]span{}
+	early := &allowances{p, false, map[ceiling]*allowance{}}
+	late := &allowances{p, true, map[ceiling]*allowance{}}
+	for i, e := range queue {
+		if e.state != waiting || !forLimit(ws[i].Reason) {
+			continue
+		}
+		from, ok := early.start(e)
+		to, okLate := late.start(e)
+		if ok && okLate {
+			spans[i] = span{from, max(from, to)}
+		}
+	}
+	return spans
+}
+
+// forLimit reports whether it waits until less counts towards a limit.
+func forLimit(r Reason) bool { return r == ReasonQuota || r == ReasonArray }
