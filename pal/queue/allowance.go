@@ -38,14 +38,9 @@ func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	return left
 }
 
-// counts returns for how much a gang counts towards the limit, if it counts for these GPUs.
-func (b ceiling) counts(e *entry, gpus float64) float64 {
-	switch {
-	case b.tenant == nil && e.job.array() != b.array,
-		b.tenant != nil && !slices.Contains(e.of.tenant.chain, b.tenant),
-		b.user != "" && ShownUser(e.job.User) != b.user:
-		return 0
-	case b.tenant == nil || b.jobs:
+// counts returns for how much a gang counts towards one of its limits, if it counts for these GPUs.
+func (b ceiling) counts(gpus float64) float64 {
+	if b.tenant == nil || b.jobs {
 		return 1
 	}
 	return gpus
@@ -66,8 +61,12 @@ type comeback struct {
 
 // back notes that a part of the limit comes back.
 func (a *allowance) back(c comeback) {
-	i, _ := slices.BinarySearchFunc(a.ends, c, func(a, b comeback) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.much, b.much)) })
+	i, _ := slices.BinarySearchFunc(a.ends, c, comeback.compare)
 	a.ends = slices.Insert(a.ends, i, c)
+}
+
+func (c comeback) compare(o comeback) int {
+	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
 // opens returns when so much is left; ok is false if that is never foretold. Gangs ask in the order
@@ -90,20 +89,31 @@ type allowances struct {
 	of   map[ceiling]*allowance
 }
 
+func (p *asker) allowances(late bool) *allowances {
+	as := &allowances{p, late, map[ceiling]*allowance{}}
+	for _, v := range p.entries {
+		if v.state == waiting {
+			continue
+		}
+		if ends, ok := as.ends(v, p.now); ok {
+			for b, left := range p.ceilings(v) {
+				a := as.allowance(b, left)
+				a.ends = append(a.ends, comeback{ends, b.counts(v.counted)})
+			}
+		}
+	}
+	for _, a := range as.of {
+		slices.SortFunc(a.ends, comeback.compare)
+	}
+	return as
+}
+
 // allowance returns that of a limit.
 func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	a := as.of[b]
-	if a != nil {
-		return a
-	}
-	a = &allowance{left: left, now: as.p.now}
-	as.of[b] = a
-	for _, v := range as.p.entries {
-		if much := b.counts(v, v.counted); v.state != waiting && much > 0 {
-			if ends, ok := as.ends(v, as.p.now); ok {
-				a.back(comeback{ends, much})
-			}
-		}
+	if a == nil {
+		a = &allowance{left: left, now: as.p.now}
+		as.of[b] = a
 	}
 	return a
 }
@@ -132,7 +142,7 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	at, ok = as.p.now, true
 	needs, ceilings := e.amount(e.least()), as.p.ceilings(e)
 	for b, left := range ceilings {
-		opens, is := as.allowance(b, left).opens(b.counts(e, needs))
+		opens, is := as.allowance(b, left).opens(b.counts(needs))
 		at, ok = max(at, opens), ok && is
 	}
 	if !ok {
@@ -140,7 +150,7 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	}
 	ends, known := as.ends(e, at)
 	for b := range ceilings {
-		a, much := as.of[b], b.counts(e, needs)
+		a, much := as.of[b], b.counts(needs)
 		a.now, a.left = at, a.left-much
 		if known {
 			a.back(comeback{ends, much})
@@ -156,11 +166,13 @@ type span struct{ from, to time.Duration }
 // their position.
 func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 	spans := map[int]span{}
-	early := &allowances{p, false, map[ceiling]*allowance{}}
-	late := &allowances{p, true, map[ceiling]*allowance{}}
+	var early, late *allowances
 	for i, e := range queue {
 		if e.state != waiting || !forLimit(ws[i].Reason) {
 			continue
+		}
+		if early == nil {
+			early, late = p.allowances(false), p.allowances(true)
 		}
 		from, ok := early.start(e)
 		to, okLate := late.start(e)
