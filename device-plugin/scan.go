@@ -54,7 +54,7 @@ type sampler struct {
 	backend Backend
 
 	mu      sync.Mutex
-	running chan struct{} // closed when the reading that runs ends, nil for none
+	running chan struct{} // closed at the end of the reading in progress; nil if there is none
 	// last and taken are never changed, but replaced: callers hold on to them.
 	last  map[string]gpu.Sample
 	taken map[string]time.Time

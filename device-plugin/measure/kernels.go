@@ -32,8 +32,8 @@ var ptxGather []byte
 //go:embed ptx/data.ptx
 var ptxData []byte
 
-// kernel is one of our PTX kernels. The version in its id changes with
-// anything that changes its time.
+// kernel is one of our PTX kernels. Whoever changes a kernel so that its time
+// changes must change the version in its id.
 type kernel struct {
 	id, entry string
 	ptx       []byte

@@ -204,7 +204,7 @@ func Begins(instance, beginning string) bool {
 	return strings.HasPrefix(gpu, begins) && (!ofPart || number == part)
 }
 
-// Shorten is an instance's id with at most n bytes of its GPU's.
+// Shorten cuts the GPU's id within an instance's id to at most n bytes.
 func Shorten(instance string, n int) string {
 	gpu := GPUOf(instance)
 	return gpu[:min(len(gpu), n)] + instance[len(gpu):]

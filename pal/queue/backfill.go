@@ -192,8 +192,8 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear removes all gangs from the GPUs that are kept for a turn, at the time when it begins. They
-// are stopped or give back members then, whatever quotas say.
+// clear removes all gangs from the GPUs that are kept for a turn, as of its beginning: whatever quotas
+// say, they are stopped then, or give back members.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {

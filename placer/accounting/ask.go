@@ -283,7 +283,7 @@ type Usage struct {
 	RunTimes Foretold `json:"run_times"`
 }
 
-// Seen are the runs of which the slowdown was seen: see [Run.Seen]. Their slowdowns are means over
+// Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Their slowdowns are means over
 // their GPU time.
 type Seen struct {
 	Runs              int64   `json:"runs"`

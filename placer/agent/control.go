@@ -104,7 +104,7 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
-// sayUser has a job be of its token's user if users have limits, as its author could name anybody.
+// sayUser names the token's user as the job's user if users have limits: else its author could name anybody.
 // A job that Nomad has keeps its user: another meta restarts its tasks. Management tokens register
 // for others, and the anonymous token is nobody's.
 func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {

@@ -201,7 +201,7 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 	}
 }
 
-// register is PUT /v1/jobs and the dry run, which differ in the right.
+// register answers PUT /v1/jobs and the dry run, which need different rights.
 func (f *fake) register(w http.ResponseWriter, r *http.Request, token string) {
 	var request api.JobRegisterRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// receiver notes what it gets, and answers as told: 200 where nothing is.
+// receiver records the requests that it gets, and answers with the status that a test sets, or 200.
 type receiver struct {
 	*httptest.Server
 	mu      sync.Mutex

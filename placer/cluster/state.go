@@ -297,8 +297,9 @@ func (s *State) PutJob(job *api.Job) {
 }
 
 // evaluated returns the job as it is once its evaluation is written too. Nomad
-// registers a job first, and in between calls it dead if all evaluations under
-// its name are complete, also those of a purged job (seen on 1.11.3).
+// writes the job first. Until it has written the evaluation, it calls the job
+// dead if all earlier evaluations under its name are complete, even those of a
+// purged job (seen on 1.11.3).
 func evaluated(job *api.Job) *api.Job {
 	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
 		return job

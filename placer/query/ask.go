@@ -39,7 +39,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 		}
 	}
 	job.Estimate = 0
-	text := "Say how long it runs (pal_duration): nothing tells."
+	text := "Say how long it runs (pal_duration): no earlier run tells."
 	if len(sooner) > 0 {
 		text += " With an estimate it would start " + strings.Join(sooner, ", ")
 		if was != "" {

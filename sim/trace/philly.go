@@ -52,7 +52,7 @@ func readPhilly(b *book, r io.Reader) error {
 		return fmt.Errorf("%s:%d: the list of jobs does not end: %w", b.name, d.line(), err)
 	}
 	if _, err := d.json.Token(); err != io.EOF {
-		return fmt.Errorf("%s:%d: there is more after the list of jobs, which has to be one", b.name, d.line())
+		return fmt.Errorf("%s:%d: text follows the list of jobs; the file must be one list", b.name, d.line())
 	}
 	return nil
 }

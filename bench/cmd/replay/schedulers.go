@@ -54,8 +54,8 @@ func (o options) timing() sim.Config {
 // never is the give-up of gangs that wait forever.
 const never = 1000 * time.Hour
 
-// schedulers are the schedulers that are compared. Under the placer a gang comes together or
-// does not start; its ranks wait as long as those of plain Nomad's longer give-up.
+// schedulers are the schedulers that are compared. The placer starts whole gangs only; its
+// ranks give up after the longer of plain Nomad's two times.
 func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {

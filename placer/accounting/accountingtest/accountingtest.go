@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package accountingtest has what databases of accounts meet with in tests: a PostgreSQL that stops
-// and comes back, and a disk that is full.
+// Package accountingtest makes trouble for databases in tests: a PostgreSQL that stops and comes back,
+// and a disk that is full.
 package accountingtest
 
 import (

@@ -23,7 +23,7 @@ var followedBy = map[string]string{
 	"\nServers with tls { rpc = true } take only TLS connections: set ca_cert, client_cert and client_key":                                                           "TestFollowsHints",
 	"On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.": "TestMovesAGang",
 	"To have Nomad try the missing member once more: nomad job eval -force-reschedule ":                                                                              "testTriedOnceMore",
-	"Say how long it runs (pal_duration): nothing tells.":                                                                                                            "TestAsksForAnEstimate",
+	"Say how long it runs (pal_duration): no earlier run tells.":                                                                                                     "TestAsksForAnEstimate",
 	"ask for as many in both, or add pal_neighbours = \"any,self\"":                                                                                                  "TestUnlikePartsOfAGang",
 	"too many requests with jobs are being answered: try again":                                                                                                      "TestBodiesShareRoom",
 	"the default port is taken: going without the HTTP API; set http { bind_port }":                                                                                  "TestDefaultPortIsTaken",

@@ -45,7 +45,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"explain", "erly"}, says: `did you mean "early"?`, right: []string{"explain", "early"}, shows: "early runs on 1 GPU"}, // as its gate told
 		{wrong: []string{"status", "train"}, says: "of one job nomad-pal explain tells", right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"gpus", "x"}, says: "got 1; see -help", right: []string{"gpus", "-help"}, shows: "Usage: nomad-pal gpus"},
-		{wrong: []string{"queue", "-t={{.Nothing}}"}, says: "nomad-pal schema queue says what there is", right: []string{"schema", "queue"}, shows: "running"},
+		{wrong: []string{"queue", "-t={{.Nothing}}"}, says: "nomad-pal schema queue lists the fields", right: []string{"schema", "queue"}, shows: "running"},
 		{wrong: []string{"help", "queue"}, says: "see nomad-pal queue -help.", right: []string{"queue", "-help"}, shows: "Usage: nomad-pal queue"},
 		{wrong: []string{"help"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},
 		{wrong: []string{"xyzzy"}, says: "see nomad-pal -help.", right: []string{"-help"}, shows: "explain"},

@@ -244,7 +244,7 @@ func (b *base) structured(v any) (done bool, code int) {
 			return true, b.fail(fmt.Errorf("parsing the template of -t: %w", err))
 		}
 		if err := t.Option("missingkey=error").Execute(b.io.out, named(reflect.ValueOf(v))); err != nil {
-			return true, b.fail(fmt.Errorf("executing the template of -t: %w; nomad-pal schema %s says what there is", err, b.command))
+			return true, b.fail(fmt.Errorf("executing the template of -t: %w; nomad-pal schema %s lists the fields", err, b.command))
 		}
 		fmt.Fprintln(b.io.out)
 		return true, 0

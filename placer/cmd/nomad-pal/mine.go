@@ -85,8 +85,8 @@ func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	return ids, nil
 }
 
-// sayUser has a job with GPUs that names no user be of NOMAD_PAL_USER. One that Nomad has keeps what it
-// says: another meta restarts its tasks.
+// sayUser names NOMAD_PAL_USER as the user of a job with GPUs that names none. A job that Nomad has keeps
+// its meta: another one restarts its tasks.
 func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	name := os.Getenv(userVariable)
 	h, err := rewrite.ParseHints(job)

@@ -63,8 +63,8 @@ type quoting struct {
 	styled, colored bool
 }
 
-// Write keeps line ends and tabs: they are the commands' own here, those in cells
-// are gone. JSON remains JSON, as only its strings can hold what is spelt out.
+// Write keeps line ends and tabs: here only the commands write them, as cells have
+// none left. JSON stays valid, because only its strings can hold what is escaped.
 func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)
 	end := len(text)
