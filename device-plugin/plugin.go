@@ -78,7 +78,7 @@ type Plugin struct {
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
-	// started is the time when the process began, for all that matters here.
+	// started is when the plugin was made, right after its process began.
 	started time.Time
 
 	streams sync.WaitGroup // of fingerprints

@@ -118,7 +118,7 @@ func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	return a
 }
 
-// ends returns when a gang is foretold to end that runs now, or starts then.
+// ends returns when a gang is foretold to end that runs now; a waiting one is taken to start then.
 func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
 	if v.state == stopping {
 		return as.p.now, true
@@ -130,11 +130,10 @@ func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok
 	if as.late {
 		least = most
 	}
-	runs := v.bounded(as.p.now, least)
-	if v.state != waiting { // else where it will run is not known
-		runs = stretched(runs, v.cost(v.placement))
+	if v.state == waiting { // where it will run is not known
+		return starts + v.bounded(as.p.now, least), true
 	}
-	return starts + runs, true
+	return v.endsAt(as.p.now, least), true
 }
 
 // start returns when all limits of a waiting gang let it start, and counts it from then on.

@@ -21,11 +21,12 @@ func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok b
 	if !ok {
 		return 0, 0, false
 	}
-	cost := e.cost(e.placement)
-	at := func(work time.Duration) time.Duration {
-		return now + stretched(e.bounded(now, work), cost)
-	}
-	return at(least), at(most), true
+	return e.endsAt(now, least), e.endsAt(now, most), true
+}
+
+// endsAt returns when a gang that has its GPUs ends if it does that much more work, at cost 1.
+func (e *entry) endsAt(now, work time.Duration) time.Duration {
+	return now + stretched(e.bounded(now, work), e.cost(e.placement))
 }
 
 // EarlierRuns returns how many earlier runs of a job's name are known, and their range, at cost 1.

@@ -45,8 +45,8 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 		return
 	}
 	defer p.inStrictOrder(ws)
-	early, late := p.timeline(false), p.timeline(true)
-	order, opens := p.now, p.openings()
+	opens := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true), kinds: map[*fitKind]*openingOfKind{}}
+	order, early, late := p.now, p.timeline(opens.early), p.timeline(opens.late)
 	for i, e := range queue {
 		if limit, ok := limits[i]; ok {
 			ws[i].From, ws[i].To = p.afterLimit(e, limit, early, late)
@@ -94,10 +94,6 @@ type openingOfKind struct {
 
 // mostOpenings bounds the searches for one answer. Further gangs have no expected start.
 const mostOpenings = 100
-
-func (p *asker) openings() *openings {
-	return &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true), kinds: map[*fitKind]*openingOfKind{}}
-}
 
 // next is when the next gang of the kind fits, at the soonest and at the latest.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
@@ -252,7 +248,7 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if !known || v.job.Endless {
 		return p.now, !v.job.Endless
 	}
-	return p.now + stretched(v.bounded(p.now, least), v.cost(v.placement)), true
+	return v.endsAt(p.now, least), true
 }
 
 // windowEnds is the time when the window ends that keeps the gang from starting; 0 if none does.
@@ -298,11 +294,10 @@ type step struct {
 	free int
 }
 
-// timeline returns when how many GPUs come free, if running gangs end as soon (or as late) as
-// foretold. Gangs whose end can only be guessed keep theirs.
-func (p *asker) timeline(late bool) *timeline {
+// timeline returns when how many GPUs come free, if these gangs end then and all others keep theirs.
+func (p *asker) timeline(ends []ending) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
-	for _, e := range p.knownEnds(late) {
+	for _, e := range ends {
 		t.steps = append(t.steps, step{e.at, t.steps[len(t.steps)-1].free + e.gpus})
 	}
 	return t
@@ -319,7 +314,7 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 		if late {
 			left = longest
 		}
-		ends = append(ends, ending{entry: e, at: p.now + stretched(e.bounded(p.now, left), e.cost(e.placement))})
+		ends = append(ends, ending{entry: e, at: e.endsAt(p.now, left)})
 	}
 	sortEndings(ends)
 	return ends

@@ -101,9 +101,10 @@ func (a *answers) findPublished(now time.Time) error {
 	switch a.address = is.Address; {
 	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
 		return missing("set NOMAD_TOKEN, or NOMAD_PAL_ADDR", "without a token, where an agent publishes its address cannot be read")
-	case is.Agent == "" && is.Unknown != "" && a.b.tokenUnknown() != "":
-		return errors.New(a.b.tokenUnknown())
 	case is.Agent == "" && is.Unknown != "":
+		if unknown := a.b.tokenUnknown(); unknown != "" {
+			return errors.New(unknown)
+		}
 		return missing(set, "where an agent publishes its address cannot be read: %s", is.Unknown)
 	case is.Agent == "":
 		if _, err := a.nomad.API().Status().Leader(); err != nil { // it is not Nomad, or not well
