@@ -201,7 +201,7 @@ func TestPage(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs?state=unschedulable")
 		for _, width := range []int64{390, 500, 700, 900, 1400} {
 			p.run(emulation.SetDeviceMetricsOverride(width, 800, 1, width < 600))
-			p.shows("needs 1 × 16 GPUs of one model")
+			p.shows("needs 16 GPUs of one model on one node")
 			const reason = `document.querySelector("main td[data-label=Reason]").getBoundingClientRect()`
 			if right := is[float64](p, reason+".right"); right > float64(width) {
 				t.Errorf("at %d pixels the reason ends at %.0f", width, right)

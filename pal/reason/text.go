@@ -281,6 +281,9 @@ var voice = map[Kind]func(Reason) string{
 		return because(r, "needs "+Count(r.Needs)+"; "+match)
 	},
 	TooWide: func(r Reason) string {
+		if r.Room == 0 {
+			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has them", r.Group, Count(r.Each)))
+		}
 		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs of one model, %d on each node; an idle cluster has room for %d of %d members", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
 	},
 	TooMany: func(r Reason) string {

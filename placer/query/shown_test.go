@@ -48,8 +48,8 @@ func TestTrueStates(t *testing.T) {
 		w.Submit(bed.Gang{Name: "waits", Members: 2, GPUs: 4})
 		w.RunFor(3 * time.Second)
 		want := map[string]string{
-			"huge":     "unschedulable 0: needs 80 GPUs; the cluster has 8 that match: fewer than 8 GPUs of one model (2 of 2 nodes)",
-			"wide":     `unschedulable 0: group "workers" needs 1 × 5 GPUs of one model, 5 on each node; an idle cluster has room for 0 of 1 members: fewer than 5 GPUs of one model (2 of 2 nodes)`,
+			"huge":     "unschedulable 0: needs 80 GPUs; the cluster has 8 that match: only 4 GPUs of one model (2 of 2 nodes)",
+			"wide":     `unschedulable 0: each member of group "workers" needs 5 GPUs of one model on one node; no node has them: only 4 GPUs of one model (2 of 2 nodes)`,
 			"hungry":   `unschedulable 0: no node could run group "workers", even when idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
 			"docker":   "unschedulable 0: needs 1 GPU; the cluster has none that match: missing drivers: docker (2 of 2 nodes)",
 			"mistaken": `rejected 0: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,

@@ -56,8 +56,9 @@ type Lack struct {
 	Attribute string `json:"attribute,omitempty"`
 	Operator  string `json:"operator,omitempty"`
 	Value     string `json:"value,omitempty"`
-	// Need is how many or how much of it a member needs.
+	// Need is how many or how much of it a member needs, and Have how many GPUs of one model the node has.
 	Need int `json:"need,omitempty"`
+	Have int `json:"have,omitempty"`
 	// Threshold is the PM score above which GPUs do not count, if outliers are left out.
 	Threshold float64 `json:"threshold,omitempty"`
 }
@@ -84,7 +85,7 @@ func (l Lack) String() string {
 	case LackDevice:
 		return "missing devices: " + l.ofDevices()
 	case LackGPUs:
-		return fmt.Sprintf("fewer than %d GPUs of one model", l.Need)
+		return fmt.Sprintf("only %d GPUs of one model", l.Have)
 	case LackResource:
 		return fmt.Sprintf("nodes have less than %d %s", l.Need, l.Name)
 	case LackPort:

@@ -247,18 +247,17 @@ func takenPort(ports map[string]int, inUse map[int]bool) (Lack, bool) {
 
 // missingGPUs is why none of the node's device groups serves the ask.
 func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
-	few := false
+	most := 0
 	for _, gi := range groups {
-		switch d := v.Devices[gi]; {
-		case !a.serves(d):
-		case len(d.Instances) >= a.gpus:
-			return nil
-		default:
-			few = true
+		if d := v.Devices[gi]; a.serves(d) {
+			most = max(most, len(d.Instances))
 		}
 	}
-	if few {
-		return []Lack{{Kind: LackGPUs, Need: a.gpus}}
+	switch {
+	case most >= a.gpus:
+		return nil
+	case most > 0:
+		return []Lack{{Kind: LackGPUs, Need: a.gpus, Have: most}}
 	}
 	add := func(l Lack) {
 		if !slices.Contains(lacks, l) {

@@ -41,7 +41,7 @@ func TestObstacles(t *testing.T) {
 		"too many": {"", func(j *api.Job, _ map[string]*api.Node) {
 			n := uint64(99)
 			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Count = &n
-		}, []string{"fewer than 99 GPUs of one model (3 of 3 nodes)"}},
+		}, []string{"only 4 GPUs of one model (3 of 3 nodes)"}},
 		"device constraint": {"", func(j *api.Job, _ map[string]*api.Node) {
 			j.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints = []*api.Constraint{{LTarget: "${device.attr.memory}", Operand: ">=", RTarget: "1 TiB"}}
 		}, []string{`device constraint "${device.attr.memory} >= 1 TiB" (3 of 3 nodes): no node has ${device.attr.memory}`}},
