@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"errors"
@@ -48,6 +49,11 @@ func main() {
 const gpusPerNode = 4
 
 func play(ctx context.Context, o options) (err error) {
+	if o.nomad == "" {
+		if o.nomad, err = cluster.FindNomad(); err != nil {
+			return err
+		}
+	}
 	gpus, source, err := replay.DrawTwoModels(o.nodes, o.others, gpusPerNode, o.outliers, o.seed)
 	if err != nil {
 		return err
@@ -70,7 +76,7 @@ func play(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer os.RemoveAll(files)
-	if err := os.CopyFS(files, jobs); err != nil {
+	if err := writeJobs(files, o.nodes); err != nil {
 		return fmt.Errorf("writing the jobs to try: %w", err)
 	}
 	fmt.Print(explain(typed{
@@ -80,6 +86,19 @@ func play(ctx context.Context, o options) (err error) {
 	<-ctx.Done()
 	fmt.Println("\nStopping everything …")
 	return placer.Stop()
+}
+
+// writeJobs writes the jobs to try into a folder: whole wants all of so many nodes.
+func writeJobs(folder string, nodes int) error {
+	if err := os.CopyFS(folder, jobs); err != nil {
+		return err
+	}
+	path := filepath.Join(folder, "jobs", "whole.nomad.hcl")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, bytes.Replace(text, []byte("count = 4\n"), fmt.Appendf(nil, "count = %d\n", nodes), 1), 0o644)
 }
 
 // config is the agent's: that of the demo, and it registers jobs, also dispatched and

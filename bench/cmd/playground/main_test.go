@@ -4,6 +4,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,5 +20,18 @@ func TestExplain(t *testing.T) {
 		if strings.Contains(said, "RTX") != two || strings.Contains(said, "light") != two {
 			t.Errorf("two models %v:\n%s", two, said)
 		}
+	}
+}
+
+// Whole wants every V100, however many there are.
+func TestWholeWantsEveryNode(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := writeJobs(folder, 7); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "jobs", "whole.nomad.hcl"))
+	if counts := regexp.MustCompile(`count += \d+`).FindAllString(string(text), -1); err != nil || strings.Join(counts, ", ") != "count = 7, count = 4" {
+		t.Errorf("%q %v", counts, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -169,8 +170,14 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 // given reports whether a flag stands on the command line.
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
-// fail prints an error and returns the exit code for it.
+// fail prints an error and returns the exit code for it. If Nomad refused because it does not know the
+// token, that is the error: whatever right the request takes is not what is lacking.
 func (b *base) fail(err error) int {
+	if nomad.Refused(err) {
+		if unknown := b.tokenUnknown(); unknown != "" {
+			err = errors.New(unknown)
+		}
+	}
 	b.complain("Error: " + err.Error())
 	if lacksAgent(err) {
 		return exitNoPlacer

@@ -139,19 +139,13 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 }
 
 // unreached suggests what to try after an error: the command that lists jobs if Nomad has no such
-// job, a token if Nomad refused and none was given or it does not know the one that was, the address
-// if Nomad does not answer; else "".
+// job, a token if Nomad refused and none was given, the address if Nomad does not answer; else "".
 func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
 	}
 	if nomad.Refused(err) && b.config().SecretID == "" {
 		return "No token was given: set NOMAD_TOKEN, or -token."
-	}
-	if nomad.Refused(err) {
-		if unknown := b.tokenUnknown(); unknown != "" {
-			return strings.ToUpper(unknown[:1]) + unknown[1:] + "."
-		}
 	}
 	if nomad.StatusOf(err) == http.StatusNotFound && strings.Contains(err.Error(), "404 page not found") {
 		return fmt.Sprintf("%s answers, but not as Nomad does. NOMAD_ADDR (or -address) says where Nomad is.", b.config().Address)

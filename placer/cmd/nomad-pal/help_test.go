@@ -339,14 +339,14 @@ func TestUnknownToken(t *testing.T) {
 	t.Setenv("NOMAD_ADDR", server.URL)
 	t.Setenv("NOMAD_PAL_ADDR", "")
 	t.Setenv("NOMAD_TOKEN", "mistyped")
-	for _, args := range [][]string{{"queue"}, {"explain", "j"}, {"status"}, {"gpus"}, {"failures"}, {"cancel", "j"}, {"queue", "-token=mistyped"}} {
+	for _, args := range [][]string{{"queue"}, {"explain", "j"}, {"status"}, {"gpus"}, {"failures"}, {"cancel", "j"}, {"run", "../../../jobspecs/raw-exec.nomad.hcl"}, {"quarantine"}, {"queue", "-token=mistyped"}} {
 		var out, said strings.Builder
 		code := run(t.Context(), args, streams{strings.NewReader(""), &out, &said, false})
 		from := "NOMAD_TOKEN"
 		if len(args) > 1 && strings.HasPrefix(args[1], "-token") {
 			from = "-token"
 		}
-		if code != 1 || !strings.Contains(said.String(), "Nomad does not know the token ("+from+"): ") || strings.Contains(said.String(), "nomad-pal/agent") {
+		if code != 1 || !strings.HasPrefix(said.String(), "Error: Nomad does not know the token ("+from+"): ") || strings.Contains(said.String(), "nomad-pal/agent") || strings.Contains(said.String(), "lacks") {
 			t.Errorf("%v: %d, %s", args, code, said.String())
 		}
 	}

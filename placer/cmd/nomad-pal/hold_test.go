@@ -199,6 +199,22 @@ func TestMine(t *testing.T) {
 	if code, out, said := c.does("cancel", "-mine"); code != 0 || out != "Nothing to stop in namespace \"default\".\n" {
 		t.Errorf("%d %s%s", code, out, said)
 	}
+	for _, args := range [][]string{{"status", "-mine"}, {"status", "-namespace=default"}} {
+		if _, out, said := c.does(args...); strings.Contains(out, "No jobs with GPUs.") {
+			t.Errorf("anna's runs: %v: %s%s", args, out, said)
+		}
+	}
+	if code, out, said := c.does("run", "-detach", c.job("default", "huge", 9)); code != 0 { // ben's
+		t.Fatal(out, said)
+	}
+	t.Setenv(userVariable, "anna")
+	for _, q := range []struct{ args, want string }{
+		{"queue -mine", "None of your jobs waits. Others: 1 never starts as things are.\n"},
+		{"queue -mine -class B", "No such job is in the queue. Others: 1 never starts as things are.\n"},
+		{"queue -state failed", "No such job is in the queue. Others: 1 never starts as things are.\n"},
+	} {
+		c.until(q.want, func() bool { _, out, _ := c.does(strings.Fields(q.args)...); return out == q.want })
+	}
 	if code, _, said := c.does("cancel"); code != 1 || !strings.Contains(said, "no job is named; say which, or -mine") {
 		t.Errorf("%d %s", code, said)
 	}

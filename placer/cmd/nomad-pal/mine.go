@@ -55,13 +55,13 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 	return mine, nil
 }
 
-// jobs are all jobs with GPUs, or those of who asks.
-func jobs(b *base, s *answers, mine bool) ([]model.JobStatus, error) {
-	jobs, err := s.Jobs()
-	if err == nil && mine {
-		return b.mine(s.nomad, jobs)
+// jobs are all jobs with GPUs, and those to show: all, or those of who asks.
+func jobs(b *base, s *answers, mine bool) (all, shown []model.JobStatus, err error) {
+	if all, err = s.Jobs(); err != nil || !mine {
+		return all, all, err
 	}
-	return jobs, err
+	shown, err = b.mine(s.nomad, slices.Clone(all))
+	return all, shown, err
 }
 
 // myJobs are the jobs to cancel of who asks: those with GPUs that have not ended, in the namespace of the

@@ -112,11 +112,11 @@ func runQueue(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	all, err := jobs(b, s, *mine)
+	all, jobs, err := jobs(b, s, *mine)
 	if err != nil {
 		return b.fail(err)
 	}
-	jobs := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !f.shows(j) })
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j model.JobStatus) bool { return !f.shows(j) })
 	if len(jobs) == 0 && f.namespace != "" {
 		if err := b.noNamespace(s.nomad); err != nil {
 			return b.fail(err)
@@ -134,9 +134,12 @@ func runQueue(b *base, args []string) int {
 		if !*elements {
 			rows = model.ByArray(jobs, all)
 		}
-		if printQueue(b, jobs, rows, rows[:b.shown(*limit, len(rows))], time.Now()); len(jobs) > 0 {
-			printTenants(b, tenants)
+		if len(jobs) == 0 {
+			b.write(noneWaits(*mine && cmp.Or(f.class, f.namespace, *states) == "", all))
+			return
 		}
+		printQueue(b, jobs, rows, rows[:b.shown(*limit, len(rows))], time.Now())
+		printTenants(b, tenants)
 	}))
 }
 
@@ -151,12 +154,20 @@ func (b *base) shown(limit, n int) int {
 	return min(limit, n)
 }
 
+// noneWaits says that nothing of what was asked for is in the queue, and what else is.
+func noneWaits(onlyMine bool, all []model.JobStatus) string {
+	others := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
+	switch {
+	case len(others) == 0:
+		return "No job waits.\n"
+	case onlyMine:
+		return "None of your jobs waits. Others: " + queueSummary(others) + "\n"
+	}
+	return "No such job is in the queue. Others: " + queueSummary(others) + "\n"
+}
+
 // printQueue prints those of the rows that are shown, and a summary of the jobs.
 func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
-	if len(jobs) == 0 {
-		b.write("No job waits.\n")
-		return
-	}
 	b.printJobs(shown, now)
 	b.write("\n")
 	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
@@ -254,20 +265,20 @@ func queueSummary(jobs []model.JobStatus) string {
 			waiting, least, requested = waiting+1, least+j.Amount(j.LeastGPUs()), requested+j.Amount(j.GPUs)
 		}
 	}
-	text := "No job waits"
+	var parts []string
 	if waiting > 0 {
-		text = fmt.Sprintf("%s for %s", reason.Counted(waiting, "job waits", "jobs wait"), model.GPURange(least, requested))
+		parts = append(parts, fmt.Sprintf("%s for %s", reason.Counted(waiting, "job waits", "jobs wait"), model.GPURange(least, requested)))
 	}
 	if runOn > 0 {
-		text += fmt.Sprintf("; %s as before, resubmitted", reason.Counted(runOn, "runs on", "run on"))
+		parts = append(parts, fmt.Sprintf("%s as before, resubmitted", reason.Counted(runOn, "runs on", "run on")))
 	}
 	if never > 0 {
-		text += fmt.Sprintf("; %s as things are", reason.Counted(never, "never starts", "never start"))
+		parts = append(parts, fmt.Sprintf("%s as things are", reason.Counted(never, "never starts", "never start")))
 	}
 	if failed > 0 {
-		text += fmt.Sprintf("; %d failed", failed)
+		parts = append(parts, fmt.Sprintf("%d failed", failed))
 	}
-	return text + "."
+	return strings.Join(parts, "; ") + "."
 }
 
 // printTenants prints what tenants hold and have used, if there is something to

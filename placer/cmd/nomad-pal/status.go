@@ -48,6 +48,7 @@ type overview struct {
 	Tenants  []queue.TenantUse  `json:"tenants,omitempty"`
 	Jobs     []model.JobStatus  `json:"jobs"`
 	hidden   bool               // the token may not see the profile
+	others   int                // jobs that were not asked for
 }
 
 // gpuCounts counts GPUs by what they can be used for, each once: an unhealthy or quarantined GPU
@@ -130,7 +131,8 @@ func runStatus(b *base, args []string) int {
 		return b.fail(err)
 	}
 	o, gpus := overview{Warnings: s.Warnings(), Placer: s.activity}, []query.GPU(nil)
-	if o.Jobs, err = jobs(b, s, *mine); err == nil {
+	all, shown, err := jobs(b, s, *mine)
+	if o.Jobs = slices.Clone(shown); err == nil {
 		gpus, err = s.GPUs()
 	}
 	if err == nil {
@@ -153,6 +155,7 @@ func runStatus(b *base, args []string) int {
 		return b.fail(err)
 	}
 	slices.SortStableFunc(o.Jobs, byPosition)
+	o.others = len(all) - len(o.Jobs)
 	o.gpuCounts, o.Windows = countGPUs(gpus), keptByWindows(gpus)
 	return s.close(b.show(o, func() { printStatus(b, o, *elements) }))
 }
@@ -175,7 +178,7 @@ func printStatus(b *base, o overview, elements bool) {
 	b.pairs(rows)
 	printTenants(b, o.Tenants)
 	if len(o.Jobs) == 0 {
-		b.printf("\nNo jobs with GPUs.\n")
+		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" of these; %d of others", o.others)}[o.others > 0])
 		return
 	}
 	b.printf("\n")
