@@ -12,7 +12,7 @@ import (
 )
 
 // expect foretells when waiting gangs start, by how long similar gangs waited
-// ([forecasts.foretellStart]). Only gangs at the given positions get such a forecast.
+// ([forecasts.foretellStart]).
 //
 // Until enough waits are known, it plays the queue forward by counting GPUs. It does so twice: once
 // with everything ending as soon as foretold and small gangs passing large ones, once with
@@ -21,15 +21,12 @@ import (
 // knows are left out: a service may never give them back. Counting GPUs tells nothing about gangs
 // that wait for a window. A gang that waits until services are stopped has no expected start. One
 // that waits for a limit starts when enough of what counts towards it ends ([asker.underLimits]).
-func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
+func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
 	if len(p.forecasts.waits) >= fewestWaits {
 		ahead, waits, soonest := p.aheadOfAll(), p.forecasts.byLength(p.now), p.soonestOnce()
-		if p.opt.Backfill == BackfillNone { // those ahead count, too
-			of = positions(len(queue))
-		}
-		for _, i := range of {
-			e, limit := queue[i], limits[i]
+		for i, e := range queue {
+			limit := limits[i]
 			switch {
 			case e.state != waiting:
 			case limit.to > 0: // others' waits tell less
@@ -41,10 +38,10 @@ func (p *asker) expect(queue []*entry, ws []Wait, of []int) {
 				ws[i].From, ws[i].To = r.from+later, r.to+later
 			}
 		}
-		p.inStrictOrder(ws)
+		p.inLine(queue, ws)
 		return
 	}
-	defer p.inStrictOrder(ws)
+	defer p.inLine(queue, ws)
 	opens := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true), kinds: map[*fitKind]*openingOfKind{}}
 	order, early, late := p.now, p.timeline(opens.early), p.timeline(opens.late)
 	for i, e := range queue {
@@ -270,18 +267,54 @@ func (w *Wait) likeOthers() bool {
 	return !w.spares
 }
 
-// inStrictOrder ensures that no gang is expected to start before one ahead of it. It is for queues
-// in which nobody passes the head.
-func (p *asker) inStrictOrder(ws []Wait) {
-	if p.opt.Backfill != BackfillNone {
-		return
-	}
-	var from, to time.Duration
+// inLine ensures that no gang is expected to start before one ahead of it that would fit wherever it
+// does: one of the same kind that is no larger, or any in a queue in which nobody passes the head.
+// Waits of others tell how long gangs like it have waited, not who is ahead of it now.
+func (p *asker) inLine(queue []*entry, ws []Wait) {
+	lines, lineOf := map[signature]map[int]span{}, p.lines()
 	for i := range ws {
-		if w := &ws[i]; w.To > 0 && holdsUp(w.Reason) {
-			from, to = max(from, w.From), max(to, w.To)
-			w.From, w.To = from, to
+		w := &ws[i]
+		if w.To == 0 || !holdsUp(w.Reason) {
+			continue
 		}
+		sig, gpus := lineOf(queue[i])
+		line := lines[sig]
+		if line == nil {
+			line = map[int]span{}
+			lines[sig] = line
+		}
+		for n, ahead := range line {
+			if n <= gpus {
+				w.From, w.To = max(w.From, ahead.from), max(w.To, ahead.to)
+			}
+		}
+		line[gpus] = span{w.From, w.To}
+	}
+}
+
+// lines tells in which line a gang stands, and with how many GPUs: of two in one line, the smaller
+// one fits wherever the larger one does.
+func (p *asker) lines() func(*entry) (signature, int) {
+	if p.opt.Backfill == BackfillNone {
+		return func(*entry) (signature, int) { return signature{}, 0 }
+	}
+	shapes := map[*fitKind]string{}
+	return func(e *entry) (signature, int) {
+		k := p.kindOf(e)
+		shape, known := shapes[k]
+		if !known {
+			g := e.job.Gang
+			if len(g.MemberSets) == 1 {
+				one := g.MemberSets[0]
+				one.Members = 1
+				g.MemberSets = []pal.MemberSet{one}
+			}
+			shape = memberSets(g)
+			shapes[k] = shape
+		}
+		sig := e.empty()
+		sig.memberSets, sig.admitted = shape, e.sig.admitted
+		return sig, e.gpus
 	}
 }
 

@@ -160,7 +160,7 @@ func positions(n int) []int {
 
 // WaitingAt is Waiting for some gangs of a long queue: those at the given parts of it, from 0 to 1,
 // gangs that are starting aside. It is cheaper, because Waiting spends most of its time on
-// forecasts for all gangs.
+// forecasts, and those behind the last of these gangs get none.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
 	return q.waits(now, c, func(ws []Wait) (at []int) {
 		first := 0
@@ -182,7 +182,11 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 	queue := p.queue()
 	all := p.whys(queue)
 	of := choose(all)
-	p.expect(queue, all, of)
+	last := 0
+	for _, i := range of {
+		last = max(last, i+1)
+	}
+	p.expect(queue[:last], all[:last])
 	ws := make([]Wait, 0, len(of))
 	for _, i := range of {
 		ws = append(ws, all[i])
@@ -221,7 +225,7 @@ func (p *asker) waitOf(e *entry) Wait {
 		p.toLeast(behind)
 	}
 	ws := p.whys(queue[:at+1])
-	p.expect(queue[:at+1], ws, []int{at})
+	p.expect(queue[:at+1], ws)
 	return ws[at]
 }
 

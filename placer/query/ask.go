@@ -17,7 +17,7 @@ import (
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
 // ask asks for an estimate for a waiting job whose run time nothing tells, and says what one would
-// gain now; "" for other jobs. Callers hold mu.
+// gain now; "" for other jobs, and if it would gain nothing. Callers hold mu.
 func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
@@ -38,20 +38,25 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 			sooner = append(sooner, fmt.Sprintf("%s if it runs %s", at, model.ShortDuration(later[i])))
 		}
 	}
-	job.Estimate = 0
-	text := "Say how long it runs (pal_duration): no earlier run tells."
+	text := ""
 	if len(sooner) > 0 {
-		text += " With an estimate it would start " + strings.Join(sooner, ", ")
+		text = " With an estimate it would start " + strings.Join(sooner, ", ")
 		if was != "" {
 			text += "; without one " + was
 		}
 		text += "."
 	}
-	if patience := s.m.Queue.TurnAfter(job); s.m.Cfg.Queue.Patience > 0 {
-		text += fmt.Sprintf(" Its turn would then come after it has waited for %g times as long (at least an hour), instead of %s.",
-			s.m.Cfg.Queue.Patience, model.ShortDuration(patience))
+	job.Estimate = 0
+	silent := s.m.Queue.TurnAfter(job)
+	if job.Estimate = time.Second; s.m.Queue.TurnAfter(job) < silent {
+		factor := s.m.Cfg.Queue.Patience
+		text += fmt.Sprintf(" If it runs less than %s, its turn would come after it has waited for %g times as long (at least an hour), instead of %s.",
+			model.ShortDuration(time.Duration(float64(silent)/factor)), factor, model.ShortDuration(silent))
 	}
-	return text
+	if text == "" {
+		return ""
+	}
+	return "Say how long it runs (pal_duration): no earlier run tells." + text
 }
 
 // startOf returns when a gang is expected to start; "" if that is unknown.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -51,7 +53,7 @@ func TestAsksForAnEstimate(t *testing.T) {
 		}
 		e := explained(w, "small")
 		w.T.Logf("%s %+v %s", e.Reason, e.Wait, e.Ask)
-		for _, want := range []string{"pal_duration", "now if it runs 10m", "instead of 36h"} {
+		for _, want := range []string{"pal_duration", "now if it runs 10m", "If it runs less than 18h, its turn", "instead of 36h"} {
 			if !strings.Contains(e.Ask, want) {
 				w.T.Errorf("%q lacks %q", e.Ask, want)
 			}
@@ -61,5 +63,25 @@ func TestAsksForAnEstimate(t *testing.T) {
 		}
 		w.Submit(bed.Gang{Name: "small", GPUs: 2, Runs: 10 * time.Minute, Meta: map[string]string{"pal_duration": "10m"}})
 		w.ExpectRunning("small", 10*time.Second) // as it was told
+	})
+}
+
+// Where a job's turn comes within the hour anyway, an estimate would only delay it: nothing is asked for that
+// helps nothing.
+func TestAsksForNothingThatHarms(t *testing.T) {
+	short := func(c *model.Config) { c.Queue.MaxWait, c.Queue.Order = 10*time.Minute, queue.FIFO }
+	bed.Run(t, bed.Options{Seed: 1, Placer: short}, func(w *bed.World) {
+		w.AddNodes(1, 4)
+		w.StartPlacer()
+		w.Submit(bed.Gang{Name: "holds", GPUs: 4, Runs: 5 * time.Hour, Meta: map[string]string{"pal_duration": "5h"}})
+		w.ExpectRunning("holds", 10*time.Second)
+		w.Submit(bed.Gang{Name: "silent", GPUs: 4, Runs: time.Hour})
+		w.RunFor(20 * time.Second)
+		s := snapshot(w)
+		s.Activity.Working = true
+		e, err := s.Explain(w.T.Context(), bed.Key("silent"))
+		if err != nil || e.Ask != "" {
+			w.T.Errorf("%v %q", err, e.Ask)
+		}
 	})
 }
