@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // ceiling names a limit: on the GPUs of a tenant, on the GPUs or jobs of one of its users, or on the
@@ -183,4 +185,4 @@ func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 }
 
 // forLimit reports whether it waits until less counts towards a limit.
-func forLimit(r Reason) bool { return r == ReasonQuota || r == ReasonArray }
+func forLimit(r reason.Kind) bool { return r == reason.Quota || r == reason.Array }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Gangs that wait only for a limit are expected to start when enough of what counts towards it
@@ -26,7 +27,7 @@ func TestExpectAtLimit(t *testing.T) {
 		for _, waits := range []int{0, fewestWaits} { // by counting, and by the waits of others
 			for _, estimate := range []time.Duration{time.Hour, 0} {
 				ws := atLimit(t, tenant, name == "of the array", waits, estimate)
-				if len(ws) != 2 || ws[0].Reason != ReasonQuota && ws[0].Reason != ReasonArray {
+				if len(ws) != 2 || ws[0].Reason != reason.Quota && ws[0].Reason != reason.Array {
 					t.Fatalf("%s: %+v", name, ws)
 				}
 				what := fmt.Sprintf("%s, after %d waits, estimate %v: %v–%v, %v–%v", name, waits, estimate, ws[0].From, ws[0].To, ws[1].From, ws[1].To)

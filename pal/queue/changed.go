@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Change describes a running gang whose author has edited it, or a change that is only considered.
@@ -48,19 +49,19 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	f, w.Reason = p.roomFor(e, ch, &w)
 	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, c.FreeGPUs()
 	w.count(e, w.GPUs)
-	if w.Reason == ReasonReserved { // its own count as free here, and are kept for nobody else
+	if w.Reason == reason.Reserved { // its own count as free here, and are kept for nobody else
 		w.Free -= p.freeOf(ch.Own)
 	}
-	if w.Reason == ReasonLimit {
+	if w.Reason == reason.Limit {
 		w.say(w.Reason, p.tree, e.tooLargeFor(ch.Keeps))
 	}
-	if w.Reason == ReasonWindow {
+	if w.Reason == reason.InWindow {
 		w.barredBy(p.barring(e), now)
 	}
 	if p.head != nil {
 		w.Ahead = p.head.job.ID
 	}
-	return f, w, w.Reason == ReasonNext
+	return f, w, w.Reason == reason.Next
 }
 
 // freeOf counts how many of the GPUs are free.
@@ -93,11 +94,11 @@ func (p *asker) giveOthers() {
 		}
 		p.toLeast(e)
 		switch r, _ := p.reason(e, nil, p.c.FreeGPUs()); {
-		case r == ReasonNext:
+		case r == reason.Next:
 			pl, _ := p.placeNow(e)
 			p.take(e.job.Gang, pl)
 			clear(p.found)
-		case r == ReasonReserved: // a service that waits for a gang behind it
+		case r == reason.Reserved: // a service that waits for a gang behind it
 		case holdsUp(r):
 			if p.head = e; p.opt.Backfill == BackfillReserved { // while the gang's own GPUs are not free
 				p.reserve = p.reserveFor(e, p.level(e, p.now))
@@ -109,32 +110,32 @@ func (p *asker) giveOthers() {
 
 // roomFor looks for a placement for an edited running gang on the GPUs that remain. If a tenant's
 // limit prevents it, w names the tenant.
-func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
+func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r reason.Kind) {
 	if had := p.changed; had != nil && had.state >= running { // not counted twice
 		had.of.tenant.count(had.job.User, -had.counted)
 		defer had.of.tenant.count(had.job.User, had.counted)
 	}
 	switch {
 	case e.tooLargeFor(ch.Keeps) != nil:
-		return f, ReasonLimit
+		return f, reason.Limit
 	case e.limiting(ch.Keeps+e.gpus) != nil:
-		w.say(ReasonQuota, p.tree, e.limiting(ch.Keeps+e.gpus))
-		return f, ReasonQuota
+		w.say(reason.Quota, p.tree, e.limiting(ch.Keeps+e.gpus))
+		return f, reason.Quota
 	case p.barring(e) != nil:
-		return f, ReasonWindow
+		return f, reason.InWindow
 	case e.gpus > p.c.FreeGPUs():
-		return f, ReasonGPUs
+		return f, reason.GPUs
 	}
 	f, ok := p.find(e)
 	switch {
 	case !ok:
-		return f, ReasonScattered
+		return f, reason.Scattered
 	case p.head == nil || p.opt.Backfill != BackfillNone && !p.delays(e, f):
 		f, by := p.sparing(e, f)
 		if by != nil {
-			return f, ReasonReserved
+			return f, reason.Reserved
 		}
-		return f, ReasonNext
+		return f, reason.Next
 	}
 	kept := p.freeNow()
 	if p.opt.Backfill != BackfillNone {
@@ -146,7 +147,7 @@ func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r Reason) {
 	_, free := p.hold(kept)
 	defer free()
 	if f, ok = p.find(e); !ok {
-		return f, ReasonReserved
+		return f, reason.Reserved
 	}
-	return f, ReasonNext
+	return f, reason.Next
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // claim is a gang's right to the GPUs that preemption frees for it. It lasts over several
@@ -25,7 +26,7 @@ type claim struct {
 
 // reason returns what the claim's gang waits for: the gangs that stop, and those that only give
 // members back. If any gang stops, the reason is stopping.
-func (c *claim) reason() (r Reason, stop, shrink []string) {
+func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
 			shrink = append(shrink, v.job.ID)
@@ -34,9 +35,9 @@ func (c *claim) reason() (r Reason, stop, shrink []string) {
 		}
 	}
 	if len(stop) == 0 && len(shrink) > 0 {
-		return ReasonShrinking, nil, shrink
+		return reason.Shrinking, nil, shrink
 	}
-	return ReasonStopping, stop, shrink
+	return reason.Stopping, stop, shrink
 }
 
 // endOn returns when a waiting gang is expected to end if it starts then on the placement.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // expect foretells when waiting gangs start, by how long similar gangs waited
@@ -53,7 +54,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		}
 		run, longest, ok := p.foretell(e)
 		soonest, latest := p.now, order
-		if r := ws[i].Reason; r == ReasonScattered || r == ReasonRefused || r == ReasonGPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // others than the free ones, or than any that come free
+		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // others than the free ones, or than any that come free
 			var fits bool
 			if soonest, latest, fits = opens.next(e); !fits {
 				return // its start is unknown, and so are those of the gangs behind it
@@ -250,7 +251,7 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 
 // windowEnds is the time when the window ends that keeps the gang from starting; 0 if none does.
 func (w *Wait) windowEnds() time.Duration {
-	if w.Reason != ReasonWindow {
+	if w.Reason != reason.InWindow {
 		return 0
 	}
 	return w.Until
@@ -259,9 +260,9 @@ func (w *Wait) windowEnds() time.Duration {
 // likeOthers reports whether waits of other gangs tell how long this one lasts.
 func (w *Wait) likeOthers() bool {
 	switch w.Reason {
-	case ReasonTooLarge, ReasonLimit, ReasonServices:
+	case reason.TooLarge, reason.Limit, reason.Services:
 		return false
-	case ReasonQuota:
+	case reason.Quota:
 		return w.User == "" // of his limit, his own jobs decide
 	}
 	return !w.spares

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // scattered are the gangs that wait where one GPU is free on each of two nodes: the first needs
@@ -37,7 +38,7 @@ func scattered(t *testing.T, estimate time.Duration) []Wait {
 	submit("c", 2)
 	submit("d", 1)
 	ws := q.Waiting(time.Minute, c)
-	if len(ws) != 2 || ws[0].Reason != ReasonScattered || ws[1].Reason != ReasonOrder {
+	if len(ws) != 2 || ws[0].Reason != reason.Scattered || ws[1].Reason != reason.Order {
 		t.Fatalf("%+v", ws)
 	}
 	return ws
@@ -123,7 +124,7 @@ func TestExpectBehindServices(t *testing.T) {
 	if err := q.Submit(time.Minute, Job{ID: "waits", Gang: gang, Estimate: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != ReasonServices || ws[0].To != 0 {
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != reason.Services || ws[0].To != 0 {
 		t.Errorf("%+v", ws)
 	}
 }
@@ -233,7 +234,7 @@ func TestExpectBehindWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		ws := q.Waiting(2*time.Minute, c)
-		if len(ws) != 1 || ws[0].Reason != ReasonWindow || ws[0].From != 5*time.Hour || ws[0].To <= ws[0].From {
+		if len(ws) != 1 || ws[0].Reason != reason.InWindow || ws[0].From != 5*time.Hour || ws[0].To <= ws[0].From {
 			t.Errorf("window from %v: %+v", begins, ws)
 		}
 		if why := ws[0].Why().String(); why != want {
@@ -268,7 +269,7 @@ func TestExpectBeyondLimitOfUser(t *testing.T) {
 		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour})
 	}
 	submit(time.Minute, "waits")
-	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != ReasonQuota || ws[0].From != 48*time.Hour || ws[0].To <= ws[0].From {
+	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != reason.Quota || ws[0].From != 48*time.Hour || ws[0].To <= ws[0].From {
 		t.Errorf("%+v", ws)
 	}
 }
@@ -303,7 +304,7 @@ func TestExpectBeyondLimit(t *testing.T) {
 	submit("quota", "a", 2, 0)
 	submit("array", "b", 1, 1)
 	submit("next", "b", 1, 0)
-	want := map[string]Reason{"never": ReasonLimit, "quota": ReasonQuota, "array": ReasonArray, "next": ReasonNext}
+	want := map[string]reason.Kind{"never": reason.Limit, "quota": reason.Quota, "array": reason.Array, "next": reason.Next}
 	for _, w := range q.Waiting(time.Minute, c) {
 		from := map[string]time.Duration{"next": time.Minute, "quota": time.Hour, "array": time.Hour}[w.Job]
 		if w.Reason != want[w.Job] || w.Ahead != "" || w.AheadGPUs != 0 || w.From != from || (w.To != 0) != (from != 0) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // The runs that were submitted just before a gang tell more of it than those of long ago.
@@ -215,7 +216,7 @@ func TestAskingChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, _ := q.Wake(0)
-	if ws := q.Waiting(0, cl); len(ws) != 1 || ws[0].Reason != ReasonLocality || ws[0].Until == 0 {
+	if ws := q.Waiting(0, cl); len(ws) != 1 || ws[0].Reason != reason.Locality || ws[0].Until == 0 {
 		t.Fatalf("it waits for %+v: the test shows nothing", ws)
 	}
 	if after, _ := q.Wake(0); after != before {

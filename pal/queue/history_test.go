@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 func newQueue(t interface{ Fatal(...any) }) *Queue {
@@ -100,7 +101,7 @@ func TestRememberedOrder(t *testing.T) {
 
 // A wait as JSON is written like all else, times apart, which are the caller's.
 func TestWaitJSON(t *testing.T) {
-	b, err := json.Marshal(Wait{Job: "ns/j", Position: 1, Reason: ReasonGPUs, GPUs: 4, Free: 2, Ahead: "ns/k", AheadGPUs: 8, From: 1, To: 2})
+	b, err := json.Marshal(Wait{Job: "ns/j", Position: 1, Reason: reason.GPUs, GPUs: 4, Free: 2, Ahead: "ns/k", AheadGPUs: 8, From: 1, To: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // player drives a Queue at random and checks what must always hold: cluster.Take
@@ -163,7 +164,7 @@ func (p *player) checkWaiting() {
 			p.t.Fatalf("%s: expected to run for %v, by what is known now for %v", id, e.expect, left)
 		}
 	}
-	all := slices.DeleteFunc(p.queue.Waiting(p.now, p.c), func(w Wait) bool { return w.Reason == ReasonStarting })
+	all := slices.DeleteFunc(p.queue.Waiting(p.now, p.c), func(w Wait) bool { return w.Reason == reason.Starting })
 	for n, w := range p.queue.WaitingAt(p.now, p.c, []float64{0, 0.5}) {
 		if want := all[n*len(all)/2]; !reflect.DeepEqual(w, want) {
 			p.t.Fatalf("in part %d of 2 of the queue waits %v, want %v", n, w, want)

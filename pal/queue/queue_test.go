@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // world drives a Queue from a story: it carries out what the Queue decides.
@@ -447,7 +448,7 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	}
 	w.cluster.Release(w.gangs["a"], w.places["a"])
 	j := Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 3)}
-	if _, wait, ok := q.RoomFor(w.now, w.cluster, Change{Job: j, Own: []int{0, 1}}); ok || wait.Reason != ReasonGPUs {
+	if _, wait, ok := q.RoomFor(w.now, w.cluster, Change{Job: j, Own: []int{0, 1}}); ok || wait.Reason != reason.GPUs {
 		t.Errorf("room: %v, %s", ok, wait.Why())
 	}
 }
@@ -501,7 +502,7 @@ func TestRoomForShrinkingGang(t *testing.T) {
 		t.Errorf("%s: want room, as the head starts after 100 minutes", w.Why())
 	}
 	a.Gang = gang("a", 7, 0)
-	if _, w, ok := q.RoomFor(0, c, Change{Job: a, Own: []int{0, 1, 2}}); ok || w.Reason != ReasonGPUs {
+	if _, w, ok := q.RoomFor(0, c, Change{Job: a, Own: []int{0, 1, 2}}); ok || w.Reason != reason.GPUs {
 		t.Errorf("room %v (%s), also on the GPU that b gets", ok, w.Why())
 	}
 }

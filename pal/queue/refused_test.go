@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // submit puts a job on one part into the queue.
@@ -52,7 +53,7 @@ func (s *sharers) wants(what string, ids ...string) {
 }
 
 // waits checks what a gang waits for.
-func (s *sharers) waits(id string, want Reason, free int) {
+func (s *sharers) waits(id string, want reason.Kind, free int) {
 	s.t.Helper()
 	for _, w := range s.q.Waiting(s.now, s.c) {
 		if why := w.Why(); w.Job == id {
@@ -73,17 +74,17 @@ func TestRefusedGang(t *testing.T) {
 	s.wants("an idle GPU", "there")
 	s.submit("next", pal.ClassA)
 	s.wants("A beside A")
-	s.waits("next", ReasonRefused, 2)
+	s.waits("next", reason.Refused, 2)
 	s.submit("calm", pal.ClassD)
 	s.wants("D beside A", "calm")
-	s.waits("next", ReasonRefused, 1)
+	s.waits("next", reason.Refused, 1)
 	s.end("there")
 	s.wants("A beside D", "next")
 
 	s.submit("late", pal.ClassA)
 	s.pass(int(DefaultMaxWait/time.Minute) - 1)
 	s.wants("A beside A and D")
-	s.waits("late", ReasonRefused, 1)
+	s.waits("late", reason.Refused, 1)
 	s.pass(1)
 	s.wants("it is overdue", "late")
 }
@@ -107,10 +108,10 @@ func TestOverdueKeepsAnyPart(t *testing.T) {
 	s.submit("late", pal.ClassA)
 	s.pass(int(DefaultMaxWait / time.Minute))
 	s.wants("all parts are taken")
-	s.waits("late", ReasonGPUs, 0)
+	s.waits("late", reason.GPUs, 0)
 	s.submit("other", pal.ClassB)
 	s.end("a")
-	s.waits("late", ReasonNext, 0) // whoever asks before the queue decides
+	s.waits("late", reason.Next, 0) // whoever asks before the queue decides
 	if _, by, ok := s.q.Look(s.c, s.of["late"]); !ok || by.RefuseBad {
 		t.Errorf("a look for the gang whose turn it is: it fits is %v, parts are refused is %v", ok, by.RefuseBad)
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // readTenants reads lines "name [quota=n] [limit=n] [weight=n] [ns=a,b]".
@@ -324,14 +325,14 @@ func TestOutside(t *testing.T) {
 	}
 	for _, c := range []struct {
 		outside map[Payer]float64
-		reason  Reason
+		reason  reason.Kind
 	}{
-		{map[Payer]float64{{Tenant: "a"}: 3}, ReasonQuota},
-		{map[Payer]float64{{Tenant: "b"}: 3}, ReasonQuota}, // of another part of the same tenant
-		{map[Payer]float64{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, ReasonQuota},
-		{map[Payer]float64{{Tenant: "c"}: 9}, ReasonNext}, // of another tenant
-		{map[Payer]float64{{Tenant: "b"}: 2}, ReasonNext},
-		{nil, ReasonNext},
+		{map[Payer]float64{{Tenant: "a"}: 3}, reason.Quota},
+		{map[Payer]float64{{Tenant: "b"}: 3}, reason.Quota}, // of another part of the same tenant
+		{map[Payer]float64{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, reason.Quota},
+		{map[Payer]float64{{Tenant: "c"}: 9}, reason.Next}, // of another tenant
+		{map[Payer]float64{{Tenant: "b"}: 2}, reason.Next},
+		{nil, reason.Next},
 	} {
 		w.queue.Outside(c.outside)
 		if got := w.queue.Waiting(0, w.cluster)[0].Reason; got != c.reason {

@@ -13,32 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Reason is what a waiting gang waits for: one of the kinds that the queue gives.
-type Reason = reason.Kind
-
-// The reasons.
-const (
-	ReasonStarting  = reason.Starting
-	ReasonStopping  = reason.Stopping
-	ReasonShrinking = reason.Shrinking
-	ReasonTooLarge  = reason.TooLarge
-	ReasonLimit     = reason.Limit
-	ReasonQuota     = reason.Quota
-	ReasonArray     = reason.Array
-	ReasonGPUs      = reason.GPUs
-	ReasonScattered = reason.Scattered
-	ReasonRefused   = reason.Refused
-	ReasonServices  = reason.Services
-	ReasonReserved  = reason.Reserved
-	ReasonOrder     = reason.Order
-	ReasonWindow    = reason.InWindow
-	ReasonLocality  = reason.Locality
-	ReasonNext      = reason.Next
-)
-
-// Reasons are all of them.
-var Reasons = []Reason{ReasonStarting, ReasonStopping, ReasonShrinking, ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray,
-	ReasonGPUs, ReasonScattered, ReasonRefused, ReasonServices, ReasonReserved, ReasonOrder, ReasonWindow, ReasonLocality, ReasonNext}
+// Reasons are the kinds of reason for which the queue lets a gang wait.
+var Reasons = []reason.Kind{reason.Starting, reason.Stopping, reason.Shrinking, reason.TooLarge, reason.Limit, reason.Quota, reason.Array,
+	reason.GPUs, reason.Scattered, reason.Refused, reason.Services, reason.Reserved, reason.Order, reason.InWindow, reason.Locality, reason.Next}
 
 // Wait is a waiting gang and why it waits.
 type Wait struct {
@@ -54,9 +31,9 @@ type Wait struct {
 	// "window": free GPUs are kept for maintenance or for others. "order": nobody passes the gang
 	// ahead in strict order. "locality": it waits for GPUs closer together. "next-round": it starts
 	// in the next round.
-	Reason  Reason `json:"reason"`
-	Overdue bool   `json:"overdue,omitempty"` // it has waited in all for longer than max_wait, or twice its estimate
-	GPUs    int    `json:"gpus"`              // it needs, an elastic gang at least
+	Reason  reason.Kind `json:"reason"`
+	Overdue bool        `json:"overdue,omitempty"` // it has waited in all for longer than max_wait, or twice its estimate
+	GPUs    int         `json:"gpus"`              // it needs, an elastic gang at least
 	// Counts is for how many GPUs these count towards limits if they are parts of shared GPUs.
 	Counts float64 `json:"counts,omitempty"`
 	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
@@ -85,12 +62,12 @@ type Wait struct {
 	// caller's epoch. Both are 0 if that is unknown: too few gangs have waited yet, and some run
 	// times of gangs that run or are ahead are unknown.
 	From, To time.Duration `json:"-"`
-	// Until is the time when the wait ends at the latest. For ReasonLocality, it then starts on free GPUs.
-	// For ReasonWindow, the window then ends.
+	// Until is the time when the wait ends at the latest. For reason.Locality, it then starts on free GPUs.
+	// For reason.InWindow, the window then ends.
 	Until time.Duration `json:"-"`
 	// spares is set for a service that waits until Ahead, a gang behind it, has run.
 	spares bool
-	// begins: the window of ReasonWindow is still to begin.
+	// begins: the window of reason.InWindow is still to begin.
 	begins bool
 }
 
@@ -109,31 +86,31 @@ func (w Wait) String() string {
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
 	switch w.Reason {
-	case ReasonStopping, ReasonShrinking:
+	case reason.Stopping, reason.Shrinking:
 		r.Jobs, r.Shrinking = w.Stopping, w.Shrinking
-	case ReasonReserved, ReasonOrder:
+	case reason.Reserved, reason.Order:
 		r.Ahead = w.Ahead
 		if w.spares {
 			r.Kind = reason.Spared
 		}
-	case ReasonWindow:
+	case reason.InWindow:
 		if w.begins {
 			r.Kind = reason.WindowBegins
 		}
-	case ReasonArray:
+	case reason.Array:
 		r.Have, r.Limit = w.Running, w.Limit
-	case ReasonTooLarge, ReasonServices:
+	case reason.TooLarge, reason.Services:
 		r.Needs = w.GPUs
-	case ReasonQuota:
+	case reason.Quota:
 		r.Needs, r.Counts, r.Tenant, r.User, r.Held, r.Limit = w.GPUs, w.Counts, w.Tenant, w.User, w.Held, w.Limit
 		if w.LimitsJobs {
 			r.Needs, r.Counts = 0, 0
 		}
-	case ReasonLimit:
+	case reason.Limit:
 		r.Needs, r.Counts, r.User, r.Limit = w.GPUs, w.Counts, w.User, w.Limit
-	case ReasonGPUs:
+	case reason.GPUs:
 		r.Needs, r.Free, r.FreeOthers = w.GPUs, w.Free-w.Outliers, w.FreeOthers
-	case ReasonScattered, ReasonRefused:
+	case reason.Scattered, reason.Refused:
 		r.Needs, r.Free = w.GPUs, w.Free-w.Outliers
 	}
 	if w.Outliers > 0 {
@@ -164,7 +141,7 @@ func positions(n int) []int {
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
 	return q.waits(now, c, func(ws []Wait) (at []int) {
 		first := 0
-		for first < len(ws) && ws[first].Reason == ReasonStarting { // they come before all others
+		for first < len(ws) && ws[first].Reason == reason.Starting { // they come before all others
 			first++
 		}
 		n := len(ws) - first
@@ -247,23 +224,23 @@ func (p *asker) whys(queue []*entry) []Wait {
 		} else {
 			w.Reason, spares = p.reason(e, head, w.Free)
 		}
-		if w.Reason == ReasonLocality {
+		if w.Reason == reason.Locality {
 			pl, _ := p.placeNow(e)
 			w.Until, _ = p.waitsForLocality(e, pl)
 		}
-		if w.Reason == ReasonWindow {
+		if w.Reason == reason.InWindow {
 			w.barredBy(p.barring(e), p.now)
 		}
-		if w.Reason == ReasonLimit {
+		if w.Reason == reason.Limit {
 			w.say(w.Reason, p.tree, e.tooLargeFor(0))
 		}
-		if w.Reason == ReasonQuota {
+		if w.Reason == reason.Quota {
 			w.say(w.Reason, p.tree, cmp.Or(e.overJobs(), e.limiting(e.least())))
 		}
-		if w.Reason == ReasonScattered || w.Reason == ReasonGPUs {
+		if w.Reason == reason.Scattered || w.Reason == reason.GPUs {
 			w.Outliers = min(w.Free, slow(e))
 		}
-		if w.Reason == ReasonArray {
+		if w.Reason == reason.Array {
 			w.Limit, w.Running = e.job.ArrayParallel, p.arrays[e.job.Array]
 		}
 		if w.spares = spares != nil; w.spares {
@@ -281,9 +258,9 @@ func (p *asker) whys(queue []*entry) []Wait {
 
 // say fills in the limit that the gang would break. What others hold counts only if the gang waits
 // for it.
-func (w *Wait) say(r Reason, t tree, b *brokenLimit) {
+func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
-	if r == ReasonQuota {
+	if r == reason.Quota {
 		w.Tenant, w.Held = t.shown(b.tenant.name), reason.Rounded(b.held)
 	}
 }
@@ -311,14 +288,14 @@ func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
 
 // holdsUp reports whether gangs behind one with this reason wait for it. They do not if the gang
 // could not use the GPUs, declines the free ones, or has others stopped for it.
-func holdsUp(r Reason) bool {
-	return forGPUs(r) && r != ReasonLocality && r != ReasonStopping && r != ReasonShrinking
+func holdsUp(r reason.Kind) bool {
+	return forGPUs(r) && r != reason.Locality && r != reason.Stopping && r != reason.Shrinking
 }
 
 // forGPUs reports whether GPUs are all that it waits for.
-func forGPUs(r Reason) bool {
+func forGPUs(r reason.Kind) bool {
 	switch r {
-	case ReasonTooLarge, ReasonLimit, ReasonQuota, ReasonArray, ReasonWindow, ReasonServices:
+	case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.InWindow, reason.Services:
 		return false
 	}
 	return true
@@ -359,47 +336,47 @@ func (p *asker) inOrder() []*entry {
 // reasons that do not depend on free GPUs (cluster, array, quota, window), then the GPUs, of which
 // free are free. head is the first gang that waits for GPUs, nil for none. It may be why a gang
 // that fits does not start.
-func (p *asker) reason(e, head *entry, free int) (r Reason, spares *entry) {
+func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
-		return ReasonStarting, nil
+		return reason.Starting, nil
 	}
 	switch {
 	case !p.possible(e):
-		return ReasonTooLarge, nil
+		return reason.TooLarge, nil
 	case e.tooLargeFor(0) != nil:
-		return ReasonLimit, nil
+		return reason.Limit, nil
 	case p.overArray(e):
-		return ReasonArray, nil
+		return reason.Array, nil
 	case p.overQuota(e):
-		return ReasonQuota, nil
+		return reason.Quota, nil
 	case p.barring(e) != nil:
-		return ReasonWindow, nil
+		return reason.InWindow, nil
 	case e.gpus > free:
-		return p.unless(e, ReasonGPUs), nil
+		return p.unless(e, reason.GPUs), nil
 	}
 	pl, ok := p.placeNow(e)
 	switch {
 	case !ok && p.refused(e):
-		return ReasonRefused, nil
+		return reason.Refused, nil
 	case !ok:
-		return p.unless(e, ReasonScattered), nil
+		return p.unless(e, reason.Scattered), nil
 	case head != nil && p.opt.Backfill == BackfillNone:
-		return ReasonOrder, nil
+		return reason.Order, nil
 	case head != nil && pal.Compete(p.c, head.job.Gang, e.job.Gang):
-		return ReasonReserved, nil
+		return reason.Reserved, nil
 	}
 	if _, waits := p.waitsForLocality(e, pl); waits {
-		return ReasonLocality, nil
+		return reason.Locality, nil
 	}
 	if p.ends(e) {
-		return ReasonNext, nil
+		return reason.Next, nil
 	}
 	if f, ok := p.find(e); ok {
 		if _, by := p.sparing(e, f); by != nil {
-			return ReasonReserved, by
+			return reason.Reserved, by
 		}
 	}
-	return ReasonNext, nil
+	return reason.Next, nil
 }
 
 // refused reports whether a gang that does not fit would fit beside any neighbours.
@@ -414,9 +391,9 @@ func (p *asker) refused(e *entry) bool {
 }
 
 // unless returns r, or the reason "services" if the gang waits for services.
-func (p *asker) unless(e *entry, r Reason) Reason {
+func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
 	if !p.awaits(e) {
-		return ReasonServices
+		return reason.Services
 	}
 	return r
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // Each reason has its own words; a forgotten reason would read as too few GPUs.
 func TestReasonsHaveWords(t *testing.T) {
 	t.Parallel()
-	said := map[string]Reason{}
+	said := map[string]reason.Kind{}
 	for _, r := range Reasons {
 		why := Wait{Reason: r, GPUs: 4, Free: 2, Ahead: "a", Stopping: []string{"b"}, Shrinking: []string{"c"}}.Why().String()
 		if other, ok := said[why]; ok || why == "" {
@@ -47,7 +48,7 @@ func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	if err := w.submit("next 1 prio=5"); err != nil {
 		t.Fatal(err)
 	}
-	if ws := w.queue.Waiting(w.now, c); len(ws) != 2 || ws[1].Reason != ReasonNext || ws[1].Ahead != "" {
+	if ws := w.queue.Waiting(w.now, c); len(ws) != 2 || ws[1].Reason != reason.Next || ws[1].Ahead != "" {
 		t.Errorf("waiting: %v", ws)
 	}
 }

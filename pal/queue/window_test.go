@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
 // windows reads lines "name from=minute to=minute gpus=first-last [for=a,b]".
@@ -233,7 +234,7 @@ func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 	if got := q.Decide(now, c); len(got) > 0 {
 		t.Errorf("it runs into the window: %v", got)
 	}
-	if got := q.Waiting(now, c); len(got) != 1 || got[0].Reason != ReasonWindow {
+	if got := q.Waiting(now, c); len(got) != 1 || got[0].Reason != reason.InWindow {
 		t.Errorf("it waits for %v, want the window's end", got)
 	}
 	p := q.at(now, nil)

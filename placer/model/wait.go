@@ -30,7 +30,7 @@ type Wait struct {
 // Why returns what it waits for.
 func (w *Wait) Why() reason.Reason {
 	r := w.why.Or(w.Wait.Why())
-	if w.Reason == queue.ReasonWindow && w.why.IsZero() {
+	if w.Reason == reason.InWindow && w.why.IsZero() {
 		r.Until = at(w.Until)
 	}
 	return r
@@ -44,8 +44,8 @@ func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {
-	case queue.ReasonStarting, queue.ReasonStopping, queue.ReasonShrinking, queue.ReasonReserved, queue.ReasonOrder,
-		queue.ReasonLocality, queue.ReasonNext:
+	case reason.Starting, reason.Stopping, reason.Shrinking, reason.Reserved, reason.Order,
+		reason.Locality, reason.Next:
 		w.why = reason.Reason{Kind: reason.NoPlacer}
 	}
 }
@@ -112,33 +112,33 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	whyNot := whyNotOnce(c)
 	position := 0
 	for _, w := range ws {
-		shown := &Wait{Wait: w, never: w.Reason == queue.ReasonLimit}
-		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonTooLarge {
+		shown := &Wait{Wait: w, never: w.Reason == reason.Limit}
+		if t := m.ByID(w.Job); t != nil && w.Reason == reason.TooLarge {
 			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
-			shown.Reason = queue.ReasonGPUs // others hold them, unless the gang never runs
+			shown.Reason = reason.GPUs // others hold them, unless the gang never runs
 			found := m.View.LastingObstacles(t.Job)
 			if why := Barred(found); !shown.never && !why.IsZero() {
 				shown.never, shown.why = true, why
 			}
 			if shown.never {
-				shown.Reason = queue.ReasonTooLarge
+				shown.Reason = reason.TooLarge
 				shown.why = withObstacles(shown.why, lasting, found)
 			} else if never, _ := pal.WhyNot(c, t.Request.Least()); never {
 				shown.Away, shown.why = true, away(found)
 			}
 		}
-		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonServices {
+		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Services {
 			shown.why = w.Why().Over(away(m.View.LastingObstacles(t.Job)).Because...)
 		}
-		if t := m.ByID(w.Job); t != nil && w.Reason == queue.ReasonNext && !t.Trouble().IsZero() {
+		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
 			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // the job has been tried
 		}
-		if w.Reason == queue.ReasonLocality { // it does not wait for the GPUs that are free now
+		if w.Reason == reason.Locality { // it does not wait for the GPUs that are free now
 			now := gang.QueueTime(m.Time)
 			shown.To = max(now, w.Until)
 			shown.From = min(max(shown.From, now), shown.To) // 0 if nothing can be foretold
 		}
-		if w.Reason == queue.ReasonScattered {
+		if w.Reason == reason.Scattered {
 			var kept []reason.Reason
 			for _, k := range m.Queue.KeptFrom(gang.QueueTime(m.Time), w.Job) {
 				kept = append(kept, reason.Reason{Kind: reason.WindowKeeps, Window: k.Window, Needs: k.GPUs, Until: at(k.To)})

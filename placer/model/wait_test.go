@@ -34,7 +34,7 @@ func TestWaitsForAPlacer(t *testing.T) {
 		w.Idle()
 		stays := false
 		switch r {
-		case queue.ReasonTooLarge, queue.ReasonLimit, queue.ReasonQuota, queue.ReasonArray, queue.ReasonGPUs, queue.ReasonScattered, queue.ReasonRefused, queue.ReasonServices, queue.ReasonWindow:
+		case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.GPUs, reason.Scattered, reason.Refused, reason.Services, reason.InWindow:
 			stays = true
 		}
 		if got := w.Why().String(); stays && got != was.String() || !stays && got != "no placer is active" || w.From != 0 || w.To != 0 {
@@ -48,7 +48,7 @@ func TestWaitsForAPlacer(t *testing.T) {
 func TestLocalityWaitEndsFromNow(t *testing.T) {
 	m := Model{Time: time.Unix(1_000_000, 0)}
 	until := gang.QueueTime(m.Time.Add(time.Hour))
-	w := m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: queue.ReasonLocality, Until: until}}, nil)["default/j"]
+	w := m.WaitsOf([]queue.Wait{{Job: "default/j", Reason: reason.Locality, Until: until}}, nil)["default/j"]
 	if w.From != gang.QueueTime(m.Time) || w.To != until {
 		t.Errorf("it starts between %v and %v", w.From, w.To)
 	}

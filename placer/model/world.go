@@ -165,7 +165,7 @@ func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
 	_, wait, _ = m.Queue.RoomFor(gang.QueueTime(m.Time), m.View.Cluster, queue.Change{Job: job, Keeps: len(m.View.Holds(g.Key))})
-	if wait.Reason == queue.ReasonLimit || wait.Reason == queue.ReasonQuota {
+	if wait.Reason == reason.Limit || wait.Reason == reason.Quota {
 		why = wait.Why()
 	}
 	return wait, why
@@ -192,10 +192,10 @@ func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, c
 	f, wait, ok := m.Queue.RoomFor(gang.QueueTime(m.Time), v.Cluster, ch)
 	room := gang.Room{Fits: ok, Gang: r.Gang, Mode: r.Mode}
 	switch wait.Reason {
-	case queue.ReasonNext:
+	case reason.Next:
 		room.Placement, room.Pins = f.Placement, v.Pins(r, f.Placement)
 		room.Decision, _ = pal.ExplainFound(v.Cluster, r.Gang, f.By(), f)
-	case queue.ReasonGPUs, queue.ReasonScattered:
+	case reason.GPUs, reason.Scattered:
 		room.Decision = pal.Explain(v.Cluster, r.Gang, m.Cfg.Policy())
 		room.Reason = room.Decision.Reason
 	default:

@@ -181,7 +181,7 @@ func waitsFor(d *pal.Decision, w *model.Wait, small int) reason.Reason {
 // limited reports whether a limit keeps the job waiting, however many GPUs are free.
 func limited(w *model.Wait) bool {
 	switch w.Reason {
-	case queue.ReasonLimit, queue.ReasonQuota, queue.ReasonArray:
+	case reason.Limit, reason.Quota, reason.Array:
 		return true
 	}
 	return false

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
@@ -226,11 +225,11 @@ func stoppedSentence(e *Explanation) string {
 // startSentence reports when it is expected to start; "" if nobody knows, and the reason tells why.
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
-	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == queue.ReasonQuota || e.Wait.Reason == queue.ReasonArray):
+	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == reason.Quota || e.Wait.Reason == reason.Array):
 		return " Nobody knows when it starts: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."
 	case e.StartTo.IsZero():
 		return ""
-	case e.Wait != nil && e.Wait.Reason == queue.ReasonLocality:
+	case e.Wait != nil && e.Wait.Reason == reason.Locality:
 		return fmt.Sprintf(" It starts at the latest %s.", Soon(e.StartTo, e.StartTo, now))
 	}
 	return fmt.Sprintf(" It is expected to start %s.", Soon(e.StartFrom, e.StartTo, now))

@@ -275,14 +275,14 @@ const tryPriority = 80
 // to try. Callers hold mu.
 func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	if w != nil && limited(w) {
-		if w.Reason == queue.ReasonQuota {
+		if w.Reason == reason.Quota {
 			e.Remedies = []reason.Reason{{Kind: reason.AwaitTenant, User: w.User}}
 		}
 		return
 	}
 	e.Holders = s.holders(t.Request.Least(), t.Key)
 	e.Remedies, e.Try = s.remedies(t)
-	if w != nil && w.Reason == queue.ReasonRefused {
+	if w != nil && w.Reason == reason.Refused {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitPart})
 	}
 	e.Ask = s.ask(t, w)
@@ -314,11 +314,11 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	switch {
 	case ok: // Nomad is about to place them
 		return
-	case w.Reason == queue.ReasonLimit:
+	case w.Reason == reason.Limit:
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskFewer, Limit: w.Limit, User: w.User})
-	case w.Reason == queue.ReasonQuota:
+	case w.Reason == reason.Quota:
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AwaitTenant, User: w.User})
-	case w.Reason == queue.ReasonGPUs || w.Reason == queue.ReasonScattered:
+	case w.Reason == reason.GPUs || w.Reason == reason.Scattered:
 		e.Holders = s.holders(missing.Gang, t.Key)
 	}
 	more := sort.Search(lacks-1, func(i int) bool { _, ok := room(i + 1); return !ok })

@@ -404,7 +404,7 @@ var withoutCanaries = reason.Reason{Kind: reason.WithoutCanary}
 
 // canariesAtLimit is what to do if their tenant's limit blocks canaries.
 func canariesAtLimit(w queue.Wait) reason.Reason {
-	if w.Reason == queue.ReasonQuota {
+	if w.Reason == reason.Quota {
 		return reason.Reason{Kind: reason.AwaitTenants, User: w.User}.And(withoutCanaries)
 	}
 	return reason.Reason{Kind: reason.RaiseLimit, Limit: w.Limit, User: w.User}.And(withoutCanaries)

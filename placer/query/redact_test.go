@@ -9,6 +9,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
@@ -24,13 +25,13 @@ func TestRedaction(t *testing.T) {
 		wait queue.Wait
 		want string // to who sees his own
 	}{
-		{"kept for another", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "theirs/secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
-		{"kept for his own", queue.Wait{Reason: queue.ReasonReserved, Free: 2, Ahead: "mine/first"}, "free GPUs are reserved for mine/first, ahead in the queue"},
-		{"stopping some", queue.Wait{Reason: queue.ReasonStopping, Stopping: []string{"theirs/secret", "mine/old"}}, model.Unseen + " and mine/old are being stopped for it"},
-		{"and shrinking some", queue.Wait{Reason: queue.ReasonStopping, Stopping: []string{"theirs/secret"}, Shrinking: []string{"theirs/wide", "mine/wide"}},
+		{"kept for another", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "theirs/secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
+		{"kept for his own", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "mine/first"}, "free GPUs are reserved for mine/first, ahead in the queue"},
+		{"stopping some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret", "mine/old"}}, model.Unseen + " and mine/old are being stopped for it"},
+		{"and shrinking some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret"}, Shrinking: []string{"theirs/wide", "mine/wide"}},
 			model.Unseen + " is being stopped for it; " + model.Unseen + " and mine/wide are giving back GPUs"},
-		{"nobody", queue.Wait{Reason: queue.ReasonGPUs, GPUs: 4, Free: 1}, "needs 4 GPUs; 1 is free"},
-		{"a name that is none", queue.Wait{Reason: queue.ReasonReserved, Ahead: "secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
+		{"nobody", queue.Wait{Reason: reason.GPUs, GPUs: 4, Free: 1}, "needs 4 GPUs; 1 is free"},
+		{"a name that is none", queue.Wait{Reason: reason.Reserved, Ahead: "secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
 	} {
 		var j model.JobStatus
 		j.Wait(&model.Wait{Wait: c.wait})

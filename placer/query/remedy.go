@@ -15,7 +15,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 	"github.com/nomad-pal/nomad-pal/pal"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/request"
@@ -45,7 +44,7 @@ const mostTried = 100
 // neverRuns adds the changes with which the job could run, each by itself or, if that is not
 // enough, two together. Obstacles that only exist now do not matter.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
-	if e.Wait != nil && e.Wait.Reason == queue.ReasonLimit {
+	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
 		return
 	}

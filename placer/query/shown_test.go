@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/model"
@@ -173,7 +174,7 @@ func TestHopesUntil(t *testing.T) {
 		for range 3 {
 			w.RunFor(5 * time.Minute)
 			e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "near"})
-			if err != nil || e.Wait == nil || e.Wait.Reason != queue.ReasonLocality || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
+			if err != nil || e.Wait == nil || e.Wait.Reason != reason.Locality || e.StartTo.Sub(submitted.Add(20*time.Minute)).Abs() > 5*time.Second {
 				w.T.Errorf("%v: %+v, %v", time.Since(submitted), e, err)
 			}
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/attr"
-	"github.com/nomad-pal/nomad-pal/pal/queue"
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -308,7 +307,7 @@ func printWait(b *base, e *query.Explanation) {
 	if w.Ahead != "" {
 		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; those ahead need %s", w.Ahead, reason.Amount(w.AheadGPUs))))
 	}
-	if w.Reason == queue.ReasonLocality && !e.StartTo.IsZero() {
+	if w.Reason == reason.Locality && !e.StartTo.IsZero() {
 		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))
 	} else if !e.StartTo.IsZero() {
 		rows = append(rows, row("Expected start", query.Span(e.StartFrom, e.StartTo, time.Now())))

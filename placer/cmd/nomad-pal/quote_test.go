@@ -61,7 +61,7 @@ func printers(name string) map[string]func(b *base) {
 		"explanation": func(b *base) {
 			printExplanation(b, &query.Explanation{
 				Namespace: name, Job: name, Mode: name, ClassFrom: name,
-				Wait: &queue.Wait{Job: name, Reason: queue.ReasonStopping, Ahead: name, Stopping: []string{"x"}},
+				Wait: &queue.Wait{Job: name, Reason: reason.Stopping, Ahead: name, Stopping: []string{"x"}},
 				Decision: &pal.Decision{Policy: name, Chosen: &pal.Choice{Members: []pal.ChosenMember{
 					{Group: name, Node: name, GPUs: []pal.ChosenGPU{{ID: name}}}}}},
 				Allocations: []query.Allocation{{ID: "12345678", Group: name, Node: name, Status: name, GPUs: []string{name}}},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
@@ -30,7 +30,7 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 			w.ExpectRunning(name, 10*time.Second)
 		}
 		e := w.explained("train")
-		if e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.Contains(e.Reason.String(), "services hold them") {
+		if e.Wait == nil || e.Wait.Reason != reason.Services || !strings.Contains(e.Reason.String(), "services hold them") {
 			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason.String())
 		}
 		if n := len(e.Holders.Jobs); n != 4 || !e.Holders.Jobs[n-1].Service || !e.Holders.Jobs[n-1].EndFrom.IsZero() {
@@ -121,7 +121,7 @@ func TestServicesAndDrainedNodes(t *testing.T) {
 		w.Submit(Gang{Name: "train", Members: 3, Runs: time.Hour})
 		w.RunFor(10 * time.Second)
 		const want = "; it may also start when nodes return: the node is not eligible for scheduling (1 of 2 nodes)"
-		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != queue.ReasonServices || !strings.HasSuffix(e.Reason.String(), want) || !strings.HasSuffix(e.WaitsFor.String(), want) {
+		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != reason.Services || !strings.HasSuffix(e.Reason.String(), want) || !strings.HasSuffix(e.WaitsFor.String(), want) {
 			t.Errorf("%s: %s: %+v", e.State, e.Reason.String(), e.Wait)
 		}
 	})
@@ -159,7 +159,7 @@ func TestNativeJobsHoldWhatAGangNeeds(t *testing.T) {
 		w.ExpectRunning("native", 10*time.Second)
 		w.Submit(Gang{Name: "train", Members: 6, Runs: time.Hour})
 		w.RunFor(5 * time.Second)
-		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != queue.ReasonGPUs {
+		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != reason.GPUs {
 			t.Errorf("it waits for %+v: %s", e.Wait, e.Reason.String())
 		}
 	})
