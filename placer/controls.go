@@ -85,7 +85,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 		if !p.controlsOld && p.m.Controls != nil {
 			p.controlsSince = now
 		}
-		p.controlsOld, p.failureHistory.stale, p.changed = true, true, true
+		p.controlsOld, p.failureLog.stale, p.changed = true, true, true
 	}
 	if p.controlsSince.IsZero() {
 		p.controlsSince = now

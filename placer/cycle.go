@@ -58,7 +58,7 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 	}
 	p.lastCycle = p.m.Time
 	told := p.readControls(ctx, p.m.Time)
-	p.changed = p.changed || p.runHistory.due || p.usage.due
+	p.changed = p.changed || p.runTimesFile.due || p.usage.due
 	p.restoreLearned(ctx, p.m.Time)
 	p.ready, p.moves = append(p.ready, p.moves...), nil
 	if !p.backsOff(notingFailures, p.m.Time) {

@@ -265,8 +265,8 @@ func (p *Placer) emitFailures(found []failure.Failure, before map[string]failure
 		p.hooks.Events.Add(Event{At: f.At.UTC(), Kind: AllocFailed, Namespace: f.Namespace, Job: f.Job, Node: f.Node, GPUs: f.GPUs,
 			Text: oneLine(fmt.Sprintf("allocation %.8s on node %s failed (%s): %s", f.Alloc, f.Node, f.Cause, f.Reason))})
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.failureHistory.quarantine)) {
-		q := p.failureHistory.quarantine[id]
+	for _, id := range slices.Sorted(maps.Keys(p.failureLog.quarantine)) {
+		q := p.failureLog.quarantine[id]
 		if p.m.Time.Before(q.Until) && !q.Until.Equal(before[id].Until) {
 			p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: Quarantined, GPUs: []string{id},
 				Text: oneLine(fmt.Sprintf("is quarantined until %s: %s", reason.Moment(q.Until), q.Reason))})

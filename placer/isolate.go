@@ -47,7 +47,7 @@ func (p *Placer) reset() {
 	if err := p.m.Reset(); err != nil {
 		panic(err) // the options were valid before
 	}
-	p.runHistory, p.moves, p.ready, p.followed = runHistory{}, nil, nil, followed{}
+	p.runTimesFile, p.moves, p.ready, p.followed = runTimesFile{}, nil, nil, followed{}
 }
 
 // callPanic is a panic in one of several parallel calls.

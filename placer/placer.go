@@ -35,20 +35,20 @@ type Placer struct {
 	inbox
 	stream
 
-	profileReadAt  time.Time // when the stored profile was last looked for
-	failureHistory failureHistory
-	lookedAt       time.Time // for failures
-	resyncedAt     time.Time
-	moves          []arrival   // gangs that have stopped in order to move, before the view knows
-	ready          []arrival   // the same, when the view knows
-	moved          []time.Time // when gangs were moved, within the last hour
-	warned         bool        // of an old Nomad
-	warnings       []string
-	ofNodes        []string  // warnings about nodes
-	pinsUntil      time.Time // see distrustPins
-	meanwhile      meanwhile
-	followed       followed
-	health         gpuHealth
+	profileReadAt time.Time // when the stored profile was last looked for
+	failureLog    failureLog
+	lookedAt      time.Time // for failures
+	resyncedAt    time.Time
+	moves         []arrival   // gangs that have stopped in order to move, before the view knows
+	ready         []arrival   // the same, when the view knows
+	moved         []time.Time // when gangs were moved, within the last hour
+	warned        bool        // of an old Nomad
+	warnings      []string
+	ofNodes       []string  // warnings about nodes
+	pinsUntil     time.Time // see distrustPins
+	meanwhile     meanwhile
+	followed      followed
+	health        gpuHealth
 	// evaluationLimit bounds how often evaluations are queried.
 	evaluationLimit *rate.Limiter
 	timeBudget      timeBudget
@@ -89,7 +89,7 @@ type journal struct {
 	unsaved       unsavedRecords
 	started       []time.Time // when the last gangs were, burst of them at most
 	stale         []string    // variables with the records of jobs that are gone
-	runHistory    runHistory
+	runTimesFile  runTimesFile
 	finishedSaved []store.Finished // of those that jobs come after
 	usage         usageFile
 	unstored      bool // the profile in force is to be stored
@@ -272,7 +272,7 @@ func (p *Placer) session(ctx context.Context) error {
 		return err
 	}
 	p.m.State.Begun(begun)
-	p.runHistory.due, p.usage.due = !p.runHistory.loaded, !p.usage.loaded
+	p.runTimesFile.due, p.usage.due = !p.runTimesFile.loaded, !p.usage.loaded
 	return p.runCycles(ctx, ended)
 }
 
@@ -514,7 +514,7 @@ func (p *Placer) reconcileDue() bool {
 			return true
 		}
 	}
-	return p.unpublished || len(p.timeBudget.until) > 0 || p.runHistory.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
+	return p.unpublished || len(p.timeBudget.until) > 0 || p.runTimesFile.due || len(p.m.State.Orphans())+len(p.m.State.StaleVersions()) > 0 || p.mayMove()
 }
 
 // lookForMoves is how often the placer looks for gangs to move if nothing else triggers that.

@@ -71,8 +71,8 @@ func TestByThresholds(t *testing.T) {
 	}
 }
 
-// history is 10 jobs around each of three points of compute and memory.
-func history(counters bool) []Features {
+// triples is 10 jobs around each of three points of compute and memory.
+func triples(counters bool) []Features {
 	rng := rand.New(rand.NewPCG(1, 0))
 	var fs []Features
 	for _, c := range [][4]float64{{0.8, 0.95, 0.85, 0.2}, {0.02, 0.5, 0.45, 0.45}, {0, 0.3, 0.1, 0.8}} {
@@ -90,7 +90,7 @@ func history(counters bool) []Features {
 
 func TestLearn(t *testing.T) {
 	for _, counters := range []bool{true, false} {
-		fs := history(counters)
+		fs := triples(counters)
 		g, err := Learn(fs)
 		if err != nil || g.Counters != counters {
 			t.Fatalf("%+v, %v", g, err)
@@ -111,7 +111,7 @@ func TestLearn(t *testing.T) {
 // One job without counters must not be left out silently: the whole history is
 // then judged by power.
 func TestLearnFallsBackToPower(t *testing.T) {
-	fs := history(true)
+	fs := triples(true)
 	fs[3].Memory = math.NaN()
 	g, err := Learn(fs)
 	if err != nil || g.Counters {
@@ -126,7 +126,7 @@ func TestLearnFallsBackToPower(t *testing.T) {
 }
 
 func TestLearnNeedsHistory(t *testing.T) {
-	fs := history(true)[:22]
+	fs := triples(true)[:22]
 	for i := range 3 {
 		fs[i].Readings = 1
 	}
@@ -142,7 +142,7 @@ func TestLearnNeedsHistory(t *testing.T) {
 func TestLearnRefusesOneGroup(t *testing.T) {
 	var fs []Features
 	for range 3 {
-		fs = append(fs, history(true)[:10]...)
+		fs = append(fs, triples(true)[:10]...)
 	}
 	if g, err := Learn(fs); err == nil || !strings.HasPrefix(err.Error(), "the 30 jobs do not form three groups: two are only 0.0") {
 		t.Errorf("%+v, %v", g, err)
@@ -151,10 +151,10 @@ func TestLearnRefusesOneGroup(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	job := features(0.8, 0.95, 0.85, 0.2)
-	if v, by, ok := Judge(history(true), job); !ok || by != "groups of 30 jobs" || v.Class != pal.ClassA {
+	if v, by, ok := Judge(triples(true), job); !ok || by != "groups of 30 jobs" || v.Class != pal.ClassA {
 		t.Errorf("with a history: %+v by %s, %v", v, by, ok)
 	}
-	if v, by, ok := Judge(history(true)[:5], job); !ok || by != "thresholds" || v.Class != pal.ClassA {
+	if v, by, ok := Judge(triples(true)[:5], job); !ok || by != "thresholds" || v.Class != pal.ClassA {
 		t.Errorf("without: %+v by %s, %v", v, by, ok)
 	}
 }

@@ -20,28 +20,28 @@ type Groups struct {
 	Centers  [3][2]float64 // by class: A, B, C
 }
 
-// MinHistory is the number of jobs that grouping needs.
-const MinHistory = 20
+// MinJobs is the number of jobs that grouping needs.
+const MinJobs = 20
 
-// Learn groups the jobs of the history. It uses the compute and memory counters
+// Learn groups jobs. It uses the compute and memory counters
 // where all jobs with enough readings have them, else the power. Fewer than
-// [MinHistory] such jobs, and jobs that form no three groups, are an error:
+// [MinJobs] such jobs, and jobs that form no three groups, are an error:
 // thresholds serve better.
 //
 // The same jobs in any order give the same groups: K-means starts from the job
 // that is least compute-bound and those farthest from the ones already taken.
-func Learn(history []Features) (Groups, error) {
+func Learn(jobs []Features) (Groups, error) {
 	var fs []Features
 	counters := true
-	for _, f := range history {
+	for _, f := range jobs {
 		if f.Readings < enough || math.IsNaN(f.Power) && (math.IsNaN(f.Compute) || math.IsNaN(f.Memory)) {
 			continue
 		}
 		fs = append(fs, f)
 		counters = counters && !math.IsNaN(f.Compute) && !math.IsNaN(f.Memory)
 	}
-	if len(fs) < MinHistory {
-		return Groups{}, fmt.Errorf("%d jobs with enough readings, want at least %d", len(fs), MinHistory)
+	if len(fs) < MinJobs {
+		return Groups{}, fmt.Errorf("%d jobs with enough readings, want at least %d", len(fs), MinJobs)
 	}
 	g := Groups{Counters: counters}
 	var points [][2]float64
@@ -51,8 +51,8 @@ func Learn(history []Features) (Groups, error) {
 			points = append(points, p)
 		}
 	}
-	if len(points) < MinHistory {
-		return Groups{}, fmt.Errorf("%d jobs with comparable readings, want at least %d", len(points), MinHistory)
+	if len(points) < MinJobs {
+		return Groups{}, fmt.Errorf("%d jobs with comparable readings, want at least %d", len(points), MinJobs)
 	}
 	sort.Slice(points, func(i, j int) bool { return less(points[i], points[j]) })
 	centers := kmeans(points, farthest(points))
@@ -181,12 +181,12 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
 
-// Judge judges a job by the groups of the history if it forms any, else by the
+// Judge judges a job by the groups of jobs if they form any, else by the
 // thresholds; by says which.
-func Judge(history []Features, f Features) (v Verdict, by string, ok bool) {
-	if g, err := Learn(history); err == nil {
+func Judge(jobs []Features, f Features) (v Verdict, by string, ok bool) {
+	if g, err := Learn(jobs); err == nil {
 		if v, ok := g.Judge(f); ok {
-			return v, fmt.Sprintf("groups of %d jobs", len(history)), true
+			return v, fmt.Sprintf("groups of %d jobs", len(jobs)), true
 		}
 	}
 	v, ok = ByThresholds(f)

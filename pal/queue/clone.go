@@ -47,7 +47,7 @@ func (q *Queue) Clone() *Queue {
 	for name, es := range q.named {
 		o.named[name] = c.all(es)
 	}
-	o.history, o.submissions = c.history(q.history), copied(q.submissions)
+	o.runTimes, o.submissions = c.runTimes(q.runTimes), copied(q.submissions)
 	o.learned, o.chances = maps.Clone(q.learned), nil
 	o.kinds, o.windows.alone = copied(q.kinds), map[beside]*pal.Found{}
 	return &o
@@ -197,7 +197,7 @@ func (c *cloner) tenancy(t tenancy) tenancy {
 	return o
 }
 
-func (c *cloner) history(of map[string]*runHistory) map[string]*runHistory {
+func (c *cloner) runTimes(of map[string]*runTimes) map[string]*runTimes {
 	out := copied(of)
 	for _, h := range out {
 		h.fresh, h.byModel = nil, nil

@@ -97,7 +97,7 @@ func TestRunsBesideByHand(t *testing.T) {
 		if n < 4 {
 			s.run("n", 300, pal.ClassC) // three runs count as runs of another size
 			if n > 0 {
-				s.q.history["n"].samples[len(s.q.samples("n"))-1].gpus = 2
+				s.q.runTimes["n"].samples[len(s.q.samples("n"))-1].gpus = 2
 			}
 		}
 		got := s.q.RunsBeside("n", 1)
@@ -127,7 +127,7 @@ func TestRunsBesideByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.Remember(s.q.History())
+	next.Remember(s.q.RunTimes())
 	if got := next.RunsBeside("n", 1); got != s.q.RunsBeside("n", 1) {
 		t.Errorf("after a restart: %+v", got)
 	}

@@ -96,7 +96,7 @@ func (fs *foresight) takeSilent() {
 	}
 	if usual != fs.usual {
 		fs.usual = usual
-		for _, h := range fs.history {
+		for _, h := range fs.runTimes {
 			h.fresh = nil // was foretold with the old value
 		}
 		for name := range fs.named {

@@ -50,7 +50,7 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			next.Remember(q.History())
+			next.Remember(q.RunTimes())
 			for _, q := range []*Queue{q, next} {
 				if got := q.Estimate(job("next", "bold", time.Hour)); got != c.want {
 					t.Errorf("an hour of its tenant's is taken for %v, want %v", got, c.want)

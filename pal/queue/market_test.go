@@ -131,7 +131,7 @@ func TestHistoryAcrossModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.Remember(w.queue.History())
+	next.Remember(w.queue.RunTimes())
 	for _, q := range []*Queue{w.queue, w.queue.Clone(), next} {
 		g := pal.SingleGPUs("later", pal.ClassA, 1)
 		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}

@@ -46,7 +46,7 @@ func (s sample) at(speeds pal.Speeds) sample {
 // rate recomputes the work of a name's runs with the speeds of its newest gang. Speeds may have
 // been less well known, or unknown, when earlier gangs ran.
 func (fs *foresight) rate(name string, speeds pal.Speeds) {
-	h := fs.history[name]
+	h := fs.runTimes[name]
 	if h == nil || len(speeds) == 0 || maps.Equal(h.speeds, speeds) {
 		return
 	}
@@ -71,7 +71,7 @@ type ModelRuns struct {
 // RunsByModel returns the finished runs of a name with that many GPUs, by GPU model. The map is
 // replaced, never changed.
 func (fs *foresight) RunsByModel(name string, gpus int) map[string]ModelRuns {
-	h := fs.history[name]
+	h := fs.runTimes[name]
 	if h == nil {
 		return nil
 	}

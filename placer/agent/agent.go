@@ -43,7 +43,7 @@ type Agent struct {
 	warnings  heartbeat.Warnings
 	// followers are the requests that wait for events.
 	followers atomic.Int64
-	history   history
+	samples   samples
 	// notified is the last event that each notify block is done with, by its name.
 	notified sync.Map
 	idle     idleGPUs

@@ -76,7 +76,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
 	mux.Handle("GET /v1/queue/page", packed(s.serveQueuePage))
 	mux.HandleFunc("GET /v1/stream", s.serveStream)
-	mux.Handle("GET /v1/history", packed(s.serveHistory))
+	mux.Handle("GET /v1/history", packed(s.serveSamples))
 	mux.Handle("GET /v1/uses", packed(s.serveUses))
 	mux.Handle("GET /v1/gpus", packed(s.serveGPUs))
 	mux.HandleFunc("GET /v1/models", s.serveModels)

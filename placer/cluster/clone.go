@@ -28,7 +28,7 @@ func (s *State) Clone() *State {
 	}
 	o.trimmed, o.own, o.odd, o.plain = maps.Clone(s.trimmed), maps.Clone(s.own), maps.Clone(s.odd), nil
 	o.owners = s.owners.clone()
-	o.touched, o.before = nil, s.before+len(s.touched)
+	o.jobs, o.before = nil, s.before+len(s.jobs)
 	return &o
 }
 

@@ -179,7 +179,7 @@ type State struct {
 	// purgeLikely: see PurgeLikely.
 	purgeLikely bool
 	warnings    []string
-	history
+	touched
 }
 
 // noted are allocations that are asked for again and again.
@@ -205,19 +205,19 @@ type changes struct {
 	nodeGeneration uint64
 }
 
-// history is which jobs changed, one after the other.
-type history struct {
-	// touched are jobs in the order in which they or their allocations changed.
+// touched is which jobs changed, one after the other.
+type touched struct {
+	// jobs are those touched, in the order in which they or their allocations changed.
 	// before counts those dropped from its beginning.
-	touched []JobKey
+	jobs    []JobKey
 	before  int
 	touches uint64 // how often one was, the same again counted
 }
 
-// Mark is a point in the history of one State. The zero Mark lies before
+// Mark is a point in the changes of one State. The zero Mark lies before
 // everything.
 type Mark struct {
-	of      *history
+	of      *touched
 	at      int
 	touches uint64
 }
@@ -225,23 +225,23 @@ type Mark struct {
 // touchesKept bounds how many changes are remembered.
 const touchesKept = 1 << 15
 
-func (s *history) touch(k JobKey) {
+func (s *touched) touch(k JobKey) {
 	s.touches++
-	if n := len(s.touched); n > 0 && s.touched[n-1] == k {
+	if n := len(s.jobs); n > 0 && s.jobs[n-1] == k {
 		return
 	}
-	if len(s.touched) == touchesKept {
+	if len(s.jobs) == touchesKept {
 		s.before += touchesKept / 2
-		s.touched = slices.Delete(s.touched, 0, touchesKept/2)
+		s.jobs = slices.Delete(s.jobs, 0, touchesKept/2)
 	}
-	s.touched = append(s.touched, k)
+	s.jobs = append(s.jobs, k)
 }
 
 // Touched returns the jobs that changed, or whose allocations changed, since
 // the mark, and a mark for now. known is false if the mark is of another State
 // or too old.
-func (s *history) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
-	now = Mark{s, s.before + len(s.touched), s.touches}
+func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
+	now = Mark{s, s.before + len(s.jobs), s.touches}
 	if since.of != s || since.at < s.before {
 		return nil, now, false
 	}
@@ -249,7 +249,7 @@ func (s *history) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 		return nil, now, true
 	}
 	// The last one may have been touched again since; touch does not repeat it.
-	keys = slices.Clone(s.touched[max(0, since.at-s.before-1):])
+	keys = slices.Clone(s.jobs[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true
 }

@@ -14,12 +14,12 @@ import (
 func TestTouched(t *testing.T) {
 	s := NewState()
 	key := func(i int) JobKey { return JobKey{Namespace: "default", ID: fmt.Sprint(i)} }
-	_, old, _ := s.Touched(Mark{of: &s.history})
+	_, old, _ := s.Touched(Mark{of: &s.touched})
 	for i := range 2*touchesKept + 10 {
 		s.touch(key(i % 7))
 	}
-	if len(s.touched) > touchesKept {
-		t.Errorf("%d changes are kept, more than %d", len(s.touched), touchesKept)
+	if len(s.jobs) > touchesKept {
+		t.Errorf("%d changes are kept, more than %d", len(s.jobs), touchesKept)
 	}
 	_, mark, known := s.Touched(old)
 	if known {

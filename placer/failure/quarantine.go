@@ -78,8 +78,8 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 // Ahead reports whether the quarantine was begun or lifted by a clock that was ahead of now.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
-// By is the quarantine by the clock that says now: what comes after that is as if it were now.
-func (q Quarantine) By(now time.Time) Quarantine {
+// NotAhead is the quarantine with what a clock ahead of now wrote moved back to now.
+func (q Quarantine) NotAhead(now time.Time) Quarantine {
 	if ahead := q.Last.Sub(now); ahead > 0 {
 		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
 	}
@@ -98,8 +98,8 @@ type Strike struct {
 	ByJobs      bool
 }
 
-// On is the quarantine of a GPU after the strike.
-func (s Strike) On(q Quarantine, now time.Time) Quarantine {
+// Struck is the quarantine of a GPU after a strike.
+func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	if now.Before(q.Until) {
 		return q // of the same trouble: since, nothing was placed on it
 	}

@@ -157,23 +157,23 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	if base == nil || next == nil {
 		return false
 	}
-	whole := AuthorSpec(next)
+	whole := SpecText(next)
 	for u, was := range versions {
-		reverted := u <= v && AuthorSpec(was) == whole && memberCount(was) == memberCount(next)
+		reverted := u <= v && SpecText(was) == whole && memberCount(was) == memberCount(next)
 		if reverted && last.index < *next.JobModifyIndex && last.at.Before(time.Unix(0, *next.SubmitTime).Add(-raceTime)) {
 			return false
 		}
 	}
-	asks := AuthorSpec(rewrite.Author(base))
+	asks := SpecText(rewrite.Author(base))
 	for ; v <= *job.Version; v++ {
-		if now := versions[v]; now == nil || !ours(now) || AuthorSpec(rewrite.Author(now)) != asks {
+		if now := versions[v]; now == nil || !ours(now) || SpecText(rewrite.Author(now)) != asks {
 			return false
 		}
 	}
 	return true
 }
 
-// memberCount is how many members a version wants: [AuthorSpec] is the same for each count of an elastic
+// memberCount is how many members a version wants: [SpecText] is the same for each count of an elastic
 // gang.
 func memberCount(job *api.Job) int {
 	n := 0

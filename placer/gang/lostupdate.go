@@ -51,9 +51,9 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if now == nil || last == nil || rewrite.Stopped(now) {
 		return false
 	}
-	asks := AuthorSpec(rewrite.Author(now))
+	asks := SpecText(rewrite.Author(now))
 	base := v - 1
-	for versions[base] != nil && (rewrite.Stopped(versions[base]) || AuthorSpec(rewrite.Author(versions[base])) != asks) {
+	for versions[base] != nil && (rewrite.Stopped(versions[base]) || SpecText(rewrite.Author(versions[base])) != asks) {
 		base--
 	}
 	if base == v-1 || versions[base] == nil {
@@ -63,13 +63,13 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 		return false
 	}
 	late, seen := false, false // written late; like a version before the last
-	whole := AuthorSpec(now)
+	whole := SpecText(now)
 	for u, o := range versions {
 		if u >= v {
 			continue
 		}
 		after := submittedAfter(now, o)
-		late, seen = late || after < 0 && after >= -writeTime, seen || u < v-1 && AuthorSpec(o) == whole
+		late, seen = late || after < 0 && after >= -writeTime, seen || u < v-1 && SpecText(o) == whole
 	}
 	return late || submittedAfter(now, last) <= raceTime && !seen
 }
@@ -78,17 +78,17 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 // (auto_revert); see [isLostUpdate].
 func revertedByNomad(versions map[uint64]*api.Job, v uint64) bool {
 	now := versions[v]
-	asks, whole := AuthorSpec(rewrite.Author(now)), AuthorSpec(now)
+	asks, whole := SpecText(rewrite.Author(now)), SpecText(now)
 	rests := now.Stable == nil || !*now.Stable // on a version that Nomad keeps
 	for u, o := range versions {
 		if u >= v {
 			continue
 		}
 		after := submittedAfter(now, o)
-		if after == 0 && AuthorSpec(o) == whole {
+		if after == 0 && SpecText(o) == whole {
 			return true
 		}
-		rests = rests || after >= 0 && AuthorSpec(rewrite.Author(o)) == asks
+		rests = rests || after >= 0 && SpecText(rewrite.Author(o)) == asks
 	}
 	return !rests
 }
@@ -97,9 +97,10 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// AuthorSpec is what a version asks for, as text. Versions that ask for the
-// same have equal texts.
-func AuthorSpec(job *api.Job) string {
+// SpecText is what a version asks for, as text to compare: without what Nomad writes into each
+// version, and without the count of an elastic group, which is ours. Gate and pins are in it unless
+// the caller removes them, see [rewrite.Author].
+func SpecText(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
 	if err != nil || json.Unmarshal(text, &fields) != nil {
@@ -201,7 +202,7 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
-	case ours(lost) && !rewrite.Stopped(lost) && AuthorSpec(rewrite.Author(lost)) == AuthorSpec(rewrite.Author(g.Job)):
+	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
 		// Two placers registered the author's version, one after the other, so
 		// the author lost nothing. Restoring the first would rerun what has
 		// finished since (walk 30592).

@@ -133,7 +133,7 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if !ours(start) || rewrite.Gated(start) || rewrite.Stopped(start) || !rewrite.Gated(edit) || rewrite.Stopped(edit) {
 		return false
 	}
-	spec := func(v uint64) string { return AuthorSpec(rewrite.Author(versions[v])) }
+	spec := func(v uint64) string { return SpecText(rewrite.Author(versions[v])) }
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
@@ -181,7 +181,7 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 		if was == nil || !rewrite.Gated(was) || !ours(was) {
 			break
 		}
-		if AuthorSpec(rewrite.Author(now)) != AuthorSpec(rewrite.Author(was)) {
+		if SpecText(rewrite.Author(now)) != SpecText(rewrite.Author(was)) {
 			return time.Unix(0, *now.SubmitTime)
 		}
 		now = was

@@ -150,7 +150,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	// If a member has ended, its successor and restarted members may get each
 	// other's GPUs (walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
-	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) && !oneByOne
+	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) && !oneByOne
 	// A member that already ran where it no longer may (a node attribute
 	// changed, for example) stays.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
@@ -159,7 +159,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	gone := pins.Mode == rewrite.ModeGPU && w.OthersHold(g.Key, pins.GPUs())
 	same := SameRequests(had, g.Job) && (pins.Mode != rewrite.ModeGPU || roomFor(had, pins) >= g.Want) || oneByOne
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
-		if g.Record != nil && AuthorSpec(rewrite.Author(had)) != AuthorSpec(rewrite.Author(g.Job)) {
+		if g.Record != nil && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) {
 			r := *g.Record
 			r.UserFailures, r.InfraFailures = 0, 0 // what failed may be fixed
 			g.Record = &r
@@ -293,7 +293,7 @@ func sameButCounts(a, b *api.Job) bool {
 			counts.Count, like.TaskGroups[i] = was.Count, &counts
 		}
 	}
-	return AuthorSpec(rewrite.Author(a)) == AuthorSpec(rewrite.Author(&like))
+	return SpecText(rewrite.Author(a)) == SpecText(rewrite.Author(&like))
 }
 
 // withGPUs is how many members with GPUs a version asks for.

@@ -22,11 +22,11 @@ func TestRunsOfAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	remembers := func(m *Model, hours ...int64) {
-		h := queue.RunHistory{Name: "default/train", Models: []string{"T4"}}
+		h := queue.RunTimes{Name: "default/train", Models: []string{"T4"}}
 		for _, n := range hours {
 			h.Runs = append(h.Runs, queue.Run{n * int64(time.Hour), 2, 1})
 		}
-		m.Queue.Remember([]queue.RunHistory{h})
+		m.Queue.Remember([]queue.RunTimes{h})
 	}
 	job := func(id, parent string) *api.Job {
 		return &api.Job{ID: &id, Name: &id, Namespace: new("default"), ParentID: &parent}

@@ -19,7 +19,7 @@ import (
 type unanswered struct {
 	over    uint64      // the JobModifyIndex of the job that the registration was to replace
 	created uint64      // its CreateIndex; 0 if it had none
-	spec    string      // [gang.AuthorSpec] of the job that was sent
+	spec    string      // [gang.SpecText] of the job that was sent
 	start   *gang.Start // nil if the registration starts nothing
 	gpus    []string    // of the start
 	until   time.Time   // Nomad does not write it after that
@@ -35,7 +35,7 @@ func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
 	}
-	u := unanswered{over: *was.JobModifyIndex, spec: gang.AuthorSpec(sent), start: start, until: m.Time.Add(UnansweredFor)}
+	u := unanswered{over: *was.JobModifyIndex, spec: gang.SpecText(sent), start: start, until: m.Time.Add(UnansweredFor)}
 	if was.CreateIndex != nil {
 		u.created = *was.CreateIndex
 	}
@@ -53,7 +53,7 @@ func (m *Model) BroughtBack(job *api.Job) bool {
 	if len(us) == 0 || *job.Version > 0 || job.CreateIndex == nil {
 		return false
 	}
-	spec := gang.AuthorSpec(job)
+	spec := gang.SpecText(job)
 	return slices.ContainsFunc(us, func(u unanswered) bool { return u.created != 0 && u.created < *job.CreateIndex && u.spec == spec })
 }
 

@@ -210,10 +210,10 @@ func samplesOf(n int, seconds float64) []profile.Sample {
 	return out
 }
 
-func runsOf(n int, last int64) []queue.RunHistory {
-	var out []queue.RunHistory
+func runsOf(n int, last int64) []queue.RunTimes {
+	var out []queue.RunTimes
 	for i := range n {
-		out = append(out, queue.RunHistory{Name: fmt.Sprint("default/job-", i), Last: last, Runs: []queue.Run{{1, 2}}})
+		out = append(out, queue.RunTimes{Name: fmt.Sprint("default/job-", i), Last: last, Runs: []queue.Run{{1, 2}}})
 	}
 	return out
 }
@@ -236,9 +236,9 @@ func profileOf(t *testing.T, n int, seconds float64) *profile.Profile {
 // called unreadable; what is there is deleted last.
 func TestHalfWritten(t *testing.T) {
 	t.Run("run times", func(t *testing.T) {
-		halfWritten(t, func(s Store) Shards[[]queue.RunHistory, []queue.RunHistory] { return s.RunTimes() }, runsOf(40, 1), runsOf(3, 2),
-			func(runs []queue.RunHistory) bool {
-				return !slices.ContainsFunc(runs, func(r queue.RunHistory) bool { return len(r.Runs) != 1 })
+		halfWritten(t, func(s Store) Shards[[]queue.RunTimes, []queue.RunTimes] { return s.RunTimes() }, runsOf(40, 1), runsOf(3, 2),
+			func(runs []queue.RunTimes) bool {
+				return !slices.ContainsFunc(runs, func(r queue.RunTimes) bool { return len(r.Runs) != 1 })
 			})
 	})
 	t.Run("measurements", func(t *testing.T) {

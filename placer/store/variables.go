@@ -95,10 +95,10 @@ const (
 
 // RunTimes are the run times of each name. If they are too large, each name of a shard loses the
 // older half of its runs. Names that are too long by themselves go last.
-func (s Store) RunTimes() Shards[[]queue.RunHistory, []queue.RunHistory] {
-	return Shards[[]queue.RunHistory, []queue.RunHistory]{
-		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunHistory],
-		split: sharded(runTimesShards, func(past queue.RunHistory) string { return past.Name }),
+func (s Store) RunTimes() Shards[[]queue.RunTimes, []queue.RunTimes] {
+	return Shards[[]queue.RunTimes, []queue.RunTimes]{
+		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunTimes],
+		split: sharded(runTimesShards, func(r queue.RunTimes) string { return r.Name }),
 	}
 }
 
@@ -116,8 +116,8 @@ func sharded[T any](shards uint32, name func(T) string) func([]T) (map[string][]
 	}
 }
 
-func shrinkRuns(shard *[]queue.RunHistory) bool {
-	halves := make([]queue.RunHistory, 0, len(*shard))
+func shrinkRuns(shard *[]queue.RunTimes) bool {
+	halves := make([]queue.RunTimes, 0, len(*shard))
 	for _, past := range *shard {
 		if len(past.Runs) > 1 {
 			past.Runs = past.Runs[len(past.Runs)/2:]

@@ -141,15 +141,15 @@ func TestRecordOfAnySize(t *testing.T) {
 // what does not fit is cut evenly.
 func TestRunTimesFit(t *testing.T) {
 	_, s := newStore(t)
-	var runs []queue.RunHistory
+	var runs []queue.RunTimes
 	for i := range 200 {
-		h := queue.RunHistory{Name: fmt.Sprintf("%s-%d", strings.Repeat("n", 100), i), Last: int64(i)}
+		h := queue.RunTimes{Name: fmt.Sprintf("%s-%d", strings.Repeat("n", 100), i), Last: int64(i)}
 		for range 64 {
 			h.Runs = append(h.Runs, queue.Run{int64(240 * time.Hour), 1024})
 		}
 		runs = append(runs, h)
 	}
-	store := func(runs []queue.RunHistory) []queue.RunHistory {
+	store := func(runs []queue.RunTimes) []queue.RunTimes {
 		t.Helper()
 		if err := s.RunTimes().Write(t.Context(), runs); err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestRunTimesFit(t *testing.T) {
 		}
 		return is
 	}
-	byName := cmpopts.SortSlices(func(a, b queue.RunHistory) bool { return a.Name < b.Name })
+	byName := cmpopts.SortSlices(func(a, b queue.RunTimes) bool { return a.Name < b.Name })
 	if d := cmp.Diff(runs, store(runs), byName); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -178,9 +178,9 @@ func TestRunTimesFit(t *testing.T) {
 	if len(is) != len(runs) {
 		t.Errorf("%d names of %d", len(is), len(runs))
 	}
-	long := make([]queue.RunHistory, 300)
+	long := make([]queue.RunTimes, 300)
 	for i := range long {
-		long[i] = queue.RunHistory{Name: strings.Repeat("x", 1000), Runs: []queue.Run{{1, 1}, {2, 2}}}
+		long[i] = queue.RunTimes{Name: strings.Repeat("x", 1000), Runs: []queue.Run{{1, 1}, {2, 2}}}
 	}
 	store(long)
 }
@@ -275,10 +275,10 @@ func TestRoundTrip(t *testing.T) {
 				classify.Features{Readings: rapid.Int().Draw(t, "readings"), Power: math.NaN(), PowerCap: sixDigits("cap"), Compute: sixDigits("compute"), Memory: sixDigits("memory")}})
 		},
 		"run times": func(t *rapid.T, s Store) {
-			sameShards(t, s.RunTimes(), rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) queue.RunHistory {
-				return queue.RunHistory{Name: text.Draw(t, "name"), Tenant: text.Draw(t, "tenant"), Last: rapid.Int64().Draw(t, "last"),
+			sameShards(t, s.RunTimes(), rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) queue.RunTimes {
+				return queue.RunTimes{Name: text.Draw(t, "name"), Tenant: text.Draw(t, "tenant"), Last: rapid.Int64().Draw(t, "last"),
 					Runs: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) queue.Run { return queue.Run{rapid.Int64().Draw(t, "took"), 8} }), 1, 64).Draw(t, "runs")}
-			}), 0, 60, func(p queue.RunHistory) string { return p.Name }).Draw(t, "run times"), cmpopts.SortSlices(func(a, b queue.RunHistory) bool { return a.Name < b.Name }))
+			}), 0, 60, func(p queue.RunTimes) string { return p.Name }).Draw(t, "run times"), cmpopts.SortSlices(func(a, b queue.RunTimes) bool { return a.Name < b.Name }))
 		},
 		"measurements": func(t *rapid.T, s Store) {
 			sameShards(t, s.Measurements("lab"), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) profile.Sample {

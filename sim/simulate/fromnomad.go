@@ -49,7 +49,7 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	if err != nil {
 		return trace.Trace{}, nil, fmt.Errorf("list allocations: %w", err)
 	}
-	return history(jobs, allocs, c), cluster, nil
+	return pastJobs(jobs, allocs, c), cluster, nil
 }
 
 // nomadNodes turns nodes with GPUs into the core's, calibrated from the raw
@@ -128,9 +128,9 @@ type past struct {
 	speeds  pal.Speeds
 }
 
-// history turns finished batch jobs into a trace: the time all allocations ran
+// pastJobs turns finished batch jobs into a trace: the time all allocations ran
 // together, over the predicted cost of the GPUs they had, is the work.
-func history(jobs []*api.JobListStub, allocs []*api.AllocationListStub, c *pal.Cluster) trace.Trace {
+func pastJobs(jobs []*api.JobListStub, allocs []*api.AllocationListStub, c *pal.Cluster) trace.Trace {
 	slices.SortFunc(allocs, func(a, b *api.AllocationListStub) int {
 		return cmp.Or(cmp.Compare(a.CreateTime, b.CreateTime), cmp.Compare(a.ID, b.ID))
 	})

@@ -66,13 +66,13 @@ func (fs *foresight) gone(e *entry) {
 }
 
 func (fs *foresight) forgetSubmissions(name string) {
-	if s := fs.submissions[name]; s != nil && s.live == 0 && fs.history[name] == nil {
+	if s := fs.submissions[name]; s != nil && s.live == 0 && fs.runTimes[name] == nil {
 		delete(fs.submissions, name)
 	}
 }
 
-// runHistory is what is stored for a name.
-type runHistory struct {
+// runTimes is what is stored for a name.
+type runTimes struct {
 	tenant  string
 	samples []sample                     // oldest first
 	sorted  []sample                     // the same, shortest first; nil: to be sorted
@@ -87,7 +87,7 @@ type runHistory struct {
 // which order that puts them.
 type foresight struct {
 	opt         *Options
-	history     map[string]*runHistory
+	runTimes    map[string]*runTimes
 	submissions map[string]*submissions // by name
 	estimated   bool                    // somebody says how long gangs run
 	usual       time.Duration           // what silence counts as, see learnSilent
@@ -98,7 +98,7 @@ type foresight struct {
 }
 
 func newForesight(o *Options) foresight {
-	return foresight{opt: o, usual: o.DefaultRuntime, history: map[string]*runHistory{}, submissions: map[string]*submissions{},
+	return foresight{opt: o, usual: o.DefaultRuntime, runTimes: map[string]*runTimes{}, submissions: map[string]*submissions{},
 		learned: map[string]struct{}{}, named: map[string][]*entry{}}
 }
 
@@ -114,11 +114,11 @@ func (fs *foresight) learn(tenant, name string, s sample) {
 // note adds a finished run.
 func (fs *foresight) note(tenant, name string, s sample) {
 	fs.lessons++
-	h := fs.history[name]
+	h := fs.runTimes[name]
 	if h == nil {
 		fs.makeRoom()
-		h = &runHistory{tenant: tenant}
-		fs.history[name] = h
+		h = &runTimes{tenant: tenant}
+		fs.runTimes[name] = h
 	}
 	h.last, h.sorted, h.nths, h.fresh, h.byModel = fs.lessons, nil, nil, nil, nil
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones have the old ones
@@ -127,11 +127,11 @@ func (fs *foresight) note(tenant, name string, s sample) {
 // makeRoom forgets a name when there are too many: one of the tenant with the most names. So a user
 // who gives each job its own name only loses names of the same tenant.
 func (fs *foresight) makeRoom() {
-	if len(fs.history) < maxNames {
+	if len(fs.runTimes) < maxNames {
 		return
 	}
 	names, most := map[string]int{}, ""
-	for _, h := range fs.history {
+	for _, h := range fs.runTimes {
 		names[h.tenant]++
 	}
 	for tenant, n := range names {
@@ -140,18 +140,18 @@ func (fs *foresight) makeRoom() {
 		}
 	}
 	oldest := ""
-	for name, h := range fs.history {
-		if h.tenant == most && (oldest == "" || h.last < fs.history[oldest].last) {
+	for name, h := range fs.runTimes {
+		if h.tenant == most && (oldest == "" || h.last < fs.runTimes[oldest].last) {
 			oldest = name
 		}
 	}
-	delete(fs.history, oldest)
+	delete(fs.runTimes, oldest)
 	fs.forgetSubmissions(oldest)
 	fs.learned[oldest] = struct{}{}
 }
 
-// RunHistory is what is stored for a name, in the form in which it outlives the Queue.
-type RunHistory struct {
+// RunTimes is what is stored for a name, in the form in which it outlives the Queue.
+type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
 	// Last is the number of its last lesson. Names with the smallest are forgotten first.
@@ -167,11 +167,11 @@ type RunHistory struct {
 // models, or an unknown one; then the time is at cost 1.
 type Run [4]int64
 
-// History returns all that is stored, by name.
-func (fs *foresight) History() []RunHistory {
-	out := make([]RunHistory, 0, len(fs.history))
-	for name, h := range fs.history {
-		p := RunHistory{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([]Run, len(h.samples))}
+// RunTimes returns all that is stored, by name.
+func (fs *foresight) RunTimes() []RunTimes {
+	out := make([]RunTimes, 0, len(fs.runTimes))
+	for name, h := range fs.runTimes {
+		p := RunTimes{Name: name, Tenant: h.tenant, Last: h.last, Runs: make([]Run, len(h.samples))}
 		for i, s := range h.samples {
 			if p.Runs[i] = (Run{int64(s.work), int64(s.gpus), 0, int64(s.beside)}); s.model == "" {
 				continue
@@ -183,7 +183,7 @@ func (fs *foresight) History() []RunHistory {
 		}
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b RunHistory) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b RunTimes) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -192,19 +192,19 @@ func (fs *foresight) Lessons() int64 { return fs.lessons }
 
 // Remember replaces the history by that of an earlier Queue, without invalid runs. These runs count
 // as the submissions just before those that this Queue knows.
-func (fs *foresight) Remember(history []RunHistory) {
-	for name := range fs.history {
+func (fs *foresight) Remember(stored []RunTimes) {
+	for name := range fs.runTimes {
 		fs.learned[name] = struct{}{}
 	}
-	before := fs.history
-	fs.history, fs.lessons = map[string]*runHistory{}, 0
+	before := fs.runTimes
+	fs.runTimes, fs.lessons = map[string]*runTimes{}, 0
 	for name := range before {
 		fs.forgetSubmissions(name)
 	}
-	history = slices.Clone(history)
-	slices.SortFunc(history, func(a, b RunHistory) int { return cmp.Compare(b.Last, a.Last) })
-	for _, p := range history[:min(len(history), maxNames)] {
-		h := &runHistory{tenant: p.Tenant, last: p.Last}
+	stored = slices.Clone(stored)
+	slices.SortFunc(stored, func(a, b RunTimes) int { return cmp.Compare(b.Last, a.Last) })
+	for _, p := range stored[:min(len(stored), maxNames)] {
+		h := &runTimes{tenant: p.Tenant, last: p.Last}
 		runs := p.Runs[max(0, len(p.Runs)-maxSamples):]
 		for i, r := range runs {
 			if r[0] <= 0 || r[1] <= 0 {
@@ -220,7 +220,7 @@ func (fs *foresight) Remember(history []RunHistory) {
 			h.samples = append(h.samples, s.at(h.speeds))
 		}
 		if p.Name != "" && len(h.samples) > 0 {
-			fs.history[p.Name], fs.lessons = h, max(fs.lessons, p.Last)
+			fs.runTimes[p.Name], fs.lessons = h, max(fs.lessons, p.Last)
 			fs.learned[p.Name] = struct{}{}
 			fs.estimated = fs.estimated || strings.HasPrefix(p.Name, estimatesOf(""))
 		}
@@ -277,14 +277,14 @@ type foreseen struct{ mean, index time.Duration }
 // nearKind is the key of that cache: gangs of a name with equal keys have the same forecast.
 type nearKind struct {
 	gpus  int
-	near  int64 // see runHistory.near
+	near  int64 // see runTimes.near
 	stops bool
 }
 
 // foresee returns ask(outlook of the gang). For gangs that have not run yet it computes that once
 // per kind.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
-	h := fs.history[e.job.Name]
+	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
 		return ask(fs.outlook(e, now))
 	}
@@ -307,7 +307,7 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 // near rounds the submission number of a gang, so that thousands of waiting gangs have few
 // different ones. It returns the nearest stored submission. Before the first and after the last one
 // it returns a number that is a power of two away.
-func (h *runHistory) near(nth int64) int64 {
+func (h *runTimes) near(nth int64) int64 {
 	if h.nths == nil {
 		for _, s := range h.samples {
 			h.nths = append(h.nths, s.nth)
@@ -361,7 +361,7 @@ func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 		}
 		runs, whole, near := fs.sortedSamples(e.job.Name), e.whole(), int64(0)
 		if len(runs) > 0 {
-			near = fs.history[e.job.Name].near(e.nth)
+			near = fs.runTimes[e.job.Name].near(e.nth)
 		}
 		// Runs that the gang has outlasted by far, the shortest ones, no longer tell anything.
 		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
@@ -440,7 +440,7 @@ func outlasting(length, done time.Duration) (possible, left float64) {
 
 // samples returns the stored runs of a name, oldest first; nil if there are none.
 func (fs *foresight) samples(name string) []sample {
-	if h := fs.history[name]; h != nil {
+	if h := fs.runTimes[name]; h != nil {
 		return h.samples
 	}
 	return nil
@@ -448,7 +448,7 @@ func (fs *foresight) samples(name string) []sample {
 
 // sortedSamples returns the stored runs of a name, shortest first.
 func (fs *foresight) sortedSamples(name string) []sample {
-	h := fs.history[name]
+	h := fs.runTimes[name]
 	if h == nil {
 		return nil
 	}

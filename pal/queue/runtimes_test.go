@@ -44,21 +44,21 @@ func TestHistoryIsKept(t *testing.T) {
 		}
 		a, b := newQueue(t), newQueue(t)
 		teach(t, a)
-		data, err := json.Marshal(a.History())
+		data, err := json.Marshal(a.RunTimes())
 		if err != nil {
 			t.Fatal(err)
 		}
-		var history []RunHistory
-		if err := json.Unmarshal(data, &history); err != nil {
+		var stored []RunTimes
+		if err := json.Unmarshal(data, &stored); err != nil {
 			t.Fatal(err)
 		}
-		b.Remember(history)
+		b.Remember(stored)
 		teach(t, a, b)
-		if d := cmp.Diff(a.History(), b.History()); d != "" {
+		if d := cmp.Diff(a.RunTimes(), b.RunTimes()); d != "" {
 			t.Fatalf("history (-before +after)\n%s", d)
 		}
-		if len(a.history) > maxNames {
-			t.Fatalf("%d names", len(a.history))
+		if len(a.runTimes) > maxNames {
+			t.Fatalf("%d names", len(a.runTimes))
 		}
 		e := &entry{job: Job{Name: name.Draw(t, "asked")}, gpus: rapid.IntRange(1, 64).Draw(t, "asked gpus")}
 		a.submitted(e)
@@ -86,7 +86,7 @@ func TestRememberedOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	next.Remember(append(q.History(), RunHistory{Name: "broken", Runs: []Run{{-1, 0}}}))
+	next.Remember(append(q.RunTimes(), RunTimes{Name: "broken", Runs: []Run{{-1, 0}}}))
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "u"}}}}}}, pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +94,8 @@ func TestRememberedOrder(t *testing.T) {
 	if as := next.Decide(time.Second, c); len(as) != 1 || as[0].Job != "quick" {
 		t.Errorf("decided %v", as)
 	}
-	if len(next.history) != 1 {
-		t.Errorf("remembers %v", next.History())
+	if len(next.runTimes) != 1 {
+		t.Errorf("remembers %v", next.RunTimes())
 	}
 }
 
@@ -118,7 +118,7 @@ func TestNamesOfOthersAreKept(t *testing.T) {
 	for i := range 3 * maxNames {
 		q.learn("flood", fmt.Sprint("job-", i), sample{work: time.Second, gpus: 1})
 	}
-	if len(q.samples("train")) != 1 || len(q.history) != maxNames {
-		t.Errorf("%d runs of the other's are known, %d names", len(q.samples("train")), len(q.history))
+	if len(q.samples("train")) != 1 || len(q.runTimes) != maxNames {
+		t.Errorf("%d runs of the other's are known, %d names", len(q.samples("train")), len(q.runTimes))
 	}
 }

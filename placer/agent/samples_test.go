@@ -18,20 +18,20 @@ import (
 
 // A day is kept, and no more.
 func TestHistoryIsBounded(t *testing.T) {
-	var h history
+	var h samples
 	none := placer.NewEventLog(eventsKept, time.Now())
-	for i := range historyKept + 10 {
+	for i := range samplesKept + 10 {
 		h.add(Sample{GPUs: float64(i)}, none)
 	}
 	all := h.after(time.Time{})
-	if len(all) != historyKept || all[0].GPUs != 10 || all[len(all)-1].GPUs != historyKept+9 {
+	if len(all) != samplesKept || all[0].GPUs != 10 || all[len(all)-1].GPUs != samplesKept+9 {
 		t.Errorf("%d samples from %g on", len(all), all[0].GPUs)
 	}
 }
 
 // A page that has samples asks for those behind its last one.
 func TestHistoryAfter(t *testing.T) {
-	var h history
+	var h samples
 	none, at := placer.NewEventLog(eventsKept, time.Now()), func(n int) time.Time { return time.Unix(int64(n), 5) }
 	for i := range 4 {
 		h.add(Sample{GPUs: float64(i), At: at(i)}, none)
@@ -55,9 +55,9 @@ func TestPlacedCountsOnce(t *testing.T) {
 			a.hooks.Events.Add(placer.Event{Kind: placer.Started, Job: "a"})
 			a.hooks.Events.Add(placer.Event{Kind: placer.Placed, Job: "b"})
 		}
-		a.history.add(Sample{}, a.hooks.Events)
+		a.samples.add(Sample{}, a.hooks.Events)
 	}
-	for _, s := range a.history.after(time.Time{}) {
+	for _, s := range a.samples.after(time.Time{}) {
 		got = append(got, s.Placed)
 	}
 	if d := cmp.Diff([]int{2, 2, 0}, got); d != "" {

@@ -98,10 +98,10 @@ func TestLiftQuarantine(t *testing.T) {
 	broken := func(alloc string, gpus ...string) []failure.Failure {
 		return []failure.Failure{{At: now, Job: "j", Alloc: alloc, Cause: failure.Infrastructure, Reason: "lost", GPUs: gpus, Unhealthy: gpus}}
 	}
-	out := func(h *failureHistory, at time.Time) map[string]bool {
+	out := func(h *failureLog, at time.Time) map[string]bool {
 		return failure.QuarantinedGPUs(h.quarantine, at)
 	}
-	agent := failureHistory{}
+	agent := failureLog{}
 	if err := agent.load(ctx, c, now); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestLiftQuarantine(t *testing.T) {
 // before do not count.
 func TestLiftedStartsAnew(t *testing.T) {
 	t.Parallel()
-	h, now := failureHistory{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h, now := failureLog{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	known := failure.Evidence{
 		Models:    map[string]string{"g1": "m", "g2": "m", "g3": "m"},
 		Successes: []cluster.Success{{At: now, GPUs: []string{"g2", "g3"}}},
@@ -184,7 +184,7 @@ func TestHistoryFits(t *testing.T) {
 	}
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h, allocs, models := failureHistory{}, []*cluster.Alloc{}, map[string]string{}
+	h, allocs, models := failureLog{}, []*cluster.Alloc{}, map[string]string{}
 	for i := range 10_000 {
 		models[fmt.Sprint("other", i)] = "m"
 	}
@@ -203,7 +203,7 @@ func TestHistoryFits(t *testing.T) {
 			t.Fatalf("failure %d: %v", i, err)
 		}
 	}
-	again := failureHistory{}
+	again := failureLog{}
 	if err := again.load(ctx, c, now); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := failureHistory{}
+	h := failureLog{}
 	add := func(namespace string, index int) {
 		f := failure.Failure{Namespace: namespace, Alloc: fmt.Sprint("alloc-", index), Index: uint64(index), At: now, Cause: failure.User}
 		if _, err := h.note(t.Context(), c, []failure.Failure{f}, failure.Evidence{}, now); err != nil {
@@ -263,7 +263,7 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 func TestFailureOfAFutureTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := failureHistory{}
+	h := failureLog{}
 	for i := range 2 * failuresKept {
 		h.failures = append(h.failures, failure.Failure{Alloc: fmt.Sprint(i), Index: uint64(i + 1), At: now.AddDate(1, 0, 0)})
 	}
@@ -281,7 +281,7 @@ func TestQuarantineOfAFutureTime(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	ahead := now.AddDate(0, 1, 0)
 	struck := []failure.Failure{{At: ahead, Job: "j", Alloc: "a", Cause: failure.Infrastructure, Reason: "lost", GPUs: []string{"g"}, Unhealthy: []string{"g"}}}
-	before, after := failureHistory{}, failureHistory{}
+	before, after := failureLog{}, failureLog{}
 	if _, err := before.note(ctx, c, struck, failure.Evidence{}, ahead); err != nil {
 		t.Fatal(err)
 	}
@@ -318,8 +318,8 @@ func TestManyFailuresAtOnce(t *testing.T) {
 		if err := p.noteFailures(t.Context(), time.Unix(0, 0)); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(p.m.Failures); n != failuresKept || p.failureHistory.dropped != many-failuresKept {
-			t.Fatalf("%d failures kept, up to %d dropped", n, p.failureHistory.dropped)
+		if n := len(p.m.Failures); n != failuresKept || p.failureLog.dropped != many-failuresKept {
+			t.Fatalf("%d failures kept, up to %d dropped", n, p.failureLog.dropped)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func TestTrimQuarantine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	h := failureHistory{quarantine: map[string]failure.Quarantine{
+	h := failureLog{quarantine: map[string]failure.Quarantine{
 		"spent":       {Until: ago(47 * time.Hour), Strikes: 2, Last: ago(49 * time.Hour)},
 		"one left":    {Until: ago(46 * time.Hour), Strikes: 3, Last: ago(49 * time.Hour)},
 		"out":         {Until: now.Add(time.Hour), Strikes: 1, Last: ago(time.Minute)},

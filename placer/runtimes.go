@@ -18,8 +18,8 @@ import (
 // runTimesEvery is the shortest time between two writes of run times.
 const runTimesEvery = time.Minute
 
-// runHistory tracks the stored run times, so that the next placer orders the queue like this one.
-type runHistory struct {
+// runTimesFile tracks the stored run times, so that the next placer orders the queue like this one.
+type runTimesFile struct {
 	due     bool // must be read
 	loaded  bool
 	lessons int64 // of the queue, at the last write
@@ -35,10 +35,10 @@ func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 			p.takeUsage(was, now)
 		}
 	}
-	if p.runHistory.due {
-		if history, ok := readOnce(ctx, p, now, readingRunTimes, kept.RunTimes().Read); ok {
-			p.m.Queue.Remember(history)
-			p.runHistory = runHistory{loaded: true, lessons: p.m.Queue.Lessons()}
+	if p.runTimesFile.due {
+		if stored, ok := readOnce(ctx, p, now, readingRunTimes, kept.RunTimes().Read); ok {
+			p.m.Queue.Remember(stored)
+			p.runTimesFile = runTimesFile{loaded: true, lessons: p.m.Queue.Lessons()}
 		}
 	}
 }
@@ -60,7 +60,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 
 // runTimesDue writes what the queue has learned, if that is due.
 func (p *journal) runTimesDue(now time.Time) *dueWrite {
-	if now.Sub(p.runHistory.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
+	if now.Sub(p.runTimesFile.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
 	}
 	return p.runTimes(now)
@@ -69,16 +69,16 @@ func (p *journal) runTimesDue(now time.Time) *dueWrite {
 // runTimes writes what the queue has learned.
 func (p *journal) runTimes(now time.Time) *dueWrite {
 	lessons := p.m.Queue.Lessons()
-	if !p.runHistory.loaded || lessons == p.runHistory.lessons {
+	if !p.runTimesFile.loaded || lessons == p.runTimesFile.lessons {
 		return nil
 	}
-	history := p.m.Queue.History()
+	stored := p.m.Queue.RunTimes()
 	return &dueWrite{
 		what:  recordingRunTimes,
-		write: func(ctx context.Context) error { return store.In(p.nomad).RunTimes().Write(ctx, history) },
+		write: func(ctx context.Context) error { return store.In(p.nomad).RunTimes().Write(ctx, stored) },
 		then: func(err error) {
 			if err == nil {
-				p.runHistory.lessons, p.runHistory.at = lessons, now
+				p.runTimesFile.lessons, p.runTimesFile.at = lessons, now
 			}
 		},
 	}

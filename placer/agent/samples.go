@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	historyEvery = time.Minute
+	sampleEvery = time.Minute
 	// firstEvery is how often the agent looks whether it knows the cluster, for its first sample.
 	firstEvery  = time.Second
-	historyKept = 24 * 60 // a day's
+	samplesKept = 24 * 60 // a day's
 )
 
 // Sample is how things were at a time. It names nobody.
@@ -49,16 +49,16 @@ type Sample struct {
 	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`
 }
 
-// history keeps a day's samples in memory, some 300 bytes each.
-type history struct {
+// samples keeps a day's samples in memory, some 300 bytes each.
+type samples struct {
 	mu      sync.Mutex
-	samples []Sample // the oldest first
+	kept    []Sample // the oldest first
 	counted uint64   // ID of the last event that the samples count
 }
 
 // add keeps a sample, and counts in it the gangs that were placed since the one before: in
 // this term, or since the configuration was reloaded, or earlier.
-func (h *history) add(s Sample, events *placer.EventLog) {
+func (h *samples) add(s Sample, events *placer.EventLog) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since, _ := events.After(h.counted)
@@ -67,21 +67,21 @@ func (h *history) add(s Sample, events *placer.EventLog) {
 			s.Placed++
 		}
 	}
-	if len(h.samples) == historyKept {
-		h.samples = slices.Delete(h.samples, 0, 1)
+	if len(h.kept) == samplesKept {
+		h.kept = slices.Delete(h.kept, 0, 1)
 	}
-	h.samples = append(h.samples, s)
+	h.kept = append(h.kept, s)
 }
 
 // after are the samples behind a time, all behind the zero time.
-func (h *history) after(t time.Time) []Sample {
+func (h *samples) after(t time.Time) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	from := slices.IndexFunc(h.samples, func(s Sample) bool { return t.IsZero() || s.At.After(t) })
+	from := slices.IndexFunc(h.kept, func(s Sample) bool { return t.IsZero() || s.At.After(t) })
 	if from < 0 {
 		return []Sample{}
 	}
-	return slices.Clone(h.samples[from:])
+	return slices.Clone(h.kept[from:])
 }
 
 // remember takes samples while the agent places, until ctx ends: the first as soon as it knows the
@@ -96,8 +96,8 @@ func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 		select {
 		case now := <-tick.C:
 			if s, known := sampleOf(a.metrics(now), now); known {
-				a.history.add(s, a.hooks.Events)
-				tick.Reset(historyEvery)
+				a.samples.add(s, a.hooks.Events)
+				tick.Reset(sampleEvery)
 			}
 		case <-ctx.Done():
 			return
@@ -118,11 +118,11 @@ func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 	return s, m.CycleAge >= 0 && m.GPUs > 0
 }
 
-// serveHistory answers the samples of the last day, one a minute, the oldest first: as
+// serveSamples answers the samples of the last day, one a minute, the oldest first: as
 // metrics they name nobody, and need no token.
 //
 //	GET /v1/history?after=<time of a sample>
-func (s *server) serveHistory(w http.ResponseWriter, r *http.Request) {
+func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
 	var after time.Time
 	if text := r.URL.Query().Get("after"); text != "" {
 		var err error
@@ -131,7 +131,7 @@ func (s *server) serveHistory(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	writeJSON(w, http.StatusOK, s.agent.history.after(after))
+	writeJSON(w, http.StatusOK, s.agent.samples.after(after))
 }
 
 // Use is that a job had GPUs. To is zero if it has them still.

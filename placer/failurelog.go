@@ -22,16 +22,16 @@ import (
 const (
 	// failuresKept bounds how many failures are kept.
 	failuresKept = 120
-	// historyBytes bounds failures and quarantine each: items have names as well.
-	historyBytes = store.Bytes - 1<<10
+	// failureLogBytes bounds failures and quarantine each: items have names as well.
+	failureLogBytes = store.Bytes - 1<<10
 	// reasonBytes bounds a reason: that of a driver may be a page long.
 	reasonBytes = 300
 	// quarantineReread is how soon a quarantine that an operator lifts is noticed.
 	quarantineReread = 2 * time.Second
 )
 
-// failureHistory is what is stored about failures.
-type failureHistory struct {
+// failureLog is what is stored about failures.
+type failureLog struct {
 	failures []failure.Failure // oldest first
 	// dropped is Nomad's index of the last failure that is no longer kept. Times would not do:
 	// after a failure on a server whose clock is a year ahead, nothing would be recorded for a
@@ -47,13 +47,13 @@ type failureHistory struct {
 
 // ReadQuarantine reads which GPUs are and were in quarantine.
 func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Quarantine, error) {
-	h := failureHistory{}
+	h := failureLog{}
 	err := h.read(ctx, c, time.Time{})
 	return h.quarantine, err
 }
 
 // read reads the current quarantine. If it cannot be parsed, it is empty and the error tells.
-func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Time) error {
+func (h *failureLog) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
 		h.setQuarantine(kept)
@@ -62,7 +62,7 @@ func (h *failureHistory) read(ctx context.Context, c *nomad.Client, now time.Tim
 	return err
 }
 
-func (h *failureHistory) setQuarantine(kept store.Value[map[string]failure.Quarantine]) {
+func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantine]) {
 	if h.quarantine, h.index = kept.Of, kept.Index; h.quarantine == nil {
 		h.quarantine = map[string]failure.Quarantine{}
 	}
@@ -70,7 +70,7 @@ func (h *failureHistory) setQuarantine(kept store.Value[map[string]failure.Quara
 
 // load reads what earlier placers stored and, every now and then, whether an operator has lifted a
 // quarantine. What cannot be parsed counts as missing, and the error tells.
-func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
+func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
 		failures, odd := store.In(c).Failures().Read(ctx)
@@ -90,7 +90,7 @@ func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Tim
 
 // putRight corrects the stored quarantine if the clock that wrote it was ahead. Otherwise GPUs
 // would stay in quarantine for longer.
-func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
+func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
 	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
 		return nil
@@ -99,7 +99,7 @@ func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time
 		func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
 			out := maps.Clone(is.Of)
 			for id, q := range out {
-				out[id] = q.By(now)
+				out[id] = q.NotAhead(now)
 			}
 			return out, nil
 		})
@@ -110,14 +110,14 @@ func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time
 }
 
 // knows reports whether the failure of an allocation was recorded before.
-func (h *failureHistory) knows(a *cluster.Alloc) bool {
+func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
 // newestJudgeable returns the newest failures that are judged, at most as many as are kept. There
 // are more when a placer comes to a cluster that had none, or when its history was lost.
-func (h *failureHistory) newestJudgeable(found []failure.Failure) []failure.Failure {
-	latest := failureHistory{failures: found}
+func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
+	latest := failureLog{failures: found}
 	latest.trimFailures()
 	h.skipped = latest.dropped
 	return latest.failures
@@ -127,8 +127,8 @@ func (h *failureHistory) newestJudgeable(found []failure.Failure) []failure.Fail
 // not fit. known is further evidence. If writing fails, nothing has changed, and the failures are
 // still new. The quarantine is written first: a GPU that is struck twice for one failure counts one
 // strike.
-func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
-	var next *failureHistory
+func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
+	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
 		func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
 			h.setQuarantine(is)
@@ -148,7 +148,7 @@ func (h *failureHistory) note(ctx context.Context, c *nomad.Client, found []fail
 }
 
 // withFailures returns the history with further failures added.
-func (h *failureHistory) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureHistory, spared []failure.Strike) {
+func (h *failureLog) withFailures(found []failure.Failure, known failure.Evidence, now time.Time) (next *failureLog, spared []failure.Strike) {
 	copied := *h
 	next = &copied
 	next.failures, next.quarantine = slices.Clone(h.failures), maps.Clone(h.quarantine)
@@ -158,7 +158,7 @@ func (h *failureHistory) withFailures(found []failure.Failure, known failure.Evi
 		known.Failures, known.Quarantine = next.failures, next.quarantine
 		strikes, none := known.Judge(f, now)
 		for _, s := range strikes {
-			next.quarantine[s.GPU] = s.On(next.quarantine[s.GPU], now)
+			next.quarantine[s.GPU] = next.quarantine[s.GPU].Struck(s, now)
 		}
 		spared = append(spared, none...)
 	}
@@ -170,12 +170,12 @@ func (h *failureHistory) withFailures(found []failure.Failure, known failure.Evi
 
 // trimFailures drops failures that do not fit. It drops the oldest of the namespace with the most,
 // so that one user's sweep does not push out the failures of others.
-func (h *failureHistory) trimFailures() {
-	size, room, count := make([]int, len(h.failures)), historyBytes, map[string]int{}
+func (h *failureLog) trimFailures() {
+	size, room, count := make([]int, len(h.failures)), failureLogBytes, map[string]int{}
 	for i, f := range h.failures {
 		b, err := json.Marshal(f)
 		if size[i] = len(b) + 1; err != nil {
-			size[i] = historyBytes // it cannot be kept at all
+			size[i] = failureLogBytes // it cannot be kept at all
 		}
 		room -= size[i]
 		count[f.Namespace]++
@@ -210,14 +210,14 @@ func (h *failureHistory) trimFailures() {
 
 // trimQuarantine drops entries that no longer count. If many GPUs fail at a time, it also drops
 // those with the shortest quarantine: they fail again if they are broken.
-func (h *failureHistory) trimQuarantine(now time.Time) {
+func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
 	})
 	ids := slices.SortedFunc(maps.Keys(h.quarantine), func(a, b string) int {
 		return cmp.Or(h.quarantine[b].Until.Compare(h.quarantine[a].Until), h.quarantine[b].Lifted.Compare(h.quarantine[a].Lifted), strings.Compare(a, b))
 	})
-	room := historyBytes
+	room := failureLogBytes
 	for _, id := range ids {
 		b, err := json.Marshal(map[string]failure.Quarantine{id: h.quarantine[id]})
 		if room -= len(b); err != nil || room < 0 {
@@ -259,14 +259,14 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 	}
 	var lifted []string
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
-		h, err := failureHistory{quarantine: is.Of}, error(nil)
+		h, err := failureLog{quarantine: is.Of}, error(nil)
 		lifted, err = h.lift(gpus, time.Now())
 		return h.quarantine, err
 	})
 	return lifted, err
 }
 
-func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
+func (h *failureLog) lift(gpus []string, now time.Time) ([]string, error) {
 	in := failure.QuarantinedGPUs(h.quarantine, now)
 	if len(gpus) == 0 {
 		gpus = slices.Collect(maps.Keys(in))
@@ -286,8 +286,8 @@ func (h *failureHistory) lift(gpus []string, now time.Time) ([]string, error) {
 // noteFailures looks for allocations that failed since the last cycle, and puts their GPUs in
 // quarantine if necessary.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
-	defer func() { p.m.Failures, p.m.Quarantine = p.failureHistory.failures, p.failureHistory.quarantine }()
-	switch err := p.failureHistory.load(ctx, p.nomad, now); {
+	defer func() { p.m.Failures, p.m.Quarantine = p.failureLog.failures, p.failureLog.quarantine }()
+	switch err := p.failureLog.load(ctx, p.nomad, now); {
 	case store.Unreadable(err):
 		p.log.Warn("cannot read the stored failures or quarantine; starting with empty ones", "error", err)
 	case err != nil:
@@ -295,7 +295,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	}
 	var found []failure.Failure
 	for _, a := range p.m.State.Failed() {
-		if !p.failureHistory.knows(a) {
+		if !p.failureLog.knows(a) {
 			found = append(found, within(p.m.Diagnose(a), p.noFailureBefore(), now))
 		}
 	}
@@ -306,7 +306,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	slices.SortFunc(found, func(a, b failure.Failure) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc))
 	})
-	found = p.failureHistory.newestJudgeable(found)
+	found = p.failureLog.newestJudgeable(found)
 	for _, f := range found {
 		p.hooks.Meter.Failures.WithLabelValues(string(f.Cause)).Inc()
 		p.log.Warn("allocation failed", "job", f.Job, "namespace", f.Namespace, "node", f.Node, "cause", f.Cause, "reason", f.Reason)
@@ -315,8 +315,8 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	for i := range successes {
 		successes[i].At = earliest(successes[i].At, now)
 	}
-	before := p.failureHistory.quarantine
-	spared, err := p.failureHistory.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.m.State.GPUModels()}, now)
+	before := p.failureLog.quarantine
+	spared, err := p.failureLog.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.m.State.GPUModels()}, now)
 	for _, s := range spared {
 		p.log.Warn("a GPU is suspect, but the quarantine for failing jobs is full", "gpu", s.GPU, "reason", s.Reason)
 	}
