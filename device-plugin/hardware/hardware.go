@@ -21,7 +21,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
+	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 )
 
 // Backend is NVML.
@@ -202,10 +202,13 @@ func (r *run) write() error {
 	if err != nil {
 		return fmt.Errorf("encoding the record: %w", err)
 	}
-	if err := statedir.ReplaceFile(r.Out+".json", append(data, '\n')); err != nil {
-		return err
+	if err := wholefile.Write(r.Out+".json", append(data, '\n')); err != nil {
+		return fmt.Errorf("writing %q: %w", r.Out+".json", err)
 	}
-	return statedir.ReplaceFile(r.Out+".md", []byte(Page(r.record)))
+	if err := wholefile.Write(r.Out+".md", []byte(Page(r.record))); err != nil {
+		return fmt.Errorf("writing %q: %w", r.Out+".md", err)
+	}
+	return nil
 }
 
 // own runs a subcommand of this binary and keeps its JSON.

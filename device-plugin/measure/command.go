@@ -22,7 +22,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
-	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
+	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
@@ -325,8 +325,8 @@ func (c Command) deliver(o options, r Report) error {
 		return err
 	}
 	if o.out != "" {
-		if err := statedir.ReplaceFile(o.out, data); err != nil {
-			return err
+		if err := wholefile.Write(o.out, data); err != nil {
+			return fmt.Errorf("writing %q: %w", o.out, err)
 		}
 		fmt.Fprintf(c.Stderr, "report written to %s\n", o.out)
 	}

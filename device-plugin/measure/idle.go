@@ -20,10 +20,9 @@ import (
 
 // use is what uses a GPU: nothing, when it is zero.
 type use struct {
-	task     bool   // a task was given it, whether it uses it or not
-	computes bool   // a process does
-	busy     bool   // by is the driver's utilisation alone
-	by       string // what the driver says of it, for people
+	task bool   // a task was given it, whether it uses it or not
+	busy bool   // by is the driver's utilisation alone
+	by   string // what the driver says of it, for people
 }
 
 func (u use) String() string {
@@ -56,7 +55,7 @@ func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) 
 		u := busyBy(samples[id], system[id])
 		switch found, told := pids[id]; {
 		case len(found) > 0:
-			u = use{by: describeProcess(proc, found[0]), computes: true}
+			u = use{by: describeProcess(proc, found[0])}
 		case r.Processes != nil && !told:
 			u = use{by: "the driver does not say what computes on it"}
 		}

@@ -193,22 +193,6 @@ func replace(root *os.Root, name string, data []byte) error {
 	return nil
 }
 
-// ReplaceFile writes a file that is for people to read, in one step.
-func ReplaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("writing %q: %w", path, err)
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("writing %q: %w", path, errors.Join(err, os.Remove(f.Name())))
-	}
-	return nil
-}
-
 // Orders is a kind of orders, and the directory below the state directory that
 // they lie in.
 type Orders string

@@ -23,11 +23,18 @@ func Write(path string, content []byte) error {
 		return err
 	}
 	if err == nil && !info.Mode().IsRegular() {
-		return os.WriteFile(path, content, 0o644) // #nosec: results, for everybody to read
+		return os.WriteFile(path, content, 0o644) // #nosec: as below
 	}
-	next := path + ".new"
-	if err := os.WriteFile(next, content, 0o644); err != nil { // #nosec: as above
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, path)
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil { // #nosec: results, for everybody to read
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }

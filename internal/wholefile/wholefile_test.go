@@ -4,6 +4,7 @@
 package wholefile
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -28,11 +29,26 @@ func TestWrite(t *testing.T) {
 	if is, err := os.Lstat(link); err != nil || is.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is %v (%v)", is.Mode(), err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*.new")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	if is, err := os.ReadDir(dir); err != nil || len(is) != 2 {
+		t.Errorf("the folder holds %v (%v), want the file and the link", is, err)
 	}
 	if Write(filepath.Join(dir, "no", "file"), nil) == nil {
 		t.Error("a file in no folder was written")
+	}
+}
+
+// Root writes into folders of others: what they put beside the file is not followed.
+func TestFollowsNothingBesideTheFile(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
+	if err := errors.Join(os.WriteFile(other, []byte("theirs"), 0o600), os.Symlink(other, path+".new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, []byte("ours")); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "theirs" {
+		t.Errorf("the file that a link beside ours points to holds %q (%v)", text, err)
 	}
 }
 

@@ -46,6 +46,14 @@ var agentKeys = map[string]string{
 	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
 }
 
+// configOf is what the files say, and what it means for the placer.
+func configOf(files paths) (file agent.File, cfg model.Config, err error) {
+	if file, err = agent.Load(files); err == nil {
+		cfg, err = file.PlacerConfig()
+	}
+	return file, cfg, err
+}
+
 // foreignToAgent refuses options of other commands: the agent connects as its
 // configuration says, also when that is read again.
 func foreignToAgent(b *base) error {
@@ -79,11 +87,7 @@ func runAgent(b *base, args []string) int {
 	if err := foreignToAgent(b); err != nil {
 		return b.fail(err)
 	}
-	file, err := agent.Load(config)
-	var cfg model.Config
-	if err == nil {
-		cfg, err = file.PlacerConfig()
-	}
+	file, cfg, err := configOf(config)
 	if err != nil {
 		return b.fail(err)
 	}

@@ -14,9 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
-	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
-	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/store"
@@ -184,11 +182,7 @@ func checkAPI(b *base, told []string) []query.Check {
 }
 
 func checkConfig(config paths) query.Check {
-	file, err := agent.Load(config)
-	var cfg model.Config
-	if err == nil {
-		cfg, err = file.PlacerConfig()
-	}
+	_, cfg, err := configOf(config)
 	if err != nil {
 		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "fix it before the agent reads it"}
 	}

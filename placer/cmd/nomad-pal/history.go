@@ -96,10 +96,7 @@ func runColumns() []runColumn {
 			if r.Started.IsZero() {
 				return "-"
 			}
-			if !r.Ended.IsZero() {
-				now = r.Ended
-			}
-			return span(now.Sub(r.Started))
+			return span(ranFor(r, now))
 		}},
 		{"slowdown", "Slowdown", func(r accounting.Run, _ time.Time) string { return factor(r.Predicted) }},
 		{"packed", "Packed", func(r accounting.Run, _ time.Time) string { return factor(r.Packed) }},
@@ -111,6 +108,14 @@ func runColumns() []runColumn {
 		{"sooner", "Sooner (h)", func(r accounting.Run, _ time.Time) string { return factor(r.SavedSeconds / 3600) }},
 		{"reason", "Reason", text(func(r accounting.Run) string { return oneLine(r.Reason) })},
 	}
+}
+
+// ranFor is how long a run that has started took, or has taken by now.
+func ranFor(r accounting.Run, now time.Time) time.Duration {
+	if !r.Ended.IsZero() {
+		now = r.Ended
+	}
+	return now.Sub(r.Started)
 }
 
 // span is a duration to the second, a short one to the millisecond.
@@ -381,10 +386,7 @@ func csvOf(r accounting.Run, c runColumn, now time.Time) string {
 		if r.Started.IsZero() {
 			return ""
 		}
-		if !r.Ended.IsZero() {
-			now = r.Ended
-		}
-		return seconds(now.Sub(r.Started))
+		return seconds(ranFor(r, now))
 	}
 	if text := c.value(r, now); text != "-" {
 		return text
