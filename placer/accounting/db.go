@@ -244,9 +244,13 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// upsert is a statement that stores a row unless one with its key has ended. What is in kept stays as it was.
-func upsert(table, key, columns, kept string) string {
-	names, keep := strings.Split(columns, ", "), strings.Split(key+", "+kept, ", ")
+// table is what a statement says of a table: its key, its columns, and those of them that a row keeps as
+// they were first. Columns are separated by ", ".
+type table struct{ name, key, columns, kept string }
+
+// upsert is a statement that stores a row unless one with its key has ended.
+func (t table) upsert() string {
+	names, keep := strings.Split(t.columns, ", "), strings.Split(t.key+", "+t.kept, ", ")
 	var sets []string
 	for _, c := range names {
 		if !slices.Contains(keep, c) {
@@ -254,15 +258,15 @@ func upsert(table, key, columns, kept string) string {
 		}
 	}
 	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s) ON CONFLICT (%s) DO UPDATE SET %s WHERE %s.ended = 0",
-		table, columns, marks(len(names)), key, strings.Join(sets, ", "), table)
+		t.name, t.columns, marks(len(names)), t.key, strings.Join(sets, ", "), t.name)
 }
 
 // marks are n question marks.
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 var (
-	upsertRun   = upsert("run", "namespace, job, submitted", runColumns+", length", "idle")
-	upsertAlloc = upsert("alloc", "id", allocColumns+", ended", "namespace, job, node, gpus, held, began")
+	upsertRun   = table{name: "run", key: "namespace, job, submitted", columns: runColumns + ", length", kept: "idle"}.upsert()
+	upsertAlloc = table{name: "alloc", key: "id", columns: allocColumns + ", ended", kept: "namespace, job, node, gpus, held, began"}.upsert()
 	upsertSums  = map[string]string{"day": upsertSumsOf("day"), "month": upsertSumsOf("month")}
 )
 

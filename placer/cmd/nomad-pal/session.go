@@ -58,7 +58,7 @@ func (s *session) run(command []string) (int, error) {
 	go s.beat(ctx, cancel)
 	in, out := terminalOf(s.b.io.in), terminalOf(s.b.raw())
 	if in == nil || out == nil {
-		return s.exec(ctx, false, command, s.b.io.in, s.b.raw(), s.b.rawErr(), nil)
+		return s.exec(ctx, command, s.b.io.in, s.b.raw(), s.b.rawErr(), nil)
 	}
 	was, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -66,13 +66,13 @@ func (s *session) run(command []string) (int, error) {
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), was) }() // it may have been closed
 	command = append([]string{"/bin/sh", "-c", `TERM=$1; export TERM; shift; exec "$@"`, "sh", os.Getenv("TERM")}, command...)
-	return s.exec(ctx, true, command, in, out, out, sizes(ctx, out))
+	return s.exec(ctx, command, in, out, out, sizes(ctx, out))
 }
 
-// exec runs a command in the task.
-func (s *session) exec(ctx context.Context, tty bool, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
+// exec runs a command in the task: in a terminal, if that has sizes.
+func (s *session) exec(ctx context.Context, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
 	q := &api.QueryOptions{Namespace: s.alloc.Namespace}
-	code, failed := s.api.Allocations().Exec(ctx, s.alloc, "shell", tty, command, in, out, err, sizes, q)
+	code, failed := s.api.Allocations().Exec(ctx, s.alloc, "shell", sizes != nil, command, in, out, err, sizes, q)
 	if cause := context.Cause(ctx); failed != nil && cause != nil {
 		failed = cause
 	}
@@ -85,7 +85,7 @@ func (s *session) beat(ctx context.Context, end context.CancelCauseFunc) {
 	heard := time.Now()
 	for n := 1; ctx.Err() == nil; n++ {
 		once, cancel := context.WithTimeout(ctx, sessionBeat)
-		code, err := s.exec(once, false, []string{"/bin/sh", "-c", sessionFile, "sh", strconv.Itoa(n)}, strings.NewReader(""), io.Discard, io.Discard, nil)
+		code, err := s.exec(once, []string{"/bin/sh", "-c", sessionFile, "sh", strconv.Itoa(n)}, strings.NewReader(""), io.Discard, io.Discard, nil)
 		cancel()
 		switch {
 		case err == nil && code == 0:
