@@ -43,7 +43,7 @@ func TestPlacerRefusesBadNeighbours(t *testing.T) {
 	})
 }
 
-const badNeighbour, calm = "1 is free, but beside jobs that would lose more work than it would do there (refuse_bad_neighbours)", `pal_class = "D"`
+const badNeighbour, calm = "1 is free, but sharing them would cost the jobs there more work than this job would do (refuse_bad_neighbours)", `pal_class = "D"`
 
 const heavy = `pal_class = "A"`
 

@@ -26,14 +26,14 @@ const (
 	historyBytes = store.Bytes - 1<<10
 	// reasonBytes bounds a reason: that of a driver may be a page long.
 	reasonBytes = 300
-	// quarantineReread is how soon a quarantine that an operator lifts is noticed.
+	// quarantineReread bounds how long it takes to notice that an operator lifted a quarantine.
 	quarantineReread = 2 * time.Second
 )
 
 // failureHistory is what is stored about failures.
 type failureHistory struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that is no longer kept. Times would not do:
+	// dropped is Nomad's index of the last failure that is no longer kept. A time would not work:
 	// after a failure on a server whose clock is a year ahead, nothing would be recorded for a
 	// year.
 	dropped uint64
@@ -42,7 +42,7 @@ type failureHistory struct {
 	quarantine map[string]failure.Quarantine
 	index      uint64    // of the quarantine at the last read or write
 	readAt     time.Time // when it was read; zero: not yet
-	stale      bool      // a command has written it since
+	stale      bool      // a command has changed it since
 }
 
 // ReadQuarantine reads which GPUs are and were in quarantine.
@@ -68,8 +68,8 @@ func (h *failureHistory) setQuarantine(kept store.Value[map[string]failure.Quara
 	}
 }
 
-// load reads what earlier placers stored and, every now and then, whether an operator has lifted a
-// quarantine. What cannot be parsed counts as missing, and the error tells.
+// load reads what earlier placers stored. From time to time it also reads whether an operator has
+// lifted a quarantine. Data that cannot be parsed counts as missing, and the error says so.
 func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -89,7 +89,7 @@ func (h *failureHistory) load(ctx context.Context, c *nomad.Client, now time.Tim
 }
 
 // putRight corrects the stored quarantine if the clock that wrote it was ahead. Otherwise GPUs
-// would stay in quarantine for longer.
+// would stay in quarantine too long.
 func (h *failureHistory) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
 	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
@@ -318,7 +318,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	before := p.failureHistory.quarantine
 	spared, err := p.failureHistory.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.m.State.GPUModels()}, now)
 	for _, s := range spared {
-		p.log.Warn("a GPU is suspect, but the quarantine for failing jobs is full", "gpu", s.GPU, "reason", s.Reason)
+		p.log.Warn("a GPU is suspect, but the cap of the quarantine for failing jobs is reached", "gpu", s.GPU, "reason", s.Reason)
 	}
 	if err == nil {
 		p.emitFailures(found, before)
@@ -326,12 +326,12 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// mostDelay is the longest time after which Nomad's events tell of a failure.
+// mostDelay is the longest delay of Nomad's event about a failure.
 const mostDelay = time.Minute
 
-// noFailureBefore returns a time before which no new failure can have happened: the placer would
-// have seen it at its last look. It is zero if the placer has not looked yet, or has lost touch
-// with Nomad since.
+// noFailureBefore returns a time before which no unknown failure can have happened: the placer
+// would have seen it at its last look. It is zero if the placer has not looked yet, or has lost its
+// connection to Nomad since.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}

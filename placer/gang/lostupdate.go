@@ -62,7 +62,7 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if revertedByNomad(versions, v) {
 		return false
 	}
-	late, seen := false, false // written late; like a version before the last
+	late, seen := false, false // written late; equal to a version before the last
 	whole := AuthorSpec(now)
 	for u, o := range versions {
 		if u >= v {
@@ -79,7 +79,7 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 func revertedByNomad(versions map[uint64]*api.Job, v uint64) bool {
 	now := versions[v]
 	asks, whole := AuthorSpec(rewrite.Author(now)), AuthorSpec(now)
-	rests := now.Stable == nil || !*now.Stable // on a version that Nomad keeps
+	rests := now.Stable == nil || !*now.Stable // it follows a version that Nomad keeps
 	for u, o := range versions {
 		if u >= v {
 			continue
@@ -97,29 +97,28 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// AuthorSpec is what a version asks for, as text. Versions that ask for the
-// same have equal texts.
+// AuthorSpec is a version's request, as text. Versions with the same request have equal texts.
 func AuthorSpec(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
 	if err != nil || json.Unmarshal(text, &fields) != nil {
-		return "" // a job that came as JSON goes as JSON
+		return "" // a job that came as JSON can be written as JSON
 	}
 	for _, kept := range []string{
 		"Stop", "Status", "StatusDescription", "Stable", "Version", "VersionTag", "SubmitTime",
 		"CreateIndex", "ModifyIndex", "JobModifyIndex", "NomadTokenID", "ConsulToken", "VaultToken",
 	} {
-		delete(fields, kept) // by Nomad, of each version
+		delete(fields, kept) // Nomad's own fields of each version
 	}
 	e, elastic := rewrite.ElasticOf(job)
 	if groups, ok := fields["TaskGroups"].([]any); ok {
 		for _, g := range groups {
 			if g, ok := g.(map[string]any); ok {
-				if s, ok := g["Scaling"].(map[string]any); ok { // its author sets the range; the rest is Nomad's
+				if s, ok := g["Scaling"].(map[string]any); ok { // the author sets the range; Nomad sets the rest
 					g["Scaling"] = map[string]any{"Min": s["Min"], "Max": s["Max"]}
 				}
 				if elastic && g["Name"] == e.Group {
-					delete(g, "Count") // ours
+					delete(g, "Count") // the placer sets it
 				}
 			}
 		}
@@ -170,8 +169,7 @@ func (g *Observed) overwroteWith(now *api.Job) bool {
 	return *now.CreateIndex != *g.Job.CreateIndex || *now.Version > *g.Job.Version
 }
 
-// verify reads from the versions whether our last registration replaced the
-// version that it was meant to.
+// verify checks in the versions whether our last registration replaced the expected version.
 func (g *memory) verify(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
 	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
@@ -226,9 +224,8 @@ func ours(job *api.Job) bool {
 	return pinned
 }
 
-// mustLookBack reports whether a registration that this placer does not know of
-// may have replaced the job: its own, not recognized as such, or an earlier
-// placer's.
+// mustLookBack reports whether a registration may have overwritten the author's change without this
+// placer's knowledge: its own, not recognized as such, or an earlier placer's.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)

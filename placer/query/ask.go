@@ -16,8 +16,8 @@ import (
 // said are the estimates that are tried for a job without one.
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
-// ask asks for an estimate for a waiting job whose run time nothing tells, and says what one would
-// gain now; "" for other jobs. Callers hold mu.
+// ask asks for an estimate for a waiting job with an unknown run time, and says what an estimate
+// would gain now; "" for other jobs. Callers hold mu.
 func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
@@ -25,7 +25,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	was := startOf(w.Wait)
 	var sooner []string
-	var later []time.Duration // these must not start it now
+	var later []time.Duration // with these it must not start now
 	for _, d := range said {
 		if job.Estimate = d; s.startsNow(job) {
 			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
@@ -39,7 +39,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 		}
 	}
 	job.Estimate = 0
-	text := "Say how long it runs (pal_duration): no earlier run tells."
+	text := "Set its expected run time (pal_duration): there is no earlier run to learn it from."
 	if len(sooner) > 0 {
 		text += " With an estimate it would start " + strings.Join(sooner, ", ")
 		if was != "" {
@@ -62,7 +62,7 @@ func startOf(w queue.Wait) string {
 	return "by " + model.Moment(w.To)
 }
 
-// startsNow reports whether the waiting job could start now if it were as given.
+// startsNow reports whether the waiting job could start now with these values.
 func (s facts) startsNow(job queue.Job) bool {
 	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
 		return false

@@ -239,7 +239,7 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	followed(nothing, there, there, checkAdvice{name: "token", says: "look at the logs of Nomad's servers, and try again", mend: func() { fails = false }, becomes: query.OK})
 	now := time.Now()
 	for _, k := range []query.Check{query.CheckClocks(now, now.Add(-time.Hour), now), query.CheckClocks(now.Add(time.Hour), now.Add(time.Hour), now)} {
-		if !f.Add(k.Next, "set the clocks by NTP") {
+		if !f.Add(k.Next, "synchronize the clocks by NTP") {
 			t.Errorf("%+v", k)
 		}
 	}

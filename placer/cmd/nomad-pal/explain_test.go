@@ -146,7 +146,7 @@ func TestExplainWholeID(t *testing.T) {
 		_, out, _ := c.does("explain", "traine")
 		return strings.HasPrefix(out, "trainee was stopped")
 	})
-	if _, out, said := c.does("explain", "web-0"); !strings.HasPrefix(out, "web-0 is not the placer's") {
+	if _, out, said := c.does("explain", "web-0"); !strings.HasPrefix(out, "web-0 is left to Nomad") {
 		t.Errorf("%s%s", out, said)
 	}
 	for prefix, want := range map[string]string{"trai": `job prefix "trai" is not unique: default/train, default/trainee`, "we": `job prefix "we" is not unique: default/web-0, default/web-1`, "nosuch": "no job \"nosuch\""} {
@@ -257,7 +257,7 @@ func TestPlanOfSystemJob(t *testing.T) {
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	for _, kind := range []string{"system", "sysbatch"} {
 		text := strings.Replace(jobText("default", kind, 1), `"batch"`, `"`+kind+`"`, 1)
-		want := kind + " is not the placer's: Nomad alone would place it: a " + kind + " job runs on every node: there is nothing to choose."
+		want := kind + " is left to Nomad: Nomad alone would place it: a " + kind + " job runs on every node: there is nothing to choose."
 		for _, does := range []string{"plan", "explain"} {
 			if code, out, said := c.reads(text, does, "-"); code != 0 || !strings.Contains(out, want) {
 				t.Errorf("%s: %d %s%s", does, code, out, said)
