@@ -35,6 +35,7 @@ func (m *Model) BeginJob(k cluster.JobKey) { m.working = k }
 // EndJob records that no job is.
 func (m *Model) EndJob() { m.working = cluster.JobKey{} }
 
+// IsolateJob isolates a job that made the placer panic.
 func (m *Model) IsolateJob(k cluster.JobKey, panicked any, now time.Time) {
 	a := m.IsolatedJobs[k]
 	a.times++

@@ -37,7 +37,7 @@ func TestHeadlines(t *testing.T) {
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
 			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + " (it makes room for default/b): needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Wait: &queue.Wait{Reason: queue.ReasonQuota}, Reason: reason.Reason{Kind: reason.Quota, Needs: 1, User: "ada", Tenant: "lab", Held: 2, Limit: 2}},
-			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). Nobody knows when it starts: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."},
+			"a has waited for 60m, since " + Clock(time.Local, before(time.Hour)) + ": needs 1 GPU; user ada holds 2 in tenant lab and may hold at most 2 (max_gpus_per_user). Its start cannot be predicted: it waits for jobs without a known end, such as services, jobs without pal_duration, and jobs that have run for longer."},
 		{Explanation{State: gang.Completing, StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, StoppedFor: "default/b", Reason: reason.Reason{Kind: reason.StillEnding, Have: 1}},
 			"a ran, and is being stopped (it makes room for default/b): 1 member is still stopping and holds its GPUs."},
 		{Explanation{State: gang.Running, Decision: &pal.Decision{Policy: string(pal.PAL), Demand: 1, Candidates: pal.Candidates{Total: 4, Free: 1}, Chosen: &pal.Choice{Nodes: 2, Cost: 1}}},
@@ -82,7 +82,7 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	e.Parent = "d"
-	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected, and nobody can change it, as it is a child of d: x."; got != want {
+	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected. It is a child of d, so nobody can change it: x."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

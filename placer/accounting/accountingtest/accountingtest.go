@@ -63,6 +63,7 @@ func (p *Postgres) as(program string, args ...string) *exec.Cmd {
 	return exec.Command(args[0], args[1:]...)
 }
 
+// Address is the address of the database.
 func (p *Postgres) Address() string {
 	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", p.dir)
 }

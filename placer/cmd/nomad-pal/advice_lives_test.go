@@ -158,7 +158,7 @@ func failedLives() map[string]life {
 					}
 				}
 			},
-			job: "a", says: "fix that, then run the job again", follow: func(w *bed.World) {
+			job: "a", says: "fix the cause, then run the job again", follow: func(w *bed.World) {
 				for n := range 3 {
 					for k := range 4 {
 						w.Nomad.SetHealth(true, fmt.Sprintf("GPU-%d-%d", n, k))
@@ -250,7 +250,7 @@ func childrenLives() map[string]life {
 				_, _, err := w.Author.Jobs().Dispatch("t", nil, []byte("x"), "", nil)
 				must(w, err)
 			},
-			says: "Stop it, take the gate off the parameterized job, and give that a native class constraint instead",
+			says: "Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead",
 			follow: func(w *bed.World) {
 				must(w, w.Purge(bed.Key(childOf(w))))
 				w.RunFor(10 * time.Second)
