@@ -101,7 +101,7 @@ func (v verdict) description() string {
 type latch struct {
 	Xid  int    `json:"xid"`
 	Boot string `json:"boot,omitempty"` // boot of the machine and load of the
-	Load string `json:"load,omitempty"` // driver that it was seen under
+	Load string `json:"load,omitempty"` // the driver load during which it was seen
 	// Chosen: the operator listed the Xid in fatal_xids. The driver requests no recovery for it, so
 	// the driver cannot clear it.
 	Chosen bool `json:"chosen,omitempty"`

@@ -64,6 +64,6 @@ func TestAnswers(t *testing.T) {
 	if err := agent.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	says(user, 3, "no agent answers: NOMAD_PAL_ADDR is not set, and the last sign of agent ", "explain", "mine")
+	says(user, 3, "no agent answers: NOMAD_PAL_ADDR is not set, and agent ", "explain", "mine")
 	says(user, 3, "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "queue")
 }

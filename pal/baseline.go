@@ -10,14 +10,13 @@ import (
 	"slices"
 )
 
-// The baselines are what PAL is compared with: they look at nothing but how many GPUs
-// are free where. Explain shows what Packed would have done beside PAL's choice.
+// The baselines are the policies that PAL is compared with: they consider only how many GPUs are
+// free where. Explain shows what Packed would have chosen beside PAL's choice.
 type baseline struct{ *search }
 
-// packed is the artifact's packing, blind to variability: a node with exactly
-// the GPUs needed, else the fullest that holds the gang, else the emptiest
-// nodes one after the other. So it leaves whole nodes to wide gangs, and a gang that
-// needs several nodes gets as few as possible.
+// packed is the artifact's packing, which ignores variability: a node with exactly the GPUs needed,
+// else the fullest node that holds the gang, else the emptiest nodes one after the other. So it
+// leaves whole nodes to wide gangs, and a gang that needs several nodes gets as few as possible.
 func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
@@ -38,10 +37,9 @@ func (s baseline) packed() []Member {
 	return s.eachSet(nil, s.fillUp)
 }
 
-// fillUp repeatedly fills the group with most free GPUs, on ties the first. It goes
-// level by level, from the largest number of free GPUs down; perLevel spares it the
-// levels without a group. No group is filled twice: what it has left is less than a
-// member, or less than its node can hold.
+// fillUp repeatedly fills the group with the most free GPUs, on ties the first. It goes level by
+// level, from the largest number of free GPUs down; perLevel lets it skip levels without a group.
+// No group is filled twice: what it has left is less than a member, or less than its node can hold.
 func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
@@ -82,9 +80,9 @@ type load struct {
 	free, members int32
 }
 
-// spreadOut repeatedly puts one member on the group with most free GPUs, on ties
-// the first. It goes level by level, as a group that got a member has fewer free
-// GPUs and comes up again on a lower level.
+// spreadOut repeatedly puts one member on the group with the most free GPUs, on ties the first. It
+// goes level by level: a group that got a member has fewer free GPUs and appears again on a lower
+// level.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
@@ -146,8 +144,8 @@ func (s baseline) random() []Member {
 	return s.eachSet(nil, s.randomSet)
 }
 
-// sample draws as the policy says, else by the gang's name: the same gang draws
-// the same on the same cluster, as Nomad shuffles nodes by evaluation id.
+// sample draws by the policy's function, else by the gang's name: the same gang draws the same on
+// the same cluster, as Nomad shuffles nodes by evaluation id.
 func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)
@@ -157,8 +155,8 @@ func (s baseline) sample(set, n, k int) []int {
 	return rand.New(rand.NewPCG(h.Sum64(), uint64(set))).Perm(n)[:k]
 }
 
-// randomSet draws from all slots that exist, each as likely as the others; to draw
-// nodes first would favour the GPUs of nodes that are nearly full.
+// randomSet draws from all existing slots with equal probability. Drawing nodes first would favour
+// the GPUs of nodes that are nearly full.
 func (s baseline) randomSet(set int) []Member {
 	want := s.g.MemberSets[set]
 	var pool []Member

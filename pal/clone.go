@@ -5,8 +5,8 @@ package pal
 
 import "slices"
 
-// Clone is a cluster of its own, as this one is now: what changes of one does not change of the
-// other, and each may be searched by itself. What never changes in the life of a cluster is shared.
+// Clone returns an independent copy of the cluster: changes of one do not affect the other, and
+// each may be searched by itself. Parts that never change are shared.
 func (c *Cluster) Clone() *Cluster {
 	o := *c
 	o.nodes, o.groups, o.gpus = slices.Clone(c.nodes), slices.Clone(c.groups), slices.Clone(c.gpus)

@@ -8,18 +8,17 @@ import (
 	"slices"
 )
 
-// Cluster is what is: nodes, GPUs, who is free, in a form that placement reads
-// fast. Per device group, application class and bin it keeps the number of
-// available GPUs up to that bin, so that a decision reads a few small numbers
-// per group and looks at single GPUs only in the groups it takes.
+// Cluster is the state of nodes and GPUs, in a form that placement reads fast. Per device group,
+// application class and bin it keeps the number of available GPUs up to that bin, so that a
+// decision reads a few small numbers per group and single GPUs only in the groups it takes.
 //
-// Each change keeps the counts up to date, so that no search has to count: a GPU
-// changes hands twice in the life of a gang, while the queue tries many gangs on
-// the same state. Only refresh and countOutliers write them. What searches read
-// most lies side by side in slices of plain numbers, not in the structs.
+// Each change updates the counts, so that no search has to count: a GPU changes hands twice in the
+// life of a gang, while the queue tries many gangs on the same state. Only refresh and
+// countOutliers write the counts. The data that searches read most lies side by side in slices of
+// plain numbers, not in the structs.
 //
-// Nodes, groups and GPUs keep the order in which they were given; ties are
-// broken by that order. A Cluster is not safe for concurrent use.
+// Nodes, groups and GPUs keep the order in which they were given; that order breaks ties. A Cluster
+// is not safe for concurrent use.
 type Cluster struct {
 	locality Locality
 	nodes    []nodeState
@@ -100,7 +99,7 @@ type modelState struct {
 // scores are the lowest and highest PM score in a bin.
 type scores struct{ lowest, highest PMScore }
 
-// with are the scores with a further one.
+// with returns the range extended by a score.
 func (r scores) with(s PMScore) scores {
 	if r.highest == 0 || s < r.lowest {
 		r.lowest = s
@@ -115,8 +114,8 @@ type topologyLevel struct {
 	free   []int32   // available GPUs of each
 }
 
-// NewCluster builds the state from nodes in tie-breaking order. Every GPU id
-// must be there once, every score be a number ≥ 0.
+// NewCluster builds the state from nodes in tie-breaking order. GPU ids must be unique, and every
+// score a number ≥ 0.
 func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -126,8 +125,8 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	racks, dcs := map[string]int32{}, map[string]int32{}
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
-		// Racks of two datacenters may have the same name. A node without a rack is
-		// one by itself; the second NUL keeps its ID from being another's rack.
+		// Racks of two datacenters may have the same name. A node without a rack is a rack by
+		// itself; the second NUL keeps its ID from matching another rack.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -148,7 +147,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	return c, nil
 }
 
-// number is the number of the rack or datacenter, a new one at first sight.
+// number returns the number of the rack or datacenter, a new one for a new name.
 func (d *topologyLevel) number(seen map[string]int32, name string) int32 {
 	i, ok := seen[name]
 	if !ok {
@@ -177,7 +176,7 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 			return err
 		}
 		if _, dup := c.byID[u.ID]; dup {
-			return fmt.Errorf("GPU %q is there twice", u.ID)
+			return fmt.Errorf("GPU %q occurs twice", u.ID)
 		}
 		c.byID[u.ID] = int32(len(c.gpus))
 		gs.hasSubdomain = gs.hasSubdomain || u.NUMA != 0 || u.Island != 0
@@ -190,8 +189,8 @@ func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32)
 	return nil
 }
 
-// checkGPU refuses scores that would upset comparisons: bins are sorted and searched
-// by value, and NaN is not even equal to itself.
+// checkGPU refuses scores that break comparisons: bins are sorted and searched by value, and NaN
+// does not even equal itself.
 func checkGPU(u GPU) error {
 	for i := range NumClasses {
 		if !(u.Scores[i] >= 0) || !(u.Binned[i] >= 0) {
@@ -222,7 +221,7 @@ func (c *Cluster) bin() {
 			c.offset[k][g] = size
 			size += int32(len(c.models[c.groups[g].model].values[k]))
 		}
-		// Until countOutliers is called all groups are taken to have no outlier.
+		// Until countOutliers is called, all groups count as having no outlier.
 		c.upTo[k], c.inlierOffset[k] = make([]uint16, size), c.offset[k]
 		for i := range c.gpus {
 			m, value := &c.models[c.groups[c.gpus[i].group].model], binValue(c.gpus[i].GPU, k)
@@ -242,8 +241,8 @@ func (c *Cluster) bin() {
 	}
 }
 
-// buildIndex makes what finds groups quickly. It leaves all counts at 0: refresh
-// adds one GPU after the other.
+// buildIndex builds the indexes for finding groups. It leaves all counts at 0; refresh then adds
+// one GPU after the other.
 func (c *Cluster) buildIndex() {
 	words := (len(c.groups) + 63) / 64
 	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
@@ -264,8 +263,8 @@ func (c *Cluster) buildIndex() {
 	}
 }
 
-// binValue is the PM score that stands for the GPU's bin; a GPU without one counts
-// as the median. On a cluster that was never measured all GPUs are then alike.
+// binValue is the PM score that stands for the GPU's bin. A GPU without one counts as the median,
+// so on a cluster without measurements all GPUs are equal.
 func binValue(u *GPU, class int) PMScore {
 	if u.Binned[class] == 0 {
 		return 1
@@ -283,8 +282,8 @@ func (c *Cluster) refresh(i int) {
 		return
 	}
 	u.available = now
-	// One difference for counts of all sizes: adding 65535 to a uint16 takes 1
-	// from it, and int16 gives the sign back.
+	// One difference for counts of all sizes: adding 65535 to a uint16 subtracts 1, and int16
+	// restores the sign.
 	d := uint16(1)
 	if !now {
 		d = ^uint16(0) // −1
@@ -324,17 +323,16 @@ func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	}
 }
 
-// Take marks the GPUs of a placement as busy and takes the members' resources
-// from their nodes. A GPU that is taken already is a mistake of the caller's, who
-// counts it twice: Take panics.
+// Take marks the GPUs of a placement as busy and takes the members' resources from their nodes. If
+// a GPU is already taken, the caller has counted it twice, and Take panics.
 func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 
 // Release undoes [Cluster.Take].
 func (c *Cluster) Release(g Gang, p Placement) { c.takeOrRelease(g, p, false) }
 
-// takeOrRelease keeps the two alike: whatever Take counts, Release counts back.
+// takeOrRelease keeps Take and Release symmetric.
 func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
-	times := -1 // of what members need, off what is unallocated
+	times := -1 // the members' needs, subtracted from the unallocated resources
 	if taken {
 		times = 1
 	}
@@ -393,7 +391,7 @@ func (c *Cluster) countUnhealthy(group, n int32) {
 	}
 }
 
-// outOfUse is 1 for a GPU that cannot be chosen whoever uses it, else 0.
+// outOfUse is 1 for a GPU that cannot be chosen although no job uses it, else 0.
 func outOfUse(u *GPU) int32 {
 	if u.Unhealthy || u.Quarantined || u.Unavailable {
 		return 1
@@ -401,8 +399,8 @@ func outOfUse(u *GPU) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node. They may be negative, when
-// more is allocated than the node has now: then nothing that needs them fits.
+// SetFree replaces the unallocated resources of a node. They may be negative if more is allocated
+// than the node has now; then nothing that needs them fits.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)
@@ -455,6 +453,6 @@ func (c *Cluster) GroupGPUs(i int) (first, n int) {
 // NumNodes is the number of nodes.
 func (c *Cluster) NumNodes() int { return len(c.nodes) }
 
-// Node describes node i as it was given: Free is what it was then, and
-// [Cluster.Free] what it is now.
+// Node describes node i as it was given to [NewCluster]; [Cluster.Free] has its present free
+// resources.
 func (c *Cluster) Node(i int) Node { return c.nodes[i].Node }

@@ -41,8 +41,8 @@ type Member struct {
 	GPUs      []int // ascending
 }
 
-// Decision is the answer for one gang on one cluster, with its reasons. It is
-// what `nomad-pal explain` shows, so it names things instead of indexing them.
+// Decision is the answer for one gang on one cluster, with its reasons. `nomad-pal explain` shows
+// it, so it uses names instead of indices.
 type Decision struct {
 	Gang   string   `json:"gang"`
 	Class  AppClass `json:"class"`
@@ -50,8 +50,8 @@ type Decision struct {
 	Demand int      `json:"gpus"`
 	// Replicas reports whether the members work alone (see [Gang]).
 	Replicas bool `json:"replicas,omitempty"`
-	// Placed reports whether the gang fits now. If not, Reason says why, and Impossible
-	// whether it would not fit even if all GPUs were free and healthy.
+	// Placed reports whether the gang fits now. If not, Reason is why. Impossible reports whether
+	// it would not fit even if all GPUs were free and healthy.
 	Placed     bool          `json:"placed"`
 	Impossible bool          `json:"impossible,omitempty"`
 	Reason     reason.Reason `json:"reason,omitzero"`
@@ -61,8 +61,8 @@ type Decision struct {
 	Packed *Choice `json:"packed,omitempty"`
 
 	Candidates Candidates `json:"candidates"`
-	// Walk are the entries of the L×V matrix that were tried, in order. Of many it has
-	// the first and the last; WalkOmitted is how many are left out between them.
+	// Walk are the entries of the L×V matrix that were tried, in order. A long walk is cut to its
+	// first and last entries; WalkOmitted is how many are left out between them.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
 	// Models are the GPU models that the gang's speeds name, the fastest first;
@@ -79,15 +79,15 @@ type OnModel struct {
 	// Fits: the gang fits on free GPUs of the model. Cost and Total are of these.
 	Fits bool    `json:"fits"`
 	Cost float64 `json:"cost,omitempty"`
-	// Price is the mean speed that the last gangs have on the model; 0: not known. Total is the cost
-	// with what that keeps from those who wait (see [Market]): the least is chosen.
+	// Price is the mean speed that recent gangs have on the model; 0: unknown. Total is the cost
+	// plus what the gang keeps from waiting jobs (see [Market]); the smallest is chosen.
 	Price  float64 `json:"price,omitempty"`
 	Total  float64 `json:"total,omitempty"`
 	Chosen bool    `json:"chosen,omitempty"`
 }
 
-// walkShown bounds the entries of [Decision.Walk]. Each outlier makes a bin of its
-// own, so that a large cluster has thousands.
+// walkShown limits the entries of [Decision.Walk]. Each outlier makes its own bin, so a large
+// cluster has thousands of entries.
 const walkShown = 64
 
 // Choice is a placement by name.
@@ -131,7 +131,7 @@ type ChosenMember struct {
 	NodeID string      `json:"node_id"`
 	Device string      `json:"device"` // device group
 	GPUs   []ChosenGPU `json:"gpus"`
-	// Neighbours are on the GPU that the member has parts of.
+	// Neighbours share the GPU of the member.
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
 }
 
@@ -145,7 +145,7 @@ type ChosenGPU struct {
 	Degraded string `json:"degraded,omitempty"`
 }
 
-// Candidates counts the cluster's GPUs by why they could not be chosen.
+// Candidates counts the cluster's GPUs by the reason why they could not be chosen.
 type Candidates struct {
 	Total       int `json:"total"`
 	Ineligible  int `json:"ineligible"` // model, constraints, node not ready
@@ -154,23 +154,23 @@ type Candidates struct {
 	Unavailable int `json:"unavailable,omitempty"` // see [GPU]
 	Allocated   int `json:"allocated"`
 	Free        int `json:"free"`
-	// Outliers are free, but too slow: the gang does without them.
+	// Outliers are free, but too slow, and the gang can run without them.
 	Outliers int `json:"outliers,omitempty"`
-	// Kept are free, but a maintenance window or a reservation keeps the gang from them.
+	// Kept are free, but reserved by a window that excludes the gang.
 	Kept int `json:"kept,omitempty"`
 }
 
 // Entry is one entry of the L×V matrix, in the order walked.
 type Entry struct {
 	Bin PMScore `json:"bin"` // value of the bin, the mean of its GPUs: those up to it count
-	// Lowest and Highest are of the PM scores in the bin. They count as equal.
+	// Lowest and Highest bound the PM scores in the bin, which count as equal.
 	Lowest  PMScore `json:"lowest"`
 	Highest PMScore `json:"highest"`
 	Tier    Tier    `json:"tier"`
 	Product float64 `json:"product"` // bin × penalty
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`
-	// PassedOver: the gang fits, but on a node with more free GPUs, or on more nodes, which
-	// are left to wider gangs (see [Policy.RoomForWide]).
+	// PassedOver: the gang fits, but on a node with more free GPUs, or on more nodes, which are
+	// left to wider gangs (see [Policy.RoomForWide]).
 	PassedOver bool `json:"passed_over,omitempty"`
 }

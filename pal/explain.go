@@ -25,10 +25,9 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	return d
 }
 
-// ExplainFound is [Explain] for a placement that is decided: it stays the chosen one,
-// whatever the policy would choose now; best reports whether that is the same GPUs. It
-// searches again only if the cluster, the gang or the policy differ from those that
-// the placement was found for.
+// ExplainFound is [Explain] for an existing placement. That stays the chosen one, whatever the
+// policy would choose now; best reports whether the policy would choose the same GPUs. It searches
+// again only if the cluster, the gang or the policy differ from those of the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -41,9 +40,9 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons is all of an explanation but what was chosen. ok is false if the gang does
-// not fit: then every entry of the matrix was tried in vain. It shows them for the
-// first of the models that would do; all of them failed.
+// reasons fills in the explanation except the choice. ok is false if the gang does not fit: then
+// every entry of the matrix was tried in vain. It shows the entries for the first suitable model;
+// all of them failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
@@ -75,13 +74,12 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	return d
 }
 
-// packedInstead is the placement that the packed policy would choose. If one model would do
-// and nothing is preferred, it searches the same device groups, which are listed
-// already.
+// packedInstead is the placement of the packed policy. If one model suits and nothing is preferred,
+// it reuses the list of device groups.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {
-		g.Replicas = false // which are never packed
+		g.Replicas = false // replicas are never packed
 		pl, ok := Place(s.c, g, policy)
 		if !ok {
 			return pl, false
@@ -97,9 +95,9 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 	return packed.predict(members), true
 }
 
-// same reports whether the gangs are the same to a search. Lists of eligible groups
-// compare by identity: they are as long as the cluster, and the same for as long as
-// the job and the nodes do not change.
+// same reports whether two gangs are equal for a search. Lists of eligible groups compare by
+// identity: they are as long as the cluster, and stay the same while the job and the nodes do not
+// change.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
@@ -125,7 +123,7 @@ func (p Placement) sameGPUs(o Placement) bool {
 	return slices.Equal(a, b)
 }
 
-// Describe says a placement in names: indices mean nothing outside this cluster.
+// Describe names a placement: indices have no meaning outside this cluster.
 func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	ch := &Choice{Tier: pl.Tier, PMScore: pl.PMScore, Penalty: pl.Penalty, Cost: pl.Cost()}
 	k := g.Class.Index()
@@ -179,10 +177,9 @@ func (s *search) scoresIn(v int) (all scores) {
 	return all
 }
 
-// freeUpTo counts, for each bin value, the available GPUs up to it that may
-// serve some member set. For one model it starts from the model's own counts and takes
-// off the groups that may not serve, if those are fewer than the groups that may: most
-// gangs may use most of the cluster.
+// freeUpTo counts, for each bin value, the available GPUs up to it that may serve some member set.
+// For one model it takes the model's counts and subtracts the groups that may not serve, if those
+// are fewer than the groups that may: most gangs may use most of the cluster.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
 	if s.model == anyModel {
@@ -282,9 +279,8 @@ func eligibleForAny(g Gang, group int32) bool {
 	return false
 }
 
-// candidates counts the cluster's GPUs by why they cannot be chosen. It reads one
-// number a group, and looks at single GPUs only in groups with some out of use; busy
-// is what remains.
+// candidates counts the cluster's GPUs by the reason why they cannot be chosen. It reads one number
+// per group, and single GPUs only in groups with some out of use; busy is the rest.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	one := len(g.MemberSets) == 1
@@ -319,7 +315,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 	return n
 }
 
-// add counts the GPUs that are out of use, each for what must be fixed first.
+// add counts the GPUs that are out of use, each under the cause that must be fixed first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -338,7 +334,7 @@ func (n Candidates) Used() *reason.Used {
 	return &reason.Used{Allocated: n.Allocated, Unhealthy: n.Unhealthy, Quarantined: n.Quarantined, Unavailable: n.Unavailable, Outliers: n.Outliers}
 }
 
-// FreeOutliersFor are the free GPUs that the gang might use, but for their PM score.
+// FreeOutliersFor counts the free GPUs that the gang could use if their PM scores were lower.
 func (c *Cluster) FreeOutliersFor(g Gang, above float64) (n int) {
 	c.countOutliers(above)
 	k := g.class()
@@ -372,8 +368,8 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 // CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
 func CountGPUs(n int) string { return reason.Count(n) }
 
-// whyNot is the one reason that is worth saying: the first that holds, from what no
-// wait can change to what is only in the way now.
+// whyNot returns the most useful reason: the first that holds, starting with what no wait can
+// change and ending with temporary obstacles.
 func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
@@ -420,9 +416,9 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 	return tooFar(c, g)
 }
 
-// tooWide is which member set would not fit even an idle, healthy cluster, as far
-// as GPUs go; none if all would. It looks at each member set by itself: that the sets
-// together do not fit is not found here, and the gang counts as one that waits.
+// tooWide returns the member set that would not fit even an idle, healthy cluster, as far as GPUs
+// go; none if all would. It checks each member set alone: if only the sets together do not fit, the
+// gang counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
@@ -458,8 +454,8 @@ func (s MemberSet) in(gpus int) int {
 	return n
 }
 
-// tooFar is which member set no place of the gang's limit would hold, even idle and
-// healthy; none if one would. It looks at each set by itself, as tooWide does.
+// tooFar returns the member set that no place within the gang's locality limit would hold, even
+// idle and healthy; none if one would. It checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}
@@ -473,8 +469,7 @@ func tooFar(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// mostWithin is how many members of a set a place of the gang's limit, or a closer one in use, has
-// room for when it is idle.
+// mostWithin is how many members of a set fit into an idle place within the gang's locality limit.
 func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 	for t := TierIsland; t <= g.MaxTier; t++ {
 		if t != g.MaxTier && !slices.Contains(c.locality.Tiers(), t) {
@@ -487,16 +482,16 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 	return most
 }
 
-// FreeWithin is how many members of the gang's first set a place of the tier, a node or wider, has
-// room for on GPUs that are available and, with a threshold, not above it for the class. Whether
-// there are the CPU and memory for them it does not say.
+// FreeWithin is how many members of the gang's first set fit into one place of the tier, a node or
+// wider, on GPUs that are available and, with a threshold, not above it for the class. It ignores
+// CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt is how many members of a set the roomiest place of the tier has room for, if the first n
-// of a group's GPUs there count. It stops counting at all members of the set.
+// roomAt is how many members of a set fit into the roomiest place of the tier, if the first n of a
+// group's GPUs there count. It stops when all members of the set fit.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
@@ -513,7 +508,7 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 	return most
 }
 
-// place is a domain of some tier, as far as GPUs of one model go.
+// place is a domain of some tier, for GPUs of one model.
 type place struct{ model, at, sub int32 }
 
 // places are the domains of the tier that GPUs of the group lie in, with how many.

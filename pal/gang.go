@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// MaxGPUs is how many GPUs a gang may ask for. No cluster comes near it, and sums and
-// products of a gang's numbers stay far from overflow.
+// MaxGPUs is how many GPUs a gang may request. No cluster comes near it, and sums and products of a
+// gang's numbers stay far from overflow.
 const MaxGPUs = 1 << 24
 
-// Gang is a job that starts as a whole or not at all: all allocations of all its
-// task groups that ask for GPUs.
+// Gang is a job that starts as a whole or not at all: all allocations of all its task groups that
+// request GPUs.
 type Gang struct {
 	ID         string
 	Class      AppClass
@@ -24,14 +24,13 @@ type Gang struct {
 	MaxTier Tier
 	// Speeds are how fast the gang runs on each GPU model; empty: unknown.
 	Speeds Speeds
-	// Replicas reports whether the members work alone, as those of a service do: each set is
-	// spread evenly over nodes, and no member pays for its distance to another. Replicas have
-	// no MaxTier.
+	// Replicas reports whether the members work alone, as those of a service do: each set is spread
+	// evenly over nodes, and no member pays for its distance to another. Replicas have no MaxTier.
 	Replicas bool
-	// Sharing is with whom it shares GPUs; nil: it asks for whole ones.
+	// Sharing is with whom it shares GPUs; nil: it requests whole ones.
 	Sharing *Sharing
 	// Share is how much of a GPU each of its GPUs may be: less than 1 for parts of shared GPUs, see
-	// [Cluster.LargestShare]. 0: 1.
+	// [Cluster.LargestShare]. 0 means 1.
 	Share float64
 }
 
@@ -41,11 +40,11 @@ type MemberSet struct {
 	Members int    // allocations
 	GPUs    int    // per member, all on one node, from one device group
 	Need    Resources
-	// Eligible says for each device group of the cluster (see
-	// [Cluster.Groups]) whether it may serve a member; nil: all may.
+	// Eligible says for each device group of the cluster (see [Cluster.Groups]) whether it may
+	// serve a member; nil: all may.
 	Eligible []bool
-	// Prefer are narrower lists than Eligible, tried before it in this order: where
-	// the user would rather run (Nomad's affinities).
+	// Prefer are subsets of Eligible, tried before it in this order, for the user's preferences
+	// (Nomad's affinities).
 	Prefer [][]bool
 	// Spreads say over what to spread the members, as far as possible.
 	Spreads []SpreadOver
@@ -63,7 +62,7 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount is how many whole GPUs a request counts for: a part of a shared GPU counts as its share.
+// Amount is how many whole GPUs a request counts for; a part of a shared GPU counts as a fraction.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the numbers of a gang that comes from outside. [Place] and the
@@ -111,11 +110,11 @@ func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand writes the gang's speeds, and its member sets but for their names: gangs of one text
-// and MaxTier fit where the other does. Replicas may mix GPU models, so that their text
-// differs. Lists of eligible and preferred device groups compare by
-// identity, as they are as long as the cluster has groups: a caller that wants gangs to be
-// alike gives them the same slice. The addresses decide no order.
+// Demand writes the gang's speeds, and its member sets without their names: gangs with the same
+// text and MaxTier fit in the same places. Replicas may mix GPU models, so their text differs.
+// Lists of eligible and preferred device groups compare by identity, because they are as long as
+// the cluster has groups: a caller that wants gangs to count as equal gives them the same slice.
+// The addresses do not affect any order.
 func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {

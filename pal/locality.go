@@ -48,9 +48,9 @@ func ParseTier(s string) (Tier, error) {
 	return 0, fmt.Errorf("locality tier %q is unknown (one of island, numa, node, rack, datacenter, cluster)", s)
 }
 
-// Locality is the slowdown of a gang per tier and application class: 1.0 is no
-// slowdown. Tiers that are not used are 0; TierCluster is always used. PAL's
-// evaluation has two tiers and one penalty for all classes (see [TwoTier]).
+// Locality is the slowdown of a gang per tier and application class: 1.0 is no slowdown. Unused
+// tiers are 0; TierCluster is always used. PAL's evaluation has two tiers and one penalty for all
+// classes (see [TwoTier]).
 type Locality [TierCluster + 1][NumClasses]float64
 
 // DefaultPenalty is the locality penalty across nodes of PAL's evaluation.

@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// PAL in short: every pair of a bin and a locality tier predicts a slowdown, bin
-// value × penalty. The gang gets the pair with the smallest product that has
-// enough GPUs. So a slower GPU near by may beat a faster one far away, and the other
-// way round.
+// PAL in short: every pair of a bin and a locality tier predicts a slowdown, bin value × penalty.
+// The gang gets the pair with the smallest product that has enough GPUs. So a slower GPU nearby may
+// beat a faster one far away, and the other way round.
 //
 // A domain is one place of a tier: a certain rack, or node, or NVLink island.
 
@@ -23,12 +22,11 @@ type lvEntry struct {
 	product float64
 }
 
-// matrix is the L×V matrix in walking order: by product, on equal products the
-// closer tier, then the lower bin (PAL alg. 2, line 3; the artifact sorts
-// stably with "within" built first).
+// matrix is the L×V matrix in walking order: by product, on equal products the closer tier, then
+// the lower bin (PAL alg. 2, line 3; the artifact sorts stably with "within" built first).
 //
-// It has bins × tiers entries. Each outlier is a bin of its own, so that a large
-// cluster has thousands; a scale keeps the one that gangs without a limit share.
+// It has bins × tiers entries. Each outlier has its own bin, so a large cluster has thousands; a
+// scale caches the matrix of gangs without a limit.
 func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	es := make([]lvEntry, 0, len(s.values)*len(tiers))
 	for v, value := range s.values {
@@ -42,9 +40,9 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	return es
 }
 
-// lvMatrix is the matrix for the gang: the tiers with a penalty, up to its
-// limit, and the limit itself. A tier without a penalty can be a limit too: the gang
-// then pays what the next wider tier costs.
+// lvMatrix is the matrix for the gang: the tiers with a penalty, up to its limit, and the limit
+// itself. A tier without a penalty can also be a limit: the gang then pays the penalty of the next
+// wider tier.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
 		return s.entries
@@ -58,22 +56,20 @@ func (s *search) lvMatrix() []lvEntry {
 	return s.matrix(s.c.locality, s.k, append(ts, s.g.MaxTier))
 }
 
-// walk is PAL (alg. 2): take the first entry of the L×V matrix that can hold the
-// gang. A gang of one GPU has no locality to gain and goes to PM-First, as in
-// the artifact; unless wide gangs are to be left room, when it goes to the
-// tightest node.
+// walk is PAL (alg. 2): take the first entry of the L×V matrix that can hold the gang. A gang of
+// one GPU gains nothing from locality and goes to PM-First, as in the artifact, unless wide gangs
+// are to be left room: then it goes to the tightest node.
 //
-// To try every entry by itself, as the paper has it, would count the free GPUs of
-// the whole cluster once for each of them. Instead the lowest bin that works in some
-// domain of a tier is found when the walk first meets that tier; an entry works if
-// its bin is at least that. This is the same, since GPUs up to a higher bin include
-// those up to a lower one. So a walk costs one pass per tier, and a comparison per
-// entry.
+// The paper tries every entry by itself, which would count the free GPUs of the whole cluster for
+// each. Instead, when the walk first meets a tier, it finds the lowest bin that works in some
+// domain of the tier; an entry works if its bin is at least that. The result is the same, because
+// GPUs up to a higher bin include those up to a lower one. So a walk costs one pass per tier, and a
+// comparison per entry.
 //
-// Within a domain closer than a rack the GPUs with the lowest index up to the
-// bin are taken; in wider domains PM-First chooses among them. The artifact tries all
-// combinations of a node's GPUs for the lowest worst bin. None is below the entry's
-// bin, or an entry before it would have been taken: so the first one is the best.
+// Within a domain closer than a rack the GPUs with the lowest index up to the bin are taken; in
+// wider domains PM-First chooses among them. The artifact tries all combinations of a node's GPUs
+// for the lowest worst bin. No combination is below the entry's bin, because an earlier entry would
+// have been taken; so the first one is the best.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
@@ -111,9 +107,9 @@ type domain struct {
 	chosen []Member // see [search.inFewNodes]; nil: any of the GPUs up to the bin
 }
 
-// bestDomain looks through all domains of a tier. A node is mostly one device group,
-// which bestNode reads from two counts; a gang of several models, or of parts of several GPUs, needs several
-// groups of the node, and is counted as in a rack.
+// bestDomain looks through all domains of a tier. A node is usually one device group, which
+// bestNode reads from two counts. A gang of several models, or of parts of several GPUs, needs
+// several groups of the node, which are counted as in a rack.
 func (s *search) bestDomain(t Tier) domain {
 	switch t {
 	case TierIsland, TierNUMA:
@@ -143,7 +139,7 @@ func (d *topologyLevel) groupsOf(i int) (groups []int32, free int) {
 	return d.groups[i], int(d.free[i])
 }
 
-// groupsOfNode is the same of a node. Its groups follow one another.
+// groupsOfNode does the same for a node. Its groups follow one another.
 func (s *search) groupsOfNode(i int) (groups []int32, free int) {
 	n := &s.c.nodes[i]
 	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(n.availableGPUs)
@@ -197,10 +193,9 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang. There
-// are no counts of these, so it looks at single GPUs; but only where the group as a
-// whole works with a bin at least as low as the best so far, which bounds what any
-// part of it can reach.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. These have no counts,
+// so it reads single GPUs, but only in groups that as a whole work with a bin at least as low as
+// the best so far, which bounds any part of the group.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -223,7 +218,7 @@ func (s *search) bestSubdomain(t Tier) domain {
 }
 
 // subdomains lists the numbers of the group's islands or NUMA nodes, ascending. 0 means none: a GPU
-// with an unknown place belongs to no subdomain.
+// without a known place belongs to no subdomain.
 func (s *search) subdomains(group int32, t Tier) []uint16 {
 	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]
@@ -280,10 +275,10 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 	return best
 }
 
-// lowestBinOf is the lowest bin, at most limit, up to which the groups together
-// hold the gang. One member set is counted exactly: members on one group are
-// independent of those on others. Several compete for the same GPUs, CPU and memory,
-// so that counts only say that they might fit; then PM-First tries them out.
+// lowestBinOf is the lowest bin, at most limit, up to which the groups together hold the gang. For
+// one member set the count is exact: members on one group are independent of those on others.
+// Several sets compete for the same GPUs, CPU and memory, so counts only show that they might fit;
+// then PM-First tries them.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.slotsUpTo, len(s.values)), zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	several := len(s.g.MemberSets) > 1
@@ -308,9 +303,8 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 }
 
 // lowestBinOfAll does what lowestBinOf does, for all groups of a simple search. It goes down from
-// the highest bin, as counts only fall: at the first bin that holds no member the
-// rest of the group is done. Once the lowest bin has slots for all members, no other
-// group can do better.
+// the highest bin, because counts only fall: at the first bin that holds no member the rest of the
+// group is done. Once the lowest bin has slots for all members, no other group can do better.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -366,7 +360,7 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 		}
 		return
 	}
-	// Several models: a value that is no bin of this one adds what the bin below did.
+	// Several models: a value that is not a bin of this model counts as the bin below.
 	to := s.toValue[g.model]
 	if len(to) == 0 {
 		return
@@ -382,9 +376,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 }
 
-// within chooses the GPUs in a domain, which is known to hold the gang. A group's
-// GPUs are taken by index, not by bin, as in the artifact: the cost of the entry is
-// paid either way.
+// within chooses the GPUs in a domain that is known to hold the gang. A group's GPUs are taken by
+// index, not by bin, as in the artifact: the cost of the entry is the same either way.
 func (s *search) within(d domain) []Member {
 	switch {
 	case d.chosen != nil:

@@ -9,27 +9,27 @@ type GPU struct {
 	// Scores are the raw PM scores per application class, indexed by
 	// [AppClass.Index]. They predict how long a job takes. 0: not measured.
 	Scores [NumClasses]PMScore
-	// Binned are the PM scores of the GPU's variability classes: one value for
-	// all GPUs of a bin. They only choose, they never predict (PAL §3.3).
-	// 0: all GPUs of the model form one bin of value 1.
+	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
+	// They are used for choosing, never for predictions (PAL §3.3). 0: all GPUs of the model form
+	// one bin of value 1.
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.
 	Classes [NumClasses]uint8
-	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. Unavailable: the node
-	// takes no jobs, or tasks that nobody tells of may still run.
+	// Unhealthy, Quarantined and Unavailable GPUs are never chosen. Unavailable: the node accepts
+	// no jobs, or unreported tasks may still run.
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
-	// Degraded says why the GPU works, but not as it should; "" when it does. Its
-	// bin and class are those of the slowest: it is chosen last.
+	// Degraded is why the GPU does not work as it should; "" if it does. It has the slowest bin and
+	// class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
 	// counted from 1; 0: unknown.
 	NUMA, Island uint16
 }
 
-// DeviceGroup is a Nomad device group of one node: instances of one model. A
-// device request is met from one group only.
+// DeviceGroup is a Nomad device group of one node: instances of one model. A device request is met
+// from one group only.
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
@@ -51,8 +51,8 @@ type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
-	// PerNode is how many members may share a node (Nomad's distinct_hosts: 1);
-	// 0: as many as fit. It means nothing for what a node has free.
+	// PerNode is how many members may share a node (Nomad's distinct_hosts: 1); 0: as many as fit.
+	// It has no meaning in a node's free resources.
 	PerNode int
 }
 

@@ -5,10 +5,10 @@ package pal
 
 import "slices"
 
-// outliers is which GPUs are left out by searches whose policy says so: counted
-// once for a threshold, so that leaving them out costs a search nothing. A search
-// reads other counts (inlierOffset), of groups that have outliers only. A cluster
-// keeps one threshold: all policies of a placer, or of a simulation, share it.
+// outliers are the GPUs that searches leave out if their policy says so. They are counted once per
+// threshold, so that leaving them out costs a search nothing: it reads other counts (inlierOffset),
+// and only for groups that have outliers. A cluster keeps one threshold, which all policies of a
+// placer or a simulation share.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // outliers, in whatever state
@@ -28,9 +28,9 @@ func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 	return c.outliers.free[class.Index()]
 }
 
-// countOutliers makes the counts for a threshold, unless they are there. Groups
-// without an outlier share the counts of all GPUs. The counts of inliers lie behind
-// those of all GPUs in upTo, where a former threshold's are cut off.
+// countOutliers computes the counts for a threshold, unless they exist. Groups without an outlier
+// share the counts of all GPUs. The counts of inliers follow those of all GPUs in upTo; those of an
+// earlier threshold are cut off.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return
@@ -45,7 +45,7 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted is how many counts of all GPUs there are: where those of inliers begin.
+// counted is how many counts of all GPUs there are; the counts of inliers start there.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {
@@ -54,8 +54,8 @@ func (c *Cluster) counted(class int) int {
 	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-// countOutliersIn finds the outliers of one group and, if it has any, appends its
-// counts without them. It goes by the raw PM score, as the threshold does.
+// countOutliersIn finds the outliers of one group and, if it has any, appends its counts without
+// them. It uses the raw PM score, as the threshold does.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

@@ -8,20 +8,20 @@ import (
 	"slices"
 )
 
-// Place chooses GPUs for the gang among those available. ok is false if the
-// gang does not fit now; [Explain] says why. The cluster is left as it is.
+// Place chooses GPUs for the gang among those available. ok is false if the gang does not fit now;
+// [Explain] says why. The cluster does not change.
 //
-// A gang never mixes GPU models unless its member sets ask for different ones: PM
-// scores of two models do not compare, and the faster model would wait for the slower.
-// If several models would do, each is tried and the lowest cost wins, on ties the
-// model that comes first in the cluster. If the gang's speeds are known, the [Market] decides.
-// Replicas wait for nobody: they mix models if that spreads them better.
+// A gang never mixes GPU models unless its member sets request different ones: PM scores of two
+// models are not comparable, and the faster model would wait for the slower. If several models
+// suit, each is tried and the lowest cost wins; on ties, the model that comes first in the cluster.
+// If the gang's speeds are known, the [Market] decides. Replicas do not wait for each other: they
+// mix models if that spreads them better.
 //
-// What the member sets prefer comes before any cost: the first preference that holds
-// the whole gang wins. Within it, spreads come before cost.
+// Preferences of the member sets come before any cost: the first preference that holds the whole
+// gang wins. Within it, spreads come before cost.
 //
-// Cost: a few passes over the device groups, plus the GPUs of those chosen, for
-// each preference tried.
+// Run time: a few passes over the device groups, plus the GPUs of the chosen groups, for each
+// preference tried.
 func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 	f, ok := Find(c, g, p)
 	return f.Placement, ok
@@ -64,7 +64,7 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return findWithin(c, g, p)
 }
 
-// findWithin is Find without preferences: it searches each model that would do.
+// findWithin is Find without preferences: it searches each suitable model.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	var all []Found // one a model, where speeds are known
 	crowded, hash := 0, c.stateHash
@@ -102,10 +102,9 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// current reports whether [Find] would return the same now. It may say no though it
-// would: then the search is made again. A placement that was found without outliers
-// also answers for a policy that does not mind them, if none of them is free. A
-// caller's own random numbers cannot be drawn twice.
+// current reports whether [Find] would return the same now. It may return false although it would:
+// then the search runs again. A placement that was found without outliers also answers for a policy
+// that accepts them, if none of them is free. A caller's own random numbers cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) {
 		return false
@@ -125,8 +124,8 @@ func (g Gang) preferences() int {
 	return n
 }
 
-// preferring is the gang whose member sets may use only what they prefer i-th; one
-// with fewer preferences its last.
+// preferring restricts the member sets to their i-th preference; a set with fewer preferences uses
+// its last.
 func (g Gang) preferring(i int) Gang {
 	g.MemberSets = slices.Clone(g.MemberSets)
 	for k := range g.MemberSets {

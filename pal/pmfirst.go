@@ -33,9 +33,9 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places member set after member set, by compare or, without one, as the job lists
-// them, each on what the ones before left, and returns the members in the gang's order. For
-// that it takes GPUs in the cluster, and gives them back at the end, however it ends.
+// eachSet places member set after member set, by compare or, without one, in the job's order, each
+// on what the ones before left, and returns the members in the gang's order. For that it takes GPUs
+// in the cluster, and always gives them back at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -50,7 +50,7 @@ func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Membe
 	var all []Member
 	defer func() { s.c.Release(s.g, Placement{Members: all}) }()
 	for _, set := range order {
-		if s.g.MemberSets[set].Members == 0 { // all of it has finished, or its count is 0
+		if s.g.MemberSets[set].Members == 0 { // all of its members have finished, or its count is 0
 			continue
 		}
 		ms := place(set)
@@ -74,8 +74,8 @@ type binSlots struct {
 	inBin uint16 // GPUs of the worst bin on the group
 }
 
-// slotsUpTo lists the slots of a member set up to a bin, those of a group together and by
-// bin. They are in memory of the cluster.
+// slotsUpTo lists the slots of a member set up to a bin, grouped by device group and by bin. They
+// use the cluster's scratch memory.
 func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	all := s.c.scratch.slots[:0]
 	if s.simple(groups) {
@@ -118,16 +118,16 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
 }
 
-// fewestNodes keeps the slots of as few groups as hold the members: whole ones with the most
-// slots, and for what is left then one that holds it, with the fewest slots. Of groups with
-// as many slots those with the lowest bins are taken, then the first; of a group its lowest
-// bins. It writes over all.
+// fewestNodes keeps the slots of as few groups as hold the members: whole groups with the most
+// slots, and for the rest one group that holds it, with the fewest slots. Among groups with equally
+// many slots, it takes those with the lowest bins, then the first; within a group, its lowest bins.
+// It overwrites all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // by their slots
 	for of := range byGroup(all) {
 		groups[members(of)]++
 	}
-	level, whole, rest := len(groups)-1, 0, 0 // all groups with more slots than level are taken, of those with as many whole
+	level, whole, rest := len(groups)-1, 0, 0 // all groups with more slots than level are taken, and whole of those with exactly level slots
 	for ; level > 0; level-- {
 		whole = min(groups[level], need/level)
 		if need -= whole * level; need == 0 || whole < groups[level] {
@@ -217,8 +217,8 @@ func members(slots []binSlots) (n int) {
 	return n
 }
 
-// selectSlots keeps the slots below the last bin and score, and of those with both
-// the first that hold need members. It writes over all.
+// selectSlots keeps the slots below the last bin and score, and of those with both the first that
+// hold need members. It overwrites all.
 func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
 	kept := all[:0]
 	for _, e := range all {

@@ -14,17 +14,17 @@ type Policy struct {
 	// Sample draws k distinct numbers in 0…n-1 for [Random]. The caller seeds it, so
 	// that a run can be repeated; nil: the gang's ID is the seed.
 	Sample func(n, k int) []int
-	// RoomForWide has PAL leave wide gangs more room. Of the nodes whose bin value is at most
-	// 1 + RoomForWide times the best (0.1: 10 % more), it takes the one with the fewest free
-	// GPUs; a gang that needs several nodes takes as few as hold it at 1 + RoomForWide/2 times
-	// the best. 0: the node with most GPUs up to the best bin, and the best GPUs wherever
-	// they are, as published.
+	// RoomForWide makes PAL leave more room for wide gangs. Among the nodes whose bin value is at
+	// most 1 + RoomForWide times the best (0.1: 10 % more), it takes the one with the fewest free
+	// GPUs; a gang that needs several nodes takes as few as hold it at 1 + RoomForWide/2 times the
+	// best. 0: the node with most GPUs up to the best bin, and the best GPUs wherever they are, as
+	// published.
 	RoomForWide float64
-	// OutlierThreshold leaves out the GPUs whose PM score for the gang's class is above
-	// it; 0: none. Use one value for a cluster, which counts its GPUs again for another.
+	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above it; 0: none.
+	// Use one value per cluster, because another value makes it count its GPUs again.
 	OutlierThreshold float64
-	// RefuseBad leaves parts of a GPU free on which the gang would do less work than those on the
-	// GPU would lose. See [Sharing].
+	// RefuseBad leaves parts of a GPU free if the gang would do less work there than its neighbours
+	// would lose. See [Sharing].
 	RefuseBad bool
 	// Market decides between GPU models for gangs whose speeds are known.
 	Market Market
@@ -50,7 +50,7 @@ func ParsePolicy(s string) (PolicyName, error) {
 	return ParseName("placement policy", s, Policies()...)
 }
 
-// ParseName reads one of the names. The error says what it is the name of, and lists all.
+// ParseName parses one of the names. The error names what was parsed, and lists all names.
 func ParseName[T ~string](what, s string, all ...T) (T, error) {
 	var names []string
 	for _, n := range all {

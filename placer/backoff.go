@@ -14,12 +14,12 @@ import (
 // Things the placer does beside placing jobs. If one fails, the placer goes on without it and
 // retries.
 const (
-	hearingEvents      = "hearing of events"
+	hearingEvents      = "following Nomad's events"
 	readingJobs        = "reading single jobs"
 	readingEvents      = "reading single events"
 	readingAllocs      = "reading single allocations"
 	notingFailures     = "noting failures"
-	readingControls    = "reading what people told about jobs"
+	readingControls    = "reading holds and priorities of jobs"
 	readingRunTimes    = "reading run times"
 	storingProfile     = "storing the profile in force"
 	recordingDecisions = "recording decisions"
@@ -27,9 +27,9 @@ const (
 	pruningRecords     = "removing the records of jobs that are gone"
 	readingUsage       = "reading the use of GPUs by namespace"
 	recordingUsage     = "recording the use of GPUs by namespace"
-	readingFinished    = "reading which jobs have finished that others come after"
+	readingFinished    = "reading which jobs named in pal_after have finished"
 	readingProgress    = "reading the progress that jobs report (pal_progress)"
-	recordingFinished  = "recording which jobs have finished that others come after"
+	recordingFinished  = "recording which jobs named in pal_after have finished"
 )
 
 // backoff is something that failed last time, with the time of its next try.

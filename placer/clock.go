@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// clock is the placer's own time. It follows the machine's monotonic clock, and never goes back. So
-// a wall clock that is set back a little does not delay anything. A wall clock that is set forward
-// is followed. It is read once a cycle. If the wall clock is set back and stays so, the placer ends
-// and starts again with a new clock: see [ErrClockSetBack].
+// clock is the placer's own time. It follows the machine's monotonic clock and never goes back, so
+// a wall clock that is set back a little delays nothing. If the wall clock is set forward, it
+// follows. It is read once per cycle. If the wall clock is set back for good, the placer ends and
+// starts again with a new clock: see [ErrClockSetBack].
 type clock struct {
 	wall func() time.Time
 	mono func() time.Duration // monotonic time since an arbitrary instant
@@ -42,8 +42,8 @@ func (c *clock) now() time.Time {
 const mostAhead = time.Minute
 
 // ErrClockSetBack ends [Placer.Run]. With the old clock, windows would open and quarantines end at
-// the wrong time for as long as it ran. Nomad stores everything that it knows, so a new placer goes
-// on.
+// the wrong time until a restart. Nomad stores everything that the placer knows, so a new placer
+// can continue.
 var ErrClockSetBack = errors.New("this machine's clock was set back")
 
 // setBack returns an error if the wall clock was set back by more than mostAhead.

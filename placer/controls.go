@@ -23,8 +23,8 @@ import (
 // Nothing starts before it has been read, because a held job might start. If Nomad cannot read the
 // variable, the placer waits no longer than controlsWithin.
 
-// controlsWithin is for how long a placer tries to read the controls, when it begins or when they
-// have changed, before it decides without them.
+// controlsWithin is how long a placer tries to read the controls, at its start or after a change,
+// before it decides without them.
 const controlsWithin = 3 * time.Second
 
 // Control changes the controls of a job, and makes the placer obey them. It deletes the controls of
@@ -56,7 +56,7 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	return of, nil
 }
 
-// gone returns the jobs with controls that Nomad does not have. The picture alone does not tell: it
+// gone returns the jobs with controls that Nomad does not have. It asks Nomad, because the snapshot
 // lacks new jobs, and after a lost connection most jobs.
 func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[string]bool {
 	gone, picture := map[string]bool{}, p.Picture()
@@ -96,7 +96,7 @@ func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	}
 	is, err := store.In(p.nomad).Controls().Read(ctx)
 	if store.Unreadable(err) || nomad.Refused(err) {
-		p.log.Warn("cannot read what people set on jobs (holds, priorities); going on without it", "error", err)
+		p.log.Warn("cannot read the holds and priorities of jobs; continuing without them", "error", err)
 		err = nil
 	}
 	if p.report(readingControls, err); err != nil {

@@ -86,8 +86,8 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 }
 
 // oldNews is how long a cycle may have run before its knowledge is too old for a decision. After
-// that it first applies new events, once. An answer of Nomad's may have taken so long that
-// meanwhile a job came and was lost with its node; it has its GPUs again when the node is back.
+// that it first applies new events, once. If Nomad answered slowly, a job may meanwhile have
+// started and been lost with its node; it holds its GPUs again when the node is back.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.

@@ -30,7 +30,7 @@ type start struct {
 	t *model.Tracked
 	gang.Start
 	err error // why the start failed
-	// instead is what the gang wants done if it does not start.
+	// instead is the effect to carry out if the gang does not start.
 	instead []gang.Effect
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
@@ -87,9 +87,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// changeAll tells running gangs whose authors request other GPUs where they could go, within the
-// time budget of their namespace. It runs after the queue's decisions, because waiting gangs go
-// first.
+// changeAll offers GPUs to running gangs whose authors now request others, within the time budget
+// of their namespace. It runs after the queue's decisions, because waiting gangs go first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -197,7 +196,7 @@ func (p *Placer) forbids(s *start) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.deaf.Load() {
-		return "Nomad's events have ended, which would tell what has come meanwhile"
+		return "the stream of Nomad's events ended, so newer events are unknown"
 	}
 	if p.listen(); len(p.heard) > m.read {
 		m.missed = p.m.State.MissedPurge(p.heard)
@@ -207,11 +206,11 @@ func (p *Placer) forbids(s *start) string {
 		m.read = len(p.heard)
 	}
 	if m.missed {
-		return "a job was purged meanwhile whose tasks may still run"
+		return "another job was purged meanwhile, and its tasks may still run"
 	}
 	for _, id := range model.GPUIDs(p.m.View, s.Placement.GPUs()) {
 		if by, ok := m.taken[id]; ok && by != s.t.Key {
-			return fmt.Sprintf("job %q has got GPU %s meanwhile", by.ID, id)
+			return fmt.Sprintf("meanwhile job %q got GPU %s", by.ID, id)
 		}
 	}
 	return ""
@@ -255,9 +254,9 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 // mostDryRuns bounds the dry runs that investigate a refusal.
 const mostDryRuns = 32
 
-// unfitNodes returns the names of chosen nodes on which Nomad refuses the gang's members even when
-// each is tried alone, except nodes that are known for that. It returns none if no node can be
-// blamed, or if Nomad did not answer for all.
+// unfitNodes returns the names of chosen nodes on which Nomad refuses the gang's members even one
+// at a time. It skips nodes already known for that. It returns none if no node can be blamed, or if
+// Nomad did not answer for all.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
@@ -296,7 +295,7 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 // most one of the two. After a conflict the job is read again, because somebody else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
-	if s.instead != nil { // it may have done its work already; its reconcile finds out
+	if s.instead != nil { // it may have completed already; reconcile finds out
 		for _, e := range s.instead {
 			p.carryOutHere(t, e)
 		}
@@ -323,7 +322,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		t.NoteDenied(s.err)
 		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
 		if errors.Is(s.err, nomad.ErrConflict) {
-			_ = p.readAgain(ctx, t.Key) // on failure an event tells
+			_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring it
 		}
 		return
 	}
@@ -335,8 +334,8 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.startedOne(now)
 }
 
-// move moves a gang, unless the limit MovesPerHour is reached. Then it tells the queue from when on
-// moves are allowed again, so that the queue does not propose one in each cycle.
+// move moves a gang, unless the limit MovesPerHour is reached. Then it tells the queue when moves
+// are allowed again, so that the queue does not propose one in each cycle.
 func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {

@@ -103,12 +103,12 @@ const (
 	// to make a burst. In a burst Nomad is busy, so placing the next gangs goes before recording
 	// the last.
 	burst = 16
-	// recordWithin caps the delay between a decision and its record; recordAfter is
-	// the least delay: the clients that are about to start the gang's tasks go first.
+	// recordWithin is the longest delay between a decision and its record. recordAfter is the
+	// shortest: the clients that are about to start the gang's tasks go first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost bounds the decisions that wait to be recorded while Nomad accepts no writes.
-	// Beyond it the oldest are lost.
+	// unsavedMost bounds the unrecorded decisions while Nomad accepts no writes. Beyond it the
+	// oldest are lost.
 	unsavedMost = 10_000
 	// decisionsAtOnce bounds the records in one batch.
 	decisionsAtOnce = 2 * writes

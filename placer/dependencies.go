@@ -26,19 +26,19 @@ import (
 // everything is read again.
 
 const (
-	// dependencyPoll is after how long the placer asks again about a job that Nomad did not have. A
-	// snapshot, which gets no events, does the same. dependencyBatch is how many jobs one cycle
-	// asks about.
+	// dependencyPoll is the interval for asking again about a job that Nomad did not have. A
+	// snapshot, which gets no events, also uses it. dependencyBatch is how many jobs one cycle asks
+	// about.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
-	// Nomad forgets a job some hours after its end. Its success is stored in Nomad for as long as a
-	// job that waited for it has not ended: if that job is stopped for others and edited, it waits
-	// again. maxFinishedKept bounds how many are stored.
+	// Nomad forgets a job some hours after its end. So its success is stored in Nomad until every
+	// job that waited for it has ended: a job that is stopped for others and edited waits again.
+	// maxFinishedKept bounds how many are stored.
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out which jobs wait for others to finish, and since when the rest need
-// not wait. It asks Nomad about atMost jobs.
+// checkDependencies finds out which jobs wait for others to finish, and since when the others no
+// longer have to. It asks Nomad about at most atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
@@ -50,7 +50,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		}
 		for _, k := range keys {
 			kept[k] = true
-			if waiting || f.Known[k].Heard > 0 { // it may have been run again since
+			if waiting || f.Known[k].Heard > 0 { // it may have run again since
 				wanted[k] = true
 			}
 		}
@@ -162,7 +162,7 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 		switch found[i].Due = now.Add(dependencyPoll); {
 		case errs[i] != nil:
 		case found[i].Heard > 0:
-			found[i].Due = now // in the next cycle: Nomad is about to make the change
+			found[i].Due = now // in the next cycle, because Nomad is about to make the change
 		case f.Listens:
 			found[i].Due = time.Unix(math.MaxInt32, 0) // until an event tells of it
 		}
@@ -170,7 +170,7 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 	}
 }
 
-// ahead returns what one of our jobs does that must finish first and has not.
+// ahead returns the state of one of our jobs that must finish first and has not.
 func ahead(t *model.Tracked) reason.Reason {
 	switch {
 	case !t.GaveUp().IsZero():
@@ -185,8 +185,8 @@ func ahead(t *model.Tracked) reason.Reason {
 	return reason.Reason{Kind: reason.AheadWaits}
 }
 
-// readDependency finds out the state of a job that must finish first. had is what was known; it is
-// returned unchanged if Nomad does not show yet what an event told.
+// readDependency finds the state of a job that must finish first. had is what was known; it is
+// returned unchanged if Nomad does not yet show a change that an event reported.
 func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {

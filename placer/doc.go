@@ -11,8 +11,8 @@
 //	ready    when all allocations run on exactly these GPUs  (placer/gang, pure)
 //	record   the decision with its reasons, for explain: beside the cycles (writebehind.go)
 //
-// The view is the one ledger of who holds which GPU. It follows from Nomad's state and from what is
-// under way, and the queue gets it from there. A cycle reads the clock once.
+// The view is the single ledger of who holds which GPU. It is derived from Nomad's state and from
+// starts under way, and the queue reads it. A cycle reads the clock once.
 //
 // The placer's knowledge is a [model.Model], and this package acts only on that. It reads and
 // writes Nomad, keeps the steps in order, and survives errors.
@@ -21,7 +21,7 @@
 // something changed; cycle.go has the steps of a cycle in order. Each gang is a state machine
 // (package gang): effects.go feeds it events and carries out its effects. decide.go asks the queue
 // and commits the starts. submission.go accepts jobs that are submitted to the agent instead of
-// Nomad. publish.go makes the picture that package query answers from.
+// Nomad. publish.go makes the snapshot that package query answers from.
 //
 // Everything is derived from Nomad's state. The placer can crash at any time: when it starts again,
 // it finds each job in one of the states of [gang.State] and goes on from there.

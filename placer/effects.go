@@ -100,7 +100,7 @@ func outcome(err error) string {
 }
 
 // versions returns the versions of a job that Nomad keeps. It adds the version that a gang still
-// runs while its author requests something else, as enough edits make Nomad drop it.
+// runs while its author requests something else, because many edits make Nomad drop that version.
 func (p *core) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
 	vs, err := p.nomad.Versions(ctx, t.Key)
 	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
@@ -223,7 +223,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	}
 	resp, err := p.registerWhole(ctx, e.Job, source.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {
-		_ = p.readAgain(ctx, t.Key) // else an event tells
+		_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring it
 	}
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
 		p.m.NoteUnanswered(e.Job, t.Job, nil)

@@ -25,7 +25,7 @@ type EventKind string
 
 // The kinds of events.
 const (
-	Queued      EventKind = "queued"      // a job has come, and waits
+	Queued      EventKind = "queued"      // a job was registered, and waits
 	Placed      EventKind = "placed"      // GPUs were chosen, and the job registered with them
 	Moved       EventKind = "moved"       // the same, to better GPUs than it had
 	Started     EventKind = "started"     // all members run
@@ -33,13 +33,13 @@ const (
 	Requeued    EventKind = "requeued"    // it waits again
 	LostMembers EventKind = "lost"        // its members ended before their work was done
 	GivenUp     EventKind = "failed"      // it is not tried again
-	Refused     EventKind = "rejected"    // it cannot be served as it is written
+	Refused     EventKind = "rejected"    // it cannot be served as written
 	Finished    EventKind = "ended"       // it was stopped by its author, or is done
-	Released    EventKind = "released"    // it is Nomad's to place
+	Released    EventKind = "released"    // it is left to Nomad
 	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
 	Quarantined EventKind = "quarantined" // a GPU gets no new jobs for a while
 	Unhealthy   EventKind = "unhealthy"   // a GPU has become unhealthy
-	Healthy     EventKind = "healthy"     // it is again
+	Healthy     EventKind = "healthy"     // a GPU is healthy again
 )
 
 // EventKinds are all kinds of events.
@@ -65,8 +65,8 @@ type Event struct {
 	GPUs   []string `json:"gpus,omitempty"`
 	// Text describes the event, without its subject.
 	Text string `json:"text"`
-	// Since is since when it has been so, if the placer found the job like that when it first saw
-	// it: an earlier placer may have told.
+	// Since is set if the placer found the job in this state when it first saw it: the state has
+	// lasted since then, and an earlier placer may have sent the event.
 	Since time.Time `json:"-"`
 }
 
@@ -116,8 +116,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	return slices.Clone(l.last[behind:]), l.changed
 }
 
-// StoppedFor returns the job that a job was last stopped for, namespace/id, or "" if no event
-// tells.
+// StoppedFor returns the job that a job was last stopped for, namespace/id, or "" if no event says
+// so.
 func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	if l == nil {
 		return ""
@@ -146,14 +146,14 @@ func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.emitFound(k, kind, text, time.Time{})
 }
 
-// emitFound adds an event about a job that has been so since then.
+// emitFound adds an event about a state that has lasted since then.
 func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText tells that a gang is stopped, why, and what happens next.
+// stopText says that a gang is being stopped, why, and what happens next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
@@ -167,8 +167,8 @@ func stopText(t *model.Tracked) string {
 	return text + "; it starts again as a whole"
 }
 
-// foundSince is since when a job has been as the placer found it, when it first saw the job or read its
-// record; zero if it became so before the placer's eyes, or that is not known.
+// foundSince is since when a job has been in the state in which the placer first saw it. It is zero
+// if the placer saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {
@@ -182,7 +182,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 	return time.Unix(0, *t.Job.SubmitTime)
 }
 
-// noteState adds an event if a gang's state has changed by what it has just heard.
+// noteState adds an event if the last step changed a gang's state.
 func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 	is := t.State(p.m)
 	if p.hooks.Events == nil || is == was {
@@ -222,16 +222,16 @@ func (p *core) noteState(t *model.Tracked, was gang.State, heard gang.Event) {
 		}
 	case gang.Native:
 		if was != "" {
-			p.emit(t.Key, Released, "is Nomad's to place from now on")
+			p.emit(t.Key, Released, "is left to Nomad from now on")
 		}
 	}
 }
 
 func allThere(members int) string {
 	if members == 1 {
-		return "its member is there"
+		return "its member runs"
 	}
-	return fmt.Sprintf("all %d members are there", members)
+	return fmt.Sprintf("all %d members run", members)
 }
 
 // emitPlaced adds an event for a decision in force.

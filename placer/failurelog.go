@@ -26,14 +26,14 @@ const (
 	failureLogBytes = store.Bytes - 1<<10
 	// reasonBytes bounds a reason: that of a driver may be a page long.
 	reasonBytes = 300
-	// quarantineReread is how soon a quarantine that an operator lifts is noticed.
+	// quarantineReread bounds how long it takes to notice that an operator lifted a quarantine.
 	quarantineReread = 2 * time.Second
 )
 
 // failureLog is what is stored about failures.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that is no longer kept. Times would not do:
+	// dropped is Nomad's index of the last failure that is no longer kept. A time would not work:
 	// after a failure on a server whose clock is a year ahead, nothing would be recorded for a
 	// year.
 	dropped uint64
@@ -42,7 +42,7 @@ type failureLog struct {
 	quarantine map[string]failure.Quarantine
 	index      uint64    // of the quarantine at the last read or write
 	readAt     time.Time // when it was read; zero: not yet
-	stale      bool      // a command has written it since
+	stale      bool      // a command has changed it since
 }
 
 // ReadQuarantine reads which GPUs are and were in quarantine.
@@ -318,7 +318,7 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	before := p.failureLog.quarantine
 	spared, err := p.failureLog.note(ctx, p.nomad, found, failure.Evidence{Successes: successes, Models: p.m.State.GPUModels()}, now)
 	for _, s := range spared {
-		p.log.Warn("a GPU is suspect, but the quarantine for failing jobs is full", "gpu", s.GPU, "reason", s.Reason)
+		p.log.Warn("a GPU is suspect, but the cap of the quarantine for failing jobs is reached", "gpu", s.GPU, "reason", s.Reason)
 	}
 	if err == nil {
 		p.emitFailures(found, before)
@@ -326,12 +326,12 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// mostDelay is the longest time after which Nomad's events tell of a failure.
+// mostDelay is the longest delay of Nomad's event about a failure.
 const mostDelay = time.Minute
 
-// noFailureBefore returns a time before which no new failure can have happened: the placer would
-// have seen it at its last look. It is zero if the placer has not looked yet, or has lost touch
-// with Nomad since.
+// noFailureBefore returns a time before which no unknown failure can have happened: the placer
+// would have seen it at its last look. It is zero if the placer has not looked yet, or has lost its
+// connection to Nomad since.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
 		return time.Time{}

@@ -55,14 +55,15 @@ type Placer struct {
 
 	progress progressReads
 
-	publishing time.Duration // what making the last picture took
-	pictured   uint64        // what the ledger's Changes said then
-	picturedAt time.Time     // when it was made
+	publishing time.Duration // how long the last snapshot took
+	pictured   uint64        // the ledger's Changes at the last snapshot
+	picturedAt time.Time     // when the last snapshot was made
 	// reread: commands have written something that must be read again. controlsOld: the controls
 	// must be.
 	reread      atomic.Bool
 	controlsOld bool
-	// controlsSince is since when the controls should have been read: the placer began, or they changed.
+	// controlsSince is since when the controls are due to be read: the placer started, or they
+	// changed.
 	controlsSince time.Time
 
 	vitals heartbeat.Vitals
@@ -79,59 +80,59 @@ type core struct {
 	backoffs  map[string]backoff
 	lastCycle time.Time
 	again     bool // the cycle left something that is due at once
-	// unpublished: something may have changed since the last picture. changed: something has.
+	// unpublished: something may have changed since the last snapshot. changed: something has.
 	unpublished, changed bool
 }
 
-// journal is what is written beside the cycles.
+// journal holds what is written beside the cycles.
 type journal struct {
 	*core
 	unsaved       unsavedRecords
-	started       []time.Time // when the last gangs were, burst of them at most
+	started       []time.Time // when the last gangs started; at most burst entries
 	stale         []string    // variables with the records of jobs that are gone
 	runTimesFile  runTimesFile
 	finishedSaved []store.Finished // of those that jobs come after
 	usage         usageFile
 	unstored      bool // the profile in force is to be stored
-	lot           *lot // what is being written, nil for nothing
+	lot           *lot // the writes under way, nil for none
 }
 
-// pictures are what others see of the placer.
+// pictures are the snapshots that others read.
 type pictures struct {
 	published published
 	nudged    chan struct{}
 }
 
-// inbox has the jobs that were submitted to the placer.
+// inbox holds the jobs that were submitted to the placer.
 type inbox struct {
 	*core
 	submissions chan *submission
-	arriving    []*submission // not taken in yet
+	arriving    []*submission // not accepted yet
 	joined      []*submission // not answered yet
 }
 
-// stream is what Nomad tells of changes.
+// stream holds Nomad's events.
 type stream struct {
 	*core
 	events <-chan []cluster.Event // of the session's stream
 	deaf   atomic.Bool            // that stream has ended
-	heard  []cluster.Event        // taken off it, and not applied yet
+	heard  []cluster.Event        // received and not applied yet
 	// missed: an event could not be read, or Nomad omitted one, so the state cannot be trusted.
 	missed bool
 }
 
-// Hooks observe the placer; nil ones are not called. Hooks around the commit of a decision are
-// called before anybody learns of it. Tests use them to crash the placer there.
+// Hooks observe the placer; nil hooks are not called. Hooks around the commit of a decision run
+// before anybody can see the decision. Tests use them to crash the placer there.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts what is done; nil: not at all.
+	// Meter counts the placer's actions; nil: it does not.
 	Meter *meter.Meter
-	// Events logs what is done, for people; nil: not at all.
+	// Events logs the placer's actions, for people; nil: it does not.
 	Events *EventLog
-	// Ledger sees what each decision rests on, before the decision. It is for tests.
+	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)
-	// Published sees each picture, in the loop, and whether more than the clock has changed since
-	// the one before. Tests use it to check that answers match decisions.
+	// Published receives each snapshot, in the loop, and whether more than the clock has changed
+	// since the one before. Tests use it to check that answers match decisions.
 	Published func(picture *query.Snapshot, changed bool)
 }
 
@@ -173,7 +174,7 @@ func newModel(cfg model.Config) (*model.Model, error) {
 	return m, nil
 }
 
-// Vitals returns the signs of life of [Placer.Run].
+// Vitals returns the state of [Placer.Run]'s loop.
 func (p *Placer) Vitals() heartbeat.VitalSigns { return p.vitals.Status() }
 
 // Run serves jobs until ctx ends. It returns ctx's error, or [ErrClockSetBack]. Errors from Nomad
@@ -281,7 +282,7 @@ type news int
 
 const (
 	_ news = iota // nothing
-	// progress needs no immediate cycle: what was decided is under way.
+	// progress needs no immediate cycle: a decision is being carried out.
 	progress
 	// change is everything else.
 	change
@@ -304,7 +305,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 		if again {
 			heard = change
 		}
-		// Events that arrived during the full read may tell what no list contains.
+		// Events that arrived during the full read may contain changes that no list has.
 		heard = max(heard, p.applyAll())
 		for heard == change || heard == progress && !time.Now().Before(debounced) {
 			if heard, debounced, err = p.runCycle(ctx); err != nil {
@@ -316,7 +317,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			d, ok = time.Until(debounced), true
 		}
 		setTimer(wake, d, ok)
-		select { // first: what else is ready can wait
+		select { // the events come first; other channels can wait
 		case err := <-ended:
 			return err
 		default:
@@ -417,11 +418,11 @@ func debounceFor(cycle time.Duration) time.Duration {
 // leastSleep is the shortest pause between decisions when nothing happens.
 const leastSleep = 10 * time.Millisecond
 
-// sleep returns after how long there is something to do without an event. For example, a gang has
-// waited long enough for closer GPUs, another has run long enough to be stopped, or a decision must
-// be recorded. ok is false if there is nothing.
+// sleep returns the time until something is due without an event. For example, a gang has waited
+// long enough for closer GPUs, another has run long enough to be stopped, or a decision must be
+// recorded. ok is false if nothing is.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // what happened since then is due
+	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // changes since then are due
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
 		at, ok = gang.QueueTime(records), true
 	}
@@ -436,7 +437,7 @@ func (p *stream) applyAll() news {
 	return p.apply(es)
 }
 
-// listen takes new events off the stream, to be applied between cycles.
+// listen receives new events, to be applied between cycles.
 func (p *stream) listen() {
 	for {
 		select {
@@ -455,8 +456,8 @@ func (p *stream) hasNews(k cluster.JobKey) bool {
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether GPUs that this cycle sees as free may be in use by tasks of a job
-// that came and was purged meanwhile. Nomad would give these GPUs away.
+// missedPurge reports whether GPUs that look free in this cycle may be used by tasks of a job that
+// was registered and purged meanwhile. Nomad would give these GPUs away.
 func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)

@@ -184,7 +184,7 @@ func (p *Placer) takeProgress(batch []progressRead) news {
 	return progress
 }
 
-// denied returns what Nomad refuses to show, or nil.
+// denied returns Nomad's refusal to show a file, or nil.
 func (r *progressReads) denied() error {
 	for _, k := range slices.SortedFunc(maps.Keys(r.of), cluster.JobKey.Compare) {
 		if err := r.of[k].denied; err != nil {
@@ -194,8 +194,8 @@ func (r *progressReads) denied() error {
 	return nil
 }
 
-// errNoProgress does not quote the file: who may read a job's state may not be allowed to read its
-// files.
+// errNoProgress does not quote the file: a user who may read a job's state may not be allowed to
+// read its files.
 var errNoProgress = errors.New("its file pal-progress does not hold a share of its work, such as 0.42, 42% or 420/1000")
 
 // parseProgress parses the finished part of a job's work; ok is false if the file is still empty.

@@ -16,18 +16,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// published is the last picture, and who waits for the next.
+// published is the last snapshot, and who waits for the next.
 type published struct {
 	mu      sync.Mutex
 	picture *query.Snapshot
-	seen    time.Time     // the picture includes everything that happened until then
-	next    chan struct{} // closed by the next picture; nil: nobody waits
+	seen    time.Time     // the snapshot includes everything up to then
+	next    chan struct{} // closed by the next snapshot; nil: nobody waits
 	asked   bool          // somebody has asked for it since it was made
 	wanted  bool          // somebody waits for a newer one
 }
 
-// Picture returns a picture of the state after recent cycles, about a second old; nil before the
-// first cycle has ended. A picture never changes.
+// Picture returns a snapshot of the state after a recent cycle, about a second old; nil before the
+// first cycle has ended. A snapshot never changes.
 func (p *pictures) Picture() *query.Snapshot {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -42,8 +42,8 @@ func (p *pictures) LastPicture() *query.Snapshot {
 	return p.published.picture
 }
 
-// PictureSince waits for a picture that includes everything until since: a caller that changed
-// something sees its change.
+// PictureSince waits for a snapshot that includes everything until since, so that a caller sees its
+// own changes.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {
 		s := &p.published
@@ -70,14 +70,14 @@ func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Sn
 	}
 }
 
-// ForgetPicture requests a new picture, because the last one cannot be trusted.
+// ForgetPicture requests a new snapshot, because the last one cannot be trusted.
 func (p *pictures) ForgetPicture() {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
 	p.published.picture = nil
 }
 
-// Status returns the counts of the last picture.
+// Status returns the counts of the last snapshot.
 func (p *pictures) Status() model.Status {
 	if s := p.Picture(); s != nil {
 		return s.Status()
@@ -86,15 +86,15 @@ func (p *pictures) Status() model.Status {
 }
 
 const (
-	// pictureEvery is the shortest time between pictures, unless somebody waits for one. Making
+	// pictureEvery is the shortest time between snapshots, unless somebody waits for one. Making
 	// them takes at most a twentieth of the time, or a fifth if somebody waits.
 	pictureEvery = time.Second
-	// sameFor is for how long a picture is shown while nothing changes: expected starts move with
-	// the clock.
+	// sameFor is how long a snapshot is shown while nothing changes: expected starts move with the
+	// clock.
 	sameFor = 10 * time.Second
 )
 
-// publish makes a picture of this cycle, if something has changed since the last.
+// publish makes a snapshot of this cycle, if something has changed since the last.
 func (p *Placer) publish(now time.Time) {
 	p.warnOfNodes()
 	p.published.mu.Lock()
@@ -127,7 +127,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 }
 
-// grownOld reports whether somebody reads a picture that is too old.
+// grownOld reports whether somebody reads a snapshot that is too old.
 func (p *Placer) grownOld() bool {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *Placer) grownOld() bool {
 
 // warnOfQueues warns once about Nomad's own queues that interfere.
 func (p *Placer) warnOfQueues() {
-	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own is in the way now")
+	p.warnings = p.tell(p.warnings, p.m.State.Queues.Warnings(), func(w string) { p.log.Warn(w) }, "no batch queue of Nomad's own interferes now")
 }
 
 // warnOfNodes warns once about node data that is ignored.
@@ -144,7 +144,7 @@ func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out now")
 }
 
-// tell logs new warnings, and none when the last one has gone. It returns the current ones.
+// tell logs new warnings, and none when the last one has gone. It returns the current warnings.
 func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {
@@ -157,13 +157,13 @@ func (p *core) tell(told, warnings []string, warn func(string), none string) []s
 	return warnings
 }
 
-// warnOfOldNomad warns once about what an old Nomad does to gangs.
+// warnOfOldNomad warns once about a bug of old Nomad versions that affects gangs.
 func (p *Placer) warnOfOldNomad() {
 	low := p.m.State.Nodes.OldestNomad()
 	if p.warned || low == nil || !low.LessThan(version.Must(version.NewVersion(cluster.ExactPins))) {
 		return
 	}
 	p.warned = true
-	p.log.Warn("this Nomad may start members with fewer GPUs than they ask for (hashicorp/nomad#18364); such gangs are requeued and tried again",
+	p.log.Warn("this Nomad version may start members with fewer GPUs than they request (hashicorp/nomad#18364); such gangs are requeued",
 		"version", low, "mended_in", cluster.ExactPins)
 }

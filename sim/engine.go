@@ -469,7 +469,7 @@ func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS
 	}
-	const rounding = 1e-6 // of a checkpoint that was just reached
+	const rounding = 1e-6 // tolerance for having just reached a checkpoint
 	return min(usefulS, e.CheckpointS*math.Floor(usefulS/e.CheckpointS+rounding))
 }
 

@@ -48,7 +48,7 @@ func TestGPULostBeforeTheStart(t *testing.T) {
 	doctor := exec.Command(binary, "doctor", "-state-dir", dir)
 	doctor.Env = append(os.Environ(), w.env...)
 	out, err := doctor.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), lost+" was here when the plugin last ran and is not found") {
+	if err == nil || !strings.Contains(string(out), lost+" was present when the plugin last ran and is missing now") {
 		t.Errorf("doctor does not miss %s: %v\n%s", lost, err, out)
 	}
 	run(t, binary, "clear", "-state-dir", dir, lost)

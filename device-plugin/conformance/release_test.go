@@ -76,7 +76,7 @@ func TestReleasedDriverIsLeftAlone(t *testing.T) {
 	s.until("GPUs that are still released", reason(id, "released"))
 	alone()
 	doctor, _ := exec.Command(binary, "doctor", "-inventory", "none.hcl", "-state-dir", dir).CombinedOutput()
-	if !strings.Contains(string(doctor), "the driver is left alone until") {
+	if !strings.Contains(string(doctor), "the driver is released until") {
 		t.Errorf("doctor does not say that the driver is released:\n%s", doctor)
 	}
 	run(t, binary, "resume", "-state-dir", dir)

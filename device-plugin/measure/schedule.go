@@ -286,7 +286,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 		return nil
 	}
 	if r.Identity != id || r.Key != m.Key {
-		r.Drift = nil // another ruler
+		r.Drift = nil // the key or GPU changed: not comparable
 	}
 	r.Identity, r.Key, r.Times, r.Measured, r.Failures = id, m.Key, m.Times, res.Started, 0
 	r.Rates = res.rates()

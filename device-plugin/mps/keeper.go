@@ -31,7 +31,7 @@ const (
 type Keeper struct {
 	log  hclog.Logger
 	tick time.Duration // between two looks at the processes of daemons
-	look time.Duration // between two questions about servers
+	look time.Duration // time between two checks of the servers
 	// save remembers the daemons that this plugin has started, should it be killed.
 	save func([]Daemon) error
 	// changed has a value when a GPU's trouble begins or ends.

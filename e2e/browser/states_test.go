@@ -62,7 +62,7 @@ func clusterStates() []clusterState {
 			p.waits("jobs of class A are not named for what is slow for class B",
 				`[...document.querySelectorAll("main li")].some(e => e.innerText.includes("for class B") && !e.innerText.includes("is on it"))`)
 			p.goTo("#/job/default/pretrain-wide")
-			p.shows("its end helps", "There is room for it when all jobs whose end helps have ended")
+			p.shows("its end helps", "It has room when all jobs whose end helps have ended")
 		}},
 		{"sick-node", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))

@@ -1,17 +1,17 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package attr is the contract between the device plugin and the placer: the
-// names of the device attributes that one publishes and the other reads, and
-// the text form of the values that do not fit one number.
+// Package attr is the contract between the device plugin and the placer: the names of the device
+// attributes that the plugin publishes and the placer reads, and the text form of values that do
+// not fit into one number.
 //
-// Nomad shares attributes between all instances of a device group, so what is
-// known of one GPU is published as lists of instance ids. Lists start with
-// "unique.", else they would give every node a computed class of its own.
+// Nomad shares attributes between all instances of a device group, so data about single GPUs is
+// published as lists of instance ids. The names of lists start with "unique."; otherwise each node
+// would get its own computed class.
 //
-// Every list has a companion count that does not. Nomad caches, per computed class, whether a
-// node's devices fit, and constraints in a device block do not bypass that cache. So a node whose
-// list is empty needs another class than one whose list is not; the count gives it one.
+// Every list has a companion count without that prefix. Nomad caches, per computed class, whether a
+// node's devices fit, and constraints in a device block do not bypass that cache. So a node with an
+// empty list needs another class than a node with a non-empty list; the count gives it one.
 package attr
 
 import (
@@ -42,19 +42,19 @@ const (
 	HealthyCount = "healthy_count"
 	// Raw (String) holds every accepted measurement: see [FormatMeasurements].
 	Raw = "unique.variability_raw"
-	// Rates (String) holds measured rates in the same form, which compare across models as times do
-	// not: [RateUnit] has the units.
+	// Rates (String) holds measured rates in the same form. Unlike times, rates are comparable
+	// across models: [RateUnit] has the units.
 	Rates = "unique.measured_rates"
 	// Scores (String) holds PM scores in the same form, where a profile is known.
 	Scores = "unique.variability_scores"
-	// Reference (String) says what scores are relative to, one of the
-	// Reference… values.
+	// Reference (String) is what scores are relative to, one of the Reference… values.
 	Reference = "variability_reference"
 	// ProfileVersion (Int) is the version of the profile in force; absent
 	// without one.
 	ProfileVersion = "variability_profile_version"
 	// Sharing (String) is how the GPUs of a group of [SharedType] are shared: "time-slicing" or
-	// "mps"; Replicas (Int) in how many parts each; MemoryTotal (Int, MiB) a whole GPU's memory.
+	// "mps". Replicas (Int) is the number of parts of each. MemoryTotal (Int, MiB) is the memory of
+	// a whole GPU.
 	Sharing     = "sharing"
 	Replicas    = "replicas"
 	MemoryTotal = "memory_total"
@@ -70,7 +70,7 @@ const (
 	ReferenceNone    = "none"
 )
 
-// What else is published of a model, for constraints in jobs.
+// Further attributes of a model, for constraints in jobs.
 const (
 	Architecture    = "architecture" // String: "hopper"
 	ComputeMajor    = "compute_major"
@@ -93,8 +93,8 @@ const (
 	// memory rows; RemapPendingCount (Int) is their number.
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
-	// Hidden (String) names the GPUs of the node that the driver lists and that do not say
-	// who they are; HiddenCount (Int) is their number. Absent if there are none.
+	// Hidden (String) names the node's GPUs that the driver lists without an identity; HiddenCount
+	// (Int) is their number. Absent if there are none.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
 )
@@ -150,7 +150,7 @@ func SplitIDs(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// RateUnit is the unit of a class's [Rates]: of what bounds it.
+// RateUnit is the unit of a class's [Rates], by the resource that limits the class.
 func RateUnit(c pal.AppClass) string {
 	switch c {
 	case pal.ClassA, pal.ClassB:
@@ -163,7 +163,7 @@ func RateUnit(c pal.AppClass) string {
 	return ""
 }
 
-// The statistics that the placer reads, as the plugin names them and nomad-device-nvidia does.
+// The statistics that the placer reads. nomad-device-nvidia uses the same names.
 const (
 	StatUtilization = "GPU utilization"
 	StatMemory      = "Memory state"
@@ -182,7 +182,7 @@ func IsGPU(vendor, kind string) bool {
 	return vendor == Vendor && (kind == Type || kind == SharedType)
 }
 
-// ModelOf is the GPU model of a device group: its name, of parts without what shows that they are.
+// ModelOf is the GPU model of a device group: its name, without the suffix of shared groups.
 func ModelOf(kind, name string) string {
 	if i := strings.LastIndex(name, SharedSuffix); kind == SharedType && i >= 0 {
 		return name[:i]
@@ -190,14 +190,14 @@ func ModelOf(kind, name string) string {
 	return name
 }
 
-// GPUOf is the id of the GPU, or MIG instance, that an instance is a part of, or is itself.
+// GPUOf returns the id of the GPU, or MIG instance, that the instance is or is part of.
 func GPUOf(instance string) string {
 	gpu, _, _ := strings.Cut(instance, partMark)
 	return gpu
 }
 
-// Begins reports whether a beginning of an id means the instance: "GPU-8d3f" means the GPU and all
-// of its parts, "GPU-8d3f::1" part 1 of it.
+// Begins reports whether a prefix of an id selects the instance: "GPU-8d3f" selects the GPU and all
+// of its parts, "GPU-8d3f::1" its part 1.
 func Begins(instance, beginning string) bool {
 	gpu, part, _ := strings.Cut(instance, partMark)
 	begins, number, ofPart := strings.Cut(beginning, partMark)

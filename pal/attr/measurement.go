@@ -14,9 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// What one node may publish. Anybody who runs a Nomad client writes these texts,
-// so they are bounded: an eight-GPU server needs 8 measurements of 4
-// applications, one cut into MIG instances 56.
+// Limits on what one node may publish. Anybody who runs a Nomad client writes these texts. An
+// eight-GPU server needs 8 measurements of 4 applications; cut into MIG instances, it needs 56.
 const (
 	// MaxGPUs is the most GPUs of one node that are looked at.
 	MaxGPUs = 256
@@ -30,9 +29,8 @@ const (
 	MinValue, MaxValue = 1e-12, 1e12
 )
 
-// Measurement is what is known of one GPU's speed: for [Raw], the time per
-// fixed work unit (arbitrary unit, larger is slower) per application class;
-// for [Scores], the PM scores.
+// Measurement is the known speed of one GPU: for [Raw], the time per fixed work unit (arbitrary
+// unit, larger is slower) per application class; for [Scores], the PM scores.
 type Measurement struct {
 	GPU string // instance id
 	// Key is the comparability key: values of different keys are never mixed

@@ -8,35 +8,34 @@ import (
 	"fmt"
 )
 
-// Environment variables of a task with which a job has its GPU measured.
-// nomad-pal measure sets them.
+// Environment variables of a task through which a job requests a measurement of its GPU. nomad-pal
+// measure sets them.
 const (
-	// EnvReservation is the ticket of the reservation: the device plugin gives each task another
-	// one, which nobody else knows.
+	// EnvReservation is the ticket of the reservation: the device plugin gives each task its own
+	// secret ticket.
 	EnvReservation = "NOMAD_PAL_RESERVATION"
 	// EnvMeasure, with any value, asks the device plugin to measure the GPUs of the task's
 	// reservation while the task has them, once. The task itself must not use them.
 	EnvMeasure = "NOMAD_PAL_MEASURE"
 )
 
-// Measuring (string) tells the state of the device plugin's measurements of
-// each GPU; see [FormatAccounts]. A plugin that measures nothing, for example
-// with emulated GPUs, does not publish it.
+// Measuring (string) is the state of the device plugin's measurements of each GPU; see
+// [FormatAccounts]. A plugin that measures nothing, for example with emulated GPUs, does not
+// publish it.
 const Measuring = "unique.measuring"
 
-// Account is how measuring one GPU stands.
+// Account is the state of measuring one GPU.
 type Account struct {
-	// Last is the time when the last session began that was not cut short, in RFC 3339; "" for none.
+	// Last is when the last complete session started, in RFC 3339; "" for none.
 	Last string `json:"last,omitempty"`
 	// Problem is why the session gave no result; "" if it gave one.
 	Problem string `json:"problem,omitempty"`
-	// Provisional: fewer than all GPUs of the node were measured together, so that it was cooler
-	// than in a job that uses the whole node.
+	// Provisional: not all GPUs of the node were measured together, so the GPU was cooler than in a
+	// job that uses the whole node.
 	Provisional bool `json:"provisional,omitempty"`
-	// Unable is why the device plugin never measures the GPU, whoever asks; "" if it does.
+	// Unable is why the device plugin never measures the GPU; "" if it does.
 	Unable string `json:"unable,omitempty"`
-	// Waits is why the GPU is not measured now, though its turn has come; "" if it is, or its turn
-	// has not come.
+	// Waits is why the GPU is not measured although its turn has come; "" otherwise.
 	Waits string `json:"waits,omitempty"`
 }
 

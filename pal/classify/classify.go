@@ -1,10 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package classify finds the application class of a job from its GPUs' statistics. It uses how much
-// of the time the power cap held the clocks down (which is what makes GPUs of one model differ) and
-// how much power the GPUs drew. If the GPU tells, it also uses how busy tensor cores and memory
-// were.
+// Package classify finds the application class of a job from its GPUs' statistics. It uses the
+// share of time in which the power cap limited the clocks (which makes GPUs of one model differ),
+// and the power drawn. If the GPU reports them, it also uses the load of tensor cores and memory.
 //
 // [Summarise] reduces the readings of a job's GPUs to [Features], [ByThresholds] judges one job by
 // itself, and [Learn] groups the jobs of a cluster's history as PAL does, once there are enough of
@@ -19,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Reading is one look at one GPU of a job. nil is not known; shares are 0 to 1.
+// Reading is one sample of one GPU of a job. nil is unknown; shares are 0 to 1.
 type Reading struct {
 	Utilisation *float64 // share of time that any kernel ran
 	PowerCap    *float64 // share of time that the power cap held the clocks down
@@ -36,15 +35,15 @@ type Features struct {
 }
 
 const (
-	// active is the utilisation from which a reading counts: a job that waits
-	// for data says nothing about its kernels.
+	// active is the utilisation from which a reading counts: a job that waits for data shows
+	// nothing about its kernels.
 	active = 0.05
 	// enough is the number of readings that a verdict needs.
 	enough = 10
 )
 
-// Summarise takes the medians. Readings of idle GPUs do not count, nor do readings
-// without a utilisation: nobody knows what those GPUs did.
+// Summarise takes the medians. It ignores readings of idle GPUs and readings without a utilisation,
+// because the load is then unknown.
 func Summarise(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
@@ -82,14 +81,14 @@ type Verdict struct {
 	Class pal.AppClass `json:"class"`
 	// Reason is one sentence with the numbers that decided.
 	Reason string `json:"reason"`
-	// Sure is false if the numbers are near a threshold, or if too little
-	// is known to tell neighbouring classes apart.
+	// Sure is false if the numbers are near a threshold, or if too few are known to distinguish
+	// neighbouring classes.
 	Sure bool `json:"sure"`
 }
 
-// Thresholds, from measurements on V100 (SGEMM drew 0.99 of its limit, ResNet-50
-// 0.60 with peaks at the cap, BERT 0.51, PageRank 0.27). On Hopper they are a
-// start, not a finding: nothing has been measured there.
+// Thresholds, from measurements on V100 (SGEMM drew 0.99 of its limit, ResNet-50 0.60 with peaks at
+// the cap, BERT 0.51, PageRank 0.27). For Hopper they are only a starting point: nothing has been
+// measured there.
 const (
 	capBound     = 0.10 // of time at the power cap: compute-bound
 	capNever     = 0.01
@@ -101,9 +100,9 @@ const (
 	nearBoundary = 0.1 // relative
 )
 
-// ByThresholds judges one job. ok is false if too little was seen; the
-// reason reports what is missing. The surest sign comes first: time at the power cap is
-// what makes GPUs differ, the counters say why, and the power drawn is the least direct.
+// ByThresholds judges one job. ok is false if there are too few readings; the reason then says what
+// is missing. The most direct sign comes first: time at the power cap makes GPUs differ, the
+// counters explain why, and the power drawn is the least direct.
 func ByThresholds(f Features) (v Verdict, ok bool) {
 	known := func(x float64) bool { return !math.IsNaN(x) }
 	switch {
@@ -127,8 +126,7 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 	return Verdict{Reason: "neither power nor its cap are known"}, false
 }
 
-// lowPower tells streaming from scattered memory access, which takes the
-// memory's own counters.
+// lowPower distinguishes streaming from scattered memory access by the memory counters.
 func lowPower(f Features) Verdict {
 	if math.IsNaN(f.Memory) {
 		return Verdict{Class: pal.ClassD, Reason: fmt.Sprintf(

@@ -11,11 +11,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Groups is what a cluster's history taught: three groups of jobs, compute,
-// mixed and memory (K-means with K = 3, as PAL and its successors do).
+// Groups are three groups of jobs learned from a cluster's history: compute, mixed and memory
+// (K-means with K = 3, as PAL and its successors do).
 type Groups struct {
-	// Counters: the plane is compute against memory activity; else it is the
-	// share of time at the power cap against the power drawn.
+	// Counters: the plane is compute against memory activity; otherwise the share of time at the
+	// power cap against the power drawn.
 	Counters bool
 	Centers  [3][2]float64 // by class: A, B, C
 }
@@ -64,8 +64,8 @@ func Learn(jobs []Features) (Groups, error) {
 	return g, nil
 }
 
-// leastDistance is how far apart groups must be, in shares of what the GPU can
-// do: jobs that are all alike would be split by chance.
+// leastDistance is how far apart groups must be, in shares of the GPU's capability: similar jobs
+// would be split by chance.
 const leastDistance = 0.15
 
 // closest is the distance of the two centers that are nearest to each other.
@@ -104,7 +104,7 @@ func less(a, b [2]float64) bool {
 	return a[0] < b[0]
 }
 
-// farthest takes the first point and twice the one farthest from those taken.
+// farthest takes the first point, and then twice the point farthest from those taken.
 func farthest(points [][2]float64) (centers [3][2]float64) {
 	centers[0] = points[0]
 	for k := 1; k < len(centers); k++ {

@@ -25,10 +25,9 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 	return entries
 }
 
-// classifyByEdges is the default; it also serves the groups that no clustering
-// can say anything about: those of one class, or of too few GPUs. Outliers share the
-// last class but no bin: as in PAL each stands for itself. So a gang is kept off a GPU
-// that takes three times as long, but not off all of the last class.
+// classifyByEdges is the default. It also serves groups that cannot be clustered: those of one
+// class, or with too few GPUs. Outliers share the last class, but each has its own bin, as in PAL.
+// So a gang avoids a GPU that takes three times as long, but not the whole last class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
@@ -64,9 +63,9 @@ func (p *Profile) classEdges() []float64 {
 	return edges
 }
 
-// classifyByClusters takes the clusters as bins, as PAL does. There is no hysteresis:
-// a new fit moves all centroids, so that no edge is left to hold on to. Outliers, by
-// PAL's rule, get the last class, whatever the rank of their bin.
+// classifyByClusters uses the clusters as bins, as PAL does. It has no hysteresis, because a new
+// fit moves all centroids. Outliers, by PAL's rule, get the last class, whatever the rank of their
+// bin.
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
@@ -86,10 +85,10 @@ func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64
 	}
 }
 
-// heldClass is a GPU's class before this session: what hysteresis holds on to.
+// heldClass is a GPU's class before this session, for the hysteresis.
 type heldClass struct {
 	class, pending int
-	// again: the time is the one that gave that class, so this is no new session.
+	// again: this time already gave that class, so this is not a new session.
 	again bool
 }
 

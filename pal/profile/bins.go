@@ -20,8 +20,8 @@ const (
 	// KMeans is what the PAL artifact effectively does: K = 2 + number of
 	// outliers, fitted on all GPUs.
 	KMeans Method = "kmeans"
-	// KMeansSilhouette is what the PAL paper says: K, from 2 to 10, by the best
-	// mean silhouette of the GPUs that are not outliers, plus the outliers.
+	// KMeansSilhouette is the method of the PAL paper: K, from 2 to 10, by the best mean silhouette
+	// of the GPUs that are not outliers, plus the outliers.
 	KMeansSilhouette Method = "kmeans-silhouette"
 )
 
@@ -148,8 +148,8 @@ func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	return values
 }
 
-// nominalValue stands for an empty range: the middle, or for the outer two
-// half of the neighbouring range beyond the edge.
+// nominalValue is the value of an empty range: its middle; for the outer two ranges, half of the
+// neighbouring range beyond the edge.
 func nominalValue(r int, edges []float64) float64 {
 	n := len(edges)
 	switch {

@@ -19,11 +19,10 @@ const (
 	// dropSigmas is how far from the median, in robust standard deviations, a
 	// GPU may be to count in the reference.
 	dropSigmas = 5
-	// minSpread and noiseSpread bound what counts as a spread: below 1 %, or below six
-	// times the noise, a group is one class. From the 1st to the 99th percentile pure
-	// noise spans nearly five standard deviations. noiseSigmas bounds the middle of the
-	// GPUs likewise. singleSlack keeps a group that is near the bound from changing
-	// over and back.
+	// minSpread and noiseSpread define what counts as a spread: below 1 %, or below six times the
+	// noise, a group is one class. From the 1st to the 99th percentile, pure noise spans nearly
+	// five standard deviations. noiseSigmas limits the middle of the GPUs likewise. singleSlack
+	// keeps a group near the limit from changing back and forth.
 	minSpread   = 0.01
 	noiseSpread = 6
 	noiseSigmas = 2
@@ -36,9 +35,9 @@ const (
 	// provisionalMax is the last class that a provisional reference can give to
 	// a GPU that is no outlier.
 	provisionalMax = 3
-	// maxRatio bounds how many times faster or slower a GPU can be than the median of its group. A
-	// time beyond it is a mistake of whoever measured or wrote it. Scores have six decimals, so
-	// that none within this ratio is rounded to 0.
+	// maxRatio limits how many times faster or slower a GPU can be than the median of its group. A
+	// time beyond it is a measurement or input error. Scores have six decimals, so that none within
+	// this ratio is rounded to 0.
 	maxRatio = 1000
 )
 
@@ -155,9 +154,9 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 	return groups, nil
 }
 
-// implausible finds the readings that no GPU of the group can have, and says why, by
-// GPU. Both the lower and the upper median count: if two halves of a group, or two
-// GPUs, are far apart, nobody can say which is wrong, and all are named.
+// implausible finds the readings that no GPU of the group can have, with the reason, by GPU. Both
+// the lower and the upper median count: if two halves of a group, or two GPUs, are far apart,
+// either could be wrong, so all are named.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -204,8 +203,8 @@ func (s Sample) check() error {
 	return nil
 }
 
-// combine takes the median of repetitions. Three or more tell by themselves how well
-// it would repeat; of fewer the largest stated noise counts.
+// combine takes the median of repetitions. With three or more, their own scatter gives the noise;
+// with fewer, the largest stated noise counts.
 func combine(gpu string, reps []Sample) reading {
 	times := make([]float64, len(reps))
 	r := reading{gpu: gpu}
@@ -220,11 +219,9 @@ func combine(gpu string, reps []Sample) reading {
 	return r
 }
 
-// reference is the median time without the GPUs that are far off, and how many
-// those were. They are left out once, not again and again: the limit would shrink with
-// each round. Below minGPUs it is the lower
-// median, so that of two GPUs a slow one does not move the reference half way to
-// itself.
+// reference is the median time without the GPUs that are far off, and the number of those. It
+// excludes them only once, because the limit would shrink with each round. Below minGPUs it is the
+// lower median, so that of two GPUs a slow one does not move the reference half way to itself.
 func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	times := make([]float64, len(rs))
 	for i, r := range rs {
@@ -238,8 +235,8 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	limit := dropSigmas * RobustSigma(asc, m)
 	var kept []float64
 	for _, t := range asc {
-		// A limit of 0: more than half of the times are equal, which says nothing
-		// about the others.
+		// A limit of 0: more than half of the times are equal, so the limit does not apply to the
+		// others.
 		if limit == 0 || math.Abs(t-m) <= limit {
 			kept = append(kept, t)
 		}
@@ -247,8 +244,8 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	return Median(kept), len(asc) - len(kept)
 }
 
-// addGroup calibrates one group and adds its entries to gpus. A GPU of two models, or
-// measured under two keys, is an error: which of them is true, the samples cannot tell.
+// addGroup calibrates one group and adds its entries to gpus. A GPU with two models, or measured
+// under two keys, is an error, because the samples do not show which is true.
 func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU) error {
 	g := Group{Model: c.id.model, App: c.id.app, Key: c.id.key, Measured: len(c.readings)}
 	g.Reference, g.Dropped = reference(c.readings, p.Options.MinGPUs)
@@ -299,8 +296,7 @@ func spread(scores []float64, outlier float64) float64 {
 	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
-// groupNoise is the median noise of the GPUs that tell it; if none does, it is what it
-// was before.
+// groupNoise is the median noise of the GPUs that report it; if none does, the previous value.
 func groupNoise(c measuredGroup, prev *Profile) float64 {
 	var known []float64
 	for _, r := range c.readings {
@@ -322,10 +318,10 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 // noiseFloor is the spread below which the group's scores mean nothing.
 func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
-// isSingleClass reports whether the group is one class. Either the spread is below the
-// noise floor. Or the middle of the GPUs differs by little more than each GPU would
-// from itself (sigma is the robust standard deviation of the scores), and the tails
-// are not long either. Groups keep what they were by singleSlack.
+// isSingleClass reports whether the group is one class: the spread is below the noise floor; or the
+// middle of the GPUs differs by little more than each GPU would from itself (sigma is the robust
+// standard deviation of the scores) and the tails are short. singleSlack favours the group's
+// earlier state.
 func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {

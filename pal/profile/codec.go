@@ -83,7 +83,7 @@ func (p *Profile) checkGroups() error {
 	return nil
 }
 
-// checkGPUs does the same for GPUs and their entries, which are searched by halves.
+// checkGPUs does the same for GPUs and their entries, which are found by binary search.
 func (p *Profile) checkGPUs() error {
 	for i := range p.GPUs {
 		gpu := &p.GPUs[i]

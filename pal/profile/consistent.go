@@ -12,11 +12,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Consistent leaves out what [Build] would refuse: GPUs with samples that are not
-// well formed; GPUs whose samples contradict each other, as when a card was moved and
-// the node that had it still publishes it; and GPUs with a time that no GPU can have.
-// One such GPU must not keep a whole cluster from being calibrated. problems says what
-// was left out and why, by GPU.
+// Consistent removes what [Build] would refuse: GPUs with malformed samples; GPUs with
+// contradictory samples, for example after a card was moved while its old node still publishes it;
+// and GPUs with an impossible time. One such GPU must not keep a whole cluster from being
+// calibrated. problems says what was removed and why, by GPU.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {
 		model string
@@ -53,10 +52,10 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	return kept, problems
 }
 
-// dropImplausible adds the GPUs that have a time which no GPU can have. Without one,
-// another may stand out, as the medians have moved: so the groups that lost a GPU are
-// looked at again. Only those are: a node may publish any number of times that stand
-// out one after the other, and must not make each cost a pass over the cluster.
+// dropImplausible adds the GPUs with an impossible time. Without one, another may become
+// implausible because the medians have moved: so the groups that lost a GPU are checked again. Only
+// those are: a node may publish any number of times that stand out one after the other, and must
+// not make each cost a pass over the cluster.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)
 	if err != nil {

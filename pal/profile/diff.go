@@ -100,8 +100,8 @@ func entriesOf(p *Profile) map[entryID]modelEntry {
 	return m
 }
 
-// changed is "" if nothing worth an event has changed. A score that moves within its class is not
-// worth one: it moves with each session.
+// changed is "" if nothing worth an event has changed. A score that moves within its class is not,
+// because it moves with each session.
 func changed(b, a modelEntry, had bool) EventKind {
 	switch {
 	case a.Outlier && !b.Outlier:

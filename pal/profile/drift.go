@@ -6,8 +6,8 @@ package profile
 import "math"
 
 const (
-	// minSigma is the least session-to-session standard deviation that drift
-	// detection believes in: quieter GPUs would alarm at nothing.
+	// minSigma is the smallest session-to-session standard deviation that drift detection uses:
+	// otherwise very quiet GPUs would cause false alarms.
 	minSigma = 0.0015
 	// ewmaWeight and ewmaLimit: a moving average of session scores, alarm
 	// beyond 3 of its own standard deviations. It sees steps early.
@@ -17,9 +17,9 @@ const (
 	// exceeds the slack, alarm beyond the limit. It sees slow creep.
 	cusumSlack = 0.5
 	cusumLimit = 5
-	// confirmations is how many sessions after the one that raised the alarm
-	// must show the change; one is enough for a change of largeStep, as noise
-	// that far off twice in a row is rarer than noise thrice.
+	// confirmations is how many sessions after the one that raised the alarm must show the change.
+	// One is enough for a change of largeStep, because noise that large twice in a row is rarer
+	// than small noise three times.
 	confirmations = 2
 	largeStep     = 0.01
 	// confirmSigmas is how far a session must be off the baseline, on the side
@@ -42,14 +42,14 @@ type Drift struct {
 	EWMA     float64 `json:"ewma"`     // moving average of relative deviations
 	High     float64 `json:"high"`     // CUSUM upward, relative
 	Low      float64 `json:"low"`      // CUSUM downward, relative
-	// Alarm is +1 or −1 while sessions slower or faster than the baseline wait
-	// for confirmation; Seen sums the deviations since then, Sessions counts them.
+	// Alarm is +1 or −1 while sessions slower or faster than the baseline wait for confirmation.
+	// Seen sums the deviations since then; Sessions counts them.
 	Alarm    int     `json:"alarm,omitempty"`
 	Seen     float64 `json:"seen,omitempty"`
 	Sessions int     `json:"sessions,omitempty"`
 }
 
-// DriftState is what a session did.
+// DriftState is the result of a session.
 type DriftState string
 
 // The states after a session.
@@ -69,8 +69,8 @@ type DriftEvent struct {
 	Degraded bool       `json:"degraded,omitempty"` // confirmed, and at least [Degraded] slower
 }
 
-// NewDrift watches from this score on. sigma is the GPU's own relative
-// session-to-session standard deviation, 0 if it is not known.
+// NewDrift watches starting from this score. sigma is the GPU's own relative session-to-session
+// standard deviation, 0 if unknown.
 func NewDrift(score, sigma float64) Drift {
 	return Drift{Baseline: score, Sigma: math.Max(minSigma, sigma)}
 }
@@ -97,8 +97,8 @@ func (d *Drift) Observe(score float64) DriftEvent {
 	return DriftEvent{State: Alarmed, From: d.Baseline, To: d.Baseline}
 }
 
-// confirm takes a session after an alarm. One session on the other side, or too near
-// the baseline, clears the alarm and starts both detectors again from 0.
+// confirm processes a session after an alarm. One session on the other side, or too near the
+// baseline, clears the alarm and resets both detectors.
 func (d *Drift) confirm(dev float64) DriftEvent {
 	from := d.Baseline
 	side := float64(d.Alarm)

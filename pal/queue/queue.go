@@ -45,7 +45,7 @@ type entry struct {
 	expect  time.Duration // to run on at cost 1, while waiting
 	overdue bool          // it has waited longer than its patience in all
 	granted bool          // it runs, or is to, because it was overdue
-	served  float64       // GPUs that it then counts for in Queue.account
+	served  float64       // GPUs charged to it in Queue.account
 
 	patience     time.Duration // while waiting: see Queue.patience
 	waitingSince time.Duration // while waiting

@@ -46,7 +46,7 @@ type tenant struct {
 	name   string
 	parent *tenant   // nil at the top
 	chain  []*tenant // the tenants it is a part of and itself, the top first
-	gpus   float64   // of gangs that run or are about to, and outside the Queue
+	gpus   float64   // held by gangs that run or are about to, and by jobs outside the Queue
 	// promised are GPUs of claims of its gangs. They count towards quotas and limits.
 	promised float64
 	users    map[string]UserUse // what each user has, with what is promised; kept if users have limits
@@ -597,5 +597,5 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 func (q *Queue) TenantUse(namespace string, now time.Duration) TenantUse {
 	t := q.namespace(namespace).tenant // which is in the tree
 	i, _ := slices.BinarySearch(slices.Sorted(maps.Keys(q.tree.byName)), t.name)
-	return q.Tenants(now)[i] // by the names in the tree: two may be shown by the same
+	return q.Tenants(now)[i] // tree names are unique; shown names may not be
 }

@@ -226,7 +226,7 @@ var voice = map[Kind]func(Reason) string{
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: func(r Reason) string { return scattered(r) },
 	Refused: func(r Reason) string {
-		return fmt.Sprintf("needs %s; %s free, but beside jobs that would lose more work than it would do there (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
+		return fmt.Sprintf("needs %s; %s free, but sharing them would cost the jobs there more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
 	},
 	Services: func(r Reason) string {
 		text := fmt.Sprintf("needs %s; services hold them, and services run until they are stopped", Count(r.Needs))
@@ -374,8 +374,8 @@ var voice = map[Kind]func(Reason) string{
 	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun it"),
 	MembersStopped: say("its members were stopped (by a node drain or by somebody)"),
 	Replacing:      say("members were stopped (node drain?); the placer has asked Nomad to place them again"),
-	BesidePins:     say("members of an earlier version keep running outside its pins: no deployment replaces them"),
-	Misplaced:      say("members run outside its pins: no room, or Nomad gave them other or fewer GPUs (before 1.11.1: hashicorp/nomad#18364)"),
+	BesidePins:     say("members of an earlier version keep running outside the job's pins: no deployment replaces them"),
+	Misplaced:      say("members run outside the job's pins: the pinned GPUs had no room, or Nomad gave them other or fewer GPUs (a bug before Nomad 1.11.1: hashicorp/nomad#18364)"),
 	DryRunRefuses: func(r Reason) string {
 		return fmt.Sprintf("Nomad cannot place group %q on the chosen nodes: %s", r.Group, r.Cause)
 	},
@@ -410,7 +410,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", Counted(r.Tries, "try", "tries"), r.Cause)
 	},
 	LostTooOften: func(r Reason) string {
-		return fmt.Sprintf("given up after %s; the last: %s; fix that, then run the job again", Counted(r.Tries, "loss", "losses"), r.Cause)
+		return fmt.Sprintf("given up after %s; the last one: %s; fix the cause, then run the job again", Counted(r.Tries, "infrastructure failure", "infrastructure failures"), r.Cause)
 	},
 	FailedUnseen: func(r Reason) string {
 		return fmt.Sprintf("not retried: no placer handled the failure within %d minutes: %s; run it again", r.Minutes, r.Cause)
@@ -464,7 +464,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
 	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
-	AwaitPart:    say("it starts when a part beside better neighbours comes free, and beside any once it is overdue; a job that leaves its GPU idle most of the time is of class D (pal_class)"),
+	AwaitPart:    say("it starts when part of a GPU with better neighbours comes free; once overdue, it accepts any neighbours; a job that leaves its GPU idle most of the time should set pal_class = D"),
 	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
@@ -505,10 +505,10 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on further GPUs", Count(r.Needs), them(r.Needs))
 	},
 	WouldReplace: func(r Reason) string {
-		return fmt.Sprintf("runs on %s, and asks for others: Nomad would replace its members as its update block says", Count(r.Needs))
+		return fmt.Sprintf("runs on %s and now needs different ones: Nomad would replace its members as its update block says", Count(r.Needs))
 	},
 	WouldRestart: func(r Reason) string {
-		return fmt.Sprintf("runs on %s, and asks for others: the placer would stop it and start it again as a whole", Count(r.Needs))
+		return fmt.Sprintf("runs on %s and now needs different ones: the placer would stop it and start it again as a whole", Count(r.Needs))
 	},
 	WouldRunOn: func(r Reason) string {
 		return because(r, fmt.Sprintf("runs on %s, and would keep running as it is: the new version does not fit", Count(r.Needs)))
@@ -612,7 +612,7 @@ func small(r Reason) string {
 	if r.Small == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d matching %s of a model that has too few for it", r.Small, be(r.Small))
+	return fmt.Sprintf("; %d matching %s of a model with too few GPUs for this job", r.Small, be(r.Small))
 }
 
 // String lists what is used by what.

@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Filter chooses runs or GPU time. The zero value is all.
+// Filter selects runs or GPU time. The zero value selects all.
 type Filter struct {
-	// Namespaces are those of which the caller may know; nil: all.
+	// Namespaces are those that the caller may see; nil: all.
 	Namespaces []string
 	User       string
 	Class      string
@@ -25,9 +25,9 @@ type Filter struct {
 	States     []State
 	// Job is a prefix of job ids.
 	Job string
-	// Since and Until bound the time; zero: no bound. A run counts if some of it lies between.
+	// Since and Until bound the time; zero: no bound. A run counts if part of it lies between them.
 	Since, Until time.Time
-	// Most is how many runs are returned at most, the last submitted first; 0: all.
+	// Most is the largest number of runs to return, the last submitted first; 0: all.
 	Most int
 }
 
@@ -75,11 +75,11 @@ const (
 	inOrder      = " ORDER BY submitted DESC" // alone: else SQLite may sort all
 )
 
-// Runs are the runs that a filter chooses, the last submitted first. However many there are, few of
-// them are read that are not chosen: those of one namespace and state lie in the order of the list.
+// Runs returns the runs that a filter selects, the last submitted first. It reads few other runs,
+// however many there are: the runs of one namespace and state are stored in the order of the list.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
-	if namespaces == nil && f.Job != "" { // names of jobs lie by namespace
+	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
 		if namespaces, err = db.Namespaces(ctx); err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each are lists of one of the values; of nil, nil alone.
+// each returns a list of one element for each value; for nil, a single nil.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}
@@ -115,7 +115,7 @@ func each[T any](of []T) [][]T {
 	return slices.Collect(slices.Chunk(of, 1))
 }
 
-// first are the first runs of a list, as many as are wanted.
+// first cuts a list to the number of runs wanted.
 func (f Filter) first(runs []Run) []Run {
 	slices.SortFunc(runs, func(a, b Run) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job))
@@ -126,7 +126,7 @@ func (f Filter) first(runs []Run) []Run {
 	return runs
 }
 
-// ofRuns are the conditions on runs, but for the time.
+// ofRuns returns the conditions on runs, except those on time.
 func (f Filter) ofRuns() where {
 	w := f.where()
 	if f.Job != "" {
@@ -138,7 +138,7 @@ func (f Filter) ofRuns() where {
 	return w
 }
 
-// submittedIn asks for the runs that were submitted between since and until.
+// submittedIn selects the runs submitted between since and until.
 func (f Filter) submittedIn() (statement string, args []any) {
 	w := f.ofRuns()
 	if !f.Since.IsZero() {
@@ -157,8 +157,9 @@ func (f Filter) limit() string {
 	return ""
 }
 
-// thereAtSince asks for the runs that were submitted before since, and ended later. Those of each
-// length lie between since and that long before.
+// thereAtSince selects the runs submitted before since that ended after it. The table is ordered by
+// length class: runs of one class that were alive at since were submitted at most that length
+// before it.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)
@@ -210,7 +211,7 @@ func (db *DB) rows(ctx context.Context, statement string, args []any, each func(
 	return nil
 }
 
-// Open are the runs and allocations that have not ended.
+// Open returns the runs and allocations that have not ended.
 func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
 	runs, err := db.runs(ctx, fmt.Sprintf("SELECT %s FROM run WHERE length = %d", runColumns, openLength))
 	if err != nil {
@@ -220,7 +221,7 @@ func (db *DB) Open(ctx context.Context) ([]Run, []Alloc, error) {
 	return runs, live, err
 }
 
-// LastRuns are the runs that were submitted last of each job, as far as there are any.
+// LastRuns returns the last submitted run of each job, if it has any.
 func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, err error) {
 	for _, k := range jobs {
 		runs, err := db.runs(ctx, "SELECT "+runColumns+" FROM run WHERE namespace = ? AND job = ? ORDER BY submitted DESC LIMIT 1", k.Namespace, k.ID)
@@ -232,7 +233,7 @@ func (db *DB) LastRuns(ctx context.Context, jobs []cluster.JobKey) (last []Run, 
 	return last, nil
 }
 
-// allocs are the allocations of a filter that have not ended.
+// allocs returns the allocations of a filter that have not ended.
 func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 	w := f.where()
 	w.add("ended = 0")
@@ -250,17 +251,17 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 
 // Usage is one line of a report: GPU time, and the runs that ended.
 type Usage struct {
-	// Of are the values that the line is about, in the order of the report's columns.
+	// Of are the values that identify the line, in the order of the report's columns.
 	Of       []string `json:"of"`
 	GPUHours float64  `json:"gpu_hours"`
-	// FailedGPUHours are those of allocations that failed or were lost, HeldInVainGPUHours those
-	// for which members held GPUs while other members were missing, and IdleGPUHours
-	// those in which GPUs are known to have run nothing.
+	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours are
+	// those held while other members were missing. IdleGPUHours are those in which the GPUs are
+	// known to have run nothing.
 	FailedGPUHours     float64 `json:"failed_gpu_hours"`
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
 	IdleGPUHours       float64 `json:"idle_gpu_hours"`
-	// SavedGPUHours is what packing would have taken more, as predicted when the jobs were placed,
-	// SavedAnyGPUHours what any GPUs of the model would have on average.
+	// SavedGPUHours are the additional GPU hours that packing would have taken, as predicted when
+	// the jobs were placed. SavedAnyGPUHours is the same for the mean over any GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 	Runs             int64   `json:"runs"`
@@ -273,18 +274,18 @@ type Usage struct {
 	Stops             int64   `json:"stops"`
 	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
-	// WaitedHours is how long these runs waited together, Waits how many of those that started had
-	// waited less than 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
+	// WaitedHours is the total waiting time of these runs. Waits counts those that started, by
+	// waiting time: below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
 	WaitedHours float64  `json:"waited_hours"`
 	Waits       [6]int64 `json:"waits"`
 	Seen        Seen     `json:"seen"`
-	// Starts are the ranges told of when jobs would start, RunTimes of how long they would run.
+	// Starts are the predicted ranges of start times, RunTimes those of run times.
 	Starts   Foretold `json:"starts"`
 	RunTimes Foretold `json:"run_times"`
 }
 
-// Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Their slowdowns are means over
-// their GPU time.
+// Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Slowdowns are means over GPU
+// time.
 type Seen struct {
 	Runs              int64   `json:"runs"`
 	GPUHours          float64 `json:"gpu_hours"`
@@ -292,12 +293,12 @@ type Seen struct {
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
 	PackedSlowdown    float64 `json:"packed_slowdown,omitempty"`
 	AnySlowdown       float64 `json:"any_slowdown,omitempty"`
-	// How much more GPU time packing, and any GPUs, would have taken than these runs took.
+	// The additional GPU time that packing, and any GPUs, would have taken.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// Foretold counts ranges that were told, those that held, and those that the job came before.
+// Foretold counts the predicted ranges: all, those that held, and those that the job was ahead of.
 type Foretold struct {
 	Told  int64 `json:"told"`
 	Held  int64 `json:"held"`
@@ -323,10 +324,10 @@ func usageOf(of []string, s sums) Usage {
 	return u
 }
 
-// Columns are what usage may be listed by.
+// Columns are the columns by which usage can be listed.
 func Columns() []string { return []string{"namespace", "user", "class", "model", "day", "month"} }
 
-// of is a day's value in one of [Columns].
+// of returns a day's value in one of [Columns].
 func (k dayKey) of(column string) string {
 	switch column {
 	case "user":
@@ -343,8 +344,8 @@ func (k dayKey) of(column string) string {
 	return k.namespace
 }
 
-// Usage adds up the GPU time and the runs of a filter by columns; whole days of UTC count. now is
-// until when allocations that run are counted. The lines are in order of their values.
+// Usage adds up the GPU time and the runs of a filter by columns, in whole days of UTC. Running
+// allocations count until now. The lines are sorted by their values.
 func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) ([]Usage, error) {
 	since, until := f.days()
 	days, err := db.sums(ctx, f, since, until, by)
@@ -361,7 +362,7 @@ func (db *DB) Usage(ctx context.Context, f Filter, by []string, now time.Time) (
 	return lines(days, by), nil
 }
 
-// days are the first day of a filter, and the one after its last.
+// days returns the first day of a filter, and the day after its last.
 func (f Filter) days() (since, until int64) {
 	until = dayOf(time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !f.Until.IsZero() {
@@ -373,7 +374,8 @@ func (f Filter) days() (since, until int64) {
 	return since, until
 }
 
-// sums are the stored sums of some days, by what columns need; by months if that will do.
+// sums returns the stored sums of some days for these columns. It reads the sums of months if they
+// suffice.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
 	table := "day"
 	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {
@@ -432,7 +434,7 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	return out
 }
 
-// Namespaces are those that have accounts: of what ended, sums are kept.
+// Namespaces returns all namespaces with accounts; ended runs are found by their sums.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
 		var name string

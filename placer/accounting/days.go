@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// dayKey is a day, counted from 1970 in UTC, and whose it is.
+// dayKey is a day, counted from 1970 in UTC, with the owner of its sums.
 type dayKey struct {
 	day                           int64
 	namespace, user, class, model string
@@ -26,33 +26,33 @@ func monthOf(day int64) int64 {
 	return dayOf(time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC))
 }
 
-// sum is what is added up for a day and for a month. Times are milliseconds.
+// sum names a quantity that is added up for a day and for a month. Times are milliseconds.
 type sum int
 
 const (
-	// GPU time; that of allocations that failed or were lost; that for which members held GPUs
-	// while other members were missing; that in which GPUs are known to have run
-	// nothing; and what packing and any GPUs would have taken more, as predicted.
+	// GPU time; that of allocations that failed or were lost; that held while other members were
+	// missing; that in which GPUs are known to have run nothing; and the additional time predicted
+	// for packing and for any GPUs.
 	gpuTime sum = iota
 	failedTime
 	vainTime
 	idleTime
 	savedTime
 	savedAnyTime
-	// Runs that ended on the day, and how long they waited together.
+	// Runs that ended on the day, and their total waiting time.
 	runsEnded
 	runsComplete
 	runsFailed
 	runsStopped
 	waitedTime
-	// Those that started, by how long they had waited: see [WaitedBelow].
+	// Started runs by how long they had waited: see [WaitedBelow].
 	wait1m
 	wait10m
 	wait1h
 	wait6h
 	wait1d
 	waitMore
-	// Those of which the slowdown was seen: their number, GPU time, and GPU time at slowdown 1, as
+	// Runs with a measured slowdown: their number, GPU time, and GPU time at slowdown 1, as
 	// predicted, as predicted for packing, and for any GPUs.
 	seenRuns
 	seenTime
@@ -60,15 +60,16 @@ const (
 	seenPredicted
 	seenPacked
 	seenAny
-	// Those whose start, and whose run time, was foretold; how many lay in the range, and below it.
+	// Runs with a predicted start or run time; how many lay within the range, and how many below
+	// it.
 	startsTold
 	startsHeld
 	startsEarly
 	takesTold
 	takesHeld
 	takesEarly
-	// How often runs that ended were stopped for others, the GPU time that this cost, and how much
-	// sooner runs that ended got GPUs because others were stopped for them.
+	// How often ended runs were stopped for others, the GPU time this cost, and how much earlier
+	// ended runs got GPUs because others were stopped for them.
 	stops
 	stopsLost
 	stopsWon
@@ -85,7 +86,7 @@ var sumColumns = [numSums]string{
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
-// sumTypes are the columns up to one of the sums, with their types.
+// sumTypes lists the columns of the sums before last, with their SQL types.
 func sumTypes(last sum) string {
 	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
 }
@@ -99,15 +100,15 @@ func (s sums) plus(o sums) sums {
 	return s
 }
 
-// of is a sum as a time.
+// of returns a sum as a duration.
 func (s sums) of(i sum) time.Duration { return time.Duration(s[i]) * time.Millisecond }
 
-// WaitedBelow are the bounds between which waits are counted; the last count is of longer ones.
+// WaitedBelow returns the upper bounds of the classes of waiting times; the last class has none.
 func WaitedBelow() []time.Duration {
 	return []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, dayLong}
 }
 
-// sums are what a run that has ended adds to its day.
+// sums returns what an ended run adds to its day.
 func (r Run) sums() (s sums) {
 	s[runsEnded], s[waitedTime] = 1, time.Duration(r.Waited).Milliseconds()
 	s[stops], s[stopsLost], s[stopsWon] = int64(r.Stops.Stops), int64(r.LostGPUSeconds*1e3), int64(r.SavedSeconds*1e3)
@@ -144,7 +145,7 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// told is one expected range, whether it held, and whether what happened came before it.
+// told returns one for a predicted range, whether it held, and whether the event came earlier.
 func told(is, from, to int64) (one, held, early int64) {
 	switch {
 	case is < from:
@@ -155,7 +156,7 @@ func told(is, from, to int64) (one, held, early int64) {
 	return 1, 1, 0
 }
 
-// addTo adds the GPU time that an allocation had between two times to its days.
+// addTo adds the GPU time of an allocation between two times to its days.
 func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	byDay(later(a.From, since), until, func(day int64, from, to time.Time) {
 		var s sums
@@ -174,7 +175,7 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more is how much time is added if a run takes this many times as long; 0 if that is not known.
+// more is the additional time if a run takes this many times as long; 0 if unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0

@@ -23,22 +23,22 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// DB is a database with accounts. It is safe for concurrent use, also by several agents if it is
+// DB is a database of accounts. It is safe for concurrent use; several agents can share it if it is
 // PostgreSQL.
 type DB struct {
 	sql      *sql.DB
-	name     string // for people: a file, or the kind of server, whose address may have a password
+	name     string // for people: the file, or the kind of server, because its address may contain a password
 	postgres bool
 }
 
-// IsPostgres reports whether a database is named by an address, not by a file.
+// IsPostgres reports whether a database is named by a server's address, not by a file.
 func IsPostgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
 }
 
-// Open opens a database, makes it if it is not there, and brings it to the present form. database
-// is a file for SQLite or an address postgres://… A file that SQLite finds corrupt is renamed; then
-// aside is its new name, and the database starts empty.
+// Open opens a database, creates it if it is missing, and migrates it to the current schema.
+// database is a file for SQLite or an address postgres://… Open renames a file that SQLite finds
+// corrupt and starts with an empty database; aside is then the new name of the corrupt file.
 func Open(ctx context.Context, database string) (db *DB, aside string, err error) {
 	if IsPostgres(database) {
 		db, err = open(ctx, "pgx", "PostgreSQL", database)
@@ -55,7 +55,7 @@ func Open(ctx context.Context, database string) (db *DB, aside string, err error
 	if err := os.Rename(database, aside); err != nil {
 		return nil, "", fmt.Errorf("setting a corrupt database aside: %w", err)
 	}
-	for _, beside := range []string{"-wal", "-shm"} { // of the corrupt one
+	for _, beside := range []string{"-wal", "-shm"} { // of the corrupt file
 		if err := os.Rename(database+beside, aside+beside); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, aside, fmt.Errorf("setting a corrupt database aside: %w", err)
 		}
@@ -106,13 +106,13 @@ func open(ctx context.Context, driver, name, source string) (*DB, error) {
 // Close closes it.
 func (db *DB) Close() error { return db.sql.Close() }
 
-// migrate applies what is missing, in one transaction.
+// migrate applies the missing migrations in one transaction.
 func (db *DB) migrate(ctx context.Context) error {
 	return db.transact(ctx, func(tx tx) error {
 		if err := tx.exec("CREATE TABLE IF NOT EXISTS version (applied BIGINT NOT NULL)"); err != nil {
 			return err
 		}
-		if db.postgres { // agents that begin together
+		if db.postgres { // several agents may start together
 			if err := tx.exec("LOCK TABLE version IN EXCLUSIVE MODE"); err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func (db *DB) migrate(ctx context.Context) error {
 			return err
 		}
 		if applied > len(migrations) {
-			return fmt.Errorf("it is of a later version of nomad-pal (form %d; this one knows %d)", applied, len(migrations))
+			return fmt.Errorf("a later version of nomad-pal wrote it (schema %d; this version knows %d)", applied, len(migrations))
 		}
 		for ; applied < len(migrations); applied++ {
 			for statement := range strings.SplitSeq(migrations[applied], ";\n") {
@@ -134,7 +134,7 @@ func (db *DB) migrate(ctx context.Context) error {
 					continue
 				}
 				if err := tx.exec(statement); err != nil {
-					return fmt.Errorf("form %d: %w", applied+1, err)
+					return fmt.Errorf("schema %d: %w", applied+1, err)
 				}
 			}
 		}
@@ -155,7 +155,7 @@ func (t tx) exec(statement string, args ...any) error {
 	return err
 }
 
-// prepare is a statement that is run again and again; it ends with the transaction.
+// prepare returns a statement for repeated use; it ends with the transaction.
 func (t tx) prepare(statement string) (*sql.Stmt, error) {
 	if s := t.prepared[statement]; s != nil {
 		return s, nil
@@ -167,7 +167,7 @@ func (t tx) prepare(statement string) (*sql.Stmt, error) {
 	return s, err
 }
 
-// change runs a statement that is run again and again, and reports whether it changed a row.
+// change runs such a statement, and reports whether it changed a row.
 func (t tx) change(statement string, args ...any) (bool, error) {
 	s, err := t.prepare(statement)
 	if err != nil {
@@ -300,7 +300,7 @@ func (t tx) run(r Run, days map[dayKey]sums) (err error) {
 	return err
 }
 
-// seen is the slowdown of a run as seen: see [Run.Seen].
+// seen returns the measured slowdown of a run: see [Run.Seen].
 func (t tx) seen(r Run) (float64, error) {
 	s, err := t.prepare(`SELECT took / predicted FROM run WHERE namespace = ? AND family = ? AND submitted < ? AND took > 0
 		AND predicted > 0 AND gpus = ? AND model = ? ORDER BY submitted DESC LIMIT ` + strconv.Itoa(kin))
@@ -339,8 +339,8 @@ func (t tx) alloc(a Alloc, days map[dayKey]sums) error {
 	return err
 }
 
-// idle adds time in which GPUs of an allocation ran nothing to its run and its days. If the
-// allocation is no longer stored, because it ended too long ago, the time is dropped.
+// idle adds idle time of an allocation's GPUs to its run and its days. If the allocation ended too
+// long ago to be stored, the time is dropped.
 func (t tx) idle(i Idle, days map[dayKey]sums) error {
 	of, err := t.prepare("SELECT namespace, job, submitted, username, class, model FROM alloc WHERE id = ?")
 	if err != nil {
@@ -376,8 +376,8 @@ func upsertSumsOf(table string) string {
 		strings.Join(sumColumns[:], ", "), marks(5+len(sumColumns)), dayColumns, strings.Join(sets, ", "))
 }
 
-// days adds to the sums of days, and of their months. All agents do so in one order, so that none
-// waits for another that waits for it.
+// days adds to the sums of days and of their months. All agents use the same order, so that they
+// cannot deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
 	for k, s := range days {
@@ -406,7 +406,7 @@ func (k dayKey) compare(o dayKey) int {
 		strings.Compare(k.class, o.class), strings.Compare(k.model, o.model))
 }
 
-// Prune forgets runs and allocations that ended before a time. The sums of days and months stay.
+// Prune deletes runs and allocations that ended before a time. The sums of days and months stay.
 func (db *DB) Prune(ctx context.Context, before time.Time) error {
 	at := stored(before)
 	err := db.transact(ctx, func(tx tx) error {

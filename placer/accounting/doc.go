@@ -1,16 +1,16 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package accounting keeps what ran: each run of a job, each of its allocations with GPUs, and the
-// GPU time by day, in a SQL database (SQLite in a file, or PostgreSQL). Nomad forgets jobs and
-// allocations hours after their end.
+// Package accounting records what ran: each run of a job, each of its allocations with GPUs, and
+// the GPU time by day. It stores them in a SQL database (SQLite in a file, or PostgreSQL), because
+// Nomad forgets jobs and allocations hours after their end.
 //
-// A [Recorder] compares the placer's pictures with what is stored and says what is to be written.
-// It is pure. A [DB] writes that in one transaction, and answers.
+// A [Recorder] compares the placer's snapshots with what is stored, and returns what to write. It
+// is pure. A [DB] writes that in one transaction, and answers queries.
 //
-// Nothing is counted twice: runs and allocations have keys that come from Nomad, and the GPU time
-// of an allocation is added to its day in the transaction that stores its end. Nothing is lost as
-// long as Nomad remembers it: a write that fails is made again from a later picture.
+// Nothing is counted twice: runs and allocations have keys that come from Nomad, and one
+// transaction stores the end of an allocation and adds its GPU time to its day. Nothing is lost as
+// long as Nomad remembers it: after a failed write, a later snapshot writes the same again.
 package accounting
 
 import (
@@ -22,57 +22,59 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Run is a job from when its author submitted it until it ended. A job that is edited while it
-// waits or runs stays the same run. One that is submitted again after its end is another.
+// Run is one run of a job, from its submission to its end. A job that is edited while it waits or
+// runs stays the same run. A job that is submitted again after its end starts another.
 type Run struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
 	User      string `json:"user,omitempty"` // see [UserOf]
 	Class     string `json:"class,omitempty"`
-	Model     string `json:"model,omitempty"` // of its GPUs, "" before it runs
-	GPUs      int    `json:"gpus"`            // that it requests
-	// MemberGPUs is how many GPUs each member requests; 0: not known, or not the same of all.
+	Model     string `json:"model,omitempty"` // of its GPUs, "" before it starts
+	GPUs      int    `json:"gpus"`            // requested
+	// MemberGPUs is how many GPUs each member requests; 0: unknown, or members differ.
 	MemberGPUs int `json:"member_gpus,omitempty"`
 	// Preemptible reports whether the placer may stop the job for others.
 	Preemptible bool   `json:"preemptible,omitempty"`
 	State       State  `json:"state"`
-	Reason      string `json:"reason,omitempty"` // of its end, in words
-	// Submitted is when, Started when its first member got its GPUs, Whole when all members were
-	// there for the first time, and Ended when the last one ended; zero: not yet.
+	Reason      string `json:"reason,omitempty"` // why it ended, in words
+	// Submitted is the time of submission; Started, when its first member got its GPUs; Whole, when
+	// all members ran for the first time; Ended, when the last member ended. Zero: not yet.
 	Submitted time.Time `json:"submitted"`
 	Started   time.Time `json:"started,omitzero"`
 	Whole     time.Time `json:"whole,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
-	// Waited is how long it waited in all, also between its stops.
+	// Waited is its total waiting time, including that after stops.
 	Waited Seconds `json:"waited_seconds"`
-	// Predicted is the slowdown that was predicted for the GPUs that were chosen, Packed for those
-	// that packing would have chosen, and Any for any GPUs of the model that are as far apart, on
-	// average; 0: not known.
+	// Predicted is the predicted slowdown on the chosen GPUs, Packed that on the GPUs that packing
+	// would have chosen, and Any the mean over any GPUs of the model that are as far apart; 0:
+	// unknown.
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
 	Packed    float64 `json:"packed_slowdown,omitempty"`
 	Any       float64 `json:"any_slowdown,omitempty"`
 	// Family is the name under which the queue learns run times: the job's, or that of its parent.
 	Family string `json:"family,omitempty"`
-	// Took is how long all members ran together, of a complete run that was never stopped, moved or
-	// resized; 0: not known. Seen is its slowdown as seen: Took over the run time of its family at
-	// slowdown 1. That is the median of up to [kin] complete runs before it, on as many GPUs of the
-	// same model, each over its predicted slowdown. 0: there are fewer than [fewestKin].
+	// Took is how long all members ran together, for a complete run that was never stopped, moved
+	// or resized; 0: unknown. Seen is its measured slowdown: Took divided by the run time of its
+	// family at slowdown 1. That run time is the median over up to [kin] earlier complete runs on
+	// as many GPUs of the same model, each divided by its predicted slowdown. Seen is 0 with fewer
+	// than [fewestKin] such runs.
 	Took Seconds `json:"took_seconds,omitempty"`
 	Seen float64 `json:"seen_slowdown,omitempty"`
-	// StartFrom and StartTo are between when it was first said to start, zero: nothing was said.
-	// TakesFrom and TakesTo are how long it was expected to take when it started.
+	// StartFrom and StartTo are the first predicted range of its start, zero: there was none.
+	// TakesFrom and TakesTo are the range of its run time, predicted when it started.
 	StartFrom time.Time `json:"expected_start_from,omitzero"`
 	StartTo   time.Time `json:"expected_start_to,omitzero"`
 	TakesFrom Seconds   `json:"expected_least_seconds,omitempty"`
 	TakesTo   Seconds   `json:"expected_most_seconds,omitempty"`
 	// Idle is the GPU time in which its GPUs are known to have run nothing.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
-	// Stops are how often it was stopped for others, what that cost it, and what stops of others for
-	// it won it.
+	// Stops counts how often it was stopped for others, the cost of that, and what it gained
+	// because others were stopped for it.
 	queue.Stops
 }
 
-// The expected run time of a family of jobs rests on its last kin runs, and needs fewestKin of them.
+// The expected run time of a family of jobs uses its last kin runs, and needs at least fewestKin of
+// them.
 const fewestKin, kin = 3, 16
 
 // Seconds is a span, in JSON a number of seconds.
@@ -112,26 +114,25 @@ type Alloc struct {
 	ID        string
 	Namespace string
 	Job       string
-	Submitted time.Time // of its run; zero: the run is not known
+	Submitted time.Time // submission of its run; zero: the run is unknown
 	User      string
 	Class     string
 	Node      string // its name
 	Model     string
 	GPUs      []string
-	// Held is how many GPUs that are: a part of a shared GPU is a part of one.
+	// Held is the number of GPUs; a part of a shared GPU counts as a fraction.
 	Held     float64
 	From, To time.Time
 	Status   string // Nomad's client status
-	// Vain is until when the allocation held its GPUs in vain, because other members of its gang
-	// were missing.
+	// Vain is until when the allocation held its GPUs while other members of its gang were missing.
 	Vain time.Time
-	// Predicted, Packed and Any are its run's.
+	// Predicted, Packed and Any are those of its run.
 	Predicted, Packed, Any float64
 }
 
 func (a Alloc) failed() bool { return a.Status == "failed" || a.Status == "lost" }
 
-// Idle is that GPUs of an allocation ran nothing, for some time more.
+// Idle adds time in which GPUs of an allocation ran nothing.
 type Idle struct {
 	Alloc    string
 	From, To time.Time
@@ -142,7 +143,7 @@ type Idle struct {
 type Batch struct {
 	Runs   []Run
 	Allocs []Alloc
-	Idle   []Idle                         // of allocations that are stored, or are in the batch
+	Idle   []Idle                         // of allocations that are stored or in the batch
 	seen   map[string]uint64              // ModifyIndex of each allocation of the batch
 	stops  map[cluster.JobKey]queue.Stops // of each run, as the queue counts them
 }

@@ -22,19 +22,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Recorder knows what is stored of the jobs and allocations that Nomad still has. It is not safe
+// Recorder knows what is stored about the jobs and allocations that Nomad still has. It is not safe
 // for concurrent use.
 type Recorder struct {
 	keep   time.Duration // see [DB.Prune]; 0: forever
 	runs   map[cluster.JobKey]Run
-	looked map[cluster.JobKey]bool // the last run of the job was looked up
+	looked map[cluster.JobKey]bool // jobs whose last run was looked up
 	live   map[string]Alloc
 	stored map[string]uint64              // ModifyIndex of each allocation as it was written
-	stops  map[cluster.JobKey]queue.Stops // that the queue had counted when they were written
+	stops  map[cluster.JobKey]queue.Stops // as the queue had counted them when they were written
 }
 
-// NewRecorder begins with the runs and allocations that are stored and have not ended. What ended
-// longer ago than keep is not recorded; 0: all is.
+// NewRecorder starts with the stored runs and allocations that have not ended. Runs that ended
+// longer than keep ago are not recorded; 0 records all.
 func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
 	r.know(open)
@@ -44,14 +44,14 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue takes over what an earlier recorder of the same queue had counted; nil: there was none.
+// Continue takes over the counts of an earlier recorder of the same queue; nil: there was none.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops = was.stops
 	}
 }
 
-// Missing are the jobs of a picture whose runs may not be stored yet.
+// Missing returns the jobs of a snapshot whose runs may not be stored yet.
 func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	for _, k := range m.State.SortedJobs() {
 		if _, known := r.runs[k]; !known && !r.looked[k] {
@@ -61,7 +61,7 @@ func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	return jobs
 }
 
-// Know takes the last stored runs of jobs: see [DB.LastRuns].
+// Know stores the last runs of jobs, as [DB.LastRuns] returns them.
 func (r *Recorder) Know(jobs []cluster.JobKey, last []Run) {
 	for _, k := range jobs {
 		r.looked[k] = true
@@ -77,21 +77,21 @@ func (r *Recorder) know(runs []Run) {
 	}
 }
 
-// IdleGPU is a GPU that a job, namespace/id, held, and that ran nothing for a time.
+// IdleGPU is a GPU that a job, namespace/id, held without running anything on it for a time.
 type IdleGPU struct {
 	GPU, Job string
 	From, To time.Time
 }
 
-// picture is what a recorder looks at.
+// picture is the snapshot that a recorder examines.
 type picture struct {
 	*model.Model
 	waits  func() map[string]*model.Wait
-	scores map[string][]float64 // of the usable GPUs of a model for a class, the fastest first
+	scores map[string][]float64 // scores of a model's usable GPUs for a class, the fastest first
 }
 
-// Look compares a picture with what is stored, and returns the differences, with the GPUs that were
-// idle since. waits has the reason of each waiting job. Look changes nothing: see
+// Look compares a snapshot with what is stored and returns the differences, including the GPUs that
+// were idle. waits has the reason of each waiting job. Look does not change the recorder: see
 // [Recorder.Written].
 func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
 	m := &picture{of, waits, map[string][]float64{}}
@@ -123,7 +123,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 			if at := lastEnd(m.State, k, run.Submitted); !at.IsZero() {
 				run.Ended = at
 			}
-			run.Ended = later(run.Ended, run.Submitted) // clocks are set back
+			run.Ended = later(run.Ended, run.Submitted) // in case a clock was set back
 			runs[k] = run
 			b.Runs = append(b.Runs, run)
 		}
@@ -140,10 +140,10 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 	return b
 }
 
-// run is the run of a job as it is now; ok is false if there is nothing to record.
+// run returns the run of a job as it is now; ok is false if there is nothing to record.
 func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now Run, ok bool) {
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
-		return was, true // as most jobs that Nomad still knows
+		return was, true // the case of most jobs that Nomad still has
 	}
 	o := outcome(m.Model, st)
 	over := o != nil
@@ -156,7 +156,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 		return now, false
 	default:
 		now = Run{Namespace: st.Key.Namespace, Job: st.Key.ID, Submitted: submitted(m, st, was.Ended)}
-		if known && !now.Submitted.After(was.Ended) { // so that it has a key of its own
+		if known && !now.Submitted.After(was.Ended) { // the run needs a key of its own
 			now.Submitted = was.Ended.Add(time.Millisecond)
 		}
 		if w := m.waits()[st.Key.String()]; w != nil && w.To > 0 {
@@ -186,11 +186,11 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 	switch at := lastEnd(m.State, st.Key, now.Submitted); {
 	case now.State == Stopped:
-		now.Ended = later(now.Ended, at) // members end after their author stops them; or it waited, and none was there
+		now.Ended = later(now.Ended, at) // members end after their author stops them; a waiting job has no members
 	case !at.IsZero():
 		now.Ended = at
 	}
-	now.Ended = later(now.Ended, later(now.Submitted, lastBegin(m.State, st.Key))) // clocks are set back
+	now.Ended = later(now.Ended, later(now.Submitted, lastBegin(m.State, st.Key))) // in case a clock was set back
 	if now.Started.IsZero() {
 		now.Waited = Seconds(now.Ended.Sub(now.Submitted))
 	}
@@ -199,8 +199,8 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds what the queue has counted since an earlier look. A queue that began again, or a job
-// that left it, counts from 0.
+// count adds what the queue has counted since an earlier look. After a restart of the queue, or for
+// a job that left it, the count starts at 0.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -210,7 +210,8 @@ func (now *Run) count(is, was queue.Stops) {
 	now.SavedSeconds += is.SavedSeconds - was.SavedSeconds
 }
 
-// inOnePiece reports whether the members of a run were placed once, and none was stopped or began again.
+// inOnePiece reports whether the members of a run were placed once, and none was stopped or
+// restarted.
 func inOnePiece(s *cluster.State, r Run) bool {
 	return !slices.ContainsFunc(s.AllocsOf(r.key()), func(a *cluster.Alloc) bool {
 		began := ms(time.Unix(0, a.CreateTime))
@@ -225,7 +226,7 @@ func inOnePiece(s *cluster.State, r Run) bool {
 	})
 }
 
-// outcome is how a run ended, nil if it has not: it may be tried again.
+// outcome is how a run ended; nil if it has not, because it may be tried again.
 func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	t := m.Jobs[st.Key]
 	givenUp := t != nil && !t.GaveUp().IsZero()
@@ -242,7 +243,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	return o
 }
 
-// describe fills in what the placer and the members tell.
+// describe fills in what the placer and the members report.
 func (now *Run) describe(m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
@@ -259,7 +260,7 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 	t := m.Jobs[st.Key]
 	if t == nil {
-		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it came and ended between two looks
+		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it started and ended between two looks
 			now.requests(m.State, r)
 		}
 		return
@@ -292,8 +293,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 }
 
-// requests fills in what the job requests. A request leaves out members that have done their work;
-// the run keeps what it had before.
+// requests fills in what the job requests. A request leaves out members that have completed; the
+// run keeps what it had before.
 func (now *Run) requests(s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {
@@ -309,7 +310,7 @@ func (now *Run) requests(s *cluster.State, r request.Request) {
 	}
 }
 
-// finishedGPUs are those of the members of a batch job that have done their work.
+// finishedGPUs counts the GPUs of a batch job's completed members.
 func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
 	for _, a := range s.AllocsOf(cluster.KeyOf(job)) {
 		if a.FinishedIn(job) {
@@ -319,8 +320,8 @@ func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
 	return n
 }
 
-// anyCost is the mean cost of all choices of as many usable GPUs of the model, as far apart as those
-// that were chosen; 0 if it is not known.
+// anyCost is the mean cost over all choices of as many usable GPUs of the model, as far apart as
+// the chosen ones; 0 if unknown.
 func (m *picture) anyCost(d pal.Decision) float64 {
 	gpus := d.Chosen.GPUIDs()
 	if d.Chosen.PMScore <= 0 || len(gpus) == 0 {
@@ -331,15 +332,15 @@ func (m *picture) anyCost(d pal.Decision) float64 {
 		return 0
 	}
 	n := len(gpus)
-	if d.Replicas { // each works alone
+	if d.Replicas { // replicas work alone
 		n = 1
 	}
 	return meanSlowest(all, n) * d.Chosen.Cost / float64(d.Chosen.PMScore)
 }
 
-// meanSlowest is the mean, over all choices of n scores, of the greatest of them. The scores are
-// sorted: the i-th, counted from 1, is the greatest of n with the chance below × n/i, where below is
-// the chance that none behind it is chosen.
+// meanSlowest is the mean, over all choices of n scores, of the largest chosen score. The scores
+// are sorted. The i-th score (from 1) is the largest with probability below × n/i, where below is
+// the probability that no later score is chosen.
 func meanSlowest(scores []float64, n int) (mean float64) {
 	below := 1.0
 	for i := len(scores); i >= n; i-- {
@@ -363,7 +364,7 @@ func (m *picture) scoresOf(model string, class pal.AppClass) []float64 {
 		}
 		score := float64(g.Scores[class.Index()])
 		if score == 0 {
-			score = 1 // as it is predicted
+			score = 1 // the score that predictions assume
 		}
 		all = append(all, score)
 	}
@@ -418,7 +419,7 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 	if now.Status = a.Client; !a.Live() {
 		now.To = ms(a.End())
 		if run := runs[a.Job]; run.Whole.IsZero() && m.Jobs[a.Job] != nil && run.GPUs > len(a.GPUs) {
-			now.Vain = now.To // its gang never was whole
+			now.Vain = now.To // its gang was never whole
 		}
 	}
 	if !now.To.IsZero() && now.To.Before(now.From) {
@@ -427,10 +428,10 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 	return now
 }
 
-// ended stands for all ModifyIndexes of an allocation whose end is stored.
+// ended replaces the ModifyIndex of an allocation whose end is stored.
 const ended = math.MaxUint64
 
-// Written notes that a batch is stored.
+// Written records that a batch is stored.
 func (r *Recorder) Written(b Batch, m *model.Model) {
 	for _, run := range b.Runs {
 		r.runs[run.key()] = run
@@ -448,7 +449,7 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// UserOf is the user to whom a job is accounted, as its author wrote; "" if it names nobody.
+// UserOf is the user to whom a job is charged, as its author wrote it; "" if there is none.
 func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {
@@ -471,7 +472,8 @@ func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-// lastEnd is the latest end of an allocation of the run that began when the job was submitted; zero: there is none.
+// lastEnd is the latest end of an allocation of the run that started with this submission; zero:
+// there is none.
 func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.Time) {
 	for _, a := range s.AllocsOf(k) {
 		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(submitted) {
@@ -481,15 +483,16 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 	return at
 }
 
-// submitted is a job's submission if nobody saw its run begin: SubmitTime is that of the last edit, or of its
-// stop. What it ran since a time, it ran afterwards.
+// submitted is the submission time of a job whose start nobody saw. Nomad's SubmitTime may be that
+// of the last edit or of the stop, so an allocation that was placed since a given time shows an
+// earlier submission.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)
 	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {
 		at = t.Submitted()
 	}
 	for _, a := range m.State.AllocsOf(st.Key) {
-		purged := st.Job.CreateIndex != nil && a.CreateIndex < *st.Job.CreateIndex // of another job of that name
+		purged := st.Job.CreateIndex != nil && a.CreateIndex < *st.Job.CreateIndex // of an earlier job with that name
 		if began := time.Unix(0, a.CreateTime); len(a.GPUs) > 0 && !purged && began.After(since) && began.Before(at) {
 			at = began
 		}
@@ -497,7 +500,7 @@ func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	return ms(at)
 }
 
-// modelOf is the model of a GPU, as Nomad names it; "" if no node has it now.
+// modelOf is the model of a GPU, as Nomad names it; "" if no node has the GPU now.
 func modelOf(m *model.Model, gpu string) string {
 	c := m.View.Cluster
 	i := c.Find(gpu)
@@ -512,7 +515,7 @@ func modelAt(m *model.Model, i int) string {
 	return group[strings.LastIndex(group, "/")+1:]
 }
 
-// held is how many GPUs instances are: a part of a shared GPU is a part of one.
+// held is the number of GPUs of instances; a part of a shared GPU counts as a fraction.
 func held(m *model.Model, gpus ...string) (n float64) {
 	for _, id := range gpus {
 		if i := m.View.Cluster.Find(id); i >= 0 {
@@ -524,7 +527,7 @@ func held(m *model.Model, gpus ...string) (n float64) {
 	return n
 }
 
-// slower is a time at cost 1 at another cost, to the millisecond.
+// slower scales a time at cost 1 to another cost, to the millisecond.
 func slower(d time.Duration, cost float64) Seconds {
 	return Seconds(time.Duration(float64(d) * cost).Truncate(time.Millisecond))
 }

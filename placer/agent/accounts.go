@@ -21,30 +21,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// History says where the agent keeps what ran.
+// History configures where the agent records what ran.
 type History struct {
 	// Database is a file, or an address postgres://…
 	Database string `hcl:"database"`
-	// Retention is how long single runs are kept, default 400 days. The sums of days are kept forever.
+	// Retention is how long single runs are kept, 400 days by default. The sums of days are kept
+	// forever.
 	Retention string `hcl:"retention,optional"`
 }
 
-// retention is how long runs are kept; it fails if the block is wrong.
+// retention parses how long runs are kept.
 func (h *History) retention() (time.Duration, error) {
 	keep := 400 * 24 * time.Hour
 	if h == nil {
 		return keep, nil
 	}
 	if h.Database == "" {
-		return keep, errors.New(`history: database = "" names no file and no address`)
+		return keep, errors.New(`history: database = "" is neither a file nor an address`)
 	}
 	return keep, duration("history: retention", h.Retention, &keep)
 }
 
 const (
-	// accountEvery is how often the placer's picture is compared with what is stored.
+	// accountEvery is the interval at which the placer's snapshot is compared with the database.
 	accountEvery = time.Second
-	// accountAgain is after how long a database that failed is tried again, at most.
+	// accountAgain is the longest pause before a failed database is tried again.
 	accountAgain = time.Minute
 	pruneEvery   = time.Hour
 )
@@ -52,17 +53,18 @@ const (
 // accounts is the database of the active agent.
 type accounts struct {
 	db      atomic.Pointer[accounting.DB] // nil: not open
-	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it can
+	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it works
 }
 
-// account keeps what runs in the database until ctx ends; h is nil if the agent is to keep nothing. Trouble with the database delays nothing
-// else: what could not be written is written later, as long as Nomad remembers it.
+// account records what runs in the database until ctx ends; h is nil if the agent keeps no history.
+// Database failures delay nothing else: what could not be written is written later, as long as
+// Nomad remembers it.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return
 	}
 	keep, err := h.retention()
-	if err != nil { // the configuration was checked
+	if err != nil { // the configuration was validated before
 		a.accountTrouble(err)
 		return
 	}
@@ -74,7 +76,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 		switch err := k.once(ctx); {
 		case ctx.Err() != nil:
 		case err != nil:
-			k.close() // opened and read again: another agent may have written
+			k.close() // reopen and reread: another agent may have written
 			wait = min(2*wait, accountAgain)
 			a.accountTrouble(err)
 		default:
@@ -85,7 +87,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	}
 }
 
-// accountTrouble notes and logs what keeps the accounts from being written; nil: nothing does.
+// accountTrouble stores and logs why the accounts cannot be written; nil: they can.
 func (a *Agent) accountTrouble(err error) {
 	text := ""
 	if err != nil {
@@ -101,15 +103,15 @@ func (a *Agent) accountTrouble(err error) {
 	}
 }
 
-// bookkeeper writes down what the pictures of one placer show.
+// bookkeeper writes the snapshots of one placer to the database.
 type bookkeeper struct {
 	agent    *Agent
 	placer   *placer.Placer
 	database string
 	keep     time.Duration
 	db       *accounting.DB
-	recorder *accounting.Recorder // without db: the one that wrote last
-	seen     *query.Snapshot      // the last picture that was recorded
+	recorder *accounting.Recorder // without db: the recorder that wrote last
+	seen     *query.Snapshot      // the last recorded snapshot
 	pruned   time.Time
 }
 
@@ -124,7 +126,7 @@ func (k *bookkeeper) close() {
 	k.db, k.seen = nil, nil
 }
 
-// once opens the database if need be, and writes down what the picture shows.
+// once opens the database if needed, and writes the snapshot to it.
 func (k *bookkeeper) once(ctx context.Context) error {
 	if k.db == nil {
 		if err := k.open(ctx); err != nil {
@@ -181,11 +183,12 @@ func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot, idle []
 		}
 	}
 	k.recorder.Written(b, m)
-	k.agent.idle.booked(idle) // also if it is no longer known who held it
+	k.agent.idle.booked(idle) // even if its holder is no longer known
 	return nil
 }
 
-// accountsFor is the database, and what the caller may ask it for; else the request is refused.
+// accountsFor returns the database and the filter that the caller may use. It answers the request
+// itself if the caller may see nothing.
 func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accounting.DB, f accounting.Filter, ok bool) {
 	c, ok := s.judged(w, r, (*caller).listsSome)
 	if !ok {
@@ -222,12 +225,12 @@ func (a *accounts) get() (*accounting.DB, error) {
 		return db, nil
 	}
 	if text := a.trouble.Load(); text != nil && *text != "" {
-		return nil, errors.New("the history is neither read nor written, until this is over: " + *text)
+		return nil, errors.New("the history is neither read nor written until this is fixed: " + *text)
 	}
 	return nil, errors.New("the history is not open yet")
 }
 
-// filterOf reads what a request asks for.
+// filterOf reads a filter from a request's parameters.
 func filterOf(q url.Values) (f accounting.Filter, err error) {
 	f = accounting.Filter{User: q.Get("user"), Class: q.Get("class"), Model: q.Get("model"), Job: q.Get("job")}
 	for _, text := range q["state"] {

@@ -21,13 +21,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Admission says which jobs the endpoint /v1/admission holds for the placer.
+// Admission configures which jobs the endpoint /v1/admission gates for the placer.
 type Admission struct {
-	// Types are the job types that get a gate, batch by default. A job of
-	// another type gets one where it has a `pal_*` hint.
+	// Types are the job types that get a gate, batch by default. Other jobs get a gate if they have
+	// a `pal_*` hint.
 	Types []string `hcl:"types,optional"`
-	// Meta are hints, `pal_*`, for gated jobs that do not say otherwise; a job whose
-	// author says something that contradicts one does not get it.
+	// Meta are default hints, `pal_*`, for gated jobs without them. A job whose own hints
+	// contradict a default does not get it.
 	Meta map[string]string `hcl:"meta,optional"`
 	// Namespaces are those whose jobs get a gate; all by default.
 	Namespaces []string `hcl:"namespaces,optional"`
@@ -54,11 +54,10 @@ func (a *Admission) Validate() error {
 	return nil
 }
 
-// Review is the answer to an admission request, as the json_patch_webhook
-// mutator and the webhook validator of the Nomad Admission Control Proxy take
-// it: what to change, what the author should know, and why the job is refused.
-// Mutators before version 0.12 take no notice of errors, so the endpoint should
-// be both.
+// Review is the answer to an admission request, in the form that the json_patch_webhook mutator and
+// the webhook validator of the Nomad Admission Control Proxy expect: changes, warnings for the
+// author, and errors that refuse the job. Mutators before version 0.12 ignore errors, so configure
+// the endpoint as both.
 type Review struct {
 	Patch    []Patch  `json:"patch"`
 	Warnings []string `json:"warnings"`
@@ -72,8 +71,8 @@ type Patch struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Review reports what to do with a job that somebody is about to register.
-// queues are Nomad's own; children: dispatched and periodic jobs can be served.
+// Review decides what to do with a job that is about to be registered. queues are Nomad's own batch
+// queues; children: dispatched and periodic jobs can be served.
 func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bool) Review {
 	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
 	full, err := canonical(job)
@@ -87,7 +86,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		}
 		return r
 	}
-	if why := queues.Refusal(full); why != nil { // it gets no gate, and is refused if it has one
+	if why := queues.Refusal(full); why != nil { // it gets no gate; with a gate it is refused
 		if rewrite.Gated(full) {
 			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
 		} else {
@@ -97,9 +96,9 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	}
 	wanted := a.wants(full)
 	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
-		return r // placed already, or for plain Nomad
+		return r // placed already, or meant for plain Nomad
 	}
-	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // its other groups would wait for nothing behind a gate
+	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // its other groups would wait behind the gate for no reason
 		r.warn(fmt.Sprintf("%v. It is left to Nomad", why))
 		return r
 	}
@@ -108,22 +107,22 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		return r
 	}
 	a.patch(&r, job, full)
-	if len(r.Patch) > 0 { // said once, where the endpoint is asked as mutator and as validator
+	if len(r.Patch) > 0 { // said once, although the endpoint is called as mutator and as validator
 		r.Warnings = append(r.Warnings, fmt.Sprintf("nomad-pal chooses the GPUs of this job: it is pending until then; see %s", query.ExplainCommand(cluster.KeyOf(full))))
 		r.warn(request.MistypedDevices(full))
 	}
 	return r
 }
 
-// warn adds what commands would tell the author, if anything.
+// warn adds a warning for the author, if there is one.
 func (r *Review) warn(sentence string) {
 	if sentence != "" {
 		r.Warnings = append(r.Warnings, "nomad-pal: "+sentence)
 	}
 }
 
-// canonical is a copy of the job with Nomad's defaults filled in: what comes
-// from authors has holes. It is what everything else in the agent goes by.
+// canonical returns a copy of the job with Nomad's defaults filled in. Authors leave out fields;
+// the rest of the agent works on this copy.
 func canonical(job *api.Job) (*api.Job, error) {
 	if err := cluster.Wellformed(job); err != nil {
 		return nil, fmt.Errorf("nomad-pal: %w", err)
@@ -163,18 +162,18 @@ func (a *Admission) wants(job *api.Job) bool {
 	return slices.Contains(types, *job.Type) || hinted(job)
 }
 
-// hinted reports whether the author addresses the placer.
+// hinted reports whether the job has hints for the placer.
 func hinted(job *api.Job) bool {
 	return hasMeta(job, func(key string) bool { return strings.HasPrefix(key, "pal_") })
 }
 
-// hasMeta reports whether a key in the meta of the job, or of one of its groups, is such a one.
+// hasMeta reports whether a meta key of the job or of one of its groups matches.
 func hasMeta(job *api.Job, is func(key string) bool) bool {
 	has := func(meta map[string]string) bool { return slices.ContainsFunc(slices.Collect(maps.Keys(meta)), is) }
 	return has(job.Meta) || slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return has(g.Meta) })
 }
 
-// refusal is why a job for the placer could never run.
+// refusal returns why a job for the placer could never run.
 func refusal(job *api.Job, children bool) error {
 	if _, err := rewrite.ParseHints(job); err != nil {
 		return err
@@ -193,7 +192,7 @@ func refusal(job *api.Job, children bool) error {
 	return nil
 }
 
-// patch adds the gate and the hints that are missing. full is the job with Nomad's defaults.
+// patch adds the gate and the default hints. full is the job with Nomad's defaults.
 func (a *Admission) patch(r *Review, job, full *api.Job) {
 	if !rewrite.FullyGated(job) {
 		gated := rewrite.Gate(job)
@@ -222,8 +221,8 @@ func (a *Admission) patch(r *Review, job, full *api.Job) {
 	}
 }
 
-// missing are the hints that the job is to get, and what to tell of those that are left out
-// because they contradict what its author says.
+// missing returns the default hints that the job gets, and warnings about those left out because
+// they contradict the author's.
 func (a *Admission) missing(job *api.Job) (hints map[string]string, left []string) {
 	with, hints := *job, map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(a.Meta)) {
@@ -246,8 +245,8 @@ func (a *Admission) missing(job *api.Job) (hints map[string]string, left []strin
 	return hints, left
 }
 
-// says whether the author says something under a key. An application stands
-// for its class, and the other way round.
+// says reports whether the author sets this hint. An application counts as its class, and a class
+// as the application.
 func says(job *api.Job, key string) bool {
 	class := []string{"pal_class", "pal_app"}
 	return hasMeta(job, func(k string) bool {
@@ -255,8 +254,8 @@ func says(job *api.Job, key string) bool {
 	})
 }
 
-// serveAdmission answers admission requests. It needs no token: the answer
-// follows from the request and the configuration alone.
+// serveAdmission answers admission requests. It needs no token: the answer depends only on the
+// request and the configuration.
 func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`
@@ -269,9 +268,8 @@ func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.queues(r.Context(), request.Job), s.cfg.Children))
 }
 
-// queues are Nomad's own: those that the placer knows or, in an agent that stands
-// by, that of the job's pool as Nomad tells of it now. Where Nomad does not tell,
-// the placer will find out.
+// queues returns Nomad's own batch queues: those that the placer knows or, in a standby agent, that
+// of the job's pool, read from Nomad. If Nomad does not answer, the placer will find out later.
 func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
 	if p := s.agent.current.Load(); p != nil {
 		return p.Status().Queues
@@ -287,7 +285,7 @@ func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
 	defer client.API().Close()
 	queues, err := client.QueueFor(ctx, full)
 	if err != nil {
-		s.agent.log.Warn("cannot tell whether Nomad has a batch queue of its own", "job", *full.ID, "error", err)
+		s.agent.log.Warn("cannot find out whether Nomad has its own batch queue", "job", *full.ID, "error", err)
 	}
 	return queues
 }

@@ -31,14 +31,13 @@ type Agent struct {
 	log   hclog.Logger
 	hooks placer.Hooks
 	meter *meter.Meter
-	// current is the active placer, nil between two and while this agent is
-	// not the leader.
+	// current is the active placer; nil between two placers and while this agent is not the leader.
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
-	panics  atomic.Int64 // of requests, survived
-	// lockError is why the lock could not be asked for, last time; empty if it could.
+	panics  atomic.Int64 // requests that panicked
+	// lockError is why the last try to acquire the lock failed; empty if it did not fail.
 	lockError atomic.Pointer[string]
-	// lockUntil is until when the lock is nobody else's, as far as this agent knows.
+	// lockUntil is until when no other agent can hold the lock, as far as this agent knows.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
 	// followers are the requests that wait for events.
@@ -50,7 +49,7 @@ type Agent struct {
 	accounts accounts
 	// port is the port on which the API listens, or listened before the configuration was reloaded.
 	port int
-	rest time.Duration // of the placer, before more garbage is collected: see collectMore
+	rest time.Duration // how long the placer must rest before more garbage is collected: see collectMore
 }
 
 // New makes an agent.
@@ -61,15 +60,15 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	return a
 }
 
-// gcPercent has the process take half as much as Go's default for what is no longer used,
-// which after a look at a large cluster is much; a look takes little longer (make
-// page-bench). Until the first look nearly all that is read stays: looking for what does not
-// would take longer than reading it. GOGC in the environment goes before.
+// gcPercent makes Go collect garbage twice as often as by default. Looking at a large cluster
+// creates much garbage, and the collection costs little (make page-bench). Until the first look,
+// nearly all that is read stays in use, so collecting would cost more than it frees. GOGC in the
+// environment overrides this.
 const gcPercent = 50
 
-// Run serves with the configuration in paths until ctx ends. Each value that
-// comes from reload makes it reload the configuration; one that cannot be
-// used is logged and leaves the present one in force.
+// Run serves with the configuration in paths until ctx ends. Each value from reload makes it read
+// the configuration again. A configuration that cannot be used is logged, and the current one stays
+// in force.
 func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
 	file, err := Load(paths)
 	if err != nil {
@@ -127,8 +126,9 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	}
 }
 
-// usable reports why a configuration cannot take the place of the present one, whose API has a port:
-// whatever it names must be there, since the present one ends before it begins.
+// usable returns why a new configuration cannot replace the current one, whose API has this port.
+// The files and addresses that it names must be usable, because the current one ends before the new
+// one starts.
 func (a *Agent) usable(next File, port int) error {
 	if _, err := next.PlacerConfig(); err != nil {
 		return err
@@ -151,15 +151,15 @@ func (a *Agent) usable(next File, port int) error {
 	return next.HTTP.mayListen(port)
 }
 
-// serve runs the placer, if need be after having been elected. address is that of
-// the API, as it is published.
+// serve runs the placer, after winning the election if there is one. address is that of the API, as
+// it is published.
 func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	cfg, err := file.PlacerConfig()
 	if err != nil {
 		return err
 	}
 	for _, w := range cfg.Warnings(time.Now()) {
-		a.log.Warn("a part of the configuration has no effect", "what", w)
+		a.log.Warn("part of the configuration has no effect", "what", w)
 	}
 	client, err := file.Nomad.Connect(a.meter.Transport)
 	if err != nil {
@@ -208,7 +208,8 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	return a.elect(ctx, client, *file.HA, lead)
 }
 
-// beside starts what goes on beside the placer while this agent is active: learning and notifying.
+// beside starts the tasks that run beside the placer while this agent is active: learning and
+// notifying.
 func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) error {
 	notifiers, err := a.notifiers(file)
 	if err != nil {
@@ -216,8 +217,8 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	}
 	if len(notifiers) > 0 {
 		before, err := store.In(client).Heartbeat().Read(ctx)
-		if err != nil { // then events are sent twice
-			a.log.Warn("cannot read until when an earlier placer was active", "error", err)
+		if err != nil { // then some events are sent twice
+			a.log.Warn("cannot read when the earlier placer was last active", "error", err)
 		}
 		for _, n := range notifiers {
 			n.told = before.Of.Worked
@@ -237,22 +238,22 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	return nil
 }
 
-// notify sends events while this agent is active. It goes on where the block was before the
-// configuration was reloaded.
+// notify sends events while this agent is active. After a reload it continues where the block was.
 func (a *Agent) notify(ctx context.Context, n *notifier) {
 	after, _ := a.notified.LoadOrStore(n.of.Name, uint64(0))
 	a.notified.Store(n.of.Name, n.run(ctx, a.hooks.Events, after.(uint64)))
 }
 
 const (
-	// collectAfter is after how long that is done even if the placer has not rested: this agent may not be the
-	// active one.
+	// collectAfter is when that is done even if the placer has not rested: this agent may not be
+	// the active one.
 	collectAfter = time.Minute
-	// rest is how long no cycle runs if nothing is urgent; in a burst, less than half of it.
+	// rest is the pause after which the placer counts as resting; within a burst of events, pauses
+	// are shorter than half of it.
 	rest = 500 * time.Millisecond
 )
 
-// collectMore has the process take less memory once the cluster has been read.
+// collectMore makes the process use less memory after the cluster has been read.
 func (a *Agent) collectMore(ctx context.Context) {
 	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		p := a.current.Load()
@@ -265,7 +266,7 @@ func (a *Agent) collectMore(ctx context.Context) {
 	}
 }
 
-// name tells this agent from others: its machine and its process.
+// name identifies this agent by its machine and process.
 func name() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -22,20 +22,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// caller is whoever sent a request. The agent sees everything in Nomad; what it
-// may tell is all that Nomad itself would tell the caller's token, so Nomad is asked
-// each time: nothing is cached that a revoked token could live on.
+// caller is the sender of a request. The agent sees everything in Nomad, but shows a caller only
+// what Nomad would show the caller's token. It asks Nomad for each request: a cache would keep
+// revoked tokens alive.
 type caller struct {
 	nomad   *api.Client
 	storage string // the namespace of the placer's variables
-	// lists are the namespaces of which Nomad was asked, in this request, whether
-	// the caller can list their jobs.
+	// lists caches, for this request, in which namespaces the caller can list jobs.
 	lists map[string]bool
 }
 
-// caller reads the token from the headers in which Nomad's own API takes it.
-// Its connections end with the request: Nomad allows one address 100 by default
-// (limits { http_max_conns_per_client }), and idle ones would stay for 90 s.
+// caller reads the token from the headers that Nomad's own API uses. Its connections end with the
+// request: Nomad allows one address 100 connections by default (limits { http_max_conns_per_client
+// }), and idle ones would stay for 90 s.
 func (s *server) caller(r *http.Request) (*caller, error) {
 	cfg, err := s.file.Nomad.config()
 	if err != nil {
@@ -58,18 +57,18 @@ func tokenOf(r *http.Request) string {
 	return cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
 }
 
-// errDenied is a request that Nomad would refuse the caller, too.
+// errDenied is the error for a request that Nomad would also refuse the caller.
 var errDenied = errors.New("permission denied")
 
 func denied(err error) bool { return errors.Is(err, errDenied) }
 
-// needs turns Nomad's refusal into one that names the capability.
+// needs turns Nomad's refusal into an error that names the missing capability.
 func needs(err error, capability string) error {
 	switch nomad.StatusOf(err) {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: the token lacks %s, or has expired or been deleted", errDenied, capability)
 	case http.StatusInternalServerError:
-		// A token that Nomad does not know, before 1.8 or on some routes.
+		// A token that Nomad does not know, before Nomad 1.8 or on some routes.
 		if strings.Contains(err.Error(), "ACL token not found") {
 			return fmt.Errorf("%w: Nomad does not know the token", errDenied)
 		}
@@ -81,9 +80,9 @@ func one(ctx context.Context, namespace string) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: namespace, PerPage: 1}).WithContext(ctx)
 }
 
-// listsSome fails if the caller can list jobs nowhere.
+// listsSome fails if the caller can list jobs in no namespace.
 func (c *caller) listsSome(ctx context.Context) error {
-	// With the wildcard, Nomad refuses only who cannot list anything.
+	// With the wildcard, Nomad refuses only callers who can list nothing.
 	_, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace))
 	return needs(err, `the capability "list-jobs" in every namespace`)
 }
@@ -101,8 +100,7 @@ func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 	return err == nil, nil
 }
 
-// sees says of which namespaces the caller may know jobs. Where Nomad does not
-// answer, he may not.
+// sees returns in which namespaces the caller may see jobs: none while Nomad does not answer.
 func (c *caller) sees(ctx context.Context) model.Sees {
 	return func(namespace string) bool {
 		can, err := c.listsIn(ctx, namespace)
@@ -110,8 +108,8 @@ func (c *caller) sees(ctx context.Context) model.Sees {
 	}
 }
 
-// visible are those of the jobs whose namespaces the caller can list, without
-// the names of others.
+// visible returns the jobs in namespaces that the caller can list, and removes the names of other
+// jobs.
 func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.JobStatus, error) {
 	out := []model.JobStatus{}
 	for _, j := range jobs {
@@ -126,8 +124,8 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 	return out, nil
 }
 
-// readsJob fails if the caller cannot read the job. It does not tell a job
-// that is not there from one that the caller may not know of.
+// readsJob fails if the caller cannot read the job. It gives the same error for a job that does not
+// exist and one that the caller may not see.
 func (c *caller) readsJob(ctx context.Context, k cluster.JobKey) error {
 	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)
@@ -152,22 +150,22 @@ func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	return c.listsSome(ctx)
 }
 
-// operates reports whether the caller may read of failures in all namespaces.
+// operates reports whether the caller may see failures in all namespaces.
 func (c *caller) operates(ctx context.Context) bool {
 	_, _, err := c.nomad.Variables().Peek(store.FailuresPath, one(ctx, c.storage))
 	return err == nil
 }
 
-// plans fails if the caller could not plan the job at Nomad. Nomad itself plans it, with its gate,
-// so that there is nothing to place and the plan is cheap.
+// plans fails if the caller could not plan the job at Nomad. Nomad itself plans the gated job,
+// which is cheap because nothing can be placed.
 func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
 	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)
 	return needs(err, fmt.Sprintf("the capability %q or %q in namespace %q", "submit-job", "plan-job", *gated.Namespace))
 }
 
-// invalid reports what is wrong with a job that Nomad refuses as it is written, ok whether it does:
-// it answers 500 then, with a list of errors.
+// invalid reports whether Nomad refuses the job as it is written, and why. Nomad then answers 500
+// with a list of errors.
 func invalid(err error) (why string, ok bool) {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {
@@ -183,7 +181,7 @@ func invalid(err error) (why string, ok bool) {
 
 // refuse answers with the status that fits the error.
 func refuse(w http.ResponseWriter, err error) {
-	status, text := http.StatusBadGateway, publicError(err) // Nomad did not answer as it should
+	status, text := http.StatusBadGateway, publicError(err) // Nomad answered with an unexpected error
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
@@ -197,8 +195,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-// publicError is an error as anybody may read it: where Nomad is, and how it could not
-// be reached, is for the agent's own log.
+// publicError is an error that anybody may read. Nomad's address and connection errors belong only
+// in the agent's own log.
 func publicError(err error) string {
 	var transport *url.Error
 	switch {

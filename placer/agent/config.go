@@ -29,8 +29,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// File is the configuration as written. docs/reference/configuration.md says what each
-// key does, its unit and its default.
+// File is the configuration as written. docs/reference/configuration.md describes each key with its
+// unit and default.
 type File struct {
 	LogLevel string        `hcl:"log_level,optional"`
 	LogJSON  bool          `hcl:"log_json,optional"`
@@ -39,7 +39,7 @@ type File struct {
 	Tenants  []Tenant      `hcl:"tenant,block"`
 	Windows  []windowBlock `hcl:"window,block"`
 	Apps     []App         `hcl:"app,block"`
-	// Calibration says how measured times become classes; see [profile.Options].
+	// Calibration configures how measured times become classes; see [profile.Options].
 	Calibration *profile.Options `hcl:"calibration,block"`
 	Learn       *Learn           `hcl:"learn,block"`
 	Nomad       *Nomad           `hcl:"nomad,block"`
@@ -54,20 +54,19 @@ type File struct {
 	settings []setting
 }
 
-// Queue says who goes first: the keys of [model.Keys] in the block queue.
+// Queue configures the order of the queue: the keys of [model.Keys] in the block queue.
 type Queue struct {
 	Rest hcl.Body `hcl:",remain"`
 }
 
-// setting is a key of [model.Keys] with the value that a file gives it.
+// setting is a key of [model.Keys] with its value in a file.
 type setting struct {
 	key   model.Key
 	value string
 	at    hcl.Range
 }
 
-// Learn switches on the learning of application classes, by job name, for jobs
-// that say none.
+// Learn switches on the learning of application classes, by job name, for jobs without a class.
 type Learn struct {
 	Every string `hcl:"every,optional"` // between readings of a job's GPUs, default 15s
 }
@@ -83,14 +82,14 @@ func (l *Learn) period() (time.Duration, error) {
 	return d, nil
 }
 
-// Locality are locality penalties: slowdown factors of a gang that is spread
-// that far, at least 1. Tiers that are not given are not told apart.
+// Locality are locality penalties: slowdown factors, at least 1, of a gang that is spread that far.
+// A tier without a penalty is merged with the next.
 type Locality struct {
 	Penalties penalties       `hcl:",remain"`
 	Classes   []LocalityClass `hcl:"class,block"`
 }
 
-// LocalityClass are the penalties of one application class where they differ.
+// LocalityClass are the penalties of one application class, if they differ.
 type LocalityClass struct {
 	Name      string    `hcl:"name,label"`
 	Penalties penalties `hcl:",remain"`
@@ -105,13 +104,13 @@ type penalties struct {
 	Cluster    float64 `hcl:"cluster,optional"`
 }
 
-// Tenant bounds what namespaces that belong together may use.
+// Tenant limits what a group of namespaces may use.
 type Tenant struct {
 	Name string       `hcl:"name,label"`
 	Rest queue.Tenant `hcl:",remain"`
 }
 
-// windowBlock keeps nodes for maintenance, or for some jobs: see [window.Window].
+// windowBlock reserves nodes for maintenance, or for some jobs: see [window.Window].
 type windowBlock struct {
 	Name     string        `hcl:"name,label"`
 	Start    string        `hcl:"start,optional"`
@@ -119,7 +118,7 @@ type windowBlock struct {
 	Rest     window.Window `hcl:",remain"`
 }
 
-// rule is the window as the placer takes it.
+// rule converts the block for the placer.
 func (w windowBlock) rule() (window.Window, error) {
 	r := w.Rest
 	r.Name = w.Name
@@ -142,8 +141,7 @@ type App struct {
 	Class string `hcl:"class"`
 }
 
-// Nomad says where Nomad is. What is not given comes from Nomad's environment
-// variables.
+// Nomad configures how to reach Nomad. Missing values come from Nomad's environment variables.
 type Nomad struct {
 	Address       string `hcl:"address,optional"`
 	Region        string `hcl:"region,optional"`
@@ -157,8 +155,8 @@ type Nomad struct {
 	ClientKey     string `hcl:"client_key,optional"`
 	TLSServerName string `hcl:"tls_server_name,optional"`
 	SkipVerify    bool   `hcl:"skip_verify,optional"`
-	// RPCAddress is a server's RPC address, host:port, for dispatched and
-	// periodic children; "" leaves those to themselves.
+	// RPCAddress is a server's RPC address, host:port, used to place dispatched and periodic
+	// children. With "", the placer leaves children alone.
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
@@ -169,18 +167,17 @@ type HTTP struct {
 	CertFile    string `hcl:"cert_file,optional"`
 	KeyFile     string `hcl:"key_file,optional"`
 	ClientCA    string `hcl:"client_ca_file,optional"`
-	// AllowedHosts are names under which the agent answers, beside localhost, the
-	// machine's own name, addresses, and the names of its certificate.
+	// AllowedHosts are host names that the agent accepts, beside localhost, the machine's own name,
+	// addresses, and the names in its certificate.
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the address that is published in Nomad for the commands.
 	Advertise string `hcl:"advertise,optional"`
-	// TokenPlain has tokens cross the network in plain text: an agent that stands by passes
-	// requests on to the active one by HTTP, too.
+	// TokenPlain lets tokens cross the network in plain text. A standby agent then also forwards
+	// requests to the active one over HTTP.
 	TokenPlain bool `hcl:"token_plain,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
-	// Register switches the endpoint on that registers jobs in their authors'
-	// names.
+	// Register switches on the endpoint that registers jobs with their authors' tokens.
 	Register bool `hcl:"register,optional"`
 }
 
@@ -192,11 +189,11 @@ type HA struct {
 	LockDelay string `hcl:"lock_delay,optional"`
 }
 
-// Load reads configuration files, and the *.hcl and *.json files of
-// directories in lexical order, as one. A directory without any is an error: what was meant to be
-// read was not. Errors name file and line.
+// Load reads configuration files, and the *.hcl and *.json files of directories in lexical order,
+// as one configuration. A directory without such files is an error, because some were meant to be
+// read. Errors name file and line.
 func Load(paths []string) (File, error) {
-	calibration := profile.DefaultOptions() // what a block leaves out stays as it is here
+	calibration := profile.DefaultOptions() // values that a block leaves out keep these defaults
 	f := File{Calibration: &calibration}
 	parser := hclparse.NewParser()
 	var files []*hcl.File
@@ -224,7 +221,7 @@ func Load(paths []string) (File, error) {
 	return f, nil
 }
 
-// all returns the diagnostics, a line each. Those of one wrong file stand together.
+// all returns the diagnostics, one per line. Those of one wrong file stay together.
 func all(diags hcl.Diagnostics) error {
 	var errs []error
 	for _, d := range diags {
@@ -237,8 +234,8 @@ func all(diags hcl.Diagnostics) error {
 	return errors.Join(errs...)
 }
 
-// suggestBlock adds to an unknown block the one that may be meant: of several files that are one
-// configuration, the parser suggests keys only.
+// suggestBlock adds a suggestion to the error for an unknown block. When several files form one
+// configuration, the parser suggests only keys.
 func suggestBlock(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported block type" || len(parts) != 3 {
@@ -254,8 +251,8 @@ func suggestBlock(d *hcl.Diagnostic) {
 	}
 }
 
-// suggestPlace adds to a key that stands in the wrong place the block that has it: the parser knows the
-// keys of one block at a time.
+// suggestPlace names the right block for a key in the wrong place. The parser knows the keys of
+// only one block at a time.
 func suggestPlace(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported argument" || len(parts) != 3 {
@@ -292,7 +289,7 @@ func suggestPlace(d *hcl.Diagnostic) {
 	}
 }
 
-// readSettings reads the keys that say how to place, and checks each value.
+// readSettings reads the keys of [model.Keys], and checks each value.
 func (f *File) readSettings() hcl.Diagnostics {
 	diags := f.readBlock("", f.Rest)
 	if f.Queue != nil {
@@ -319,7 +316,7 @@ func (f *File) readBlock(block string, body hcl.Body) hcl.Diagnostics {
 	return diags
 }
 
-// settingOf is an attribute's value as text; the key says what it may be.
+// settingOf returns an attribute's value as text, checked against the key.
 func settingOf(key model.Key, a *hcl.Attribute) (setting, hcl.Diagnostics) {
 	at := a.Expr.Range()
 	value, diags := a.Expr.Value(nil)
@@ -368,7 +365,7 @@ func list(paths []string) ([]string, error) {
 	return names, nil
 }
 
-// PlacerConfig is the placer's configuration: the defaults, and what the file sets.
+// PlacerConfig returns the placer's configuration: the defaults, overridden by the file.
 func (f File) PlacerConfig() (model.Config, error) {
 	c := model.DefaultConfig()
 	var err error
@@ -390,7 +387,7 @@ func (f File) PlacerConfig() (model.Config, error) {
 			c.Queue.Tenants = map[string]queue.Tenant{}
 		}
 		if _, twice := c.Queue.Tenants[t.Name]; twice {
-			return c, fmt.Errorf("tenant %q is there twice", t.Name)
+			return c, fmt.Errorf("tenant %q is defined twice", t.Name)
 		}
 		c.Queue.Tenants[t.Name] = t.Rest
 	}

@@ -225,7 +225,7 @@ func TestConfigErrors(t *testing.T) {
 		{"half of TLS", "http {\n  cert_file = \"x\"\n}", "http: TLS takes both cert_file and key_file"},
 		{"no certificate", "http {\n  cert_file = \"/none\"\n  key_file = \"/none\"\n}", `http: cert_file "/none": open /none: no such file or directory`},
 		{"RPC address", "nomad {\n  rpc_address = \"10.0.0.1\"\n}", `nomad: rpc_address: "10.0.0.1" is not host:port`},
-		{"no database", "history {\n  database = \"\"\n}", `history: database = "" names no file and no address`},
+		{"no database", "history {\n  database = \"\"\n}", `history: database = "" is neither a file nor an address`},
 		{"retention", "history {\n  database = \"x\"\n  retention = \"long\"\n}", `history: retention = "long" is not a positive duration`},
 		{"lock", "high_availability {\n  lock_ttl = \"x\"\n}", `high_availability: lock_ttl = "x" is not a positive duration`},
 		{"lock shorter than Nomad takes", "high_availability {\n  lock_ttl = \"10ms\"\n}", `high_availability: lock_ttl = "10ms" is not in`},
@@ -238,7 +238,7 @@ func TestConfigErrors(t *testing.T) {
 		{"window of no time", "window \"w\" {\n  duration = \"1h\"\n}", `window "w": it takes either start or cron`},
 		{"window twice", strings.Repeat("window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  for = [\"ml/train*\"]\n}\n", 2), `window "w" is there twice`},
 		{"window that is never over", "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"400h\"\n}", `window "w": duration 400h0m0s is not shorter than the time until it begins again (168h0m0s at most): the window would never end`},
-		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is there twice`},
+		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is defined twice`},
 		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

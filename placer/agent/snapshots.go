@@ -18,26 +18,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// snapshotAge is how long what is shown may be the same: a page that follows gets changes as often.
+// snapshotAge is how long a snapshot is reused. A page that follows the cluster gets changes as
+// often.
 const snapshotAge = 2 * time.Second
 
-// snapshots are the pictures of the active placer in this agent.
+// snapshots holds the snapshots of the active placer in this agent.
 type snapshots struct {
 	atWork func() *placer.Placer // or nil
 
 	mu      sync.Mutex
-	since   time.Time       // who asks sees what has happened until then
-	seen    *query.Snapshot // the last picture of an active placer
-	seenAs  *query.Snapshot // how it is shown while that is in trouble
+	since   time.Time       // readers see everything that happened before this time
+	seen    *query.Snapshot // the last snapshot of an active placer
+	seenAs  *query.Snapshot // how that is shown while the placer is in trouble
 	trouble string
 }
 
-// errNotAtWork is the answer of an agent that does not place, and has nobody to ask.
-var errNotAtWork = errors.New("this agent is not active: it has just begun, or waits for another to end")
+// errNotAtWork is the answer of an agent that does not place and finds no active agent.
+var errNotAtWork = errors.New("this agent is not active: it has just started, or waits for another agent to end")
 
-// picture is how the active placer sees things. While that is in trouble it is what it saw last,
-// and says so. Where the agent has just taken over again, a reader who need not know the present gets
-// what its last placer saw.
+// picture returns a snapshot of the active placer. While the placer is in trouble, it returns the
+// last snapshot, marked as old. Just after this agent became active again, a reader who accepts old
+// data gets the last snapshot of its earlier placer.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -69,11 +70,11 @@ func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Ti
 	return s.seenAs, nil
 }
 
-// takesOver is how long the picture of the placer before is shown while the next one has none.
+// takesOver is how long the earlier placer's snapshot is shown while the new placer has none.
 const takesOver = time.Minute
 
-// placer is the active one. An agent that has just begun, or reads its configuration again, has one
-// in a moment.
+// placer returns the active placer. It waits a moment for one, because an agent that has just
+// started or reloaded its configuration will soon have one.
 func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
 	defer cancel()
@@ -91,11 +92,11 @@ func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	}
 }
 
-// beginsWithin is how long somebody who asks waits until there is a placer.
+// beginsWithin is how long a reader waits until there is a placer.
 const beginsWithin = 5 * time.Second
 
-// upToNow is a picture with everything that Nomad's events had told when somebody asked. If the
-// placer takes longer than [upToNowWithin] to get there, it is an older picture.
+// upToNow returns a snapshot that includes all Nomad events up to the request. If the placer needs
+// longer than [upToNowWithin], it returns an older one.
 func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {
@@ -109,10 +110,10 @@ func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, time.Time{})
 }
 
-// upToNowWithin is how long somebody who asks waits at most if there is an older picture.
+// upToNowWithin is how long a reader waits at most if there is an older snapshot.
 const upToNowWithin = 2 * time.Second
 
-// latest is the last picture, however old; nil if there is none.
+// latest returns the last snapshot, however old; nil if there is none.
 func (s *snapshots) latest() *query.Snapshot {
 	if p := s.atWork(); p != nil {
 		return p.Picture()
@@ -120,7 +121,8 @@ func (s *snapshots) latest() *query.Snapshot {
 	return nil
 }
 
-// get is the cluster as the active placer saw it a second ago or so, and after what was done through this agent.
+// get returns a snapshot that is about a second old at most and includes all changes made through
+// this agent.
 func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {
@@ -132,22 +134,22 @@ func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, since)
 }
 
-// changed has whoever asks next see what has changed since: he may have changed it himself.
+// changed makes the next snapshot include all changes up to now: the next reader may have made one.
 func (s *snapshots) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since = time.Now()
 }
 
-// forget has a new picture made: the last one cannot be trusted.
+// forget forces a new snapshot, because the last one cannot be trusted.
 func (s *snapshots) forget() {
 	if p := s.atWork(); p != nil {
 		p.ForgetPicture()
 	}
 }
 
-// shared runs do once for all callers that ask meanwhile, within this time. A caller that leaves
-// does not stop it for the others.
+// shared runs do once for all callers that ask meanwhile, with this time limit. A caller that
+// leaves does not stop it for the others.
 func shared[T any](
 	ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error),
 ) (made T, err error) {
@@ -180,7 +182,7 @@ type activity struct {
 // activityTimeout bounds the reading of one variable.
 const activityTimeout = 10 * time.Second
 
-// get returns the answer, at most snapshotAge old.
+// get returns the heartbeat, at most snapshotAge old.
 func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil

@@ -24,20 +24,20 @@ import (
 )
 
 const (
-	// deltasKept are kept for pages that come back: half a minute's and more.
+	// deltasKept is how many changes are kept for pages that reconnect: at least half a minute's.
 	deltasKept = 32
 	// slowReader is how long a page may take to read a message; then it is dropped.
 	slowReader = 15 * time.Second
-	// aliveEvery is how often a page hears that the agent is there.
+	// aliveEvery is the interval of keep-alive messages.
 	aliveEvery = 10 * time.Second
 )
 
-// serveStream tells a page how the cluster is, and from then on what changes, as
-// server-sent events: GET /v1/stream?version=<version>.
+// serveStream sends a page the state of the cluster, and then each change, as server-sent events:
+// GET /v1/stream?version=<version>.
 //
-// A message is the whole state or, with "from", what differs from the state of that
-// version. Messages are made and packed once for all pages. Without the right to read
-// nodes only the number of the state of the queue is told.
+// A message is the whole state or, with "from", the difference from the state of that version.
+// Messages are made and compressed once for all pages. Without the right to read nodes, a page gets
+// only the version number of the queue's state.
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil && r.URL.Query().Get("version") != "" {
@@ -55,7 +55,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
 	defer over.Stop()
 	defer tick.Stop()
-	// What the agent knows already is sent at once, although it may be old.
+	// Send what the agent already knows at once, although it may be old.
 	if snapshot := s.snapshots.latest(); snapshot != nil {
 		var messages []message
 		if messages, version = s.pages.after(snapshot, version, nodes); out.send(messages) != nil {
@@ -87,7 +87,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// follows takes one of the places of those who follow, or refuses.
+// follows takes one of the places for followers, or refuses the request.
 func (a *Agent) follows(w http.ResponseWriter) bool {
 	if a.followers.Add(1) > followersAtOnce {
 		a.followers.Add(-1)
@@ -97,8 +97,8 @@ func (a *Agent) follows(w http.ResponseWriter) bool {
 	return true
 }
 
-// message is a server-sent event, as text and as a part of a gzip stream. Such parts can follow
-// each other in any stream, because none refers to another.
+// message is a server-sent event, as text and as a piece of a gzip stream. Pieces can be
+// concatenated in any order, because none refers to another.
 type message struct{ text, packed []byte }
 
 var alive = newMessage("alive", struct{}{})
@@ -110,14 +110,14 @@ func newMessage(event string, data any) message {
 	}
 	m := message{text: fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, text)}
 	var b bytes.Buffer
-	z, _ := flate.NewWriter(&b, flate.DefaultCompression) // no such level is no error
+	z, _ := flate.NewWriter(&b, flate.DefaultCompression) // this level is valid
 	_, _ = z.Write(m.text)
 	_ = z.Flush()
 	m.packed = b.Bytes()
 	return m
 }
 
-// packer writes messages, as one gzip stream if the page takes that.
+// packer writes messages, as one gzip stream if the page accepts it.
 type packer struct {
 	w    http.ResponseWriter
 	c    *http.ResponseController
@@ -137,7 +137,7 @@ func newPacker(w http.ResponseWriter, gzip bool) *packer {
 }
 
 func (p *packer) send(ms []message) error {
-	_ = p.c.SetWriteDeadline(time.Now().Add(slowReader)) // a recorder has none
+	_ = p.c.SetWriteDeadline(time.Now().Add(slowReader)) // test recorders have no deadline
 	for _, m := range ms {
 		out := m.text
 		if p.gzip {
@@ -166,19 +166,19 @@ type pages struct {
 	racks   []byte // in JSON
 	cells   []query.Cell
 	jobs    uint64 // grows when the queue changes
-	queue   uint64 // hash of it
+	queue   uint64 // its hash
 	deltas  []delta
-	whole   *delta // once asked for
+	whole   *delta // built on demand
 }
 
-// delta is a change for those who read nodes, and for the others.
+// delta is a change, in one form for readers of nodes and one for others.
 type delta struct {
 	from, to uint64
 	m        [2]message
 }
 
-// state is a message's content. Cells are of all GPUs, 2 bytes each in base64, or with
-// From the numbers of those that changed, each with its new value.
+// state is the content of a message. Cells are those of all GPUs, 2 bytes each in base64. With From
+// they are the numbers of the changed cells, each with its new value.
 type state struct {
 	Version uint64          `json:"version"`
 	From    uint64          `json:"from,omitempty"`
@@ -193,7 +193,7 @@ func newDelta(s state) delta {
 	return delta{s.From, s.Version, [2]message{newMessage("state", hidden), newMessage("state", s)}}
 }
 
-// after is the message that brings a page of a version to the present one.
+// after returns the message that brings a page from its version to the current one.
 func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +225,7 @@ func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []mes
 	return []message{p.whole.m[which]}, p.version
 }
 
-// advance takes over how things are now.
+// advance moves to the current state.
 func (p *pages) advance(m *query.Map, queue uint64) {
 	racks, err := json.Marshal(m.Racks)
 	if err != nil {
@@ -247,10 +247,10 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 		p.jobs++
 	}
 	was := p.version
-	// Versions of an agent are later than those of the one before it.
+	// Versions are above those of an agent that was active earlier.
 	p.version = max(was+1, uint64(time.Now().UnixMilli()))
 	p.racks, p.cells, p.queue, p.whole = racks, m.Cells, queue, nil
-	if !same || len(changed) > len(p.cells)/2 { // all of them are shorter
+	if !same || len(changed) > len(p.cells)/2 { // the whole state is shorter
 		p.deltas = nil
 		return
 	}
@@ -264,8 +264,8 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 	p.deltas = append(p.deltas, newDelta(s))
 }
 
-// hashOf tells queues apart. Expected starts move with the clock: less than a minute is
-// no change.
+// hashOf detects changes of the queue. Expected starts move with the clock, so a change below a
+// minute does not count.
 func hashOf(jobs []model.JobStatus) uint64 {
 	h := fnv.New64a()
 	for _, j := range jobs {

@@ -17,21 +17,21 @@ import (
 // whole job is placed.
 type BatchQueues map[string]string
 
-// Warnings tells, by pool, what each queue means for gated jobs.
+// Warnings lists, by pool, what each queue means for gated jobs.
 func (q BatchQueues) Warnings() []string {
 	var out []string
 	for _, pool := range slices.Sorted(maps.Keys(q)) {
-		out = append(out, fmt.Sprintf("node pool %q has Nomad's own batch queue (%s): batch jobs of that pool are not served; their gate would hold the queue up", pool, q[pool]))
+		out = append(out, fmt.Sprintf("node pool %q has Nomad's own batch queue (%s): the placer does not serve batch jobs of that pool, because their gate would block the queue", pool, q[pool]))
 	}
 	return out
 }
 
-// Refusal is why a job cannot be served because of a queue; nil if no queue is
-// in the way. The job's type must be set.
+// Refusal returns why a queue keeps a job from being served; nil if none does. The job's type must
+// be set.
 func (q BatchQueues) Refusal(job *api.Job) error {
 	kind := q[PoolOf(job)]
 	if kind == "" || *job.Type != api.JobTypeBatch {
 		return nil
 	}
-	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there holds up all behind it, and the placer cannot go before them. Run the job without its gate (nomad job run adds none), or take batch_queue out of the node pool", PoolOf(job), kind)
+	return fmt.Errorf("node pool %q has Nomad's own batch queue (%s), which waits until the job at its head is placed: a gated job there blocks all jobs behind it, and the placer cannot reorder them. Run the job without its gate (nomad job run adds none), or remove batch_queue from the node pool", PoolOf(job), kind)
 }

@@ -7,9 +7,8 @@ import (
 	"maps"
 )
 
-// Clone returns a State that shows what this one shows now. It shares Nomad's
-// objects, which are replaced and never changed. It answers questions and must
-// not follow events.
+// Clone returns a State with the present content. It shares Nomad's objects, which are replaced and
+// never changed. It answers queries and must not follow events.
 func (s *State) Clone() *State {
 	o := *s
 	o.Nodes, o.Allocs, o.Jobs, o.Unread = maps.Clone(s.Nodes), maps.Clone(s.Allocs), maps.Clone(s.Jobs), maps.Clone(s.Unread)
@@ -32,7 +31,7 @@ func (s *State) Clone() *State {
 	return &o
 }
 
-// allocsToChange are the job's allocations, by id, in a map that no clone has.
+// allocsToChange returns the job's allocations, by id, in a map that no clone shares.
 func (s *State) allocsToChange(k JobKey) map[string]*Alloc {
 	if !s.mine[k] {
 		if s.mine == nil {

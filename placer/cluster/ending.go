@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// endWithin is how long the GPUs of the members that end first wait for the
-// rest of their gang.
+// endWithin is how long the GPUs of a gang's first ended members are kept back until the rest of
+// the gang has ended.
 const endWithin = 2 * time.Second
 
 // ending are the GPUs of a gang whose members have begun to end.
@@ -39,11 +39,10 @@ func (s *State) noteEnd(a *Alloc) {
 	e.gpus = append(e.gpus, a.GPUs...)
 }
 
-// Ending are the GPUs of gangs that are about to end, by job: those of members
-// that have succeeded, until all have, or for [endWithin]. A gang's members end
-// together, but Nomad hears of it node by node. A gang that chose among the
-// first GPUs to come free would get worse ones than a moment later, and keep
-// them for its whole run.
+// Ending returns, by job, the GPUs of gangs that are about to end: those of members that have
+// succeeded, until all members have, or for [endWithin]. A gang's members end together, but Nomad
+// learns it node by node. A gang that chose among the first GPUs to come free would get worse ones
+// than a moment later, and keep them for its whole run.
 func (s *State) Ending(now time.Time) map[JobKey][]string {
 	held := map[JobKey][]string{}
 	for k, e := range s.ending {
@@ -54,7 +53,7 @@ func (s *State) Ending(now time.Time) map[JobKey][]string {
 	return held
 }
 
-// ends reports whether the gang has running members and little time has passed.
+// ends reports whether the gang still has running members and is within endWithin.
 func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	for _, a := range s.ByJob[k] {
 		if a.Member() && len(a.GPUs) > 0 {
@@ -64,9 +63,9 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	return false
 }
 
-// Elapse gives what happened since its last call the time now, and forgets what
-// is over. [State.Ending], [State.Reconnecting] and [State.Purged] count from
-// that time; until then such a thing counts as just seen.
+// Elapse stamps everything that happened since its last call with the time now, and forgets what is
+// over. [State.Ending], [State.Reconnecting] and [State.Purged] count from that stamp; things
+// without a stamp count as just seen.
 func (s *State) Elapse(now time.Time) {
 	for k, e := range s.ending {
 		stamp(&e.since, now)
@@ -94,7 +93,7 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether that much time has passed; zero: not seen yet.
+// over reports whether the duration has passed since a time; zero: not stamped yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -16,8 +16,8 @@ type Event struct {
 	Key         string
 	Namespace   string
 	Payload     Payload
-	// Unread is why the change could not be read; nil if it could. Otherwise it
-	// must be read again.
+	// Unread is why the change could not be parsed; nil if it could. After an error the object must
+	// be read again.
 	Unread error `json:"-"`
 }
 
@@ -29,7 +29,7 @@ type Payload struct {
 	Allocation *AllocPayload
 }
 
-// About is the job of the event; the zero key if it has none.
+// About returns the job of the event; the zero key if it has none.
 func (e Event) About() JobKey {
 	switch p := e.Payload; {
 	case p.Allocation != nil:
@@ -68,9 +68,8 @@ func (e Event) Progress() bool {
 	return false
 }
 
-// Purged reports whether the event's job is gone. Nomad says so from 1.11 on.
-// Before, only the job tells a purge from a stop: a stop changes it, a purge
-// does not.
+// Purged reports whether the event's job is gone. Nomad says so since 1.11. Before, only the job
+// itself shows a purge: a stop changes the job, a purge does not.
 func (e Event) Purged() bool {
 	p := e.Payload
 	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index

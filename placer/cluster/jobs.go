@@ -15,7 +15,7 @@ import (
 
 // ErrPayload is why a job that was dispatched with a payload is not placed.
 var ErrPayload = errors.New("the job was dispatched with a payload, and Nomad loses payloads of jobs that are rewritten: " +
-	"it stays gated and its payload untouched. Stop it, take the gate off the parameterized job, and give that a native class constraint instead")
+	"it stays gated with its payload. Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead")
 
 // ErrNoRPC is why children are not placed by an agent that has no RPC address.
 var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
@@ -24,8 +24,8 @@ var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through th
 // Child reports whether the job was made by a parameterized or periodic one.
 func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
 
-// HasPayload reports whether the job carries a payload. Events show payloads as
-// servers keep them, compressed: nothing is one zero byte there.
+// HasPayload reports whether the job carries a payload. Events show payloads as servers keep them,
+// compressed: there, an empty payload is one zero byte.
 func HasPayload(job *api.Job) bool {
 	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
 }
@@ -50,17 +50,17 @@ func PoolOf(job *api.Job) string {
 	return *job.NodePool
 }
 
-// Ended reports whether nothing of the job runs or will run.
+// Ended reports whether no allocation of the job runs or will run.
 func Ended(job *api.Job) bool {
 	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
 
-// Template reports whether the job never runs itself but makes jobs that do:
-// parameterized and periodic ones.
+// Template reports whether the job is parameterized or periodic: it never runs itself, but makes
+// jobs that do.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need is what one allocation of the group takes besides GPUs: tasks that run
-// together, or those that run before, whichever is more.
+// Need is what one allocation of the group needs besides GPUs: the sum of the tasks that run
+// together, or of those that run before, whichever is larger.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {
@@ -80,7 +80,7 @@ func Need(g *api.TaskGroup) pal.Resources {
 	return need
 }
 
-// ValueOf is the amount that a job asks for; 0 if unset.
+// ValueOf returns the amount that a job requests; 0 if unset.
 func ValueOf(i *int) int {
 	if i == nil {
 		return 0
@@ -88,12 +88,12 @@ func ValueOf(i *int) int {
 	return *i
 }
 
-// Amount is a quantity that a job asks for. No real machine reaches the bound,
-// and sums of bounded amounts do not overflow.
+// Amount is a quantity that a job requests, bounded. No real machine reaches the bound, and sums of
+// bounded amounts do not overflow.
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
 
-// NeverFinishes is why no other job should wait for a job to finish: Nomad does
-// not have it (nil), or its type does not finish. No reason: it may finish.
+// NeverFinishes returns why no job should wait for this one to finish: Nomad does not have it
+// (nil), or its type never finishes. It returns no reason if the job may finish.
 func NeverFinishes(job *api.Job) reason.Reason {
 	switch {
 	case job == nil:

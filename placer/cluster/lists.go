@@ -10,9 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Next returns an empty state for full lists to fill. It keeps the old state's
-// counters and what the old one knows of nodes besides their objects.
-// [State.Follow] comes after the lists.
+// Next returns an empty state to fill from full lists. It keeps the old state's counters and its
+// knowledge of nodes beyond their objects. Call [State.Follow] after the lists are in.
 func (s *State) Next() *State {
 	n := NewState()
 	n.nodeGeneration, n.back = s.nodeGeneration, maps.Clone(s.back)
@@ -20,7 +19,7 @@ func (s *State) Next() *State {
 	return n
 }
 
-// Follow copies from the state before the lists what the lists do not tell.
+// Follow copies from the earlier state what lists do not contain.
 func (s *State) Follow(old *State) {
 	s.owners = old.owners.after(s.Nodes)
 	s.keepOwnPins(old)
@@ -28,8 +27,8 @@ func (s *State) Follow(old *State) {
 	s.lostAfter(old)
 }
 
-// TakeNodes adds the nodes of a list as of the index. A node with an error
-// stays as it was known.
+// TakeNodes adds the nodes of a list as of the index. A node that could not be read stays as it was
+// known.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -74,15 +73,15 @@ func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs adds the jobs of a list as of the index. A job with an error stays
-// as it was known, if it was.
+// TakeJobs adds the jobs of a list as of the index. A job that could not be read stays as it was
+// known, if it was.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
 	for i, j := range jobs {
 		k := stubs[i].Key()
 		switch {
 		case j != nil && errs[i] != nil && old.assumed[k]:
-			s.Assume(j) // it is only assumed still
+			s.Assume(j) // it is still an assumption
 		case j != nil:
 			s.PutJob(j)
 		}
@@ -100,7 +99,7 @@ func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	}
 }
 
-// Outrun are jobs with allocations of a later version than was read.
+// Outrun returns the jobs that have allocations of a later version than was read.
 func (s *State) Outrun() (keys []JobKey) {
 	for k, job := range s.Jobs {
 		for _, a := range s.ByJob[k] {

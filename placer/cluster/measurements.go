@@ -13,10 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Measurements are the raw measurements that the nodes publish and the GPUs
-// that exist, id to model, measured or not. A node speaks for its own GPUs alone
-// (see owner.go). A node whose attribute cannot be read, and a GPU of which it says
-// what cannot be, is left out and named in the error.
+// Measurements returns the raw measurements that the nodes publish, and all GPUs, measured or not,
+// as id to model. A node counts only for its own GPUs (see owner.go). Unreadable attributes and
+// impossible values are left out and named in the error.
 func (s *State) Measurements() (samples []profile.Sample, known map[string]string, err error) {
 	known = map[string]string{}
 	var problems []error
@@ -51,7 +50,7 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 	return samples, known, atMost(maxWarnings, problems)
 }
 
-// withRates are a device group's samples with the rates that it tells beside them.
+// withRates adds the rates that a device group publishes to its samples.
 func withRates(samples []profile.Sample, rates []attr.Measurement) []profile.Sample {
 	of := map[string]attr.Measurement{}
 	for _, m := range rates {
@@ -71,10 +70,9 @@ func atMost(n int, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// MergeSamples puts imported measurements over published ones. An import
-// replaces what the node publishes for that GPU and application, except a rate
-// if the import has none. known are the cluster's GPUs, id to model; it
-// completes and overrules the model of a sample.
+// MergeSamples combines imported with published measurements. An import replaces what the node
+// publishes for that GPU and application; if the import has no rate, the published rate stays.
+// known are the cluster's GPUs, id to model; its models override those of samples.
 func MergeSamples(published, imported []profile.Sample, known map[string]string) []profile.Sample {
 	type gpuApp struct{ gpu, app string }
 	over := map[gpuApp]bool{}

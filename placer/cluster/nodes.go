@@ -49,7 +49,7 @@ func NotReady(n *api.Node) string {
 	return ""
 }
 
-// TextOf is a text attribute of a device group; "" if it has none.
+// TextOf returns a text attribute of a device group; "" if it has none.
 func TextOf(d *api.NodeDeviceResource, name string) string {
 	if a := d.Attributes[name]; a != nil && a.StringVal != nil {
 		return *a.StringVal
@@ -85,8 +85,8 @@ func isGPU(d *api.NodeDeviceResource) bool {
 	return d != nil && attr.IsGPU(d.Vendor, d.Type)
 }
 
-// GPUDevices are the node's groups of GPUs, by name. The parts of each GPU that is shared are a group
-// of their own: a member gets its parts from one GPU.
+// GPUDevices returns the node's groups of GPUs, by name. The parts of each shared GPU form a group
+// of their own, because a member gets its parts from one GPU.
 func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	if n.NodeResources == nil {
 		return nil
@@ -103,7 +103,7 @@ func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	return out
 }
 
-// eachGPU divides a group of parts by their GPUs, in order of their ids; other groups are one.
+// eachGPU splits a group of parts by their GPUs, in order of GPU ids. Other groups stay whole.
 func eachGPU(d *api.NodeDeviceResource) (groups []*api.NodeDeviceResource) {
 	if d.Type != attr.SharedType {
 		return []*api.NodeDeviceResource{d}

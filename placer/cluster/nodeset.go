@@ -33,7 +33,8 @@ func (ns Nodes) describe(id string) string {
 	return fmt.Sprintf("%.80q", id)
 }
 
-// GateOpen reports whether a node meets the gate of some jobs: its meta has the key.
+// GateOpen reports whether a node satisfies the gate of some jobs, because its meta has the gate's
+// key.
 func (ns Nodes) GateOpen(id string) bool {
 	n := ns[id]
 	return n != nil && n.Meta[rewrite.GateMeta] != ""
@@ -48,12 +49,11 @@ func (ns Nodes) Pools() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// ExactPins is the first Nomad version that never starts an allocation with
-// fewer GPUs than it asks for if instances are named (hashicorp/nomad#18364).
+// ExactPins is the first Nomad version that never starts an allocation with fewer GPUs than it
+// requests when the request names instances (hashicorp/nomad#18364).
 const ExactPins = "1.11.1"
 
-// OldestNomad is the lowest Nomad version among the nodes; nil if none tells
-// it.
+// OldestNomad is the lowest Nomad version among the nodes; nil if no node reports one.
 func (ns Nodes) OldestNomad() *version.Version {
 	var low *version.Version
 	for _, n := range ns {

@@ -13,20 +13,19 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Several nodes may name one GPU id: a client was reinstalled and came back with a
-// new node id while Nomad keeps the old node for a day; a card was moved; or a node
-// lies. A GPU counts once. A node that is ready goes before one that is not. Of several
-// that are ready, the one that named the GPU first keeps it, and of those that were there
-// when the placer began, the one that joined the cluster first; of several that are all
-// away, the newest.
+// Several nodes may name one GPU id: a client was reinstalled and came back with a new node id
+// while Nomad keeps the old node for a day; a card was moved; or a node lies. A GPU counts once,
+// for one owner. A ready node wins over one that is not ready. Among ready nodes, the one that
+// named the GPU first wins; if the placer found several at its start, the one that joined the
+// cluster first. Among nodes that are all away, the newest wins.
 //
-// Elsewhere the GPU is left out, and a warning names it. A node's allocation holds
-// a GPU of another node only if it named the GPU before that one did: else a node
-// could keep a GPU busy that it does not have.
+// The GPU is removed from the other nodes, and a warning names it. An allocation holds a GPU that
+// belongs to another node only if its own node named the GPU first. Otherwise a node could keep a
+// GPU busy that it does not have.
 
-// owners knows which nodes name which GPUs. The zero value knows none.
+// owners records which nodes name which GPUs. The zero value is empty.
 type owners struct {
-	naming map[string][]string // ids of nodes by GPU, as they named it one after another; replaced, never changed
+	naming map[string][]string // ids of nodes by GPU, in the order in which they named it; replaced, never changed
 	shared map[string]struct{} // GPUs that several nodes name
 }
 
@@ -44,7 +43,7 @@ func (o *owners) look(n, before *api.Node) {
 	}
 }
 
-// leave notes that a node no longer names its GPUs, except those in kept.
+// leave records that a node no longer names its GPUs, except those in kept.
 func (o *owners) leave(n *api.Node, kept map[string]bool) {
 	for gpu := range namedBy(n) {
 		if !kept[gpu] {
@@ -65,8 +64,7 @@ func (o *owners) put(gpu string, nodes []string) {
 	}
 }
 
-// after returns the owners after a full read: nodes that were known to name a
-// GPU go first.
+// after returns the owners after a full read: nodes that named a GPU before it come first.
 func (o *owners) after(nodes map[string]*api.Node) owners {
 	var next owners
 	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
@@ -121,7 +119,7 @@ type trimmed struct {
 	left       []string // out of it, sorted
 }
 
-// owned is the node with its own GPUs only; nil if it has none.
+// owned returns the node with only the GPUs that it owns; nil if it has none.
 func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	if len(s.owners.shared) == 0 {
 		return n
@@ -150,7 +148,7 @@ func (s *State) owned(n *api.Node, conflicts map[conflict][]string) *api.Node {
 	return t.node
 }
 
-// without is the node without some of its GPUs; nil if none is left.
+// without returns the node without some of its GPUs; nil if none is left.
 func without(n *api.Node, ids []string) *api.Node {
 	out, r, left := *n, *n.NodeResources, 0
 	r.Devices = nil
@@ -175,7 +173,7 @@ func without(n *api.Node, ids []string) *api.Node {
 	return &out
 }
 
-// conflict: a node names GPUs that belong to another.
+// conflict: a node names GPUs that another node owns.
 type conflict struct{ node, owner, why string }
 
 func (c conflict) compare(o conflict) int {
@@ -185,8 +183,8 @@ func (c conflict) compare(o conflict) int {
 // maxWarnings bounds the warnings about nodes.
 const maxWarnings = 50
 
-// NodeWarnings tell operators what is left out of the nodes' own data: GPUs
-// that several nodes name, and unusable values.
+// NodeWarnings tell operators which of the nodes' data is ignored: GPUs that several nodes name,
+// and unusable values.
 func (s *State) NodeWarnings() []string {
 	s.GPUNodes()
 	return s.warnings
@@ -221,8 +219,8 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node can hold the GPU. For a GPU
-// that no node lists, Nomad's word counts.
+// mayHold reports whether an allocation on the node can hold the GPU. If no node lists the GPU,
+// Nomad's record counts.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

@@ -14,12 +14,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// A client's data about its node and tasks contains times. For years after 9999
-// Nomad's encoder (1.11.3) writes a form that no Go reader accepts: one such
-// client would make the list of all nodes or all allocations unreadable. No
-// time of a client's matters here, so none is read.
+// A client's data about its node and tasks contains times. Nomad's encoder (1.11.3) writes years
+// after 9999 in a form that no Go reader accepts, so one such client would make the list of all
+// nodes or all allocations unreadable. The placer needs no client's times, so it reads none.
 
-// ignored is a part of an answer that is not read.
+// ignored is a part of an answer that the placer does not read.
 type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
@@ -60,7 +59,7 @@ type NodePayload struct {
 	HostNetworks, Links  ignored
 }
 
-// drainPayload is until when a node is drained. A new node's client may write that, too.
+// drainPayload is the deadline of a drain. A new node's client may also write this field.
 type drainPayload struct {
 	Deadline      time.Duration
 	ForceDeadline readableTime
@@ -116,8 +115,8 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer arrived but could not be parsed: the
-// fault of whoever wrote its content, not of Nomad.
+// Unreadable reports whether an answer arrived but could not be parsed. Then its content is at
+// fault, not Nomad.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError
@@ -137,15 +136,14 @@ type AllocPayload struct {
 	Job                                           *struct{ Version uint64 } // read by itself
 }
 
-// lostWithNode is why Nomad stopped an allocation that it takes for lost. Nomad
-// has replaced it, or will. It does not count it as finished even if the
-// client, back again, reports success (scenarios "lost and finished" and "lost
-// and failed").
+// lostWithNode is Nomad's description of an allocation that it stopped as lost. Nomad has replaced
+// it, or will. It does not count as finished even if the client comes back and reports success
+// (scenarios "lost and finished" and "lost and failed").
 const lostWithNode = "alloc is lost since its node is down"
 
-// AsAlloc is the allocation with bounded amounts and sorted GPUs. Its version
-// comes from JobVersion in lists, and from the job if it was read by itself. A
-// lost allocation stays lost, whatever its client reports later.
+// AsAlloc returns the allocation with bounded amounts and sorted GPUs. Its version comes from
+// JobVersion in lists, and from the job if it was read by itself. A lost allocation stays lost,
+// whatever its client reports later.
 func (p *AllocPayload) AsAlloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,

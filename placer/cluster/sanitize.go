@@ -16,24 +16,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Whoever runs a Nomad client writes its node's data. No such data may keep the
-// placer from serving other nodes. So each node passes through [sanitize]
-// before it enters a [State]: the rest of this package reads no nil entries,
-// only ids that can stand in a list, and numbers that do not overflow. A
-// warning names what is left out. owner.go decides which node owns a GPU id
-// that several name.
+// Whoever runs a Nomad client writes its node's data. No such data may stop the placer from serving
+// other nodes. So each node passes through [sanitize] before it enters a [State]. After that, no
+// entry is nil, ids can be listed in constraints, and numbers do not overflow. A warning names what
+// was removed. owner.go decides which node owns a GPU id that several nodes name.
 
 const (
 	// maxDevices bounds the GPU models of one node.
 	maxDevices = 64
-	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB: far
-	// above any machine, and small enough that sums over a cluster do not
-	// overflow.
+	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB. It is far above any
+	// machine, and small enough that sums over a cluster do not overflow.
 	maxAmount = 1 << 40
 )
 
-// sanitize returns the node as the placer reads it, and its faults in words.
-// The node is nil if it cannot be used.
+// sanitize returns the node as the placer reads it, and a list of its faults. The node is nil if it
+// cannot be used.
 func sanitize(n *api.Node) (*api.Node, []string) {
 	if n == nil {
 		return nil, nil
@@ -72,7 +69,7 @@ func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (
 		switch {
 		case d == nil:
 			continue
-		case !isGPU(d): // not ours to look at
+		case !isGPU(d): // not a GPU
 		case badName(d.Name) != "":
 			report("GPUs of model %.80q are left out: the name %s", d.Name, badName(d.Name))
 			continue
@@ -102,7 +99,7 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 		switch {
 		case why != "":
 		case seen[id]:
-			why = "is there twice"
+			why = "occurs twice"
 		case len(seen) == attr.MaxGPUs:
 			why = fmt.Sprintf("is one more than the %d that a node may have", attr.MaxGPUs)
 		default:
@@ -118,8 +115,8 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 	return kept
 }
 
-// badID is why an id cannot stand in a list of ids; "" if it can. Lists are
-// joined by commas in constraints, and by ';' and spaces in attributes.
+// badID returns why an id cannot be used in lists; "" if it can. Constraints join ids with commas,
+// attributes with ';' and spaces.
 func badID(id string) string {
 	switch {
 	case badName(id) != "":

@@ -38,25 +38,24 @@ type Alloc struct {
 	Node    string // id
 	Desired string // run, stop, evict
 	Client  string // pending, running, complete, failed, lost, unknown
-	// Reported: Nomad took it for lost with its node, and its client has since
-	// reported its end.
+	// Reported: Nomad counted it as lost with its node, and its client has since reported its end.
 	Reported bool
 	GPUs     []string
 	Used     pal.Resources
 	Ports    []int // of the host, static and dynamic
 	Tasks    map[string]*api.TaskState
 	Next     string // id of the allocation that replaces it, if any
-	Later    bool   // Nomad is to replace it after a while
-	// Version is the job version that it runs or ran; nil if it came in an
-	// event, which does not tell. See StaleVersions.
+	Later    bool   // Nomad will replace it later
+	// Version is the job version that it runs or ran; nil if it came in an event, which has no
+	// version. See StaleVersions.
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
 	CreateIndex, ModifyIndex uint64
 }
 
-// Live reports whether the allocation holds its resources. It does until its
-// client reports that its tasks are gone, whatever is desired.
+// Live reports whether the allocation holds its resources. It does until its client reports that
+// its tasks have ended, whatever its desired status.
 func (a *Alloc) Live() bool {
 	switch a.Client {
 	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
@@ -65,8 +64,7 @@ func (a *Alloc) Live() bool {
 	return true
 }
 
-// Member reports whether the allocation runs or is about to, and is meant to
-// keep running.
+// Member reports whether the allocation runs or is about to run, and is meant to keep running.
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // Preempted reports whether Nomad has stopped the allocation for a job with a
@@ -75,11 +73,10 @@ func (a *Alloc) Preempted(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// LeftBehind reports whether the allocation is on a node that has lost touch
-// with Nomad while its gang is being stopped or was started elsewhere. The
-// author lets it keep running there for a while (disconnect). Nomad can neither
-// look at it nor stop it until the node is back, and then stops it (seen on
-// 1.11.3). Nothing waits for it; nobody gets its GPUs.
+// LeftBehind reports whether the allocation is on a disconnected node while its gang is being
+// stopped or was started elsewhere. The author lets it keep running there for a while (disconnect).
+// Nomad can neither see nor stop it until the node is back, and then stops it (seen on 1.11.3). No
+// job waits for it, and no job gets its GPUs.
 func (a *Alloc) LeftBehind(job *api.Job) bool {
 	if a.Client != api.AllocClientStatusUnknown {
 		return false
@@ -93,16 +90,16 @@ func (a *Alloc) LeftBehind(job *api.Job) bool {
 	return pinned && (rewrite.Gated(job) || elsewhere && pins.Mode != rewrite.ModePrefer)
 }
 
-// LeftBehind does the same for an allocation, whose job it looks up.
+// LeftBehind looks up the allocation's job, and does the same.
 func (s *State) LeftBehind(a *Alloc) bool {
 	job := s.Jobs[a.Job]
 	return job != nil && a.LeftBehind(job)
 }
 
-// FinishedIn reports whether the allocation succeeded for the job's present
-// version. Nomad reruns members of a batch job that succeeded in an older one,
-// even if the client reported the end after the newer one was registered. An
-// allocation of unknown version counts if it was made since.
+// FinishedIn reports whether the allocation succeeded for the job's present version. Nomad reruns
+// members of a batch job that succeeded in an older version, even if the client reported the end
+// after the newer one was registered. An allocation of unknown version counts if it was created
+// after the registration.
 func (a *Alloc) FinishedIn(job *api.Job) bool {
 	if a.Version != nil {
 		return a.endedSince(job) && *a.Version == *job.Version
@@ -110,15 +107,15 @@ func (a *Alloc) FinishedIn(job *api.Job) bool {
 	return a.endedSince(job) && a.PlacedFor(job)
 }
 
-// endedSince reports whether Nomad has learned since the job's last
-// registration that the allocation succeeded, for whichever version.
+// endedSince reports whether Nomad has learned since the job's last registration that the
+// allocation succeeded, for any version.
 func (a *Alloc) endedSince(job *api.Job) bool {
 	return a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun &&
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// FinishedUnheard reports whether the allocation succeeded since the job's last
-// registration, and Nomad has not told yet for which version. See StaleVersions.
+// FinishedUnheard reports whether the allocation succeeded since the job's last registration, for a
+// version that Nomad has not reported yet. See StaleVersions.
 func (a *Alloc) FinishedUnheard(job *api.Job) bool { return a.Version == nil && a.endedSince(job) }
 
 // PlacedFor reports whether the allocation was made for the job's present
@@ -132,14 +129,14 @@ type State struct {
 	Nodes  Nodes // with GPUs
 	Allocs map[string]*Alloc
 	Jobs   map[JobKey]*api.Job
-	// Queues are Nomad's own batch queues, which the placer keeps out of.
+	// Queues are Nomad's own batch queues; the placer leaves their jobs alone.
 	Queues BatchQueues
-	// Unread are jobs that Nomad lists but does not return, or returns
-	// malformed, and why. Of a job that Nomad does not return, Jobs may have an older form.
+	// Unread are jobs that Nomad lists but does not return, or returns malformed, with the error.
+	// Jobs may hold an older form of a job that Nomad does not return.
 	Unread map[JobKey]error
 
 	ByJob map[JobKey]map[string]*Alloc
-	mine  map[JobKey]bool // of these no clone has the map
+	mine  map[JobKey]bool // jobs whose map no clone shares
 	noted
 	// back are nodes that have become ready, and since when; zero: not seen
 	// yet. See [State.Reconnecting].
@@ -148,15 +145,15 @@ type State struct {
 	// kill_timeouts of purged jobs with allocations left. See [State.Purged].
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
-	// assumed are jobs as our registration should have left them. A full read
-	// reads them again, whatever their index.
+	// assumed are jobs as our registration should have left them. A full read reads them again,
+	// whatever their index.
 	assumed map[JobKey]bool
 	// earlier are allocations that were live before the lists and are not in
 	// them.
 	earlier map[string]*Alloc
-	// ending are gangs some of whose members have just ended.
+	// ending are gangs of which some members have just ended.
 	ending map[JobKey]*ending
-	// Events up to these indexes are already in the lists.
+	// Events up to these indexes are included in the lists.
 	nodesAt, allocsAt, jobsAt uint64
 	// heardAt is the index of the newest allocation event. knownTo is the index
 	// up to which the previous State knew all allocations.
@@ -164,17 +161,16 @@ type State struct {
 	// begun is the index of the last change to jobs before the subscription.
 	begun uint64
 	changes
-	// sorted are the nodes with GPUs of their own, in the view's order; nil
-	// after a change. trimmed are the nodes among them that lack GPUs which
-	// belong to others.
+	// sorted are the nodes that own GPUs, in the view's order; nil after a change. trimmed are
+	// those among them that name GPUs of other nodes, which were removed.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
-	// own are the GPUs that our own pins name, sorted; onlyOwn: no others count.
+	// own are the GPUs that our own pins name, sorted. With onlyOwn, no other pins count.
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
-	// odd names, in words and by node id, the parts of nodes' data that are left out.
-	// warnings are all warnings about nodes.
+	// odd lists, by node id, which parts of a node's data are ignored. warnings are all warnings
+	// about nodes.
 	odd map[string][]string
 	// purgeLikely: see PurgeLikely.
 	purgeLikely bool
@@ -182,13 +178,13 @@ type State struct {
 	touched
 }
 
-// noted are allocations that are asked for again and again.
+// noted holds allocations that are queried often.
 type noted struct {
 	bad map[string]*Alloc // with GPUs, failed or lost
-	// away are allocations with GPUs on nodes that have lost touch with Nomad.
+	// away are allocations with GPUs on disconnected nodes.
 	away map[string]*Alloc
-	// orphans are live allocations whose job is gone, or is a new one of that
-	// name; those with GPUs.
+	// orphans are live allocations whose job is gone or was replaced by a new job of that name;
+	// only those with GPUs.
 	orphans map[string]*Alloc
 	// staleVersions are allocations that ended since their job was last
 	// registered and may belong to an earlier version.
@@ -197,8 +193,8 @@ type noted struct {
 
 // changes count how nodes change.
 type changes struct {
-	// nodeChanges grows with each change of a node, also of one without GPUs as
-	// far as events tell; plain are the last known states of nodes without GPUs.
+	// nodeChanges grows with each change of a node, also of a node without GPUs that an event
+	// reports. plain are the last known states of nodes without GPUs.
 	nodeChanges uint64
 	plain       map[string]string
 	// nodeGeneration grows with each change of the GPUs or their measurements.
@@ -211,7 +207,7 @@ type touched struct {
 	// before counts those dropped from its beginning.
 	jobs    []JobKey
 	before  int
-	touches uint64 // how often one was, the same again counted
+	touches uint64 // number of touches, repeated ones included
 }
 
 // Mark is a point in the changes of one State. The zero Mark lies before
@@ -278,9 +274,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob replaces a job unless a newer form is known. It forgets a job without
-// GPUs, unless the job has a gate and asks for devices: their names may be
-// misspelt, and the job waits for a placer that tells so.
+// PutJob replaces a job unless a newer form is known. It forgets a job without GPUs, unless the job
+// has a gate and requests devices. The device names may be misspelt, and then the placer must
+// explain why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -296,10 +292,9 @@ func (s *State) PutJob(job *api.Job) {
 	s.noteStale(k)
 }
 
-// evaluated returns the job as it is once its evaluation is written too. Nomad
-// writes the job first. Until it has written the evaluation, it calls the job
-// dead if all earlier evaluations under its name are complete, even those of a
-// purged job (seen on 1.11.3).
+// evaluated returns the job as it will be when its evaluation is written too. Nomad writes the job
+// first. Until it has written the evaluation, it reports the job as dead if all earlier evaluations
+// under its name are complete, even those of a purged job (seen on 1.11.3).
 func evaluated(job *api.Job) *api.Job {
 	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
 		return job
@@ -309,8 +304,7 @@ func evaluated(job *api.Job) *api.Job {
 	return &out
 }
 
-// Assume sets a job as our registration should have left it, until Nomad shows
-// it.
+// Assume stores a job as our registration should have left it, until Nomad shows it.
 func (s *State) Assume(job *api.Job) {
 	s.PutJob(job)
 	s.assumed[KeyOf(job)] = true
@@ -357,7 +351,7 @@ func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 // KeyOf is the key of a job as Nomad returns it.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
-// PutAlloc replaces an allocation unless a newer form of it is there.
+// PutAlloc replaces an allocation unless a newer form of it is known.
 func (s *State) PutAlloc(a *Alloc) {
 	old := s.Allocs[a.ID]
 	if old != nil && old.ModifyIndex > a.ModifyIndex {
@@ -404,14 +398,14 @@ func (s *State) PutNode(n *api.Node) bool {
 		s.purgeLikely = s.purgeLikely || len(s.owners.shared) > shared
 	}
 	if old != nil && old.Status != n.Status && len(s.owners.shared) > 0 {
-		s.nodeGeneration++ // it may own other GPUs than before
+		s.nodeGeneration++ // it may now own other GPUs
 	}
 	s.Nodes[id], s.sorted = n, nil
 	s.nodeChanges++
 	return true
 }
 
-// report stores what is left out of a node.
+// report stores which data of a node is ignored.
 func (s *State) report(node string, problems []string) {
 	if len(problems) == 0 {
 		delete(s.odd, node)
@@ -420,8 +414,7 @@ func (s *State) report(node string, problems []string) {
 	}
 }
 
-// sameNode reports whether two forms of a node are equal in all that placing
-// looks at.
+// sameNode reports whether two forms of a node are equal in everything that placement uses.
 func sameNode(a, b *api.Node) bool {
 	same := a.Status == b.Status && a.SchedulingEligibility == b.SchedulingEligibility && a.Drain == b.Drain && sameDrain(a.DrainStrategy, b.DrainStrategy) &&
 		a.Name == b.Name && a.Datacenter == b.Datacenter && a.NodePool == b.NodePool && a.NodeClass == b.NodeClass &&
@@ -489,16 +482,15 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 	return ids
 }
 
-// Orphans are live allocations whose job is gone: those with GPUs, or under a
-// name that a new job uses, which would count them as members. Nomad sends no
-// events for the allocations of a purged job (seen on 1.11.3), so they must be
-// read one by one: see Client.ReadStale in placer/nomad.
+// Orphans returns live allocations whose job is gone: those with GPUs, and those under a name that
+// a new job uses, because it would count them as members. Nomad sends no events for the allocations
+// of a purged job (seen on 1.11.3), so they must be read one by one: see Client.ReadStale in
+// placer/nomad.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions are allocations whose known version may be stale. They were
-// made before their job was last registered and have ended since; Nomad may
-// have updated them in place. Only their version, which events do not tell,
-// shows whether they succeeded for the present job.
+// StaleVersions returns allocations whose known version may be stale. They were created before
+// their job was last registered and have ended since; Nomad may have updated them in place. Only
+// their version, which events lack, shows whether they succeeded for the present job.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
 // noteStale looks at the allocations of a job that has changed.
@@ -555,8 +547,7 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy are the unhealthy ones of the GPUs: instance id to what the plugin
-// says.
+// Unhealthy returns the unhealthy GPUs among these: instance id to the plugin's description.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {
@@ -603,9 +594,8 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events look as if a node had been purged, for
-// which Nomad sends no event (seen on 1.11.3): an allocation was lost on a
-// ready node, or another node has its GPUs.
+// PurgeLikely reports whether events suggest that a node was purged, for which Nomad sends no event
+// (seen on 1.11.3): an allocation was lost on a ready node, or another node has its GPUs.
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.

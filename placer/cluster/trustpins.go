@@ -22,13 +22,13 @@ import (
 //   - A group's pins hold no more GPUs than its members take, on the nodes that they
 //     name; and a GPU that another job has is that job's.
 
-// Own tells which GPUs the placer pinned a job to.
+// Own records the GPUs that the placer pinned a job to.
 func (s *State) Own(k JobKey, gpus []string) {
 	s.own[k] = slices.Sorted(slices.Values(gpus))
 	s.touch(k)
 }
 
-// OnlyOwnPins ends the time in which all pins count.
+// OnlyOwnPins ends the period in which all pins count.
 func (s *State) OnlyOwnPins() {
 	if s.onlyOwn {
 		return

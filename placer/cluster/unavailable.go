@@ -10,18 +10,16 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// reconnectWithin is how long a node that is back may take to report what it
-// still runs.
+// reconnectWithin is how long a returning node may take to report what it still runs.
 const reconnectWithin = 30 * time.Second
 
-// Reconnecting are the GPUs of lost allocations on nodes that have just come
-// back, by instance id. After a hang, for example, such a node keeps running
-// its tasks until its client is told to stop them, while Nomad counts its GPUs
-// as free as soon as it is ready. Once the client reports, the allocation is
-// live or has ended, and its GPUs are no longer listed. A client that has
-// forgotten it never reports, so the listing also ends by time. The time counts
-// from the first call that saw the node back, since the clocks of servers and
-// caller may differ. So after a full read it starts again for all nodes.
+// Reconnecting returns the GPUs, by instance id, of lost allocations on nodes that have just come
+// back. After a hang, for example, such a node keeps running its tasks until its client is told to
+// stop them, while Nomad counts its GPUs as free as soon as it is ready. Once the client reports,
+// the allocation is live or has ended, and its GPUs are no longer listed. A client that has
+// forgotten the allocation never reports, so a GPU is listed for [reconnectWithin] at most. That
+// time counts from the first call that saw the node back, because the clocks of servers and caller
+// may differ. So after a full read it starts again for all nodes.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
@@ -38,9 +36,8 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 	return gpus
 }
 
-// Unavailable tells, by instance id, why no job may have a GPU yet although
-// Nomad counts it as free, or will: see [State.Reconnecting], [State.Purged]
-// and [Alloc.LeftBehind].
+// Unavailable returns, by instance id, why no job may have a GPU yet although Nomad counts it as
+// free, or soon will: see [State.Reconnecting], [State.Purged] and [Alloc.LeftBehind].
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
 	for id := range s.Reconnecting(now) {
@@ -52,24 +49,23 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	for _, a := range s.away {
 		if s.LeftBehind(a) {
 			for _, id := range s.OwnGPUs(a) {
-				why[id] = "its node has lost touch with Nomad, and may still run a member of a gang that was stopped"
+				why[id] = "its node is disconnected, and may still run a member of a gang that was stopped"
 			}
 		}
 	}
 	return why
 }
 
-// noteLost notes an allocation that was lost on a node that is ready as far as
-// is known. The node is not ready, or it is back. Nomad reports the node before
-// the allocation; but where nodes were listed a moment before allocations, that
-// is not known yet.
+// noteLost records an allocation that was lost on a node that is ready as far as is known. Nomad
+// reports a node before its allocations. So either the node has come back, or nodes were listed
+// just before allocations and its loss is not known yet.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true
 	}
 }
 
-// lostAfter notes allocations that were lost between two full reads.
+// lostAfter records allocations that were lost between two full reads.
 func (s *State) lostAfter(old *State) {
 	for id, was := range old.Allocs {
 		if a := s.Allocs[id]; a != nil && was.Live() {
@@ -87,11 +83,11 @@ func (s *State) noteBack(was, n *api.Node) {
 }
 
 const (
-	// killDefault is Nomad's default for kill_timeout, and killMost its clients' for
+	// killDefault is Nomad's default for kill_timeout. killMost is the clients' default for
 	// max_kill_timeout, which caps it.
 	killDefault = 5 * time.Second
 	killMost    = 30 * time.Second
-	// killLate is how long a client takes to hear that it must end tasks.
+	// killLate is how long a client takes to learn that it must end tasks.
 	killLate = time.Second
 )
 
@@ -102,11 +98,10 @@ type purged struct {
 	gpus  []string
 }
 
-// Purged are the GPUs, by instance id, whose tasks may still be ending though
-// no list has their allocations. Nomad forgets the allocations of a purged job
-// at once and counts their GPUs as free, but its clients end the tasks within
-// their kill_timeout (seen on 1.11.3). Nobody tells when a task has ended
-// before that.
+// Purged returns the GPUs, by instance id, on which tasks of vanished allocations may still be
+// ending. Nomad forgets the allocations of a purged job at once and counts their GPUs as free, but
+// its clients end the tasks within their kill_timeout (seen on 1.11.3). An earlier end is not
+// reported.
 func (s *State) Purged(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, p := range s.purged {
@@ -120,7 +115,7 @@ func (s *State) Purged(now time.Time) map[string]bool {
 	return gpus
 }
 
-// noteVanished notes an allocation that no list has.
+// noteVanished records an allocation that no list has.
 func (s *State) noteVanished(a *Alloc) {
 	kill, ok := s.kills[a.Job]
 	if !ok {
@@ -129,16 +124,16 @@ func (s *State) noteVanished(a *Alloc) {
 	s.noteVanishedIn(a, kill)
 }
 
-// noteVanishedIn notes the same, and how long its tasks may take to end.
+// noteVanishedIn does the same, with the time that its tasks may take to end.
 func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 	if a.Live() && len(a.GPUs) > 0 {
 		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
 	}
 }
 
-// applyOld applies an allocation event that is older than the list. If the
-// allocation was live then and the list lacks it, it has ended, or vanished
-// with its job: later events tell, see [State.vanishedWith].
+// applyOld applies an allocation event that is older than the list. If the allocation was live then
+// and the list lacks it, it has ended, or vanished with its job. Later events show which, see
+// [State.vanishedWith].
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:
@@ -150,14 +145,13 @@ func (s *State) applyOld(a *Alloc, index uint64) {
 	}
 }
 
-// Begun tells the state the index of jobs at which its placer subscribed:
-// Nomad's stream starts with older events from its buffer.
+// Begun stores the index of jobs at which the placer subscribed: Nomad's stream starts with older
+// events from its buffer.
 func (s *State) Begun(since uint64) { s.begun = since }
 
-// vanishedWith notes a job that was purged since the placer subscribed, and
-// reports whether allocations of it that no list has were live until then. If
-// it was purged before that, nobody can tell how long ago: its GPUs count as
-// free.
+// vanishedWith records a job that was purged since the placer subscribed, and reports whether it
+// had live allocations that no list has. If it was purged before that, the time of the purge is
+// unknown, so its GPUs count as free.
 func (s *State) vanishedWith(job *api.Job) bool {
 	k, before, kill := KeyOf(job), len(s.purged), killDefault
 	if len(job.TaskGroups) > 0 {
@@ -172,9 +166,8 @@ func (s *State) vanishedWith(job *api.Job) bool {
 	return len(s.purged) > before
 }
 
-// MissedPurge reports whether events still to be applied show a purged job with
-// live members that the state does not know: their tasks keep running for a
-// while on GPUs that look free, here and to Nomad.
+// MissedPurge reports whether pending events show a purged job with live members that the state
+// does not know. Their tasks keep running for a while on GPUs that look free, here and to Nomad.
 func (s *State) MissedPurge(es []Event) bool {
 	unknown := map[JobKey]bool{}
 	for _, e := range es {
@@ -188,8 +181,8 @@ func (s *State) MissedPurge(es []Event) bool {
 	return false
 }
 
-// NoteTaken notes who holds which GPUs by an event still to be applied: an
-// allocation has got them, or has ended.
+// NoteTaken updates who holds which GPUs by a pending event: an allocation has got them, or has
+// ended.
 func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	p := e.Payload.Allocation
 	if p == nil {

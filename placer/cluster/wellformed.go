@@ -13,15 +13,14 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrMalformed is a job that no jobspec can produce: it has null where Nomad's
-// code, and ours, expects an entry.
+// ErrMalformed marks a job that no jobspec can produce: it has null where Nomad's code, and ours,
+// expects an entry.
 var ErrMalformed = errors.New("malformed job")
 
-// Wellformed checks a decoded job before Canonicalize or anything else reads
-// it: it has an ID, and no list or map in it has a null entry, at any depth.
-// Jobs from elsewhere than Nomad's own parser may have such entries:
-// `"Constraints": [null]` is JSON. Free-form values, such as a driver's config,
-// may be null. Errors are [ErrMalformed] and tell where.
+// Wellformed checks a decoded job before Canonicalize or anything else reads it. It has an ID, and
+// no list or map in it has a null entry, at any depth. Jobs that do not come from Nomad's own
+// parser may have such entries: `"Constraints": [null]` is JSON. Free-form values, such as a
+// driver's config, may be null. Errors are [ErrMalformed] and name the place.
 func Wellformed(job *api.Job) error {
 	if job == nil {
 		return fmt.Errorf("%w: there is no job", ErrMalformed)
@@ -40,8 +39,8 @@ func Wellformed(job *api.Job) error {
 	return nil
 }
 
-// nullIn tells where a value of known type has a null entry, if it has one. It
-// skips interfaces: only drivers read what is in them.
+// nullIn returns where a value of known type has a null entry, if it has one. It skips interfaces,
+// because only drivers read them.
 func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -80,8 +79,8 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar reports whether values of the kind contain no others that matter and
-// are never null: a list may have millions of them.
+// scalar reports whether values of this kind are never null and contain no others that could be.
+// Such lists may have millions of entries.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
 }
@@ -128,7 +127,7 @@ func (s *State) takeJob(job *api.Job) {
 		s.PutJob(job)
 		return
 	}
-	k := KeyOf(job) // callers have seen to it that it has one
+	k := KeyOf(job) // callers have checked that it has one
 	s.Unread[k] = fmt.Errorf("job %q in namespace %q: %w", k.ID, k.Namespace, err)
 	s.DropJob(k)
 }

@@ -21,42 +21,42 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// A constraint that no node meets is written wrong more often than not. What follows finds out how:
-// from the constraint and what the nodes publish, by the rules of Nomad 1.11.3 (its package
+// A constraint that no node meets is usually a mistake. This file finds the mistake from the
+// constraint and from what nodes publish, by the rules of Nomad 1.11.3 (its package
 // scheduler/feasible, and Attribute in plugins/shared/structs).
 
-// FaultKind is what is wrong with a constraint that no node can meet.
+// FaultKind is why no node can meet a constraint.
 type FaultKind string
 
-// The kinds. Of GPUs that differ, the fault of the one counts that comes nearest: of the latest kind.
+// The kinds. If GPUs differ, the fault of the nearest GPU counts: the one with the latest kind.
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything
-	FaultPlace     FaultKind = "place"     // it refers to something that Nomad knows in another block only
+	FaultPlace     FaultKind = "place"     // the reference is valid only in another block
 	FaultInstance  FaultKind = "instance"  // it names single GPUs
-	FaultAttribute FaultKind = "attribute" // nobody publishes that
+	FaultAttribute FaultKind = "attribute" // no node publishes the attribute
 	FaultPattern   FaultKind = "pattern"   // the value is no regular expression or version
 	FaultUnit      FaultKind = "unit"      // the value lacks a unit, or has another one
 	FaultType      FaultKind = "type"      // the value is of another type
-	FaultValue     FaultKind = "value"     // nobody has that value
+	FaultValue     FaultKind = "value"     // no node has the value
 )
 
-// FaultKinds are all kinds, from the one that is farthest from a match.
+// FaultKinds lists all kinds, starting with the one farthest from a match.
 var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance, FaultAttribute, FaultPattern, FaultUnit, FaultType, FaultValue}
 
 // Fault is why no node can meet a constraint, as its author wrote it.
 type Fault struct {
 	Kind FaultKind `json:"kind"`
-	// Subject is what is wrong: the operator, attribute or value.
+	// Subject is the faulty part: the operator, attribute or value.
 	Subject string `json:"subject"`
-	// Is is what the attribute is: its unit, "text", "a number" or "true or false"; or what the subject
-	// is not: a "version" or "regular expression".
+	// Is describes the attribute: its unit, "text", "a number" or "true or false"; or what the
+	// subject fails to be: a "version" or "regular expression".
 	Is string `json:"is,omitempty"`
 	// Have are values that nodes have, some of them.
 	Have []string `json:"have,omitempty"`
-	// Write is what to write instead; nil if that is not known.
+	// Write is the suggested replacement; nil if there is none.
 	Write *Condition `json:"write,omitempty"`
-	// In is "group" or "device" if the condition belongs into that block, not where it stands.
+	// In is "group" or "device" if the constraint belongs into that block instead.
 	In string `json:"in,omitempty"`
 }
 
@@ -66,11 +66,11 @@ func (f *Fault) String() string {
 	case FaultOperator:
 		return fmt.Sprintf("Nomad has no operator %q", f.Subject)
 	case FaultWord:
-		return fmt.Sprintf("%q is a plain word, which Nomad compares as it stands", f.Subject)
+		return fmt.Sprintf("%q is a plain word, which Nomad compares literally", f.Subject)
 	case FaultPlace:
-		return fmt.Sprintf("Nomad knows %s in the constraints of a %s only", f.Subject, map[string]string{"device": "device", "group": "job, group or task"}[f.In])
+		return fmt.Sprintf("Nomad resolves %s only in the constraints of a %s", f.Subject, map[string]string{"device": "device", "group": "job, group or task"}[f.In])
 	case FaultInstance:
-		return fmt.Sprintf("%s is no attribute: the ids of GPUs are in ${device.ids}, and the placer chooses among them", f.Subject)
+		return fmt.Sprintf("%s is not an attribute: the ids of GPUs are in ${device.ids}, and the placer chooses among them", f.Subject)
 	case FaultAttribute:
 		return fmt.Sprintf("no node has %s", f.Subject)
 	case FaultPattern:
@@ -93,7 +93,7 @@ func (f *Fault) String() string {
 	return "nodes have " + strings.Join(f.Have, ", ")
 }
 
-// Advice is what to do about it, as a sentence; "" if that is not known.
+// Advice is a sentence about what to do; "" if nothing is known.
 func (f *Fault) Advice() string {
 	switch {
 	case f.Kind == FaultInstance:
@@ -145,7 +145,7 @@ var meantOperator = map[string]string{
 	"lt": "<", "lte": "<=", "le": "<=", "=<": "<=",
 }
 
-// operatorFault is the fault of an operator that Nomad does not have; nil if it has it.
+// operatorFault is the fault of an operator that Nomad does not have; nil if Nomad has it.
 func operatorFault(c *api.Constraint) *Fault {
 	op := strings.ToLower(c.Operand)
 	if c.Operand == "" || slices.Contains(operators, c.Operand) || c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
@@ -164,8 +164,8 @@ func operatorFault(c *api.Constraint) *Fault {
 	return f
 }
 
-// patternFault is that of a value that is no regular expression, or no condition on a version; nil if
-// it is one.
+// patternFault is the fault of an invalid regular expression or version condition; nil if it is
+// valid.
 func patternFault(c *api.Constraint) *Fault {
 	if strings.HasPrefix(c.RTarget, "${") {
 		return nil
@@ -183,8 +183,8 @@ func patternFault(c *api.Constraint) *Fault {
 	return nil
 }
 
-// asPattern is a regular expression that Nomad reads as a text: one such as 4090 or 80GB it takes
-// for a number, and a number matches nothing.
+// asPattern returns a regular expression that Nomad reads as text. Nomad reads 4090 or 80GB as a
+// number, which matches nothing.
 func asPattern(p string) string {
 	if _, text := structs.ParseAttribute(p).GetString(); text {
 		return p
@@ -192,21 +192,21 @@ func asPattern(p string) string {
 	return ".*" + p + ".*"
 }
 
-// fixedOfDevices are what each device has beside its attributes.
+// fixedOfDevices are the properties that each device has beside its attributes.
 var fixedOfDevices = []string{"model", "vendor", "type", "ids"}
 
-// meantAttribute are attributes of GPUs under names that others have for them.
+// meantAttribute maps names that other tools use to attributes of GPUs.
 var meantAttribute = map[string]string{
 	"compute_capability": attr.ComputeMajor, "compute_cap": attr.ComputeMajor, "cuda_compute_capability": attr.ComputeMajor, "cc": attr.ComputeMajor,
 	"cuda_version": attr.CUDADriverMajor, "cuda": attr.CUDADriverMajor, "vram": "memory", "memory_total": "memory", "total_memory": "memory", "mem": "memory",
 	"driver": "driver_version", "mig": attr.MIGProfile, "arch": attr.Architecture, "nvlink": attr.NVLinkLinks, "gpu_count": attr.Count, "num_gpus": attr.Count,
 }
 
-// instanceNames are names under which others have the ids of single GPUs.
+// instanceNames are other tools' names for the ids of single GPUs.
 var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
 
-// DeviceFault is why none of the device groups can meet a constraint of a request for devices; nil
-// if one does, or if there is none. Some group meets the constraint that the fault suggests.
+// DeviceFault returns why no device group can meet a constraint of a device request; nil if one can
+// or there is no constraint. Some group meets the constraint that the fault suggests.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return DeviceMeets(c, d) })
@@ -237,7 +237,7 @@ func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return nearer
 }
 
-// wordFault is that of a constraint neither side of which refers to anything.
+// wordFault is the fault of a constraint with no reference on either side.
 func wordFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	f := &Fault{Kind: FaultWord, Subject: c.LTarget}
 	word := strings.ToLower(strings.Trim(c.LTarget, "${} "))
@@ -248,7 +248,7 @@ func wordFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return f
 }
 
-// meantTarget is what a word stands for in a constraint of a device; "" if that is not known.
+// meantTarget guesses what a word in a device constraint refers to; "" if unknown.
 func meantTarget(word string, devices []*api.NodeDeviceResource) string {
 	names := attributesOf(devices)
 	if meant := meantAttribute[word]; slices.Contains(names, meant) {
@@ -271,7 +271,7 @@ func meantTarget(word string, devices []*api.NodeDeviceResource) string {
 	return "${device.attr." + meant + "}"
 }
 
-// attributesOf are the names of what device groups publish, but for lists of GPUs.
+// attributesOf returns the names of the attributes of device groups, except lists of GPUs.
 func attributesOf(devices []*api.NodeDeviceResource) []string {
 	names := map[string]bool{}
 	for _, d := range devices {
@@ -284,7 +284,7 @@ func attributesOf(devices []*api.NodeDeviceResource) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// faultOn is why one device group does not meet a constraint that refers to something.
+// faultOn returns why one device group does not meet a constraint that has a reference.
 func faultOn(c *api.Constraint, d *api.NodeDeviceResource, devices []*api.NodeDeviceResource) *Fault {
 	target, value, swapped := c.LTarget, c.RTarget, !strings.HasPrefix(c.LTarget, "${")
 	if swapped {
@@ -314,7 +314,7 @@ func faultOn(c *api.Constraint, d *api.NodeDeviceResource, devices []*api.NodeDe
 	return typeFault(c, is, given)
 }
 
-// targetFault is why what a side refers to is not there; nil if it is.
+// targetFault returns why a reference cannot be resolved; nil if it can.
 func targetFault(c *api.Constraint, target string, d *api.NodeDeviceResource, devices []*api.NodeDeviceResource) *Fault {
 	if deviceTarget(target, d) != nil {
 		return nil
@@ -344,7 +344,7 @@ func targetFault(c *api.Constraint, target string, d *api.NodeDeviceResource, de
 	return f
 }
 
-// versionFault is that of the operators version and semver.
+// versionFault checks the operators version and semver.
 func versionFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	text, isText := asText(is)
 	if _, err := version.NewVersion(text); !isText || err != nil {
@@ -356,7 +356,7 @@ func versionFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	return cmp.Or(patternFault(c), &Fault{Kind: FaultValue, Subject: c.RTarget})
 }
 
-// textFault is that of operators that look at texts only.
+// textFault checks the operators that accept only texts.
 func textFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if _, ok := is.GetString(); !ok {
 		f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: kindOf(is)}
@@ -371,7 +371,7 @@ func textFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	return cmp.Or(patternFault(c), &Fault{Kind: FaultValue, Subject: c.RTarget})
 }
 
-// typeFault is that of operators that compare.
+// typeFault checks the operators that compare.
 func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if is.Comparable(given) {
 		return &Fault{Kind: FaultValue, Subject: c.RTarget}
@@ -400,13 +400,13 @@ func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if unit != "" && meant != unit {
 		f.Kind, f.Is = FaultUnit, is.Unit
 	}
-	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // "40,000", which Nomad takes for a text
+	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // such as "40,000", which Nomad reads as text
 		f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
 	}
 	return f
 }
 
-// textTypeFault is that of a text compared with what Nomad reads as a number, or as true or false.
+// textTypeFault is the fault of comparing a text with what Nomad reads as a number or a boolean.
 func textTypeFault(c *api.Constraint, is string) *Fault {
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text"}
 	_, err := version.NewVersion(is)
@@ -433,8 +433,8 @@ func splitNumber(text string) (number, unit string) {
 	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
 }
 
-// meantUnit is the unit that was meant by one that Nomad does not have: "gb" is GB, and where the attribute
-// is in MiB, "G" and "gigs" are GiB. It is the attribute's own if nothing is like it.
+// meantUnit guesses the unit meant by one that Nomad does not have: "gb" is GB; if the attribute is
+// in MiB, "G" and "gigs" are GiB. Without a similar unit, it returns the attribute's own.
 func meantUnit(unit, own string) string {
 	fits := func(name string) bool {
 		u, is := structs.UnitIndex[name], structs.UnitIndex[own]
@@ -467,10 +467,10 @@ func kindOf(a *structs.Attribute) string {
 	return "a number"
 }
 
-// mostValues are named of those that nodes have.
+// mostValues is how many of the nodes' values are named.
 const mostValues = 4
 
-// valueFault is that of a constraint that devices could meet by what they publish, and do not.
+// valueFault is the fault of a constraint with a valid reference and a value that no device has.
 func valueFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	target := c.LTarget
 	if !strings.HasPrefix(target, "${") {
@@ -504,7 +504,7 @@ func (f *Fault) have(values map[string]bool) {
 	}
 }
 
-// meant notes the value that was meant by an equality with none.
+// meant stores the value that an unmet equality probably means.
 func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 	if !slices.Contains([]string{"", "=", "==", "is"}, c.Operand) || strings.HasPrefix(c.RTarget, "${") {
 		return
@@ -520,8 +520,8 @@ func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 	}
 }
 
-// NodeFault is why none of the nodes can meet a constraint of a job, group or task; nil if one does,
-// or if there is none.
+// NodeFault returns why no node can meet a constraint of a job, group or task; nil if one can or
+// there is no constraint.
 func NodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(nodes, func(n *api.Node) bool { return NodeMeets(c, n) })
@@ -561,7 +561,8 @@ func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return nodeValueFault(c, nodes)
 }
 
-// nodeValueFault is that of a constraint that refers to what some node has.
+// nodeValueFault is the fault of a constraint with a reference that some node has, and a value that
+// none has.
 func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	values := map[string]bool{}
 	for _, n := range nodes {
@@ -583,7 +584,7 @@ func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return f
 }
 
-// targetsOf are what constraints may refer to on nodes.
+// targetsOf lists what constraints on nodes can refer to.
 func targetsOf(nodes []*api.Node) []string {
 	names := map[string]bool{"${node.unique.id}": true, "${node.unique.name}": true, "${node.datacenter}": true, "${node.class}": true, "${node.pool}": true}
 	for _, n := range nodes {
@@ -597,7 +598,7 @@ func targetsOf(nodes []*api.Node) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// meantOfNodes is what a word, or a target that no node has, stands for; "" if that is not known.
+// meantOfNodes guesses what a word, or a reference that no node has, means; "" if unknown.
 func meantOfNodes(word string, targets []string) string {
 	word = strings.ToLower(strings.Trim(word, "${} "))
 	for _, last := range []bool{false, true} { // the whole, or its last part

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package constraint evaluates constraints of jobs. It tells whether a node, or a group of devices,
-// meets one, by the rules of Nomad's scheduler. It tells what is wrong with a constraint that none
-// meets, and bounds how many constraints one job may have. It relies on what nodes publish, and
-// does not know who holds which GPU.
+// Package constraint evaluates constraints of jobs. It reports whether a node or a device group
+// meets a constraint, by the rules of Nomad's scheduler. It explains constraints that none meets,
+// and limits how many constraints one job may have. It reads what nodes publish, and does not know
+// who holds which GPU.
 package constraint
 
 import (
@@ -19,8 +19,8 @@ import (
 )
 
 // NodeTarget resolves one side of a node constraint as Nomad does
-// (https://developer.hashicorp.com/nomad/docs/runtime/interpolation). ok is false if it
-// refers to something that is not there.
+// (https://developer.hashicorp.com/nomad/docs/runtime/interpolation). ok is false if the reference
+// does not exist.
 func NodeTarget(s string, n *api.Node) (value string, ok bool) {
 	inner, ok := interpolation(s)
 	if !ok {
@@ -49,15 +49,14 @@ func NodeTarget(s string, n *api.Node) (value string, ok bool) {
 	return "", false
 }
 
-// interpolation is what stands within ${…}; ok is false for a literal.
+// interpolation returns the text within ${…}; ok is false for a literal.
 func interpolation(s string) (string, bool) {
 	inner, ok := strings.CutPrefix(s, "${")
 	return strings.TrimSuffix(inner, "}"), ok
 }
 
-// NodeMeets reports whether the node meets a constraint of a job, a group or a
-// task. distinct_hosts and distinct_property concern several allocations: they
-// are met by every single node.
+// NodeMeets reports whether the node meets a constraint of a job, a group or a task. distinct_hosts
+// and distinct_property concern several allocations, so any single node meets them.
 func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return true
@@ -94,7 +93,7 @@ func holds(operator string, l, r bool, order func() (int, bool), texts func() (l
 	return ok && matches(operator, left, right)
 }
 
-// matches are the operators that nodes and devices share.
+// matches evaluates the operators that nodes and devices share.
 func matches(operand, l, r string) bool {
 	switch operand {
 	case api.ConstraintVersion:
@@ -114,8 +113,7 @@ func matches(operand, l, r string) bool {
 	return false
 }
 
-// versionMatches has go-version's rule that a prerelease meets no constraint
-// that names none.
+// versionMatches follows go-version: a prerelease meets no constraint that names no prerelease.
 func versionMatches(l, r string) bool {
 	v, err := version.NewVersion(l)
 	if err != nil {
@@ -189,8 +187,7 @@ func elements(s string) []string {
 	return es
 }
 
-// deviceTarget resolves one side of a device constraint; nil if it refers to something that
-// is not there.
+// deviceTarget resolves one side of a device constraint; nil if the reference does not exist.
 func deviceTarget(s string, d *api.NodeDeviceResource) *structs.Attribute {
 	inner, ok := interpolation(s)
 	if !ok {

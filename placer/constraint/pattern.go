@@ -15,16 +15,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// The placer checks a job against every node, and again when nodes change. What one
-// author can make that take is bounded: a job with a hundred groups and a long
-// regular expression in each took it 6 s on 200 nodes.
+// The placer checks a job against every node, and again when nodes change. These limits bound the
+// time that one author's job can take: a job with a hundred groups and a long regular expression in
+// each took 6 s on 200 nodes.
 const (
 	// maxGroups and maxConditions bound a job's task groups, and its constraints and
 	// affinities at all levels.
 	maxGroups     = 1000
 	maxConditions = 1000
-	// maxProgram bounds a regular expression, in steps of its program: those in use
-	// have tens.
+	// maxProgram bounds a regular expression by the steps of its program; usual ones have tens.
 	maxProgram = 500
 	// patternsKept is more than the conditions of one job.
 	patternsKept = 2 * maxConditions
@@ -32,14 +31,13 @@ const (
 
 var errPattern = fmt.Errorf("the regular expression is too large: its program has more than %d steps", maxProgram)
 
-// pattern is a regular expression, or why it is none.
+// pattern is a regular expression, or why it is invalid.
 type pattern struct {
 	*regexp.Regexp
 	err error
 }
 
-// patterns are those that were compiled, by their text; all are forgotten when there
-// are too many.
+// patterns caches compiled expressions by their text. It is emptied when it is full.
 var patterns = struct {
 	sync.Mutex
 	known map[string]pattern
@@ -74,7 +72,7 @@ func compile(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(text)
 }
 
-// size is about how many steps the program has, up to some more than maxProgram.
+// size estimates the steps of the program; it stops counting above maxProgram.
 func size(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
@@ -86,8 +84,8 @@ func size(re *syntax.Regexp) int {
 	return min(n, maxProgram+1)
 }
 
-// Check is why a job's constraints and affinities take too much to check, or which of them Nomad refuses
-// wherever it stands, and what to write instead; nil if all is well.
+// Check returns why a job's constraints and affinities are too costly to check, or which of them
+// Nomad always refuses and what to write instead; nil if they are fine.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
 		return fmt.Errorf("it has %d task groups: the placer takes %d at most", n, maxGroups)
@@ -131,8 +129,8 @@ func ofJob(job *api.Job) (cs []*api.Constraint, as []*api.Affinity) {
 	return cs, as
 }
 
-// tooLarge is why a condition cannot be checked: a regular expression is too large.
-// [Check] also refuses other invalid ones.
+// tooLarge returns an error if a condition has a regular expression that is too large. [Check] also
+// refuses other invalid ones.
 func tooLarge(operand, text string) error {
 	if operand != api.ConstraintRegex {
 		return nil

@@ -4,12 +4,11 @@
 // Package failure decides why an allocation failed, and which GPUs get no new placements because of
 // it. It is pure: it uses only its arguments, reads no clock, makes no requests and keeps no state.
 //
-// Two kinds of evidence count against a GPU. That of the machine: the device plugin, or
-// Nomad's client by the plugin's word, says that it is unhealthy; that is believed.
-// And that of jobs, which their authors write: programs that fail, or that a driver
-// cannot start. A typing error in a sweep fails on every GPU of the cluster, so jobs
-// count only as [Evidence.Judge] says, and the share of the cluster that they can
-// keep out is bounded by [Cap].
+// Two kinds of evidence count against a GPU. The first comes from the machine: the device plugin,
+// or Nomad's client quoting the plugin, reports the GPU as unhealthy. That is believed. The second
+// comes from jobs, which their authors write: a program fails, or a driver cannot start it. A
+// typing error in a sweep fails on every GPU of the cluster. So job failures count only as
+// [Evidence.Judge] says, and [Cap] bounds how much of the cluster they can exclude.
 package failure
 
 import (
@@ -36,7 +35,7 @@ const (
 	Infrastructure Cause = "infrastructure"
 	// User: the program itself. Trying elsewhere seldom helps.
 	User Cause = "user"
-	// Unknown: nothing says which.
+	// Unknown: there is no evidence for either.
 	Unknown Cause = "unknown"
 )
 
@@ -45,39 +44,38 @@ type Failure struct {
 	At     time.Time `json:"at"`
 	Index  uint64    `json:"index"`           // of Nomad, when the allocation changed last
 	Placed time.Time `json:"placed,omitzero"` // when the allocation was made
-	// JobIndex is the JobModifyIndex of the job as it was when the allocation was made; 0
-	// if it has changed since.
+	// JobIndex is the job's JobModifyIndex when the allocation was made; 0 if the job has changed
+	// since.
 	JobIndex  uint64   `json:"job_index,omitempty"`
 	Namespace string   `json:"namespace"`
 	Job       string   `json:"job"`
 	Alloc     string   `json:"alloc"`
 	Node      string   `json:"node"`
 	GPUs      []string `json:"gpus"`
-	// Unhealthy are those of them that were unhealthy; if there are any, the others
-	// are not to blame.
+	// Unhealthy are those of its GPUs that were unhealthy; if there are any, the others are not to
+	// blame.
 	Unhealthy []string `json:"unhealthy,omitempty"`
 	Cause     Cause    `json:"cause"`
 	Reason    string   `json:"reason"`
 	ExitCode  int      `json:"exit_code,omitempty"`
-	// Signal ended the program, 0 for none.
+	// Signal is the signal that ended the program, 0 for none.
 	Signal int `json:"signal,omitempty"`
-	// Driver: the task driver could not start a task, and named no GPU of its. It
-	// may be the image, the node or the GPUs: they are suspects, as those of a
-	// program that fails are.
+	// Driver: the task driver could not start a task, and named none of its GPUs. The cause may be
+	// the image, the node or the GPUs. The GPUs are suspects, as after a failing program.
 	Driver bool `json:"driver,omitempty"`
-	// Named: Unhealthy is what the task driver said, in words that an author can put in
-	// its mouth: for example with a command's name.
+	// Named: Unhealthy comes from the task driver's message. An author can forge such a message,
+	// for example with a command's name.
 	Named bool `json:"named,omitempty"`
-	// GPUHours is the work that was lost: since the allocation was made.
+	// GPUHours is the lost work: the time since the allocation was made, times its GPUs.
 	GPUHours float64 `json:"gpu_hours"`
 }
 
 // NodeDown is the reason of a lost allocation.
 const NodeDown = "the node went down"
 
-// Diagnose finds the cause of a failed or lost allocation. gpus are those of its
-// GPUs that its node owns, node is the node's name, and unhealthy are the GPUs that are
-// unhealthy now, with what the plugin says of them.
+// Diagnose finds the cause of a failed or lost allocation. gpus are the allocation's GPUs that its
+// node owns, node is the node's name, and unhealthy are the GPUs that are unhealthy now, with the
+// plugin's description.
 func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
 	f := Failure{
 		Index: a.ModifyIndex,
@@ -120,8 +118,8 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 	return f
 }
 
-// endedWell says of a task that has failed for no other reason than that it ended, as that of a service
-// does whose restart block allows no further start; "" of others.
+// endedWell describes a task that failed only because it ended: for example a service whose restart
+// block allows no further start. It returns "" for other tasks.
 func endedWell(events []*api.TaskEvent) string {
 	ended, why := false, ""
 	for _, e := range events {
@@ -138,8 +136,8 @@ func endedWell(events []*api.TaskEvent) string {
 	return "ended with exit code 0, and is not started again: " + why
 }
 
-// UntilKilled are a task's events before Nomad was asked to kill it: how it then
-// ended says nothing, nor does what went wrong while it was being started still.
+// UntilKilled returns a task's events from before Nomad was asked to kill it. Later events, such as
+// its exit code or a start that was still failing, show nothing.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
 		return events[:i]
@@ -147,8 +145,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects are the tasks by name, those that failed before those that were
-// killed with them.
+// suspects returns the tasks by name. Tasks that failed come before those that were killed with
+// them.
 func suspects(tasks map[string]*api.TaskState) []string {
 	names := slices.Sorted(maps.Keys(tasks))
 	slices.SortStableFunc(names, func(a, b string) int {
@@ -168,15 +166,15 @@ const (
 	taskHookFailed    = "Task hook failed"
 	taskRestoreFailed = "Failed Restoring Task"
 	TaskMainDead      = "Main Tasks Dead"
-	// devicesHook begins the message of a hook that failed to reserve devices, and
-	// unhealthy says that the device plugin refused GPUs that became unhealthy before
-	// Nomad knew. Nomad's client names all GPUs that were asked for where it, or
-	// the plugin, has just started and does not know them yet.
+	// devicesHook starts the message of a hook that failed to reserve devices. unhealthy means that
+	// the device plugin refused GPUs that became unhealthy before Nomad knew. If the client or the
+	// plugin has just started and does not know the GPUs yet, Nomad's client names all requested
+	// GPUs.
 	devicesHook = "devices: "
 	unhealthy   = "unhealthy"
 )
 
-// judge takes one task event into account and reports whether it settles the case.
+// judge evaluates one task event and reports whether it settles the case.
 func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	switch e.Type {
 	case taskHookFailed:
@@ -215,7 +213,7 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	return false
 }
 
-// named are those of the failure's GPUs that a message names.
+// named returns the failure's GPUs that a message names.
 func (f *Failure) named(message string) []string {
 	var out []string
 	for _, id := range f.GPUs {

@@ -21,9 +21,9 @@ type Quarantine struct {
 	Strikes int       `json:"strikes"`
 	Last    time.Time `json:"last"`
 	Reason  string    `json:"reason"`
-	// ByJobs: by the word of jobs, not of the machine. See [Cap].
+	// ByJobs: because of job failures, not by the machine's report. See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator: an operator put it there. His reason is for everybody who may see the GPU.
+	// Operator: an operator put it there. Everybody who may see the GPU may read the reason.
 	Operator bool `json:"operator,omitempty"`
 	// Lifted is the time when an operator last released the GPU: failures before that no
 	// longer count against it.
@@ -31,32 +31,32 @@ type Quarantine struct {
 }
 
 const (
-	// Base is how long the first strike keeps a GPU out; each further one doubles that.
+	// Base is how long the first strike excludes a GPU; each further strike doubles it.
 	Base = 10 * time.Minute
-	// Most is how long strikes keep a GPU out at most; as long without one takes one off.
+	// Most is the longest quarantine by strikes. A GPU that has no strike for that long loses one.
 	Most = 24 * time.Hour
 	// CountsFor is how long a failure counts against a GPU.
 	CountsFor = 24 * time.Hour
 
-	// suspectFamilies different families of jobs that fail in a row on one GPU by
-	// their own fault, as it seems, make the GPU the suspect. In a row: the best
-	// GPUs are chosen most and so see most failures, but successes between them.
+	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently by
+	// their own fault, before the GPU is the suspect. They must fail in a row because the best GPUs
+	// are chosen most often: they see most failures, but also successes in between.
 	suspectFamilies = 3
-	// oftener is how many times as often as on its other GPUs a namespace's work
-	// must fail on a GPU to count against it.
+	// oftener: a namespace's failures count against a GPU only if they are that many times as
+	// frequent there as on its other GPUs.
 	oftener = 3
-	// capShare of the cluster's GPUs, and of each model's, can be kept out by the
-	// word of jobs.
+	// capShare: at most 1/capShare of the cluster's GPUs, and of each model's, can be excluded
+	// because of job failures.
 	capShare = 8
-	// Longest is how long an operator keeps a GPU out who does not say how long: until he lifts it.
+	// Longest is the quarantine by an operator who gives no time: it lasts until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
-	// sameTry is how far apart the members of one gang are made.
+	// sameTry is the longest time between the creation of two members of one gang.
 	sameTry = 2 * time.Second
 )
 
-// Cap is how many of n GPUs the word of jobs can keep out: an eighth, but one of
-// fewer than that, and none of a single one.
+// Cap is how many of n GPUs can be excluded because of job failures: an eighth; one of fewer than
+// eight; none of a single one.
 func Cap(n int) int {
 	if n < 2 {
 		return 0
@@ -75,7 +75,7 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
-// Ahead reports whether the quarantine was begun or lifted by a clock that was ahead of now.
+// Ahead reports whether the clock that started or lifted the quarantine was ahead of now.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
 // NotAhead is the quarantine with what a clock ahead of now wrote moved back to now.
@@ -89,7 +89,7 @@ func (q Quarantine) NotAhead(now time.Time) Quarantine {
 	return q
 }
 
-// Endless reports whether the GPU is kept out until an operator gives it free.
+// Endless reports whether the GPU is excluded until an operator lifts the quarantine.
 func (q Quarantine) Endless() bool { return !q.Last.IsZero() && q.Until.Sub(q.Last) >= Longest/2 }
 
 // Strike is one reason to keep a GPU out.
@@ -101,7 +101,7 @@ type Strike struct {
 // Struck is the quarantine of a GPU after a strike.
 func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	if now.Before(q.Until) {
-		return q // of the same trouble: since, nothing was placed on it
+		return q // same incident: nothing was placed on the GPU since
 	}
 	if !q.Last.IsZero() {
 		q.Strikes = max(0, q.Strikes-int(now.Sub(q.Last)/Most))
@@ -114,24 +114,23 @@ func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 
 // Evidence is what is known when a failure is judged.
 type Evidence struct {
-	// Failures are those that are remembered, the one to be judged among them.
+	// Failures are the remembered failures, including the one to judge.
 	Failures []Failure
-	// Successes are the allocations that did their work.
+	// Successes are the allocations that succeeded.
 	Successes []cluster.Success
 	// Models are the cluster's GPUs, id to model.
 	Models map[string]string
-	// Quarantine is what is in force.
+	// Quarantine is the quarantine in force.
 	Quarantine map[string]Quarantine
 }
 
-// Judge reports which GPUs a failure is a strike against, and which it would be but
-// that enough are kept out by the word of jobs already (spared).
+// Judge returns the GPUs that a failure is a strike against (strikes), and those that it is not a
+// strike against only because the cap is reached (spared).
 //
-// A GPU that the machine calls unhealthy is struck at once, as is one that a task
-// driver names, within the [Cap]. A node that went down, a download or a hook that
-// failed is no fault of its GPUs. What else fails, or cannot be started, is a strike
-// against a GPU once [suspectFamilies] families of jobs have failed on it in a row
-// that count:
+// A GPU that the machine reports as unhealthy is struck at once. So is one that a task driver
+// names, within the [Cap]. A node that went down, or a failed download or hook, is not the fault of
+// its GPUs. Any other failure is a strike against a GPU once [suspectFamilies] families of jobs
+// that count have failed on it in a row:
 //
 //   - A family is the jobs of one namespace whose names differ in numbers only, or
 //     that one template made. It counts if it failed nowhere else: what fails
@@ -156,7 +155,7 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	return e.withinCap(strikes, now)
 }
 
-// withinCap parts the strikes that there is room for from those that there is not.
+// withinCap separates the strikes that fit the cap from those that do not.
 func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Strike) {
 	outside := map[string]int{} // by model; "" all
 	for id := range QuarantinedGPUs(e.Quarantine, now) {
@@ -185,7 +184,7 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 	return kept, spared
 }
 
-// unclear reports whether the job's own fault, as it seems, may be that of its GPUs.
+// unclear reports whether a failure that looks like the job's own may be caused by its GPUs.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
 // try is one attempt of a job that failed: for a gang, all members that failed.
@@ -195,8 +194,8 @@ type try struct {
 	gpus                   map[string]bool
 }
 
-// tries are the attempts that failed within the window and not clearly by another's
-// fault.
+// tries returns the attempts that failed within the window and were not clearly caused by something
+// else.
 func (e Evidence) tries(now time.Time) []*try {
 	var out []*try
 	for i := range e.Failures {
@@ -228,7 +227,7 @@ func (e Evidence) tries(now time.Time) []*try {
 // against counts the families that count against a GPU.
 func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 	since := e.Quarantine[gpu].Lifted
-	used := map[string]map[string]bool{} // other GPUs, by namespace
+	used := map[string]map[string]bool{} // by namespace: the other GPUs
 	use := func(namespace, id string) {
 		if used[namespace] == nil {
 			used[namespace] = map[string]bool{}
@@ -247,7 +246,7 @@ func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 			}
 		}
 	}
-	here, elsewhere := map[string]map[string]bool{}, map[string]map[string]bool{} // families, by namespace
+	here, elsewhere := map[string]map[string]bool{}, map[string]map[string]bool{} // by namespace: families
 	for _, t := range tries {
 		to := elsewhere
 		if t.gpus[gpu] {
@@ -275,15 +274,15 @@ func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 	return n
 }
 
-// Nomad's own names for the jobs that a template makes, and the parts of a name
-// that tell the jobs of a sweep apart.
+// Nomad's names for the runs of a template, and the parts of a name that differ within a sweep of
+// jobs.
 var (
 	ofTemplate = regexp.MustCompile(`/(dispatch|periodic)-[^/]*$`)
 	numbers    = regexp.MustCompile(`[0-9a-fA-F]*[0-9][0-9a-fA-F]*`)
 )
 
-// Family is what the names of jobs have in common that one author made at a time:
-// the template's name, or the name without its numbers.
+// Family is the common part of the names of jobs that one author submits together: the template's
+// name, or the name without its numbers.
 func Family(job string) string {
 	if template := ofTemplate.ReplaceAllString(job, ""); template != job {
 		return template

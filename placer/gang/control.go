@@ -10,13 +10,13 @@ import "time"
 type Control struct {
 	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`
-	// Priority replaces the jobspec's priority in the queue; 0: none.
+	// Priority replaces the jobspec's priority in the queue; 0: keep the jobspec's.
 	Priority int `json:"priority,omitempty"`
 	// Requeue stops what was placed before it; the job then waits again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 
-// Said is who said it, when and why.
+// Said records who gave an order, when and why.
 type Said struct {
 	By  string    `json:"by,omitempty"`
 	At  time.Time `json:"at"`
@@ -26,7 +26,7 @@ type Said struct {
 // Controlled applies the present Control.
 func (g *memory) Controlled(c Control) {
 	if c.Priority != g.Control.Priority {
-		g.edited = true // the queue is to hear of it
+		g.edited = true // the queue must learn it
 	}
 	g.Control = c
 }
@@ -39,7 +39,7 @@ func (g *known) priority() int {
 	return *g.Job.Priority
 }
 
-// byWhom names the person who said it.
+// byWhom names the person who gave the order.
 func (s *Said) byWhom() string {
 	if s == nil {
 		return ""

@@ -22,10 +22,9 @@ func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 // nothing is a duty that is not due.
 func nothing() ([]Effect, bool) { return nil, true }
 
-// readRecord reads the record of a job that was placed before this placer
-// started. It begins a new record if there is none, if it cannot be read, or if
-// it is of an earlier start: the pins in Nomad decide, not what is written
-// about them.
+// readRecord reads the record of a job that was placed before this placer started. It starts a new
+// record if there is none, if it cannot be read, or if it belongs to an earlier start: the pins in
+// Nomad decide, not the record.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -59,14 +58,13 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAgain reports whether the record is of an earlier run of the job. That run
-// had ended before the author ran the job again, or purged it and ran it. An
-// edit of a gang that runs or waits is no new run. Members of the earlier run
-// are still listed or have ended since; services end by themselves only when
-// they fail.
+// runAgain reports whether the record belongs to an earlier run of the job. That run had ended
+// before the author ran the job again, or purged it and ran it. An edit of a gang that runs or
+// waits is not a new run. Members of the earlier run are still listed or have ended since; services
+// end by themselves only when they fail.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
-	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it was not seen to be whole since it was read back
+	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it has not been seen whole since the record was read back
 		return true
 	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
 		return false
@@ -90,7 +88,7 @@ func (g *Observed) startedSince(r *Record) bool {
 }
 
 const (
-	// saveAfter is how long a decision may go unrecorded while its members come up.
+	// saveAfter is how long a decision may go unrecorded while its members start.
 	saveAfter = time.Second
 	// retryWithin bounds how long after a failure a gang is tried again if
 	// Nomad calls its job dead. A job that failed hours before a placer started
@@ -123,12 +121,10 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// makeWhole acts on a job that is still incomplete after the timeout while
-// Nomad has nothing under way for it. Something keeps members out: an
-// unforeseen constraint, a GPU that somebody else took or that became
-// unhealthy, or a node that went down. If the members need each other, the
-// whole gang is requeued. If not, and its pins name a class, it gets more
-// nodes.
+// makeWhole acts on a job that is still incomplete after the timeout while Nomad is doing nothing
+// for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
+// unhealthy, or a node that went down. If the members need each other, the whole gang is requeued.
+// Otherwise, if its pins name a class, it gets more nodes.
 func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -169,8 +165,8 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated asks Nomad to evaluate a job that it has stopped looking at.
-// enough reports that nothing else needs doing for now. why is what is stuck.
+// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. enough reports that
+// nothing else is due for now. why is the reason for being stuck.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -185,7 +181,7 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
 		return []Effect{g.log(Info, "a member is missing and Nomad does not evaluate the job; asking it to", "reason", why), Evaluate{}}, true
 	case !why.IsZero() && g.read.hasDeployment && lately:
-		return nil, true // it may yet
+		return nil, true // Nomad may still do it
 	case why.IsZero() && g.read.unevaluated(g.Job) && !lately:
 		return []Effect{g.log(Info, "Nomad does not evaluate the job; asking it to"), Evaluate{}}, true
 	case why.IsZero():
@@ -213,9 +209,9 @@ func (g *Observed) incomplete(kind reason.Kind, why reason.Reason) reason.Reason
 	return reason.Reason{Kind: kind, Have: g.Have, Want: g.Want}.Over(why)
 }
 
-// stuck is why the missing members do not start. It is none if they may still
-// start, or if Nomad has not finished evaluating. A blocked evaluation from
-// before the last registration says nothing about the present job.
+// stuck returns why the missing members do not start. It returns none if they may still start, or
+// if Nomad has not finished evaluating. A blocked evaluation from before the last registration does
+// not concern the present job.
 func (g *Lifecycle) stuck(w World) reason.Reason {
 	e, settled := Blocked(g.Job, g.read.evaluations)
 	switch f := w.LastFailure(g.Job); {
@@ -281,12 +277,10 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that has run on other GPUs than it was given
-// for some time. A service's old members keep running while a deployment is
-// active or after it failed. One case is different: if the deployment finds no
-// room for any member within the pins, it never ends, because Nomad counts
-// progress_deadline from the first placed member. Then the service is requeued,
-// too.
+// requeueMisplaced requeues a gang that has run for some time on other GPUs than it was given. A
+// service's old members keep running while a deployment is active or after it failed. One case is
+// different: if the deployment finds no room for any member within the pins, it never ends, because
+// Nomad counts progress_deadline from the first placed member. Then the service is requeued, too.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {
@@ -306,7 +300,7 @@ func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 			return await(ReadDeployment{})
 		case none && !g.read.hasEvaluations:
 			return await(ReadEvaluations{})
-		case none && blocked != nil: // there is no room for any
+		case none && blocked != nil: // no member has room
 		case g.read.deploys || !g.misplacedAgain():
 			if g.RetryAt = now.Add(evaluateAgain); g.read.deploys {
 				return nil, false
@@ -339,7 +333,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		return nothing() // some are ending
 	}
 	if w.Promised(g.Key) {
-		return []Effect{Again{}}, true // the view counts what the decision gave out, beside what Nomad chose
+		return []Effect{Again{}}, true // the view counts the GPUs of the decision, beside those that Nomad chose
 	}
 	if r.Decision.Gang == "" {
 		g.reconstruct(w)

@@ -20,7 +20,7 @@ import (
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
-		return g.refuseStop(e, w) // not known yet, some have done their work, or some are still ending
+		return g.refuseStop(e, w) // unknown yet, or some members have completed or are still ending
 	}
 	es, err := g.resizeTo(r.To, w)
 	if err != nil {
@@ -92,14 +92,14 @@ func (g *Lifecycle) lookAgain() Effect {
 	return ReadAllocs{}
 }
 
-// doWithout lets an elastic gang continue with its running members if they are
-// enough and Nomad cannot place the others; nil otherwise.
+// doWithout lets an elastic gang continue with its running members if they are enough and Nomad
+// cannot place the others. Otherwise it returns nil.
 func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {
 		return nil
 	}
-	to := w.Running(g.Request, w.Holds(g.Key)) // those that are not there come last
+	to := w.Running(g.Request, w.Holds(g.Key)) // missing members come last
 	if len(to.Members) < g.Have {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (g *Lifecycle) sized(why Purpose, w World) []Effect {
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower is how many times as long the gang takes with n members as with all of them.
+// slower is how many times longer the gang takes with n members than with all of them.
 func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1

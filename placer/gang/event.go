@@ -24,7 +24,7 @@ type Event interface{ event() Kind }
 // Kind is the kind of an event, for the table.
 type Kind string
 
-// The kinds. An answer goes to the effect that it answers, whatever the state.
+// The kinds. An answer goes to its effect, whatever the state.
 const (
 	OnObserve   Kind = "observe"
 	OnReconcile Kind = "reconcile"
@@ -44,7 +44,8 @@ type (
 		Observed
 		Request request.Request
 		Refused error // why the job cannot be served
-		// BroughtBack: Nomad wrote a registration of ours late, after its author had purged the job.
+		// BroughtBack: Nomad wrote one of our registrations late, after the author had purged the
+		// job.
 		BroughtBack bool
 	}
 	// Reconcile comes once a cycle: whatever is due is done.
@@ -57,8 +58,8 @@ type (
 		// Unread: the cycle had no time to read what earlier placers wrote
 		// about the gang.
 		Unread bool
-		// After: a job of its pal_after has not succeeded yet. Eligible is when
-		// the last of them did; zero if it has no pal_after.
+		// After: a job in its pal_after has not succeeded yet. Eligible is when the last of them
+		// did; zero if it has no pal_after.
 		After    bool
 		Eligible time.Time
 	}
@@ -269,7 +270,7 @@ const (
 	ToStart   Purpose = "start"   // write the pins of a decision
 	ToStop    Purpose = "stop"    // gate it, to stop its members
 	ToGoOn    Purpose = "go-on"   // open its gate: it runs on
-	ToAsk     Purpose = "ask"     // gate it as its author would, who asks for more members
+	ToAsk     Purpose = "ask"     // gate it, as its author would to request more members
 	ToRestore Purpose = "restore" // give it back the pins it had
 	ToResize  Purpose = "resize"  // place its new size
 	ToGrow    Purpose = "grow"    // have more members of an elastic gang
@@ -277,7 +278,7 @@ const (
 	ToExtend  Purpose = "extend"  // give its missing members more nodes
 	ToCanary  Purpose = "canary"  // make room for its canaries
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
-	ToFinish  Purpose = "finish"  // stop what has finished
+	ToFinish  Purpose = "finish"  // stop a job that has finished
 )
 
 // Level is the log level of a [Log]: a number of hclog's.
@@ -293,9 +294,8 @@ const (
 // Book has the starts that Nomad has not answered. It outlives gangs: Nomad may
 // write a start after the job was purged.
 type Book interface {
-	// Unanswered are the starts over this version of a job that Nomad did not
-	// answer and may have written, or may still write. At most one of them
-	// succeeds.
+	// Unanswered returns the starts over this version of a job that Nomad did not answer. Nomad may
+	// have written them, or may still do so. At most one of them succeeds.
 	Unanswered(version *api.Job) []Start
 }
 
@@ -304,9 +304,8 @@ type Book interface {
 type World interface {
 	Book
 	Now() time.Time
-	// ReadyTimeout is how long a gang may be incomplete. Retries is how often a
-	// gang is retried after its own failures. RestartCost is the run time that
-	// a restart loses.
+	// ReadyTimeout is how long a gang may be incomplete. Retries is how often a gang is retried
+	// after its own failures. RestartCost is the run time that a restart loses.
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
@@ -325,7 +324,7 @@ type World interface {
 	OthersHold(cluster.JobKey, []string) bool
 	// Forbids reports whether the job may not run where these members are.
 	Forbids(*api.Job, []*cluster.Alloc) bool
-	// Request is what the job wants, or why it cannot be served.
+	// Request returns what the job requests, or why it cannot be served.
 	Request(Observed) (request.Request, error)
 	// Running is the placement of a gang on these GPUs. Describe gives it as a
 	// decision's choice.
@@ -333,7 +332,7 @@ type World interface {
 	Describe(pal.Gang, pal.Placement) *pal.Choice
 	// Pin writes pins into a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
-	// Resized are the pins of an elastic gang with the members of a placement.
+	// Resized returns the pins of an elastic gang with the members of a placement.
 	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
 	// RoomForMissing is room for the missing members, RoomForCanaries for the
 	// canaries of a new version.
@@ -343,11 +342,11 @@ type World interface {
 	Policy() string
 }
 
-// Room is a placement that fits. As an event it is the queue's offer to a
-// running gang whose author asks for other GPUs ([Lifecycle.Asks]).
+// Room is a placement that fits. As an event it is the queue's offer to a running gang whose author
+// now requests other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
-	Reason    reason.Reason // why it does not
+	Reason    reason.Reason // why it does not fit
 	Gang      pal.Gang
 	Placement pal.Placement
 	Pins      rewrite.Pins // all of the job's

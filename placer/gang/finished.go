@@ -15,11 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// lineage are the versions of a job that are only our rewritings of one
-// another, beginning with the first that replaced one of the author's. The zero
-// value: unknown.
+// lineage are consecutive versions of a job that are our rewritings of each other, starting with
+// the first that replaced one of the author's. The zero value: unknown.
 type lineage struct {
-	// version is the first of them, index that version's JobModifyIndex.
+	// version is the first version of the lineage, index its JobModifyIndex.
 	version, index uint64
 }
 
@@ -46,7 +45,7 @@ type finishCheck struct {
 // it stops the job: Nomad reruns batch jobs whose members finished in an older
 // version, and the work would be done twice.
 func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
-	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // what was read may be news
+	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // earlier answers may be outdated
 		return nothing()
 	}
 	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits, out of the queue, until the placer asks Nomad again
@@ -87,7 +86,7 @@ func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
-	n := g.endedInEarlier(as) // spares asking Nomad
+	n := g.endedInEarlier(as) // then Nomad need not be asked
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
@@ -99,8 +98,7 @@ func (g *known) fewest() int {
 	return g.Want
 }
 
-// endedInEarlier counts the members that have ended by themselves and may be of
-// an earlier version.
+// endedInEarlier counts the members that ended by themselves and may belong to an earlier version.
 func (g *memory) endedInEarlier(as []*cluster.Alloc) int {
 	n := 0
 	for _, a := range as {
@@ -118,9 +116,8 @@ type finish struct {
 	index uint64
 }
 
-// finishedVersions returns the earlier versions whose members have all
-// succeeded, each with when its last one did. versions tells how many members
-// an elastic gang had.
+// finishedVersions returns the earlier versions of which all members have succeeded, each with the
+// time of its last success. versions tells how many members an elastic gang had.
 func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
@@ -149,9 +146,9 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
-// leadsTo reports whether version v became the present one by our rewritings
-// alone. If a person reverts to a version with pins, he wants it to run: that
-// version equals an earlier one and comes after the members finished.
+// leadsTo reports whether version v became the present one only by our rewritings. If a person
+// reverts to a version with pins, that version must run: it equals an earlier one and comes after
+// the members finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -261,7 +258,7 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 		return at, len(done) > 0
 	}
 	lacks := func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) }
-	if len(done) == 0 { // one of no members has nothing to do
+	if len(done) == 0 { // a version without members has nothing to do
 		at = time.Unix(0, *job.SubmitTime)
 	}
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)

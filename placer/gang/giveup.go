@@ -24,8 +24,8 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for this long by then. It counts from the gang's start:
-// each resize and edit sets a new time of being whole.
+// ranFor reports whether the gang had run for this long at that time. It counts from the gang's
+// start, because each resize and edit resets the time of being whole.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
@@ -36,11 +36,10 @@ func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }
 
-// GaveUp is why the placer no longer tries the gang; none if it does. The gang
-// is tried again when its author runs it again: without pins it is a new job
-// ([Lifecycle.findPosition]); edited behind its gate, or stopped and started
-// ([memory.startOver]); or as another version that Nomad runs at once
-// ([known.forgive]).
+// GaveUp is why the placer no longer tries the gang; none if it still does. The gang is tried again
+// when its author runs it again: without pins it is a new job ([Lifecycle.findPosition]); edited
+// behind its gate, or stopped and started ([memory.startOver]); or as another version that Nomad
+// runs at once ([known.forgive]).
 func (g *known) GaveUp() reason.Reason {
 	if (g.Nomad == Waiting || g.Nomad == Lost) && g.Record != nil && len(g.Pins.Groups) > 0 {
 		return g.Record.GivenUp
@@ -48,9 +47,9 @@ func (g *known) GaveUp() reason.Reason {
 	return reason.Reason{}
 }
 
-// forgive drops the verdict on an earlier version when the author runs another
-// one: he has reverted to a version with pins or scaled it, for example. The
-// other version may fail before it is seen running.
+// forgive drops the verdict on an earlier version when the author runs another one, for example by
+// reverting to a version with pins or by scaling. The other version may fail before it is seen
+// running.
 func (g *known) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
@@ -62,7 +61,7 @@ func (g *known) forgive() {
 	g.Record = &own
 }
 
-// ownFailure is the gang's own failure that it is stuck on; nil if none.
+// ownFailure is the gang's own failure that keeps it from running; nil if none.
 func (g *known) ownFailure(w World) *failure.Failure {
 	if f := w.LastFailure(g.Job); f != nil && f.Cause == failure.User && g.Record != nil {
 		return f

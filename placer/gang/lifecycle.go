@@ -1,24 +1,24 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package gang is the life of one job with GPUs as a state machine: its states, what may
-// happen in each, and what is then to be done.
+// Package gang is the life of one job with GPUs as a state machine: its states, the events in each,
+// and the resulting actions.
 //
-// [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock
-// and logs nothing. The placer carries the effects out, one after another, and hands
-// each answer back as an event; a gang that waits for an answer does nothing else.
-// What is due in which state, and what each event does there, is the table in
-// table.go; docs/design/gang-states.md is made from it. Read state.go first, then table.go, event.go
-// and step.go; each other file has one handler or rule, named after it.
+// [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock and logs
+// nothing. The placer carries out the effects one after another, and delivers each answer as an
+// event. A gang that waits for an answer does nothing else. The table in table.go says what is due
+// in which state, and what each event does there; docs/design/gang-states.md is generated from it.
+// Read state.go first, then table.go, event.go and step.go; each other file has one handler or
+// rule, named after it.
 //
 // A [Lifecycle] has three layers, and a method of one may change only that one: [Observed] is what
-// Nomad's objects say, known is what was read of the job besides, memory is what was done for it.
+// Nomad's objects show, known is what else was read about the job, memory is what was done for it.
 //
-// Nomad is the only truth. [Observed] follows from Nomad's objects alone, so that a
-// placer that dies between any two effects finds the gang in a state from which it
-// goes on. What a [Lifecycle] remembers besides saves requests, or tells apart what looks
-// the same in Nomad: a gang that is stopped for another one looks like one whose
-// placer died while it did so.
+// Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
+// crashes between any two effects, the next one finds the gang in a state from which it can
+// continue. The rest of a [Lifecycle] saves requests, or distinguishes cases that look the same in
+// Nomad: a gang that is stopped for another one looks like a gang whose placer crashed while
+// stopping it.
 package gang
 
 import (
@@ -53,15 +53,15 @@ type Lifecycle struct {
 	pending Effect
 }
 
-// Of begins the life of a job with what Nomad shows.
+// Of starts the life of a job from what Nomad shows.
 func Of(o Observed) Lifecycle { return Lifecycle{memory: memory{known: known{Observed: o}}} }
 
-// known is what Nomad, people and the placer's records tell of the job.
+// known is what Nomad, people and the placer's records say about the job.
 type known struct {
-	// Control is what people told about the job.
+	// Control holds people's orders about the job.
 	Control Control
 	Observed
-	// Request is what the job wants, Refused why it cannot be served.
+	// Request is what the job requests, Refused why it cannot be served.
 	Request request.Request
 	Refused error
 	// Record is the last decision; nil if not known yet. Unsaved: write it when
@@ -92,8 +92,8 @@ type memory struct {
 	Held []string
 
 	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
-	// last failure, for people; it is nil for most gangs, because a picture has a copy of every
-	// gang.
+	// last failure, for people. It is a pointer, nil for most gangs, because a snapshot copies
+	// every gang.
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
@@ -106,10 +106,9 @@ type memory struct {
 	// edited: its author changed it while it was queued, and the queue does not
 	// know yet.
 	edited bool
-	// assumed is the job as we registered it last, until Nomad shows the
-	// result. overwrote: that registration replaced a change that we had not
-	// seen. recreated: the job had been purged and our registration made a new
-	// one. lookedBack: it is known whether an earlier placer did so.
+	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
+	// registration replaced a change that we had not seen. recreated: the job had been purged and
+	// our registration made a new one. lookedBack: it is known whether an earlier placer did so.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 
@@ -119,8 +118,8 @@ type memory struct {
 	lineage     lineage
 	notFinished finishCheck
 
-	// JobModifyIndexes of the job when something was found out: its canaries
-	// lack room; they do not.
+	// JobModifyIndexes of the job at which the placer found that its canaries lack room, or that
+	// they no longer do.
 	canariesLack, canariesDone uint64
 
 	// evaluated is the job's ModifyIndex when Nomad was asked to evaluate it
@@ -136,13 +135,13 @@ type readings struct {
 	allocs      []*cluster.Alloc
 	evaluations []*api.Evaluation
 
-	deploys bool // a deployment of the job goes on
+	deploys bool // a deployment of the job is active
 
 	hasVersions, hasAllocs, hasEvaluations bool
 	hasDeployment                          bool
 	hasRecord                              bool
 	record                                 *Record
-	room                                   *Room // for its new size, or for what it lacks; large, so that it is apart
+	room                                   *Room // room for its new size, or for its missing members; a pointer because it is large
 }
 
 // Age is how long the placer has known the present version, by its own clock:
@@ -170,14 +169,14 @@ func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.J
 // verifyLater remembers the job as Nomad should have it after a registration,
 // until an event shows the real one.
 func (g *memory) verifyLater(job *api.Job) {
-	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // there was nothing to change: no event will tell
+	if g.assumed = job; *job.JobModifyIndex == *g.Job.JobModifyIndex { // nothing changed, so no event will come
 		g.assumed = nil
 	}
 }
 
-// PastKnown reports whether the gang's place in the queue is known and no
-// change of its author's was overwritten: what an earlier placer or an earlier
-// version tells about that has been read.
+// PastKnown reports whether the gang's place in the queue is known and no change by its author was
+// overwritten. For that, the records of earlier placers and the earlier versions must have been
+// read.
 func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
@@ -185,10 +184,9 @@ func (g *memory) PastKnown() bool {
 	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // there is nothing before it
 }
 
-// Quiet reports whether the gang needs no look until something happens to it.
-// Most gangs are quiet most of the time: the gang runs as it should, the queue
-// knows and the record is written; or it waits, and the queue knows what it
-// asks for.
+// Quiet reports whether the gang needs no attention until an event. Most gangs are quiet most of
+// the time: the gang runs as it should, the queue knows it and the record is written; or it waits,
+// and the queue knows its request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
@@ -208,7 +206,7 @@ func (g *memory) Unsettled() bool {
 	case Lost:
 		return g.GaveUp().IsZero()
 	case Resubmitted:
-		return g.Tries > 0 // what failed is tried again
+		return g.Tries > 0 // a failed step is tried again
 	case Running:
 		return g.stumbled != "" || g.LeftOutBeside || g.canariesDone != *g.Job.JobModifyIndex && WantsCanaries(g.Observed)
 	}
@@ -246,7 +244,7 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt is since when the members run, without time that the record counts already: they may
+// startedAt is since when the members run, without time that the record already counts: they may
 // have kept running while the gang was being stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
@@ -261,8 +259,8 @@ func (g *known) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// Detach makes the gang, a copy of another one, independent of what that becomes. It is to be read from, and
-// must not receive events.
+// Detach makes the gang, a copy of another one, independent of the original. The copy is read-only
+// and must not receive events.
 func (g *Lifecycle) Detach() {
 	if g.Record != nil {
 		r := *g.Record

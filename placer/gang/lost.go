@@ -34,7 +34,7 @@ func (st Observed) lost(w World) bool {
 	case st.Have >= st.Want || st.didItsWork(w):
 		return false
 	case slices.ContainsFunc(w.Allocs(st.Key), func(a *cluster.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
-		return false // Nomad calls it dead while tasks that it told to stop still end, as they may well do by themselves
+		return false // Nomad calls it dead while stopped tasks are still ending, which they may do successfully
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
 		return true // also if it must not be retried: its record has that verdict
@@ -79,13 +79,13 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // by an earlier placer: the record has just been read
 		return nothing()
 	}
-	if !g.NeedsAll() && g.Have > 0 { // what has finished is not to run again
+	if !g.NeedsAll() && g.Have > 0 { // finished members must not run again
 		return g.placeStopped(w)
 	}
 	why, failed, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		why, failed, until = reason.Unread(f.Reason), f.Cause != failure.Unknown, f.At // no placer may have been there since
+		why, failed, until = reason.Unread(f.Reason), f.Cause != failure.Unknown, f.At // perhaps no placer has run since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0
@@ -102,7 +102,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		r, said = &late, append(said, g.log(Warn, "giving up", "reason", late.GivenUp))
 	}
 	switch {
-	case !r.GivenUp.IsZero(): // Nomad calls the job dead, and it stays so
+	case !r.GivenUp.IsZero(): // Nomad calls the job dead for good
 		return append(said, WriteRecord{*r}), false
 	case failed && r.CountedFor != *g.Job.JobModifyIndex:
 		lost := *g.Record
@@ -110,7 +110,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 		r = &lost
 	}
 	out := []Effect{g.log(Warn, "gang was lost, requeueing it", "reason", why)}
-	out = append(out, g.dequeue()...) // it joins the queue again, to go elsewhere than where it failed
+	out = append(out, g.dequeue()...) // it joins the queue again, to avoid the place where it failed
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 

@@ -104,23 +104,23 @@ func SpecText(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
 	if err != nil || json.Unmarshal(text, &fields) != nil {
-		return "" // a job that came as JSON goes as JSON
+		return "" // a job that came as JSON can be written as JSON
 	}
 	for _, kept := range []string{
 		"Stop", "Status", "StatusDescription", "Stable", "Version", "VersionTag", "SubmitTime",
 		"CreateIndex", "ModifyIndex", "JobModifyIndex", "NomadTokenID", "ConsulToken", "VaultToken",
 	} {
-		delete(fields, kept) // by Nomad, of each version
+		delete(fields, kept) // Nomad's own fields of each version
 	}
 	e, elastic := rewrite.ElasticOf(job)
 	if groups, ok := fields["TaskGroups"].([]any); ok {
 		for _, g := range groups {
 			if g, ok := g.(map[string]any); ok {
-				if s, ok := g["Scaling"].(map[string]any); ok { // its author sets the range; the rest is Nomad's
+				if s, ok := g["Scaling"].(map[string]any); ok { // the author sets the range; Nomad sets the rest
 					g["Scaling"] = map[string]any{"Min": s["Min"], "Max": s["Max"]}
 				}
 				if elastic && g["Name"] == e.Group {
-					delete(g, "Count") // ours
+					delete(g, "Count") // the placer sets it
 				}
 			}
 		}
@@ -171,8 +171,7 @@ func (g *Observed) overwroteWith(now *api.Job) bool {
 	return *now.CreateIndex != *g.Job.CreateIndex || *now.Version > *g.Job.Version
 }
 
-// verify reads from the versions whether our last registration replaced the
-// version that it was meant to.
+// verify checks in the versions whether our last registration replaced the expected version.
 func (g *memory) verify(versions map[uint64]*api.Job) {
 	now := versions[*g.Job.Version]
 	if now != nil && *now.JobModifyIndex == *g.Job.JobModifyIndex && !g.overwroteWith(now) {
@@ -227,9 +226,8 @@ func ours(job *api.Job) bool {
 	return pinned
 }
 
-// mustLookBack reports whether a registration that this placer does not know of
-// may have replaced the job: its own, not recognized as such, or an earlier
-// placer's.
+// mustLookBack reports whether a registration may have overwritten the author's change without this
+// placer's knowledge: its own, not recognized as such, or an earlier placer's.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)

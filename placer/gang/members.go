@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll reports whether the members need each other. Those of a batch job do
-// unless its author says otherwise, those of a service only if he says so.
+// NeedsAll reports whether the members need each other. In a batch job they do unless its author
+// says otherwise; in a service they do only if its author says so.
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {
@@ -23,12 +23,11 @@ func (st Observed) NeedsAll() bool {
 	return err != nil || h.OnFailure != rewrite.ReplaceMember
 }
 
-// runsInPart is why the missing members do not start while the others keep
-// running and nothing can be done; "" if that is not so. It holds where the
-// members do not need each other. Other GPUs in a service's pins would restart
-// all of it, and other nodes in a batch job's pins would rerun its finished
-// members. The reschedule block decides how often Nomad retries a failed
-// member. Pins that never held the whole gang do not count.
+// runsInPart returns why the missing members do not start while the others keep running and nothing
+// can be done; "" otherwise. It applies if the members do not need each other. Other GPUs in a
+// service's pins would restart all of it, and other nodes in a batch job's pins would rerun its
+// finished members. The reschedule block decides how often Nomad retries a failed member. Pins that
+// never held the whole gang do not count.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -51,12 +50,10 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	return ""
 }
 
-// someOver reports whether members of a batch job have succeeded for the
-// present version, or have failed and are not retried. Nomad reruns them when
-// the job is registered again, whatever room and limits there are (walk 693
-// with late writes). It reads the allocations of this moment. Failed members
-// that wait for room are counted by the blocked evaluation; nil if there is
-// none.
+// someOver reports whether members of a batch job have succeeded for the present version, or have
+// failed and are not retried. Nomad would rerun them if the job were registered again, whatever the
+// room and limits (walk 693 with late writes). It reads the current allocations. The blocked
+// evaluation, nil if there is none, counts failed members that wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true
@@ -74,9 +71,8 @@ func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	return n
 }
 
-// halfThere reports whether a gang has lost members that the others need and
-// that do not fit. Members that its author has added since (nomad job scale)
-// were never there, so they do not count.
+// halfThere reports whether a gang has lost members that the others need and that do not fit.
+// Members that its author has just added (nomad job scale) do not count.
 func (g *known) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }

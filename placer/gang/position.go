@@ -12,19 +12,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job's place in the queue is the time when its author first asked for
-// it.
+// A job's place in the queue is the time when its author first requested it.
 //
-// Registering it again while it waits keeps the place, unless it then asks for
-// more GPUs: else a small job could hold a place for a large one. Our own
-// requeueing keeps it, too. An author who stops the job gives the place up,
-// even if he starts it again: else a job that nobody wants could hold a place.
-// Nomad keeps the versions of a job, so a restarted agent finds the same place.
+// If the author registers it again while it waits, it keeps its place, unless it then requests more
+// GPUs: otherwise a small job could hold a place for a large one. Our own requeueing keeps the
+// place, too. An author who stops the job loses its place, even if he starts it again: otherwise a
+// job that nobody wants could hold a place. Nomad keeps the versions of a job, so a restarted agent
+// computes the same place.
 
 // position is the place in the queue of a waiting job without pins. The record
 // of a job with pins holds its place.
 type position struct {
-	index uint64 // JobModifyIndex of the job for which it was worked out
+	index uint64 // JobModifyIndex of the job for which it was computed
 	since time.Time
 	gpus  int
 	// record is the gang's record from before its author edited it after a
@@ -64,7 +63,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 		if !g.read.hasRecord {
 			return await(ReadRecord{})
 		}
-		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // else it is another try
+		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // otherwise it is another try
 			found.since, found.record = r.Submitted, r
 		}
 	}
@@ -82,24 +81,22 @@ func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
 		return true
-	case len(g.Pins.Groups) > 0: // before its second version nobody has stopped it
+	case len(g.Pins.Groups) > 0: // it cannot have been stopped before its second version
 		return g.Record == nil || g.Record.JobModifyIndex == index || *g.Job.Version < 2
 	}
 	return g.Nomad != Waiting
 }
 
-// ask is the time when the author first asked for what he asks for now, by the job's
-// versions.
+// ask is when the author first requested what he requests now, by the job's versions.
 type ask struct {
-	job      *api.Job  // the last version that the author asked in, if it was looked for
-	since    time.Time // when the author asked for the oldest of them
-	requeued bool      // it ended at a gang that had been requeued
-	cut      bool      // or at a version that Nomad no longer keeps
+	job      *api.Job  // the last version with this request, if it was looked for
+	since    time.Time // when the author registered the oldest of them
+	requeued bool      // the search ended at a gang that had been requeued
+	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked is the time when the author first asked for what now waits: the oldest of
-// the consecutive versions before the present one that also waited and asked
-// for no fewer GPUs than the next.
+// firstAsked is when the author first requested what now waits: the oldest of the consecutive
+// versions before the present one that also waited and requested no fewer GPUs than the next.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
@@ -122,9 +119,8 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	return ask{since: since}
 }
 
-// putBack reports whether a version is our restoration of an author's edit: the
-// edit is two versions older, and a start of ours, the version between, had
-// replaced it.
+// putBack reports whether a version is our restoration of an author's edit: the edit is two
+// versions older, and the version between is our start, which had replaced it.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false
@@ -148,7 +144,7 @@ func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 		if was == nil {
 			break
 		}
-		_, elastic := rewrite.ElasticOf(now) // its count is ours
+		_, elastic := rewrite.ElasticOf(now) // the placer sets its count
 		grown := !elastic && rewrite.AllGPUs(now) > rewrite.AllGPUs(was)
 		if rewrite.Stopped(was) || grown && rewrite.Gated(was) && ours(was) {
 			return time.Unix(0, *now.SubmitTime)
@@ -158,8 +154,7 @@ func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// askedBeforePins is the time when the author first asked for the version that we pinned
-// later.
+// askedBeforePins is when the author first requested the version that we pinned later.
 func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
 		if versions[v-1] == nil {
@@ -172,8 +167,8 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt is the time when the author changed a job with gate and pins (as Nomad's UI
-// shows it to him) since it waits again; zero if he did not.
+// mendedAt is when the author changed a job with gate and pins (as Nomad's UI shows it) while it
+// waited again; zero if he did not.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {
@@ -189,8 +184,8 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// startOver makes the record start over at the time when the author asked again:
-// runs and failures of the gang before it belong to another try.
+// startOver restarts the record at the time of the author's new request: earlier runs and failures
+// of the gang belong to another try.
 func (g *memory) startOver(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return

@@ -20,7 +20,7 @@ import (
 // queue adds spans to times.
 var earliest, latest = time.Unix(0, 1), time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// QueueTime is a time in the queue's form, from 1970 to 2150.
+// QueueTime converts a time to the queue's form, from 1970 to 2150.
 func QueueTime(t time.Time) time.Duration {
 	switch {
 	case t.Before(earliest):
@@ -31,8 +31,7 @@ func QueueTime(t time.Time) time.Duration {
 	return time.Duration(t.UnixNano())
 }
 
-// QueueJob is the job in the queue's form. restart is the run time that a
-// restart loses.
+// QueueJob converts the job to the queue's form. restart is the run time that a restart loses.
 func (g *known) QueueJob(restart time.Duration) queue.Job {
 	h := g.Request.Hints
 	var attained, done, waited time.Duration
@@ -50,8 +49,8 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 	}
 }
 
-// NameOf is the name under which a job's runs are remembered. It includes the
-// namespace, so jobs of the same name in another namespace are not mixed in.
+// NameOf is the name under which a job's runs are remembered. It includes the namespace, so that
+// jobs with the same name in two namespaces stay separate.
 func NameOf(job *api.Job) string {
 	name := *job.Name
 	if cluster.Child(job) {
@@ -88,7 +87,7 @@ func (g *known) Submitted() time.Time {
 // ran is the record with the gang's run and wait times so far; nil if it was
 // never placed.
 func (g *known) ran() *Record {
-	if len(g.Pins.Groups) > 0 || g.Target != nil { // its author's gate may have no pins beside it
+	if len(g.Pins.Groups) > 0 || g.Target != nil { // a gate that the author wrote may have no pins beside it
 		return g.Record
 	}
 	if g.position.index == *g.Job.JobModifyIndex {
@@ -137,10 +136,9 @@ func (g *memory) dequeue() []Effect {
 	return []Effect{Dequeue{}}
 }
 
-// waitInQueue keeps the queue informed of a gang that is not running. A gang
-// that must not start now stays out of the queue meanwhile: it backs off after
-// a failure, waits for its pal_after, or may have finished already. In the
-// queue it would hold up those behind it.
+// waitInQueue keeps the queue informed of a gang that is not running. A gang that must not start
+// now stays out of the queue meanwhile: it backs off after a failure, waits for its pal_after, or
+// may have finished already. In the queue it would block those behind it.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	out := g.hasStopped(w)
 	sync := e.(Sync)
@@ -151,7 +149,7 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 		return append(out, g.endsInQueue(w)...)
 	case g.Refused != nil, backsOff && g.Target == nil:
 		return append(out, g.dequeue()...)
-	case g.Target != nil: // it starts there, and counts as if it ran; what its author has changed the queue hears of then
+	case g.Target != nil: // it starts at its target, and counts as running; then the queue learns what its author has changed
 		return out
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
@@ -160,7 +158,7 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 		// Otherwise it would find that the gang's successor does not fit and
 		// stop another gang for it.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
-			return out // what its author has changed meanwhile is taken in afterwards
+			return out // changes by its author are applied afterwards
 		}
 		g.Placed = false
 		out = append(out, QueueStopped{})
@@ -174,9 +172,8 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// endsInQueue tells the queue about a gang that an earlier placer has stopped
-// and whose GPUs come free soon. Otherwise the queue would stop another gang
-// for the same successor.
+// endsInQueue tells the queue about a gang that an earlier placer has stopped and that will free
+// its GPUs soon. Otherwise the queue would stop another gang for the same successor.
 func (g *memory) endsInQueue(w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
@@ -186,8 +183,8 @@ func (g *memory) endsInQueue(w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: true}}
 }
 
-// asItRuns is the job in the queue's form, with its running members and their
-// placement. Its author may ask for others by now.
+// asItRuns is the job in the queue's form, with its running members and their placement. Its author
+// may have requested others meanwhile.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -204,8 +201,7 @@ func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	return j, at
 }
 
-// enqueue puts the gang into the queue, at the place that it would have if it
-// had never left.
+// enqueue puts the gang into the queue, at its old place if it was there before.
 func (g *memory) enqueue(w World) Effect {
 	g.Queued, g.Placed = true, false
 	return Enqueue{Job: g.QueueJob(w.RestartCost()), Since: g.WaitsSince()}
@@ -226,7 +222,7 @@ func (g *memory) runInQueue(_ Event, w World) []Effect {
 		return g.dequeue()
 	}
 	var out []Effect
-	if g.edited { // what its author asks for now the queue does not know
+	if g.edited { // the queue does not know what its author requests now
 		out = g.dequeue()
 	}
 	switch {
@@ -239,8 +235,8 @@ func (g *memory) runInQueue(_ Event, w World) []Effect {
 	return append(out, g.settle()...)
 }
 
-// runsOnInQueue makes sure that the queue knows a running gang whose author
-// asks for something else, with the members that it has.
+// runsOnInQueue makes sure that the queue knows a running gang, with its present members, when its
+// author requests something else.
 func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
 	if g.Queued || g.Refused != nil || g.stop != nil {
 		return g.staysInQueue(e, w)
@@ -261,8 +257,8 @@ func (g *memory) settle() []Effect {
 	return []Effect{QueueSettled{}}
 }
 
-// AsksSince is since when the job asks for GPUs: since its author registered
-// it, or since its pal_after succeeded.
+// AsksSince is since when the job requests GPUs: since its author registered it, or since its
+// pal_after succeeded.
 func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted

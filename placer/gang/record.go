@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Record is what is kept of the last decision on a job, in one Nomad Variable.
+// Record describes the last decision on a job, in one Nomad Variable.
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
@@ -33,13 +33,12 @@ type Record struct {
 	// Index is the ModifyIndex of the variable that the record was read from; 0
 	// if it was not read.
 	Index uint64 `json:"-"`
-	// Unverified: when the record was written, Nomad had not shown yet whether
-	// our registration replaced a change of the author's; or it did replace one
-	// and that was not undone yet.
+	// Unverified: when the record was written, Nomad had not shown yet whether our registration
+	// replaced a change by the author, or it had replaced one and that was not undone yet.
 	Unverified bool         `json:"unverified,omitempty"`
 	Mode       rewrite.Mode `json:"mode"`
-	// Decision.Chosen is what the gang got. Predicted is what was decided, if
-	// the pins let Nomad give it other GPUs.
+	// Decision.Chosen is what the gang got. Predicted is the original choice, if the pins let Nomad
+	// give the gang other GPUs.
 	Decision  pal.Decision `json:"decision"`
 	Predicted *pal.Choice  `json:"predicted,omitempty"`
 	// UserFailures counts the gang's own failures. GivenUp is why it is not
@@ -60,19 +59,19 @@ type Record struct {
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
-	// StoppedWhy is why.
+	// StoppedWhy is why it was stopped.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
 	// StoppedFor is the job that it made room for (namespace/id), if that is in
 	// the same namespace: readers of the record need not know of others.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Note is what else happened.
+	// Note tells what else happened.
 	Note Note `json:"note,omitempty"`
 	// MembersOmitted counts members that do not fit into the record's size
 	// limit.
 	MembersOmitted int `json:"members_omitted,omitempty"`
 }
 
-// Note is what else a record tells.
+// Note is additional information in a record.
 type Note string
 
 // The notes.
@@ -94,9 +93,8 @@ func (r *Record) stop(now time.Time, why reason.Reason, ran time.Duration, slowe
 	r.StoppedWhy, r.StoppedFor = why, ""
 }
 
-// startsAgain records that the job has started since, for reasons that nobody
-// wrote down: the decision in the record no longer applies. Run time, wait time
-// and failures keep counting.
+// startsAgain records that the job has started again for an unrecorded reason, so the decision in
+// the record no longer applies. Run time, wait time and failures keep counting.
 func (r *Record) startsAgain(job *api.Job) {
 	switch at := time.Unix(0, *job.SubmitTime); { // as NewRecord counts
 	case r.Attained > 0 && !r.Stopped.IsZero():

@@ -25,7 +25,7 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.Have != roomFor(g.Job, g.Pins) && (!g.runsOn(w) || g.Have != roomFor(g.Job, g.notOthers(w))) {
 		return nothing()
 	}
-	if *g.Job.Type == api.JobTypeService { // behind its gate Nomad would replace no member that fails
+	if *g.Job.Type == api.JobTypeService { // behind the gate Nomad would replace no failed member
 		if room, err := w.RoomForMissing(g); err != nil || !room.Fits {
 			return nothing()
 		}
@@ -33,8 +33,8 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the gang is what ran before the last registration. If
-// a member has ended since, it is not, or not for certain (walk 21853).
+// runsOn reports whether the gang is still the one that ran before the last registration. If a
+// member has ended since, that is not certain (walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
@@ -101,7 +101,7 @@ func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 
 // runs is the version of a resubmitted job that its members run.
 type runs struct {
-	index  uint64 // JobModifyIndex of the job as it is now
+	index  uint64 // JobModifyIndex of the job now
 	job    *api.Job
 	newest uint64 // CreateIndex of the newest member
 }
@@ -122,7 +122,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if g.stop != nil {
 		return g.proceed(w), false
 	}
-	if g.runs.index != *g.Job.JobModifyIndex { // read once: it may run on so for hours
+	if g.runs.index != *g.Job.JobModifyIndex { // read once, because it may keep running like this for hours
 		switch {
 		case !g.read.hasAllocs:
 			return await(ReadAllocs{})
@@ -141,7 +141,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	had := g.runs.job
 	pins, pinned := rewrite.Pinned(had)
 	pins = narrowed(g.Job, pins)
-	if !pinned && g.Live == 0 { // nothing of it has a GPU: it starts as a whole, in its turn
+	if !pinned && g.Live == 0 { // no member has a GPU: it starts as a whole, in its turn
 		return append([]Effect{g.log(Info, "gated while only groups without GPUs run: stopping them")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 	}
 	if !pinned {
@@ -161,7 +161,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if same && fitsRange(g.Job, pins) && !mixed && !forbidden && !gone {
 		if g.Record != nil && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) {
 			r := *g.Record
-			r.UserFailures, r.InfraFailures = 0, 0 // what failed may be fixed
+			r.UserFailures, r.InfraFailures = 0, 0 // the author may have fixed the failure
 			g.Record = &r
 		}
 		es, on := g.repin(ToRestore, pins, w)
@@ -173,18 +173,16 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "changed by its author, and no longer whole: requeueing it")}, g.stopFor(stopping{why: Requeued}, g.Record, w)...), false
 }
 
-// Asks reports whether a running gang's author asks for other GPUs than it has.
-// The queue then offers a place ([Room]); until it can go there, the gang keeps
-// running.
+// Asks reports whether the author of a running gang requests other GPUs than it has. The queue then
+// offers a place ([Room]). The gang keeps running until it can go there.
 func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
-// change moves a running gang to where its author's new request fits. Nomad
-// makes one update of it: each new member waits for the one that it replaces,
-// and for no other. So if the gang's new place overlaps its present one, it is
-// stopped first: another member might still use a new member's GPU. Services
-// are not stopped: they are updated a few members at a time.
+// change moves a running gang to where its author's new request fits. Nomad does it as one update:
+// each new member waits for the member that it replaces, but for no other. So if the new place
+// overlaps the present one, the gang is stopped first, because another member might still use a new
+// member's GPU. Services are not stopped: they are updated a few members at a time.
 func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
@@ -195,8 +193,7 @@ func (g *Lifecycle) change(e Event, w World) []Effect {
 		return nil
 	}
 	g.asks, g.read.room = false, &room
-	// From here on the queue counts the new request: others may use what it
-	// leaves of a quota.
+	// From here on the queue counts the new request, so others may use the quota that it frees.
 	g.edited = true
 	es := g.runInQueue(nil, w)
 	held := w.Holds(g.Key)
@@ -225,7 +222,7 @@ func (g *Lifecycle) resized(w World) []Effect {
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: NoteResized,
 	}
-	if g.Record != nil { // what it has run counts
+	if g.Record != nil { // its earlier run time counts
 		had := *g.Record
 		g.addRunTime(&had, reason.Reason{}, g.Live, w)
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited
@@ -246,20 +243,19 @@ func (g *Lifecycle) newestRun() (newest *api.Job) {
 	return newest
 }
 
-// SameRequests reports whether two versions ask for the same members with the
-// same GPUs.
+// SameRequests reports whether two versions request the same members with the same GPUs.
 func SameRequests(a, b *api.Job) bool {
 	return slices.Equal(requests(a, members), requests(b, members))
 }
 
-// sameMembers reports whether two versions ask for the same of each member.
+// sameMembers reports whether two versions request the same for each member.
 func sameMembers(a, b *api.Job) bool {
 	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
 }
 
-// members is how many members the author asks for in a group. The count of an
-// elastic gang is ours.
+// members is how many members the author requests in a group. The placer sets the count of an
+// elastic gang.
 func members(job *api.Job, g *api.TaskGroup) string {
 	if e, ok := rewrite.ElasticOf(job); ok && e.Group == *g.Name {
 		return "elastic"

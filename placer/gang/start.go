@@ -15,18 +15,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang starts. The queue decides ([Start]), and the job is registered
-// with its pins ([Commit]). The registration succeeds, is refused, or its
-// outcome is unknown.
+// How a gang starts. The queue decides ([Start]), and the job is registered with its pins
+// ([Commit]). The registration succeeds, is refused, or its outcome is unknown.
 //
-// If Nomad answers with an error (for example 500), it may have written the job
-// anyway. The package placer looks the job up. If that does not tell, the gang
-// is requeued and tried again later (notStarted). As long as Nomad may still
-// write the job, the package model reserves the start's GPUs. A start that
-// succeeded late shows in the job's pins (cameAbout).
+// If Nomad answers with an error (for example 500), it may have written the job anyway. Package
+// placer then looks the job up. If that does not settle it, the gang is requeued and tried again
+// later (notStarted). As long as Nomad may still write the job, package model reserves the start's
+// GPUs. A start that succeeded late shows in the job's pins (cameAbout).
 
-// commit registers the job with its pins. It asks Nomad for a dry run first if
-// the job asks for something that only Nomad can judge, or after a failure.
+// commit registers the job with its pins. It asks Nomad for a dry run first if the job requests
+// something that only Nomad can check, or after a failure.
 func (g *memory) commit(e Event, w World) []Effect {
 	if g.finishUnknown(w) {
 		return g.refuseStart(e, w)
@@ -94,7 +92,7 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	i := slices.IndexFunc(all, func(s Start) bool {
 		return slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes())
 	})
-	if i < 0 { // if one is unanswered, another placer's start came first
+	if i < 0 { // with an unanswered start, another placer's start came first
 		return nil, len(all) > 0
 	}
 	s := all[i]

@@ -37,16 +37,16 @@ const (
 var meanings = map[State]string{
 	Waiting:       "Gated, nothing runs: the job is in the queue.",
 	Committing:    "Its registration with pins was sent, and Nomad has not answered yet.",
-	Starting:      "Pinned; not all members are there yet.",
-	Running:       "Pinned; all members are there, or are complete.",
+	Starting:      "Pinned; not all members run yet.",
+	Running:       "Pinned; all members run or are complete.",
 	Stopping:      "Gated, with pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
-	Completing:    "The members that were stopped end; their GPUs come free together. One that moves starts next.",
+	Completing:    "The stopped members are ending; their GPUs come free together. A gang that moves starts next.",
 	Resubmitted:   "Gated again by its author while it runs.",
-	Lost:          "Ended before its members had finished; it is queued again, or Nomad places again what it lacks.",
-	Failed:        "Given up after its members failed again and again by themselves, or it was lost again and again.",
+	Lost:          "Ended before its members had finished; it is requeued, or Nomad places the missing members again.",
+	Failed:        "Given up after repeated failures of its members, or of the infrastructure.",
 	Rejected:      "Cannot be served as it is written, and is left alone until its author changes it.",
-	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It holds nobody up. The queue finds this out; the state machine treats the gang as waiting.",
-	Native:        "Placed by Nomad alone: without a gate, or past an opened one.",
+	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It blocks no other gang. The queue finds this out; the state machine treats the gang as waiting.",
+	Native:        "Placed by Nomad alone: it has no gate, or an operator opened it.",
 	Template:      "Parameterized or periodic; its children are placed.",
 	// Nomad may still call a job pending whose members have all succeeded:
 	// after a node was disconnected, until an evaluation of type
@@ -112,8 +112,8 @@ type Observed struct {
 	// service's deployment is active, or because there is no room for the version that its author
 	// reverted to.
 	Misplaced bool
-	// LeftOut: Nomad has stopped a member of a batch job without a replacement;
-	// see [leftOut]. LeftOutBeside is the same for groups without GPUs.
+	// LeftOut: Nomad has stopped a member of a batch job without a replacement; see [leftOut].
+	// LeftOutBeside is the same for groups without GPUs.
 	LeftOut, LeftOutBeside bool
 	// CutShort: a service lacks a member that was killed by its client and not
 	// replaced by Nomad: the node was purged and registered again before Nomad
@@ -202,8 +202,8 @@ func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted
 	})
 }
 
-// distinct counts the different names. A member on a silent node and its
-// replacement have the same name.
+// distinct counts the different names. A member on a disconnected node and its replacement have the
+// same name.
 func distinct(names []string) int {
 	slices.Sort(names)
 	return len(slices.Compact(names))
@@ -226,7 +226,7 @@ func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 			last[a.Name] = a
 		}
 	}
-	there := map[string]int{} // or done, or failed, by group
+	there := map[string]int{} // running, complete or failed, by group
 	for _, a := range last {
 		switch {
 		case is(a):

@@ -42,8 +42,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch notes in a record whether its registration was verified. If not, the
-// next placer checks it (walk 8502027).
+// vouch notes in a record whether its registration was verified. If not, the next placer checks it
+// (walk 8502027).
 func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
@@ -59,7 +59,7 @@ func (g *memory) vouch(e Effect) Effect {
 // AwaitsAnswer reports whether an effect has an answer.
 func AwaitsAnswer(e Effect) bool { return e.awaits() }
 
-// ignore handles events that mean nothing in this state.
+// ignore handles events that change nothing in this state.
 func ignore(*Lifecycle, Event, World) []Effect { return nil }
 
 // observe applies what Nomad shows. A gang that is not, or no longer, ours
@@ -75,20 +75,20 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	var out []Effect
 	if changed {
 		g.Tries, g.RetryAt, g.trouble, g.stumbled, g.lineage = 0, time.Time{}, nil, "", lineage{}
-		g.Target, g.asks = nil, false // that was worked out for what the job was
+		g.Target, g.asks = nil, false // it was computed for the earlier version
 		es, ours := g.cameAbout(o, w)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
 		g.Since, g.lookedBack = now, g.lookedBack && ours
-		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // else somebody has changed since what we wrote, or our undoing shows
+		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // otherwise somebody has changed the job since, or our undoing shows
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
-		g.RetryAt = time.Time{} // this does not wait for what was to be tried again
+		g.RetryAt = time.Time{} // the delay of an earlier retry does not apply
 	}
-	// Its author registered it again meanwhile. Without a gate Nomad keeps it
-	// running or reruns it, whatever its members were told. Behind his gate
-	// members keep running if they were not told to stop yet.
+	// Its author registered it again meanwhile. Without a gate Nomad keeps it running or reruns it,
+	// even if its members were told to stop. Behind the author's gate members keep running if they
+	// were not told to stop yet.
 	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.told)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Held = nil, nil
@@ -142,7 +142,7 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 // first duty: each duty checks what was read, so finished ones fall through and
 // no duty has to remember where it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
-	if g.Nomad == Rejected { // set aside: nothing of it is looked into
+	if g.Nomad == Rejected { // rejected: it is not examined
 		return nil
 	}
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
@@ -292,7 +292,7 @@ func (g *Lifecycle) putOff(n NotNow) []Effect {
 	return g.cancelStop(n.Of, nil)
 }
 
-// wrong is an error that needs nobody's answer.
+// wrong handles an error that waits for no answer.
 func (g *Lifecycle) wrong(err error, w World) []Effect {
 	return g.failed(Failure{Err: err}, w)
 }

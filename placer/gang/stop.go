@@ -41,7 +41,7 @@ type stopping struct {
 	// before is the record before the stop. recorded: the stop is stored. gated: the gate is
 	// registered. told: the members were told to stop.
 	before                *Record
-	asked                 bool // by somebody: see [Control]
+	asked                 bool // by a person: see [Control]
 	recorded, gated, told bool
 	// someDone: members had succeeded, and the queue may know only the others.
 	// All start again.
@@ -68,8 +68,8 @@ func (g *Lifecycle) Stopping() (why Reason, forJob string) {
 	return g.stop.why, g.stop.forJob
 }
 
-// WhyStopped is why the gang is being stopped; none if it is not. It does not
-// name the job that gets the room: not everybody may know it.
+// WhyStopped is why the gang is being stopped; none if it is not. It does not name the job that
+// gets the room, because not everybody may see that job.
 func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop == nil {
 		return reason.Reason{}
@@ -102,7 +102,7 @@ func (g *Lifecycle) preempt(e Event, w World) []Effect {
 
 // move stops the gang to start it on better GPUs.
 func (g *Lifecycle) move(e Event, w World) []Effect {
-	if g.MayHaveOverwritten() || g.Have > g.Live { // those that have done their work would do it again
+	if g.MayHaveOverwritten() || g.Have > g.Live { // completed members would run again
 		return g.refuseStop(e, w)
 	}
 	to := e.(Move).To
@@ -243,7 +243,7 @@ func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
-	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // or it wants other nodes now than those that failed it
+	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // or it now avoids other nodes, because it failed there
 	out := []Effect{Again{}}
 	if g.Target != nil {
 		out = append(out, StartAtTarget{g.stop.why})

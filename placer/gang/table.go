@@ -11,17 +11,15 @@ type handler struct {
 	to  []State
 }
 
-// duty is something that may be due in a reconcile. It returns what must be
-// done, and whether the reconcile goes on. The reconcile ends with an effect
-// that has an answer, and begins again with that answer.
+// duty is something that may be due in a reconcile. It returns what must be done, and whether the
+// reconcile continues. An effect with an answer ends the reconcile; the answer starts it again.
 type duty struct {
 	say string
 	do  func(*Lifecycle, World) (effects []Effect, on bool)
-	// always: also while the gang backs off after a failure.
+	// always: due also while the gang backs off after a failure.
 	always bool
-	// registers: it changes the job. Such duties wait until Nomad has shown the
-	// result of our last registration, and until a replaced change of the
-	// author's is restored.
+	// registers: it changes the job. Such duties wait until Nomad has shown the result of our last
+	// registration, and until an overwritten change of the author's is restored.
 	registers bool
 	to        []State
 	// common: it is due in nearly all states.
@@ -35,9 +33,9 @@ var (
 	dutyPosition    = duty{say: "find its place in the queue, and whether its author has started it over", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
-	dutyPending     = duty{say: "if Nomad calls the job dead, have it evaluated again", do: (*Lifecycle).keepPending}
+	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate it again", do: (*Lifecycle).keepPending}
 	dutyRequeue     = duty{say: "requeue it if somebody asked for that since it was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
-	dutyOverwritten = duty{say: "look whether an earlier placer overwrote a change", do: (*Lifecycle).findEarlierLostUpdate, common: true}
+	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change", do: (*Lifecycle).findEarlierLostUpdate, common: true}
 	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
@@ -54,20 +52,20 @@ var duties = map[State][]duty{
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo,
 		atWorkFinished, dutyRequeue,
 		{say: "record the decision if the members take long", do: (*Lifecycle).saveSlow},
-		{say: "gate it if its pins cannot hold all members that its author asks for now (nomad job scale): it runs on until they fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
-		{say: "if it stays incomplete: give missing members other nodes, do without them, requeue the gang, or have Nomad evaluate it", do: (*Lifecycle).makeWhole, registers: true, to: []State{Stopping, Completing, Running, Failed}},
+		{say: "gate it if its pins cannot hold all members that its author now requests (nomad job scale): it keeps running until they fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
+		{say: "if it stays incomplete: give missing members other nodes, continue without them, requeue the gang, or ask Nomad to evaluate it", do: (*Lifecycle).makeWhole, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished, dutyRequeue,
 		{say: "make room for canaries", do: (*Lifecycle).makeCanaryRoom, registers: true, to: []State{Starting}},
 		{say: "requeue the gang if Nomad gave it other GPUs", do: (*Lifecycle).requeueMisplaced, always: true, registers: true, to: []State{Stopping}},
-		{say: "have Nomad replace members without GPUs that a drain stopped", do: (*Lifecycle).placeLeftOut},
+		{say: "ask Nomad to replace members without GPUs that a drain stopped", do: (*Lifecycle).placeLeftOut},
 		{say: "record that all members run", do: (*Lifecycle).recordReady, always: true},
 	},
-	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or let them run on if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
-	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "give it back its pins; if it asks for other GPUs, ask the queue for room, and requeue the gang if it is no longer whole", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
+	Stopping:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "stop the members, or keep them running if a placer crashed before it stopped them", do: (*Lifecycle).stopOrGoOn, to: []State{Starting, Running}}},
+	Resubmitted: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "restore its pins; if it requests other GPUs, ask the queue for room, and requeue the gang if it is no longer whole", do: (*Lifecycle).restorePins, registers: true, to: []State{Starting, Running, Native}}},
 	Ended:       {dutyUndo},
-	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or have Nomad place again what was stopped", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
+	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
 // elsewhere is how an event is handled in all states that [own] does not list.
@@ -89,7 +87,7 @@ var (
 	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
 	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that it runs"}
 	whileStopping = handler{do: (*Lifecycle).staysInQueue}
-	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs, as it is, if it does not know"}
+	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs as it is, if the queue does not know"}
 	begin         = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt       = handler{do: (*Lifecycle).preempt, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 	makesRoom     = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it still runs while its new request waits for room", to: []State{Completing}}

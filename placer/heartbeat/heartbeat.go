@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package heartbeat reports whether a placer is active: to the agent itself, by the [Vitals]
-// of its loop, and to everybody else, by a heartbeat that lies in Nomad.
+// Package heartbeat reports whether a placer is active: to the agent itself by the [Vitals] of its
+// loop, and to everybody else by a heartbeat in one of Nomad's variables.
 package heartbeat
 
 import (
@@ -22,33 +22,33 @@ const (
 	// HeartbeatEvery is the time between two heartbeats. Each is a write to Nomad's
 	// Raft log of some 300 bytes, 4,320 a day.
 	HeartbeatEvery = 20 * time.Second
-	// heartbeatLapses is how old the last one may be: three are missed. Whoever
-	// reads it compares the servers' clock with his own.
+	// heartbeatLapses is how old the last heartbeat may be: three have then been missed. A reader
+	// compares the servers' clock with its own.
 	heartbeatLapses = 3 * HeartbeatEvery
-	// retryEvery is how long after a heartbeat that could not be written the next is tried.
+	// retryEvery is the pause after a heartbeat that could not be written.
 	retryEvery = 5 * time.Second
-	// firstLook is how often it is looked whether the placer has begun to work.
+	// firstLook is how often the agent checks whether the placer has started to work.
 	firstLook = 100 * time.Millisecond
-	// handover is how long after an agent stopped in order another one, or the same
-	// under a new configuration, may take to go on.
+	// handover is how long an agent may need to continue after another one, or the same one under
+	// an old configuration, has stopped cleanly.
 	handover = 10 * time.Second
 )
 
 // Activity tells whether a placer is active, by its heartbeat.
 type Activity struct {
-	// Unknown is why nobody can tell whether a placer is active.
+	// Unknown is why it is not known whether a placer is active.
 	Unknown string `json:"unknown,omitempty"`
 	Working bool   `json:"working"`
-	// Since is the time when the placer began to work, or the last one ceased to; zero: there
-	// was none yet.
+	// Since is when the placer started to work, or when the last one stopped; zero: there was none
+	// yet.
 	Since   time.Time `json:"since,omitzero"`
 	Trouble string    `json:"trouble,omitempty"`
 	Agent   string    `json:"agent,omitempty"`
 	Version string    `json:"version,omitempty"`
 	Address string    `json:"address,omitempty"`
-	// Warnings are for operators, and so not for all who may ask an agent.
+	// Warnings are for operators only, so not everybody who may ask an agent gets them.
 	Warnings []string `json:"-"`
-	// Beaten is the time when the heartbeat was written, for whoever read it in Nomad; zero: there is none.
+	// Beaten is when the heartbeat was written, as Nomad reports it; zero: there is none.
 	Beaten time.Time `json:"-"`
 }
 
@@ -75,9 +75,9 @@ func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 	case b.Trouble != "":
 		a.Since = b.Worked
 	case b.Starting && !b.Stopped && age <= heartbeatLapses && written.Sub(b.Since) <= heartbeatLapses:
-		a.Unknown = fmt.Sprintf("agent %s has just begun, and is reading the cluster", b.Agent)
+		a.Unknown = fmt.Sprintf("agent %s has just started, and is reading the cluster", b.Agent)
 	case b.Starting:
-		a.Since, a.Trouble = time.Time{}, "has not come to the end of its first look at the cluster: see its log"
+		a.Since, a.Trouble = time.Time{}, "has not finished its first read of the cluster: see its log"
 	case b.Stopped && age > handover, age > heartbeatLapses:
 		a.Since = written
 	default:
@@ -105,17 +105,17 @@ func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity
 type Heart struct {
 	Nomad *nomad.Client
 	Log   hclog.Logger
-	// Of is the heartbeat: who beats. Times and trouble are put in.
+	// Of is the heartbeat with the agent's identity. Times and trouble are filled in.
 	Of store.Heartbeat
-	// Elected: several agents elect the placer, so that another one may have been active
-	// until it began.
+	// Elected: several agents elect the placer, so another one may have been active until this one
+	// started.
 	Elected bool
-	// Holds reports whether its lock cannot be anybody else's yet; nil: there is none. An agent that
-	// hung learns later than its clock tells that it has lost the lock.
+	// Holds reports whether no other agent can hold the lock yet; nil: there is no lock. An agent
+	// that hung notices late that it has lost the lock.
 	Holds func(now time.Time) bool
-	// Vitals are the placer's signs of life.
+	// Vitals returns the state of the placer's loop.
 	Vitals func() VitalSigns
-	// Warnings are what is written beside them.
+	// Warnings are written beside it.
 	Warnings *Warnings
 
 	last   store.Value[store.Heartbeat] // as written or read last
@@ -124,8 +124,8 @@ type Heart struct {
 	failed string // the last error, logged once
 }
 
-// Run beats until ctx ends: at once, when the first cycle has ended, and when the placer
-// gets into trouble or out of it. The last beat says that it stopped.
+// Run writes heartbeats until ctx ends: at once, when the first cycle has ended, and when the
+// placer gets into or out of trouble. The last heartbeat says that it stopped.
 func (h *Heart) Run(ctx context.Context) {
 	h.Of.Since = time.Now().UTC()
 	defer h.Warnings.rested()
@@ -151,7 +151,7 @@ func (h *Heart) Run(ctx context.Context) {
 	}
 }
 
-// beat beats if it is time.
+// beat writes a heartbeat if it is time.
 func (h *Heart) beat(ctx context.Context, now time.Time) {
 	signs := h.Vitals()
 	trouble, starting := signs.Trouble(now), h.Of.Starting && signs.LastCycle.IsZero()
@@ -171,13 +171,14 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	h.note(h.write(short, now), now)
 }
 
-// holds reports whether nobody else can be the one elected.
+// holds reports whether no other agent can be elected.
 func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
-// errOther is somebody else's heartbeat where ours has ended.
+// errOther means that the heartbeat is another agent's, because ours has ended.
 var errOther = errors.New("another placer is active")
 
-// write writes the heartbeat. The last one leaves somebody else's: he is active.
+// write writes the heartbeat. The last write leaves another agent's heartbeat alone, because that
+// agent is active.
 func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[store.Heartbeat]) (store.Heartbeat, error) {
 		other := is.There && is.Of.Agent != h.Of.Agent
@@ -198,7 +199,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 }
 
 func (h *Heart) note(err error, now time.Time) {
-	if errors.Is(err, errOther) { // the lock was lost meanwhile: the heartbeat is another's to write
+	if errors.Is(err, errOther) { // the lock was lost meanwhile, so another agent writes the heartbeat
 		return
 	}
 	h.Warnings.beaten(err, now)

@@ -10,36 +10,33 @@ import (
 	"time"
 )
 
-// Vitals are the signs of life of a placer's loop. The loop reports to them, the
-// agent's health and metrics read them. They are safe for concurrent use; the
-// zero value is that of a loop that has not begun.
+// Vitals is the state of a placer's loop. The loop reports to it; the agent's health and metrics
+// read it. It is safe for concurrent use; the zero value is that of a loop that has not started.
 type Vitals struct {
 	mu sync.Mutex
 	s  VitalSigns
-	// began is the time when the present stretch of work began: with the first report, or
-	// the last restart.
+	// began is when the present stretch of work started: with the first report, or the last
+	// restart.
 	began time.Time
 }
 
 // VitalSigns are a snapshot of [Vitals].
 type VitalSigns struct {
-	// Alive is the time when the loop last showed that it works: it does each second, also
-	// with nothing to do.
+	// Alive is when the loop last showed that it works. It does so each second, even when idle.
 	Alive time.Time
-	// Cycle is the time when the cycle under way began, zero if none is; LastCycle when
-	// the last one that came to its end did.
+	// Cycle is the start of the present cycle, zero between cycles; LastCycle is the end of the
+	// last completed cycle.
 	Cycle, LastCycle time.Time
-	// Cycles counts those that came to their end.
+	// Cycles counts completed cycles.
 	Cycles int
-	// Restarts counts how often the work was started again, Lost those of them for which
-	// the connection to Nomad, or an answer of its, was to blame.
+	// Restarts counts restarts of the work; Lost counts those caused by the connection to Nomad or
+	// by a bad answer.
 	Restarts, Lost int
-	// Panics counts broken invariants, PanickedJob is the last job that one was
-	// pinned on, "" for none.
+	// Panics counts broken invariants. PanickedJob is the job blamed for the last one, "" for none.
 	Panics      int
 	PanickedJob string
-	// InARow counts the restarts without [steadyAfter] of work between them; Last
-	// is when the last was, LastError why, and LastOurs whether that was a broken invariant.
+	// InARow counts restarts with less than [steadyAfter] of work between them. Last is the time of
+	// the last one, LastError its cause, and LastOurs whether that was a broken invariant.
 	InARow    int
 	Last      time.Time
 	LastError string
@@ -47,16 +44,15 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop may not move, a cycle under way
-	// included.
+	// overdueAfter is how long the loop may stand still, within a cycle or between cycles.
 	overdueAfter = time.Minute
-	// restartsInARow of them are trouble, until the work has gone on for
-	// steadyAfter. The pauses between restarts grow to 15 s.
+	// restartsInARow restarts count as trouble until the work has continued for steadyAfter. The
+	// pauses between restarts grow to 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
 
-// LoopAlive reports that the loop goes round.
+// LoopAlive reports that the loop is running.
 func (v *Vitals) LoopAlive(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -91,13 +87,13 @@ func (v *Vitals) CycleEnded(now time.Time) {
 	v.s.Cycles++
 }
 
-// Restarted reports that the work is started again, and why. An err that is
-// [ErrInvariant] is our own fault, another one Nomad's or the network's.
+// Restarted reports a restart of the work with its cause. An [ErrInvariant] is the placer's own
+// fault; any other error is Nomad's or the network's.
 func (v *Vitals) Restarted(now time.Time, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.began.IsZero() && now.Sub(v.began) >= steadyAfter && v.s.Cycle.IsZero() {
-		v.s.InARow = 0 // it went well for a while
+		v.s.InARow = 0 // it worked for a while
 	}
 	v.s.Restarts++
 	v.s.InARow++
@@ -138,8 +134,8 @@ func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }
 
-// Trouble is why the placer does not do its work, "" if it does. It names no
-// job: whoever may ask for the health of an agent may read it.
+// Trouble is why the placer does not do its work, "" if it does. It names no job, because anybody
+// who may ask for an agent's health may read it.
 func (s VitalSigns) Trouble(now time.Time) string {
 	if age, ok := s.Age(now); ok && age > overdueAfter {
 		if !s.Cycle.IsZero() {
@@ -153,16 +149,16 @@ func (s VitalSigns) Trouble(now time.Time) string {
 	return ""
 }
 
-// why reports what the restarts were for.
+// why describes the cause of the restarts.
 func (s VitalSigns) why() string {
 	if s.LastOurs {
 		return "because of a fault of its own"
 	}
-	return "because it lost Nomad, or got no answer that it could use"
+	return "because it lost its connection to Nomad, or got no usable answer"
 }
 
-// recovers reports whether a cycle has come to its end since Nomad was lost. After a fault of the
-// placer's own that proves nothing: the next cycle may meet it again.
+// recovers reports whether a cycle has completed since the connection was lost. After a fault of
+// the placer's own that proves nothing, because the next cycle may hit it again.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
 // Recovers reports that the placer works again since a moment ago, "" if nothing was wrong or it

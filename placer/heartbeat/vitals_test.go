@@ -38,7 +38,7 @@ func TestVitals(t *testing.T) {
 			for s := range 5 {
 				v.Restarted(at(15*s), lost)
 			}
-		}, 61, "the placer had to restart 5 times in a row, last 1s ago because it lost Nomad, or got no answer that it could use: see its log"},
+		}, 61, "the placer had to restart 5 times in a row, last 1s ago because it lost its connection to Nomad, or got no usable answer: see its log"},
 		{"each first cycle panics", func(v *Vitals) {
 			for s := range 3 {
 				v.LoopAlive(at(20 * s))
@@ -52,7 +52,7 @@ func TestVitals(t *testing.T) {
 				v.CycleBegan(at(70 * s))
 				v.Restarted(at(70*s+60), lost)
 			}
-		}, 201, "the placer had to restart 3 times in a row, last 1s ago because it lost Nomad, or got no answer that it could use: see its log"},
+		}, 201, "the placer had to restart 3 times in a row, last 1s ago because it lost its connection to Nomad, or got no usable answer: see its log"},
 		{"better again", func(v *Vitals) {
 			for s := range 4 {
 				v.Restarted(at(s), lost)
@@ -107,7 +107,7 @@ func TestVitalsRecovers(t *testing.T) {
 		t.Errorf("it is in trouble: %q", got)
 	}
 	v.CycleEnded(now.Add(time.Second))
-	if got := v.Status().Recovers(); got != "the placer works again, after it had to restart 10 times in a row because it lost Nomad, or got no answer that it could use" {
+	if got := v.Status().Recovers(); got != "the placer works again, after it had to restart 10 times in a row because it lost its connection to Nomad, or got no usable answer" {
 		t.Errorf("%q", got)
 	}
 	v.LoopAlive(now.Add(time.Minute))

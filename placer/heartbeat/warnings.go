@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Warnings are what operators should fix although the agent does its work. They are safe for
-// concurrent use.
+// Warnings are problems that operators should fix although the agent does its work. They are safe
+// for concurrent use.
 type Warnings struct {
 	mu     sync.Mutex
 	config string
@@ -63,7 +63,7 @@ func (w *Warnings) Accounts(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.accounts = ""; err != nil {
-		w.accounts = fmt.Sprintf("the history is not written; what ends meanwhile is written later, as long as Nomad remembers it: %v", err)
+		w.accounts = fmt.Sprintf("the history is not written; runs that end meanwhile are written later, if Nomad still has them: %v", err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// published is what a device group's attributes tell about its GPUs.
+// published is what a device group's attributes say about its GPUs.
 type published struct {
 	degraded map[string]string         // reasons by instance id
 	given    map[string]map[int]rating // by instance id and application class
@@ -44,7 +44,7 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 }
 
 // rate completes a GPU whose score was looked up in the profile. The profile that the plugin loaded
-// may have GPUs that the cluster's does not, and a degraded GPU is in the last class whatever its
+// may contain GPUs that the cluster's lacks. A degraded GPU is in the last class, whatever its
 // score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
@@ -184,7 +184,8 @@ func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	return last
 }
 
-// HealthDescriptions returns what the device plugins tell about GPUs with problems, by instance id.
+// HealthDescriptions returns the device plugins' descriptions of GPUs with problems, by instance
+// id.
 func (v *Ledger) HealthDescriptions() map[string]string {
 	out := map[string]string{}
 	for _, d := range v.Devices {

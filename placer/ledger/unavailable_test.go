@@ -174,7 +174,7 @@ func TestSane(t *testing.T) {
 		{"control characters", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "\x1b[31mA" }, 1, "cannot be printed"},
 		{"right to left", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "A\u202eB" }, 1, "cannot be printed"},
 		{"unicode", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-ü" }, 2, ""},
-		{"twice", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "B" }, 1, `the id "B" is there twice`},
+		{"twice", func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "B" }, 1, `the id "B" occurs twice`},
 		{"no model", func(n *api.Node) { n.NodeResources.Devices[0].Name = "" }, 0, `GPUs of model "" are left out: the name is empty`},
 		{"thousands", func(n *api.Node) {
 			for i := range 5000 {

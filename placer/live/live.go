@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package live reads what GPUs do now: utilisation, memory, temperature and power. Device plugins
-// sample these on their nodes; Nomad's client API hands them on (GET /v1/client/stats?node_id=, right
-// node:read). Each question costs a Nomad server and a client a request, so a [Reader] asks few nodes at
-// a time and keeps what it heard for some seconds.
+// sample these on their nodes, and Nomad's client API serves them (GET /v1/client/stats?node_id=,
+// right node:read). Each query costs a Nomad server and a client one request, so a [Reader] queries
+// few nodes at a time and caches answers for some seconds.
 package live
 
 import (
@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	// MostNodes is how many nodes one question is about at most.
+	// MostNodes is the largest number of nodes in one query.
 	MostNodes = 64
-	// Fresh is how long an answer of a node is used again.
+	// Fresh is how long a node's answer is cached.
 	Fresh = 3 * time.Second
-	// atOnce is how many nodes are asked at a time, within is how long a node may take.
+	// atOnce is how many nodes are queried in parallel; within is the time limit for a node.
 	atOnce = 16
 	within = 3 * time.Second
 )
 
-// Use is what a GPU does now. Nil values are unknown: the GPU does not tell.
+// Use is what a GPU does now. A nil value is unknown, because the GPU does not report it.
 type Use struct {
 	// At is the time when the plugin read it.
 	At time.Time `json:"at,omitzero"`
@@ -47,8 +47,8 @@ type Use struct {
 // Idle reports whether the GPU is known to run nothing.
 func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
 
-// Of is the use of each GPU in a node's statistics, by the GPU's id. nomad-device-nvidia gives the same
-// values the same names. Parts of a shared GPU are one GPU.
+// Of returns the use of each GPU in a node's statistics, by GPU id. nomad-device-nvidia uses the
+// same names for these values. Parts of a shared GPU count as one GPU.
 func Of(stats *api.HostStats) map[string]Use {
 	out := map[string]Use{}
 	for _, group := range stats.DeviceStats {
@@ -77,7 +77,7 @@ func number(of map[string]*api.StatValue, name string) *int64 {
 	return n
 }
 
-// ratio is a value and what it is a part of. Numbers below 0 are none.
+// ratio returns a value and its maximum. Negative numbers count as missing.
 func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	v := of[name]
 	if v == nil || v.IntNumeratorVal == nil || *v.IntNumeratorVal < 0 {
@@ -104,12 +104,12 @@ type heard struct {
 	err error
 }
 
-// Nodes is the use of the GPUs of some nodes, by id, and why nodes gave no answer, by the node's
-// id. More than [MostNodes] are refused.
+// Nodes returns the use of the GPUs of some nodes, by id, and why nodes did not answer, by node id.
+// It refuses more than [MostNodes].
 func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	if len(nodes) > MostNodes {
-		return nil, nil, fmt.Errorf("asking %d nodes what their GPUs do: at most %d are asked at a time; name nodes (-node), or a job (-job)", len(nodes), MostNodes)
+		return nil, nil, fmt.Errorf("reading the load of GPUs on %d nodes: at most %d nodes at a time; name nodes (-node) or a job (-job)", len(nodes), MostNodes)
 	}
 	answers := make([]*heard, len(nodes))
 	var asking errgroup.Group
@@ -139,7 +139,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	brief, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	stats, err := c.Nodes().Stats(id, (&api.QueryOptions{}).WithContext(brief))
-	if ctx.Err() != nil { // who asked is gone: that tells nothing of the node
+	if ctx.Err() != nil { // the caller is gone, which says nothing about the node
 		return &heard{err: ctx.Err()}
 	}
 	if h.at, h.use, h.err = time.Now(), nil, err; err == nil {
@@ -148,7 +148,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	return &heard{use: h.use, err: err}
 }
 
-// slot keeps a node's answer. Answers that are too old go.
+// slot caches a node's answer and drops old ones.
 func (r *Reader) slot(id string) *heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,8 +25,8 @@ type Row struct {
 	At string
 }
 
-// Defaults stand in for what a file does not say. A row without an
-// application is an error; one without a model is the caller's to complete.
+// Defaults fill in what a file leaves out. A row without an application is an error; the caller
+// completes a row without a model.
 type Defaults struct{ App, Model, Key string }
 
 const (
@@ -107,7 +107,7 @@ func csvError(name string, err error) error {
 	return fmt.Errorf("reading %q: %w", name, err)
 }
 
-// readHead says in which place each column stands.
+// readHead returns the position of each column.
 func readHead(head []string, d Defaults) (map[string]int, error) {
 	at := map[string]int{}
 	for i, h := range head {
@@ -116,13 +116,13 @@ func readHead(head []string, d Defaults) (map[string]int, error) {
 			return nil, fmt.Errorf("column %q is unknown (one of %s)", h, strings.Join(columns(), ", "))
 		}
 		if _, twice := at[h]; twice {
-			return nil, fmt.Errorf("column %q is there twice", h)
+			return nil, fmt.Errorf("column %q occurs twice", h)
 		}
 		at[h] = i
 	}
 	for _, need := range []string{columnGPU, columnApp, columnTime} {
 		if _, ok := at[need]; !ok && (need != columnApp || d.App == "") {
-			return nil, fmt.Errorf("the head has no column %q (gpu, app and time are needed)", need)
+			return nil, fmt.Errorf("the header has no column %q (gpu, app and time are needed)", need)
 		}
 	}
 	return at, nil

@@ -19,8 +19,8 @@ import (
 // reportFormat is the format of the device plugin's own files.
 const reportFormat = profile.MeasurementFormat
 
-// Read reads a file in any form: a table, an array, a report, or a profile,
-// whose times are as good as those that it was built from.
+// Read reads a file in any form: a table, an array, a report, or a profile, whose times are as
+// valid as those that it was built from.
 func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	text := bytes.TrimSpace(data)
 	switch {
@@ -84,7 +84,7 @@ func readArray(name string, data []byte, d Defaults) ([]Row, error) {
 	return rows, nil
 }
 
-// report is as much of the device plugin's report as calibration needs.
+// report holds the parts of the device plugin's report that calibration needs.
 type report struct {
 	Format  string `json:"format"`
 	Results []struct {

@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Meter is the counters of one agent. They go on when another placer begins in it.
+// Meter holds the counters of one agent. They continue when another placer starts in it.
 type Meter struct {
 	public, named *prometheus.Registry
 	metrics       []Metric
@@ -55,8 +55,8 @@ const prefix = "nomad_pal_"
 // Gauge is a value that is read when metrics are asked for.
 type Gauge struct {
 	Name, Help string
-	// Label is "" for a single value, which is that of "". Of several labels there are commas between
-	// the names and between the values; the first value may have some of its own.
+	// Label is "" for a single value, whose key is "". Commas separate the names of several labels,
+	// and their values; only the first value may contain commas.
 	Label string
 	// Counter: it only grows.
 	Counter bool

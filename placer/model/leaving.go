@@ -21,9 +21,9 @@ import (
 // mostLeaving bounds the reasons for a gang with many nodes.
 const mostLeaving = 3
 
-// Leaving describes problems of the job's nodes and GPUs: drained nodes, nodes that have lost touch
-// with Nomad, and unhealthy GPUs. It tells what happens to the members there, and until when. Nodes
-// with the same problem share a sentence.
+// Leaving describes problems of the job's nodes and GPUs: drained nodes, disconnected nodes, and
+// unhealthy GPUs. It says what happens to the members there, and until when. Nodes with the same
+// problem share a sentence.
 func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
@@ -71,7 +71,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	return said
 }
 
-// Ending returns that stopped members of a waiting gang have not ended yet; none if all have.
+// Ending says that stopped members of a waiting gang have not ended yet; none if all have.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}
@@ -88,7 +88,7 @@ func (m *Model) Ending(o gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.StillEnding, Have: n}
 }
 
-// fault is what a node says about GPUs of members.
+// fault is a node's report about GPUs of members.
 type fault struct{ node, is, so string }
 
 // failing describes the fault of a member's GPU: its node calls it unhealthy, or no longer lists
@@ -122,7 +122,7 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 	return nil
 }
 
-// elsewhere tells how a job that keeps its GPUs gets others.
+// elsewhere says how a job that keeps its GPUs gets others.
 const elsewhere = "to have the job on other GPUs, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
@@ -146,13 +146,13 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	case service:
 		return "Nomad moves the members there to other nodes, by " + reason.Second(by) + " at the latest"
 	case by.IsZero():
-		return "the members there keep running until they end, as the drain has no deadline"
+		return "the members there keep running until they end, because the drain has no deadline"
 	}
 	return "Nomad stops the members there at " + reason.Second(by) + " unless they have ended by then"
 }
 
-// disconnected describes what happens to a member on a node that has lost touch with Nomad. The
-// member's last change in Nomad is from that time, unless its job was changed since.
+// disconnected describes what happens to a member on a disconnected node. The member's last change
+// in Nomad is from the time of the disconnection, unless its job was changed since.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
@@ -161,8 +161,8 @@ func disconnected(a *cluster.Alloc, job *api.Job) string {
 	return is
 }
 
-// lostAfter returns how long members of a group may stay on a node that has lost touch; 0 if the
-// job does not say.
+// lostAfter returns how long members of a group may stay on a disconnected node; 0 if the job does
+// not say.
 func lostAfter(job *api.Job, group string) time.Duration {
 	tg := job.LookupTaskGroup(group)
 	if tg == nil || tg.Disconnect == nil || tg.Disconnect.LostAfter == nil {

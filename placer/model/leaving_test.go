@@ -24,7 +24,7 @@ func TestDrained(t *testing.T) {
 		{time.Minute, now.Add(time.Minute), false, false, "Nomad stops the members there at 2026-11-23 07:01:00 UTC unless they have ended by then"},
 		{time.Minute, now.Add(-time.Second), false, false, "Nomad stops the members there now"},
 		{-1, time.Time{}, false, false, "Nomad stops the members there now"},
-		{0, time.Time{}, false, false, "the members there keep running until they end, as the drain has no deadline"},
+		{0, time.Time{}, false, false, "the members there keep running until they end, because the drain has no deadline"},
 		{time.Minute, now.Add(time.Minute), true, false, "Nomad moves the members there to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
 		{0, time.Time{}, true, false, "Nomad moves the members there to other nodes"},
 		{time.Minute, now.Add(time.Minute), true, true, "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at 2026-11-23 07:01:00 UTC; to have the job on other GPUs, stop it and run it again"},

@@ -179,7 +179,7 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	return gpus
 }
 
-// amount is for how many GPUs those count that a job holds.
+// amount is the number of whole GPUs that the job's GPUs count for.
 func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(m.View.Holds(k)...) }
 
 // Sorted returns the jobs by key; callers must not change the list. The order is kept from cycle to
@@ -412,8 +412,8 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	return keys
 }
 
-// WaitsForOthers reports whether a job waits for jobs in its pal_after. A job that ran already has
-// waited for them, until its author edits it.
+// WaitsForOthers reports whether a job waits for jobs in its pal_after. A job that has already run
+// no longer waits for them, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
@@ -443,7 +443,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	if s := t.Request.Gang.Share; s < 1 {
 		j.Share = s
 	}
-	if t.Refused != nil && len(t.Members) > 0 { // what it asks for now nobody can read: it has what it was given
+	if t.Refused != nil && len(t.Members) > 0 { // nobody can read its present request, so its GPUs are shown
 		j.GPUs = t.Holds()
 		if t.Record != nil {
 			j.Class = string(t.Record.Decision.Class)
@@ -457,7 +457,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 // again, the reason includes what happened.
 func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Reason {
 	switch {
-	case t.Refused != nil: // its job is being stopped: its members had done their work
+	case t.Refused != nil: // its job is being stopped because its members had completed
 		return Refused(t.Refused)
 	case t.After != nil:
 		return *t.After

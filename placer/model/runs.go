@@ -61,9 +61,9 @@ func (r *Runs) Count(state gang.State, outcome string) {
 }
 
 // ByArray replaces the elements of each array by one entry, in the place of the first element. The
-// entry has the name of the job that made them, the sum of their GPUs, the times of the earliest,
-// and otherwise the first one's values. An array of one element stays that element. all are the jobs that listed was chosen
-// from.
+// entry has the name of the job that made them, the sum of their GPUs, and the earliest times; its
+// other values are those of the first element. An array with one element stays that element. all
+// are the jobs that listed was chosen from.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}
@@ -109,7 +109,7 @@ func (j *JobStatus) absorb(o JobStatus) {
 		j.Started = o.Started
 	}
 	if j.EndTo.IsZero() || o.EndTo.IsZero() {
-		j.EndFrom, j.EndTo = o.EndTo, o.EndTo // nobody knows
+		j.EndFrom, j.EndTo = o.EndTo, o.EndTo // unknown
 	}
 	if o.EndTo.After(j.EndTo) {
 		j.EndFrom, j.EndTo = o.EndFrom, o.EndTo

@@ -65,11 +65,10 @@ type JobStatus struct {
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"`
 	// Reason is why it waits, or cannot be served. For a running job it names nodes that are about
-	// to go.
+	// to leave.
 	Reason    reason.Reason `json:"reason,omitzero"`
 	Submitted time.Time     `json:"submitted"`
-	// StartFrom and StartTo are the range in which it is expected to start, if that can be
-	// foretold.
+	// StartFrom and StartTo are the range of its expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Elastic is the size of an elastic gang.
@@ -77,7 +76,7 @@ type JobStatus struct {
 	// Nodes is how many nodes its members are on. Started is the time when the first of them was placed.
 	Nodes   int       `json:"nodes,omitempty"`
 	Started time.Time `json:"started,omitzero"`
-	// EndFrom and EndTo are the range in which it is expected to end, if that can be foretold.
+	// EndFrom and EndTo are the range of its expected end, if there is a forecast.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// Progress is how much of its work it reports as done, from 0 to 1.
@@ -129,7 +128,7 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// Amount is how many whole GPUs n of the job's count for.
+// Amount is how many whole GPUs n of the job's GPUs count for.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
 // InRange formats a range: "2–8", or "8" if both ends are equal.
@@ -212,8 +211,8 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	return s
 }
 
-// CountGPUs counts GPUs: all, and those that are not like the others. Each GPU counts by its [GPUState]: an
-// unhealthy GPU that a job holds does not count as allocated.
+// CountGPUs counts GPUs: all, and those in each unusual state. Each GPU counts by its [GPUState]:
+// an unhealthy GPU that a job holds does not count as allocated.
 func (s *Status) CountGPUs(m *Model) {
 	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
 	s.Outliers = map[pal.AppClass]float64{}

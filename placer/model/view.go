@@ -32,9 +32,9 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	}
 }
 
-// runsOf returns what is remembered of the finished runs of a job's name with that many GPUs. While
-// the queue has a job that stays as it was when the job came: its speeds must not change with each
-// run that ends.
+// runsOf returns what is remembered of the finished runs of a job's name with that many GPUs. The
+// result stays fixed while the queue has the job, because its speeds must not change with each run
+// that ends.
 func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {
@@ -47,7 +47,7 @@ func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	return runs
 }
 
-// slowerBeside is [pal.Sharing.Slower] of a job that the queue has, as the queue has it.
+// slowerBeside is [pal.Sharing.Slower] of a job, with the queue's values if the queue has it.
 func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) {
 	if t := m.Jobs[k]; t != nil && t.Queued && t.Request.Gang.Sharing != nil {
 		return t.Request.Gang.Sharing.Slower
@@ -71,10 +71,10 @@ func (m *Model) UpdateView(now time.Time) error {
 	return nil
 }
 
-// rebase tells the queue the numbers of a new cluster.
+// rebase tells the queue the numbering of a new cluster.
 func (m *Model) rebase() {
 	for _, t := range m.Jobs {
-		t.Target = nil // its numbers are invalid now; it waits in the queue
+		t.Target = nil // its GPU numbers are invalid now, so it waits in the queue
 	}
 	m.Queue.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		unknown := pal.Placement{Penalty: 1, PMScore: 1}
@@ -100,7 +100,7 @@ func (m *Model) Reconsider() {
 		}
 		now := t.Request.Gang
 		now.MemberSets = slices.Clone(now.MemberSets)
-		for i := range now.MemberSets { // members that have finished since still count
+		for i := range now.MemberSets { // members that have finished since then still count
 			now.MemberSets[i].Members = g.MemberSets[i].Members
 		}
 		return now
@@ -186,6 +186,6 @@ func (c Config) QueueOptions() queue.Options {
 // or stopped.
 const StartsPerCycle = 256
 
-// Policy returns the placement policy for members of jobs that run: they take any neighbours, as the
-// rest of their job waits for them.
+// Policy returns the placement policy for members of running jobs: they accept any neighbours,
+// because the rest of their job waits for them.
 func (c Config) Policy() pal.Policy { return queue.Placement(c.Placement) }

@@ -23,7 +23,7 @@ type Wait struct {
 	never bool
 	// Away: it waits for nodes, drivers or devices that are not ready now.
 	Away bool
-	// why is what it waits for if the queue does not know.
+	// why is the reason if the queue does not have one.
 	why reason.Reason
 }
 
@@ -39,8 +39,8 @@ func (w *Wait) Why() reason.Reason {
 // at converts a time of the queue.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle changes the wait for a time in which no placer works. Nothing can be foretold then, and a
-// job that only needs a placer's next decision waits for a placer.
+// Idle adapts the wait to a time without an active placer. Nothing can be forecast then, and a job
+// that only needs the next decision waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {
@@ -50,7 +50,8 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred names a group that no node could take, even an idle one; none if nodes could take all.
+// Barred names a group that no node could take, even when idle; none if some node could take each
+// group.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
@@ -73,8 +74,7 @@ func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
-// away tells that a job waits for nodes that may come back; none if there are none that it could
-// use.
+// away says that a job waits for nodes that may come back; none if no such node could serve it.
 func away(found []request.Obstacle) reason.Reason {
 	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {
@@ -83,7 +83,7 @@ func away(found []request.Obstacle) reason.Reason {
 	return r
 }
 
-// mostObstacles is how many a reason names; the explanation has all.
+// mostObstacles is how many obstacles a reason names; the explanation lists all.
 const mostObstacles = 3
 
 // withObstacles adds to a reason the obstacles that count.
@@ -105,8 +105,8 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
 // WaitsOf returns what each waiting job waits for, by its id in the queue. Jobs that could never
-// run have no position: the others are counted without them. To the queue, GPUs of jobs that it
-// does not know do not exist.
+// run have no position, and the others are counted without them. The queue does not see GPUs of
+// jobs that it does not know.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
 	whyNot := whyNotOnce(c)
@@ -136,7 +136,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		if w.Reason == reason.Locality { // it does not wait for the GPUs that are free now
 			now := gang.QueueTime(m.Time)
 			shown.To = max(now, w.Until)
-			shown.From = min(max(shown.From, now), shown.To) // 0 if nothing can be foretold
+			shown.From = min(max(shown.From, now), shown.To) // 0 if there is no forecast
 		}
 		if w.Reason == reason.Scattered {
 			var kept []reason.Reason

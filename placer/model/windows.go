@@ -76,7 +76,7 @@ func (m *Model) gpusOf(w window.Window) []int {
 func (w windowsInForce) Warnings() []string {
 	var out []string
 	for _, name := range w.empty {
-		out = append(out, fmt.Sprintf("window %q holds no GPU: no node with GPUs is as it says", name))
+		out = append(out, fmt.Sprintf("window %q covers no GPU: no node with GPUs matches it", name))
 	}
 	return out
 }

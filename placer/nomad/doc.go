@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package nomad talks to Nomad's HTTP API: full lists and the event stream, which fill the state of
-// package cluster, check-and-set registrations, dry runs and variables. It bounds how long a
-// request may take. Its errors tell whether Nomad did what was requested, or may have.
+// package cluster, check-and-set registrations, dry runs and variables. It limits how long a
+// request may take. Its errors say whether Nomad carried out the request, or may have.
 package nomad

@@ -14,9 +14,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// missing ends what Nomad says of a file that does not exist: "stat /…: no such file or directory".
-// The agent on the allocation's own node answers with 200 and this text in place of the file; other
-// agents answer with 400 or 500 (seen with 1.11.3).
+// missing is the end of Nomad's message about a file that does not exist: "stat /…: no such file or
+// directory". The agent on the allocation's own node answers 200 with this text instead of the
+// file; other agents answer with 400 or 500 (seen with 1.11.3).
 const missing = ": no such file or directory"
 
 // mostMissing bounds that text, whose path is at most 4096 bytes long.

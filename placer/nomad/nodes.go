@@ -15,7 +15,7 @@ import (
 // notWell is a filter for nodes on which Nomad places nothing now, or nothing with some driver.
 const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
 
-// mostAway is how many such nodes are read. With more of them, some could take anything.
+// mostAway is how many such nodes are read. If there are more, the answer is incomplete.
 const mostAway = 64
 
 // AwayNodes returns nodes that are not ready, or have an unhealthy driver; all is false if they are
@@ -49,7 +49,7 @@ func (c *Client) NodeResources(ctx context.Context) (nodes []*api.Node, err erro
 	}
 	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
 	if _, err := c.api.Raw().Query("/v1/nodes", &all, q); err != nil {
-		return nil, fmt.Errorf("listing what nodes have: %w", Denied(err, ReadNodes))
+		return nil, fmt.Errorf("listing the resources of nodes: %w", Denied(err, ReadNodes))
 	}
 	for _, n := range all {
 		if n != nil && n.NodeResources != nil {

@@ -169,7 +169,8 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 }
 
 // readOutrun reads jobs again that have allocations of a newer version than the list of jobs had.
-// By the old version, a gang that was placed in between would seem to be placed by Nomad alone.
+// With the old version, a gang that was placed in between would look as if Nomad alone had placed
+// it.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
@@ -188,9 +189,8 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	return err
 }
 
-// ReadStale reads allocations about which events do not tell enough: those of jobs that are gone,
-// and those that may have ended for an older version. If Nomad refuses one, the others are still
-// read.
+// ReadStale reads allocations for which events are incomplete: those of jobs that are gone, and
+// those that may have ended for an older version. If Nomad refuses one, the others are still read.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {

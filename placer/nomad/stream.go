@@ -135,7 +135,7 @@ func (s *Stream) Run(f func([]cluster.Event) error) error {
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
 		if len(es) > 0 {
-			watch.Stop() // while f works, the server is not late
+			watch.Stop() // while f runs, the heartbeat timeout is off
 			if err := f(es); err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	was := startOf(w.Wait)
 	var sooner []string
-	var later []time.Duration // these must not start it now
+	var later []time.Duration // with these it must not start now
 	for _, d := range said {
 		if job.Estimate = d; s.startsNow(job) {
 			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
@@ -67,7 +67,7 @@ func startOf(w queue.Wait) string {
 	return "by " + model.Moment(w.To)
 }
 
-// startsNow reports whether the waiting job could start now if it were as given.
+// startsNow reports whether the waiting job could start now with these values.
 func (s facts) startsNow(job queue.Job) bool {
 	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
 		return false

@@ -66,9 +66,9 @@ func (s facts) checkVersion() Check {
 	low, known := s.m.State.Nodes.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
 	case low == nil:
-		return Check{"nomad version", Warn, "no client says which Nomad it runs", "nomad node status: are there clients, and may the token read nodes?"}
+		return Check{"nomad version", Warn, "no client reports its Nomad version", "nomad node status: are there clients, and may the token read nodes?"}
 	case low.LessThan(known):
-		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they ask for (hashicorp/nomad#18364)", low), "upgrade Nomad to " + cluster.ExactPins + " or later; until then such gangs are requeued"}
+		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to " + cluster.ExactPins + " or later; until then such gangs are requeued"}
 	}
 	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
 }
@@ -121,8 +121,8 @@ func (s facts) checkPlugin() Check {
 	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring reports what keeps device plugins from measuring. GPUs that are never measured, by
-// configuration or because the model is not supported, are no fault.
+// checkMeasuring reports why device plugins do not measure. GPUs that are never measured, by
+// configuration or because the model is not supported, are not a fault.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
@@ -181,7 +181,7 @@ func some(names []string) string {
 func (s facts) checkProfile() Check {
 	p := s.m.Profile
 	if p == nil {
-		return Check{"profile", Warn, "nothing is measured, so that all GPUs count as equally fast", "let the device plugin measure (measure { mode = \"idle\" }), or nomad-pal profile import"}
+		return Check{"profile", Warn, "no GPU is measured, so all GPUs count as equally fast", "let the device plugin measure (measure { mode = \"idle\" }), or nomad-pal profile import"}
 	}
 	found := fmt.Sprintf("version %d of %d GPUs", p.Version, len(p.GPUs))
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
@@ -223,7 +223,7 @@ func (s facts) checkUnprofiled() Check {
 		}
 	}
 	if unknown > 0 {
-		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), "they count as GPUs of median speed; nomad-pal profile show says what is known"}
+		return Check{"measured gpus", Warn, fmt.Sprintf("%d of %d GPUs are not measured, on %s", unknown, c.NumGPUs(), some(names)), "they count as median GPUs; nomad-pal profile show lists the measured ones"}
 	}
 	return Check{"measured gpus", OK, fmt.Sprintf("all %d", c.NumGPUs()), ""}
 }
@@ -239,13 +239,13 @@ func (s facts) checkGate() Check {
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: Nomad places waiting gangs there whose gate has that value, in part, without the placer", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
+		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: Nomad places waiting gangs with that gate value there, partially, without the placer", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
 	}
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
 
-// CheckClocks compares the clocks of the active agent, of Nomad's servers and of the caller. A
-// heartbeat contains the agent's time, and Nomad records when it wrote the heartbeat.
+// CheckClocks compares the clocks of the active agent, Nomad's servers and the caller. A heartbeat
+// contains the agent's time, and Nomad records when it wrote the heartbeat.
 func CheckClocks(written, worked, now time.Time) Check {
 	const most = 5 * time.Second
 	ahead := written.Sub(now)
@@ -253,9 +253,9 @@ func CheckClocks(written, worked, now time.Time) Check {
 	case written.IsZero() || worked.IsZero():
 		return Check{"clocks", Warn, "not compared: there is no heartbeat of an agent", ""}
 	case apart > heartbeat.HeartbeatEvery || apart < -most:
-		return Check{"clocks", Warn, fmt.Sprintf("the agent's clock and that of Nomad's servers are %s apart", apart.Abs().Round(time.Second)), "set the clocks by NTP: waits and quarantines are off by that much"}
+		return Check{"clocks", Warn, fmt.Sprintf("the agent's clock and that of Nomad's servers are %s apart", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waits and quarantines are off by that much"}
 	case ahead > most:
-		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "set the clocks by NTP"}
+		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
 	}
 	return Check{"clocks", OK, "the agent's and the servers' agree within seconds", ""}
 }
@@ -264,7 +264,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 func ChecksFailed(err error) Check {
 	c := Check{"reading nomad", Fail, err.Error(), NextServers}
 	if nomad.Refused(err) {
-		c.Next = "doctor needs a token that reads nodes, lists jobs, and reads the variables nomad-pal/*: such as the agent's own"
+		c.Next = "doctor needs a token that reads nodes, lists jobs, and reads the variables nomad-pal/*, for example the agent's token"
 	}
 	return c
 }

@@ -41,7 +41,7 @@ type DeployGroup struct {
 	Unhealthy int    `json:"unhealthy"`
 }
 
-// deployment is that of a service, if it goes on or has failed.
+// deployment reads the deployment of a service, if one is active or has failed.
 func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.Deployment, error) {
 	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
 		return nil, nil

@@ -45,8 +45,7 @@ type Explanation struct {
 	Wait    *queue.Wait `json:"wait,omitempty"`
 	// WaitsFor is what it waits for, according to the queue.
 	WaitsFor reason.Reason `json:"waits_for,omitzero"`
-	// StartFrom and StartTo are the range in which it is expected to start, if that can be
-	// foretold.
+	// StartFrom and StartTo are the range of its expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Decision is the decision in force, or what would be decided now.
@@ -57,15 +56,15 @@ type Explanation struct {
 	// Restarted is the time when Nomad last restarted all members in place.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Mode      string    `json:"mode,omitempty"`
-	// Predicted is what the placer chose, if Nomad gave the job other GPUs within its pins.
+	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins.
 	// Decision.Chosen are then the GPUs that it has.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom names the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`
 	// SpeedsFrom names the source of its speed on each GPU model.
 	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
-	// NeighboursFrom names the source of what neighbours of each class cost it. A class that
-	// is not there: from the table of neighbours.
+	// NeighboursFrom names the source of the cost of neighbours of each class. A missing class
+	// comes from the table of neighbours.
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
 	Note string `json:"note,omitempty"`
@@ -77,14 +76,14 @@ type Explanation struct {
 	// ever if it cannot run on this cluster.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
-	// Ask asks the user for an estimate if nothing tells the run time of a waiting job, and says
-	// what one would gain.
+	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and says what
+	// an estimate would gain.
 	Ask string `json:"ask,omitempty"`
 	// Try is a remedy in the form that explain -what-if takes.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
 	Alternatives []Alternative `json:"alternatives,omitempty"`
-	// Tradeoffs are what it would get now if its author requested something else.
+	// Tradeoffs are what the job would get now if its author requested something else.
 	Tradeoffs []Tradeoff `json:"tradeoffs,omitempty"`
 	// GPUIDLength is how many bytes of a GPU's id distinguish it from all others.
 	GPUIDLength int `json:"gpu_id_length,omitempty"`
@@ -104,12 +103,12 @@ type Explanation struct {
 	NoGate bool `json:"no_gate,omitempty"`
 	// Behind reports whether the job is newer than the known state of the cluster.
 	Behind bool `json:"-"`
-	// Leaving lists nodes of its members that are drained or have lost touch with Nomad, and its
-	// GPUs that are unhealthy or gone, each with what happens to the members there. For a service
-	// it also lists windows that begin on its nodes within a day.
+	// Leaving lists nodes of its members that are drained or disconnected, and its GPUs that are
+	// unhealthy or gone, each with what happens to the members there. For a service it also lists
+	// windows that begin on its nodes within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
-	// Members tells how often Nomad has retried members, and what happened to missing ones. Retry
-	// is how a missing member comes back if Nomad does not bring it back.
+	// Members lists how often Nomad has retried members, and what happened to missing ones. Retry
+	// is how to get a missing member back if Nomad does not restart it.
 	Members []reason.Reason `json:"members,omitempty"`
 	Retry   Retry           `json:"retry,omitempty"`
 	// Ran is the time when the last member ended, for a gang that ran and waits again.
@@ -146,11 +145,11 @@ type Allocation struct {
 	Version *uint64 `json:"version,omitempty"`
 }
 
-// takeWait copies what the queue says about a waiting job. If the job lacks GPUs, d has details, and
-// small is how many matching GPUs are of models with too few for it.
+// takeWait copies the queue's data about a waiting job. If the job lacks GPUs, d has details, and
+// small is how many matching GPUs are of models with too few GPUs for it.
 func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision, small int) {
 	e.Wait, e.WaitsFor = &w.Wait, waitsFor(d, w, small)
-	if limited(w) { // nodes do not matter yet
+	if limited(w) { // nodes are irrelevant while a limit holds
 		e.Obstacles = nil
 	}
 	if w.To > 0 {
@@ -159,7 +158,7 @@ func (e *Explanation) takeWait(w *model.Wait, d *pal.Decision, small int) {
 }
 
 // waitsFor returns what a job waits for, according to the queue. If that is GPUs, the decision
-// tells in detail what is wrong with the free ones.
+// explains why the free ones do not suffice.
 func waitsFor(d *pal.Decision, w *model.Wait, small int) reason.Reason {
 	r, n := w.Why(), d.Candidates
 	if w.Away {
@@ -283,8 +282,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	return e, st, true
 }
 
-// broken tells what to fix in a job that still runs in its old version because its author has
-// broken it since; t may be nil.
+// broken says what to fix in a job that still runs in its old version because its newer version is
+// invalid; t may be nil.
 func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
@@ -330,7 +329,7 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Expla
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}, nil
 }
 
-// native tells why the placer leaves a job to Nomad.
+// native says why the placer leaves a job to Nomad.
 func (e *Explanation) native(st gang.Observed) {
 	e.Reason = reason.Reason{Kind: reason.NotOurs, Needs: st.Holds(), Have: st.Have, Want: st.Want}
 	if err := request.Servable(st.Job); err != nil {
@@ -342,7 +341,7 @@ func (e *Explanation) native(st gang.Observed) {
 
 // addRecord adds the recorded last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
-	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // that made a version; the time of the one before is the author's
+	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // the stop made a version; the time of the version before is the author's
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
 		}
@@ -357,7 +356,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		r.Resized(e.holds)
 		r.Decision.Chosen = besideNow(r.Decision.Chosen, e.holds)
 		e.remeasured(r.Decision)
-	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author has removed members since
+	} else if e.beside != nil && lacks(e.beside, r.Decision.Chosen) { // its author has removed members since then
 		d := &r.Decision
 		d.Chosen, d.Demand, d.Walk, d.WalkOmitted, d.Packed, r.Predicted = e.beside, len(e.beside.GPUIDs()), nil, 0, nil, nil
 	}
@@ -365,7 +364,7 @@ func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observ
 		e.ClassFrom = fmt.Sprintf("it was when the gang was placed; now it is %s, which counts when it is placed again", e.asks)
 	}
 	e.Decision, e.Predicted, e.Decided, e.Ready, e.Mode, e.Note = &r.Decision, r.Predicted, r.Decided, r.Ready, string(r.Mode), string(r.Note)
-	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members came after the snapshot, so none is lost
+	if st.Nomad == gang.Starting && r.Ready.After(s.m.Time) { // its members started after the snapshot, so none is lost
 		e.Ready = time.Time{}
 	}
 	if st.Nomad == gang.Native { // it was released, and no longer has pins
@@ -391,8 +390,8 @@ func lacks(has, of *pal.Choice) bool {
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// besideNow is what was chosen, with those who share GPUs with the gang now: the record has those who did
-// when it was placed.
+// besideNow returns the choice with the jobs that share GPUs with the gang now. The record has
+// those at the time of placement.
 func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 	if chosen == nil {
 		return nil
@@ -462,8 +461,8 @@ func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Reco
 	}
 }
 
-// recordToCome reports whether a new record is expected soon. began is the time when the caller began to
-// wait; it waits for [recordComes] at most, as clocks differ.
+// recordToCome reports whether a new record is expected soon. began is when the caller started to
+// wait; it waits for [recordComes] at most, because clocks differ.
 func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	placed := len(st.Pins.Groups) > 0 && (st.Nomad == gang.Running || st.Nomad == gang.Ended)
 	known := r != nil && r.JobModifyIndex >= *st.Job.JobModifyIndex
@@ -480,7 +479,7 @@ func sparing(d pal.Decision) pal.AppClass {
 	return d.Class
 }
 
-// explainWaiting tells what a waiting job waits for, and what could be done about it. Callers hold
+// explainWaiting says what a waiting job waits for, and what could be done about it. Callers hold
 // mu.
 func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
@@ -515,7 +514,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	s.notePreempt(e, t)
 	if job := t.QueueJob(s.m.Cfg.RestartCost); job.Estimate > 0 {
 		if taken := s.m.Queue.Estimate(job); taken != job.Estimate {
-			e.addNote(fmt.Sprintf("pal_duration = %s counts as %s: jobs of namespace %s have run %.3g times as long as they said",
+			e.addNote(fmt.Sprintf("pal_duration = %s counts as %s: jobs of namespace %s have run %.3g times as long as estimated",
 				model.ShortDuration(job.Estimate), model.ShortDuration(taken.Round(time.Minute)), t.Key.Namespace, float64(taken)/float64(job.Estimate)))
 		}
 	}
@@ -524,7 +523,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	e.Reason = t.WhyWaits(s.m, wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After == nil {
-		d.Impossible = false // nodes that are away may fit it
+		d.Impossible = false // nodes that are away may serve it
 		s.whatNow(e, t, wait)
 		e.Alternatives = s.lastGPUs(t)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
@@ -537,8 +536,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees the GPUs that are reserved for the current start of a gang, until back is called:
-// the gang lacks other GPUs than those.
+// keptForIt frees the GPUs that are reserved for a gang's current start, until back is called: the
+// gang lacks other GPUs than those.
 func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}
@@ -602,7 +601,7 @@ func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pa
 	n := &d.Candidates
 	n.Kept = was.Free + was.Outliers - n.Free - n.Outliers
 	n.Allocated -= n.Kept
-	if !d.Placed { // the queue tells what it waits for
+	if !d.Placed { // the queue has the reason
 		d.Reason = reason.Reason{}
 	}
 	return back

@@ -34,14 +34,14 @@ type GPU struct {
 	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
 	Available bool                         `json:"available"`
 	// Unhealthy and Unavailable are why the GPU is not chosen, Degraded why it is in the last
-	// class; "" if it is not.
+	// class; "" if none applies.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
 	// Window is the maintenance window or reservation that keeps the GPU now, and until when.
 	Window string `json:"window,omitempty"`
-	// WindowFor is who may use the GPU all the same: namespaces, or jobs as namespace/job; nobody
-	// during maintenance.
+	// WindowFor lists who may use the GPU despite the window: namespaces, or jobs as namespace/job;
+	// nobody during maintenance.
 	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
@@ -65,7 +65,7 @@ func (s *Snapshot) Models() []ledger.ModelSpeed {
 
 // GPUFilter selects GPUs: those that meet all its conditions.
 type GPUFilter struct {
-	// Nodes are names or ids, also names as in [MapNode]; empty for all.
+	// Nodes are names or ids, or names as in [MapNode]; empty for all.
 	Nodes []string
 	// Job holds the GPU: namespace/id. ID is the GPU's.
 	Job, ID string
@@ -190,9 +190,9 @@ func (s facts) idLength() int {
 	return IDLength(ids)
 }
 
-// Cell is a GPU on a [Map]. Each application class has three bits with its variability class, from
-// [pal.ClassA] in the lowest bits on (0: not measured, 7: class 7 or slower). The bits below come
-// on top.
+// Cell is a GPU on a [Map]. Each application class has three bits with its variability class,
+// starting with [pal.ClassA] in the lowest bits (0: not measured, 7: class 7 or slower). The flags
+// below come on top.
 type Cell uint16
 
 // Further contents of a cell: two flags, and in the highest two bits why it is out of service.
@@ -306,7 +306,7 @@ func (g GPU) For(sees model.Sees, operator bool) GPU {
 	g.WindowFor = windowFor(sees, g.WindowFor)
 	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {
 		q := *g.Quarantine
-		q.Reason = "something failed on it; what is for operators to know"
+		q.Reason = "something failed on it; only operators can see what"
 		g.Quarantine = &q
 	}
 	return g

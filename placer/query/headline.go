@@ -42,7 +42,7 @@ func mainSentence(e *Explanation, now time.Time) string {
 		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
 	case gang.Rejected:
 		if e.Parent != "" {
-			return fmt.Sprintf("%s is rejected, and nobody can change it, as it is a child of %s: %s.", e.Job, e.Parent, reason)
+			return fmt.Sprintf("%s is rejected. It is a child of %s, so nobody can change it: %s.", e.Job, e.Parent, reason)
 		}
 		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
 	case gang.Failed:
@@ -54,7 +54,7 @@ func mainSentence(e *Explanation, now time.Time) string {
 	case gang.Template:
 		return fmt.Sprintf("%s does not run itself: %s.%s", e.Job, reason, runsOfIt(e))
 	case gang.Native:
-		return fmt.Sprintf("%s is not the placer's: %s.", e.Job, reason)
+		return fmt.Sprintf("%s is left to Nomad: %s.", e.Job, reason)
 	}
 	return fmt.Sprintf("%s is %s: %s.", e.Job, e.State, reason)
 }
@@ -67,7 +67,7 @@ func runsOfIt(e *Explanation) string {
 	return fmt.Sprintf(" Its runs: %s.", e.Runs)
 }
 
-// endedSentence is of a job that has ended.
+// endedSentence describes a job that has ended.
 func endedSentence(e *Explanation, now time.Time) string {
 	if e.Outcome.Status == AtRest {
 		return fmt.Sprintf("%s has no members, since %s: %s.", e.Job, When(e.Outcome.At, now), e.Outcome.Reason.String())
@@ -80,7 +80,7 @@ func endedSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s %s%s: %s.", e.Job, verb, at, e.Outcome.Reason.String())
 }
 
-// runsSentence is of a gang that has its GPUs, or would get them.
+// runsSentence describes a gang that has its GPUs, or would get them.
 func runsSentence(e *Explanation, now time.Time) string {
 	d, c := e.Decision, e.Decision.Chosen
 	held, running := 0, 0
@@ -89,11 +89,11 @@ func runsSentence(e *Explanation, now time.Time) string {
 			running += len(a.GPUs)
 		}
 	}
-	if e.State == gang.Starting && !e.Ready.IsZero() { // it was whole once
+	if e.State == gang.Starting && !e.Ready.IsZero() { // it was once whole
 		if held >= d.Demand && d.Demand > 0 {
-			return fmt.Sprintf("%s is to have more members: %s. It was given %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
+			return fmt.Sprintf("%s needs more members: %s. It got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
 		}
-		return fmt.Sprintf("%s has lost members: %s. It was given %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
+		return fmt.Sprintf("%s has lost members: %s. It got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
 	}
 	where := "of " + node(c)
 	verb, pending := "runs", running < d.Demand && slices.ContainsFunc(e.Allocations, func(a Allocation) bool { return a.Status == api.AllocClientStatusPending })
@@ -131,13 +131,14 @@ func runsSentence(e *Explanation, now time.Time) string {
 	}
 	for _, a := range e.Alternatives {
 		if a.What == MeasuredNow {
-			text += fmt.Sprintf(". As its GPUs measure now, it is %.2f times: the slowest has PM score %s", a.Cost, Score(a.PMScore))
+			text += fmt.Sprintf(". By the present measurements of its GPUs it is %.2f times: the slowest has PM score %s", a.Cost, Score(a.PMScore))
 		}
 	}
 	return text + "."
 }
 
-// whyThere is why replicas run on these nodes, and why a job is on a slower GPU model than it could be.
+// whyThere explains why replicas run on these nodes, and why a job is on a slower GPU model than it
+// could be.
 func whyThere(d *pal.Decision) (text string) {
 	if why := d.Chosen.Spread(); d.Replicas && !why.IsZero() {
 		text = why.Sentence() + " "
@@ -148,7 +149,7 @@ func whyThere(d *pal.Decision) (text string) {
 	return text
 }
 
-// whyThese is why it has these GPUs, and how slow they are.
+// whyThese explains the choice of GPUs and their predicted slowdown.
 func whyThese(d *pal.Decision) string {
 	slowdown := "Predicted slowdown: " + times(d.Chosen.Cost)
 	switch {
@@ -174,8 +175,8 @@ func onlyFree(d *pal.Decision) string {
 	return text + "."
 }
 
-// sparesOutliers reports whether all free GPUs were chosen but for those that were left out as too
-// slow: packed, the gang would have some of these.
+// sparesOutliers reports whether the choice was all free GPUs except the outliers, which packing
+// would have used.
 func sparesOutliers(d *pal.Decision) bool {
 	return d.Candidates.Outliers > 0 && d.Candidates.Free <= d.Demand
 }
@@ -210,7 +211,7 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
 }
 
-// stoppedSentence reports why the placer stopped it, and for whom; "" if it did not.
+// stoppedSentence says why the placer stopped it, and for which job; "" if it did not.
 func stoppedSentence(e *Explanation) string {
 	why := e.StoppedWhy
 	if why.IsZero() {
@@ -222,7 +223,8 @@ func stoppedSentence(e *Explanation) string {
 	return " (" + why.String() + ")"
 }
 
-// startSentence reports when it is expected to start; "" if nobody knows, and the reason tells why.
+// startSentence says when it is expected to start; "" if that is unknown and the reason explains
+// why.
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == reason.Quota || e.Wait.Reason == reason.Array):

@@ -26,10 +26,10 @@ func TestHeadlines(t *testing.T) {
 		want string
 	}{
 		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}},
-			"a has lost members: 1 of 2 members run. It was given 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
+			"a has lost members: 1 of 2 members run. It got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
 		{Explanation{State: gang.Starting, Decision: d, Decided: before(time.Hour), Ready: before(time.Hour), Reason: reason.Reason{Kind: reason.MembersRun, Want: 3, Doing: &reason.Doing{Run: 2}},
 			Allocations: []Allocation{{GPUs: []string{"g1", "g2"}}, {GPUs: []string{"g3", "g4"}}}},
-			"a is to have more members: 2 of 3 members run. It was given 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
+			"a needs more members: 2 of 3 members run. It got 4 GPUs at " + Clock(time.Local, before(time.Hour)) + "."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
 			"a ran, and has waited again for 9s, since " + Clock(time.Local, before(9*time.Second)) + ": needs 4 GPUs; none is free."},
 		{Explanation{State: gang.Waiting, Submitted: before(time.Hour), Ran: before(9 * time.Second), StoppedWhy: reason.Reason{Kind: reason.MakesRoom}, Reason: reason.Reason{Kind: reason.GPUs, Needs: 4}},
@@ -82,7 +82,7 @@ func TestHeadlineOfRejectedChild(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	e.Parent = "d"
-	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected, and nobody can change it, as it is a child of d: x."; got != want {
+	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected. It is a child of d, so nobody can change it: x."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -25,7 +25,7 @@ import (
 // Advice for a waiting gang: which jobs hold GPUs that it could use, until about when, and which
 // change of it would start now.
 
-// mostHolders is how many an explanation names at most.
+// mostHolders is how many holders an explanation names.
 const mostHolders = 20
 
 // Holder is a job that holds GPUs that a waiting gang could use.
@@ -45,7 +45,7 @@ type Holder struct {
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// MayGive is how many of those GPUs an elastic gang would give back for the waiting one, if
-	// that then starts; GiveFrom is from when on.
+	// that then starts; GiveFrom is the earliest time.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
 	// Needed reports whether it is one of the jobs that end first and together leave room for the
@@ -76,20 +76,21 @@ func (h Holder) rank() int {
 	return 2
 }
 
-// matching returns a predicate for the GPUs on which a member of the gang may run if nothing else
-// does. GPUs of a model that is too small for the gang are excluded, unless all are.
+// matching returns a predicate for the GPUs on which a member of the gang may run on an idle
+// cluster. GPUs of a model with too few GPUs for the gang are excluded, unless all are.
 func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 	may, _ := matchingGroups(c, g)
 	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
 }
 
-// tooSmall counts the GPUs that match the gang but for their model, which is too small for it.
+// tooSmall counts the GPUs that match the gang but belong to a model with too few GPUs for it.
 func tooSmall(c *pal.Cluster, g pal.Gang) int {
 	_, n := matchingGroups(c, g)
 	return n
 }
 
-// matchingGroups are the groups of matching GPUs, and how many more GPUs are of models that are too small.
+// matchingGroups returns the groups of matching GPUs, and how many further GPUs are of models with
+// too few GPUs.
 func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
 	may = make([]bool, c.Groups())
 	usable := c.Usable(g)
@@ -172,7 +173,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 }
 
 // needed marks the holders that make room for the gang when they end, one after another. It ignores
-// jobs that Nomad placed alone, and the resources of their nodes. It leaves the cluster as it was.
+// jobs that Nomad placed alone, and the resources of their nodes. It restores the cluster
+// afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
@@ -207,8 +209,8 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	}
 }
 
-// remedies returns changes with which a waiting gang would fit now, without passing gangs ahead;
-// try is the first of them as -what-if takes it.
+// remedies returns changes with which a waiting gang would fit now, without overtaking gangs ahead;
+// try is the first of them as -what-if accepts it.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
@@ -239,8 +241,8 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	return out, try
 }
 
-// editCount is how to change the number of members of a service that waits for some: Nomad blocks
-// scaling during a deployment (seen on 1.11.3), and a service that lacks members is in one.
+// editCount is how to change the number of members of a service that waits for some. Nomad blocks
+// scaling during a deployment (seen on 1.11.3), and a service with missing members is in one.
 var editCount = reason.Reason{Kind: reason.EditCount}
 
 // mayStart reports whether a waiting job could start now with another gang, on GPUs that are not
@@ -255,7 +257,7 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return ok
 }
 
-// priorityHelps reports whether a waiting job would pass others with a higher priority.
+// priorityHelps reports whether a waiting job would overtake others with a higher priority.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -271,7 +273,7 @@ func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 // tryPriority is the priority that is suggested.
 const tryPriority = 80
 
-// whatNow tells who holds the GPUs that a waiting job could use, what would let it start, and what
+// whatNow says who holds the GPUs that a waiting job could use, what would let it start, and what
 // to try. Callers hold mu.
 func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	if w != nil && limited(w) {
@@ -291,8 +293,8 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	}
 }
 
-// whenWhole is for a running service whose author has added more members than there is room for. It
-// tells what keeps them out, and what would make room.
+// whenWhole handles a running service whose author has added more members than fit. It says what
+// keeps them out, and what would make room.
 func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
@@ -337,13 +339,13 @@ func sizeKey(r request.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What it is. For a running gang: "the best now", and before that "here, measured now" if the
-	// measurements of its GPUs have changed. For a gang that waits again: "its last GPUs".
+	// What describes it. For a running gang: "the best now", and before that "here, measured now"
+	// if the measurements of its GPUs have changed. For a gang that waits again: "its last GPUs".
 	What string `json:"what"`
 	*pal.Choice
 }
 
-// runsOn tells which GPUs a running gang has, where it would go if it started now, and what would
+// runsOn says which GPUs a running gang has, where it would go if it started now, and what would
 // change that.
 func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang

@@ -78,7 +78,7 @@ func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Second)
 		w.Nomad.DrainWithin(bed.NodeID(0), 0)
 		w.RunFor(5 * time.Second)
-		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members there keep running until they end, as the drain has no deadline") {
+		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasSuffix(e.Leaving[0].String(), "the members there keep running until they end, because the drain has no deadline") {
 			w.T.Errorf("explain says %q", e.Leaving)
 		}
 	})

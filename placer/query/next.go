@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Next is what somebody may do about an explanation, to be typed as it stands. If the job is explained
-// from a jobspec, that is what commands are given.
+// Next lists what somebody can do about an explanation, ready to be typed. If the job is explained
+// from a jobspec, the commands get the jobspec.
 func (e *Explanation) Next(jobspec string) []string {
 	var steps []string
 	for _, r := range e.Remedies {
@@ -38,13 +38,13 @@ func (e *Explanation) Next(jobspec string) []string {
 		}
 	case gang.Ended:
 		if e.Runs.GoOn() {
-			steps = append(steps, "Its runs go on. To stop them: nomad-pal cancel "+e.argument(jobspec, e.Job))
+			steps = append(steps, "Its runs continue. To stop them: nomad-pal cancel "+e.argument(jobspec, e.Job))
 		}
 	case gang.Failed:
 		if n := len(e.Failures); n > 0 {
 			id := e.Failures[n-1].Alloc
 			alloc := e.argument(jobspec, id[:min(8, len(id))])
-			steps = append(steps, "What the last member that failed wrote: nomad alloc logs -stderr "+alloc, "What happened to it: nomad alloc status "+alloc)
+			steps = append(steps, "Output of the last failed member: nomad alloc logs -stderr "+alloc, "Its events: nomad alloc status "+alloc)
 		}
 	case gang.Native:
 		if len(e.Allocations) > 0 && e.NoGate {
@@ -71,7 +71,7 @@ func (e *Explanation) fasterNow() (steps []string) {
 	return steps
 }
 
-// servicesEnd says of services that hold GPUs which are needed how these come free: not by waiting.
+// servicesEnd says how the GPUs of services come free, because waiting does not help.
 func servicesEnd(h *Holders) (steps []string) {
 	if h == nil {
 		return nil
@@ -90,20 +90,21 @@ func servicesEnd(h *Holders) (steps []string) {
 // mostServices is how many services are named so.
 const mostServices = 3
 
-// retryStep is how a missing member comes back of a job whose members do not need each other.
+// retryStep says how to restart a missing member of a job whose members do not need each other.
 func (e *Explanation) retryStep(jobspec string) string {
 	job := e.argument(jobspec, e.Job)
 	return map[Retry]string{
-		RetryEvaluate: "If its last deployment has failed, fix the job and run it, or go back (nomad job revert). Else have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
-		RetryForce:    "To have Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
-		RetryAgain:    "To have the missing member back: run the job again. Members that have finished run again, too.",
-		RetryChange:   "To have the missing member back: change the job and run it, which updates its members as its update block says. The same file again does not do, unless the job is purged first: nomad job stop -purge " + job,
-		RetryRun:      "If Nomad does not place the missing member though its GPU is free: nomad-pal run <jobspec>",
-		RetryMove:     "The missing member waits for the GPU that it had. To have the service placed elsewhere, which restarts all of it: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
+		RetryEvaluate: "If its last deployment has failed, fix the job and run it, or go back (nomad job revert). Otherwise make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		RetryForce:    "To make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		RetryAgain:    "To get the missing member back: run the job again. Members that have finished also run again.",
+		RetryChange:   "To get the missing member back: change the job and run it, which updates its members as its update block says. The unchanged file does not help, unless the job is purged first: nomad job stop -purge " + job,
+		RetryRun:      "If Nomad does not place the missing member although its GPU is free: nomad-pal run <jobspec>",
+		RetryMove:     "The missing member waits for its old GPU. To place the whole service elsewhere, which restarts it: run it with pal_on_failure = \"gang\", or stop it and run it again: nomad job stop " + job,
 	}[e.Retry]
 }
 
-// argument is one of a command, behind the flag that names the job's namespace; a jobspec has that in it.
+// argument is an argument of a command, after the flag for the job's namespace; a jobspec names its
+// namespace itself.
 func (e *Explanation) argument(jobspec, arg string) string {
 	if jobspec != "" {
 		return ShellQuoted(arg)

@@ -22,7 +22,7 @@ func TestNext(t *testing.T) {
 	}{
 		"a failed gang": {e: Explanation{Namespace: "team", Job: "j", State: gang.Failed,
 			Failures: []model.Try{{Try: 1, Failure: failure.Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: failure.Failure{Alloc: "22222222-last"}}}},
-			want: []string{"What the last member that failed wrote: nomad alloc logs -stderr -namespace team 22222222", "What happened to it: nomad alloc status -namespace team 22222222"}},
+			want: []string{"Output of the last failed member: nomad alloc logs -stderr -namespace team 22222222", "Its events: nomad alloc status -namespace team 22222222"}},
 		// Services that are in the way do not end by themselves. Those that the placer may stop, and those that
 		// nobody else may know of, are not offered.
 		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: gang.Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{

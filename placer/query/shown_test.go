@@ -213,7 +213,7 @@ func TestExplainsTrust(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"pal_duration = 1m counts as 10m: jobs of namespace default have run 10 times as long as they said",
+		for _, want := range []string{"pal_duration = 1m counts as 10m: jobs of namespace default have run 10 times as long as estimated",
 			"fair share: tenant default has used 0.79", // in a picture that is some seconds old
 			" GPU hours, 1 times its share (what was used 7 days ago counts half), and has 4 GPUs in use"} {
 			if !strings.Contains(e.Note, want) {

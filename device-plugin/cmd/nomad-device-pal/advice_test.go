@@ -235,7 +235,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		change      func(*diagnosis) // of both
 		first       func(*diagnosis) // of the first
 	}{
-		{wrong: filepath.Join(i.dir, "nowhere"), says: "say where it is with -nomad-config", follow: func(string) string { return good }},
+		{wrong: filepath.Join(i.dir, "nowhere"), says: "pass its path with -nomad-config", follow: func(string) string { return good }},
 		{wrong: file("nodir.hcl", block), says: "set plugin_dir and put nomad-device-pal there", follow: func(string) string { return good }},
 		{wrong: good, says: "ln -s ", follow: func(said string) string {
 			words := strings.Fields(regexp.MustCompile(`ln -s (\S+ \S+)`).FindStringSubmatch(said)[1])
@@ -248,27 +248,27 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 			add := regexp.MustCompile(`add: (plugin .*\})  —`).FindStringSubmatch(said)[1]
 			return file("label.hcl", dir+strings.NewReplacer("{ config {} }", "{\n  config {}\n}").Replace(add)+"\n")
 		}},
-		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "fix the block: Nomad's agent does not start with it", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
+		{wrong: file("mistyped.hcl", with("fingerprint_priod = \"1m\"\n")), says: "fix the block: Nomad's agent does not start until it is valid", follow: func(string) string { return file("mended.hcl", with("fingerprint_period = \"1m\"\n")) }},
 		{wrong: file("both.hcl", with("sharing {\n  replicas = 2\n}\nmps {\n  enabled = true\n}\n")), says: "use one of the two", follow: func(string) string {
 			return file("one.hcl", with("sharing {\n  replicas = 2\n}\n"))
 		}},
 		{wrong: file("twice.hcl", with("sharing {\n  replicas = 2\n  gpus = [\"GPU-a\"]\n}\nsharing {\n  replicas = 3\n  gpus = [\"NVIDIA H200\"]\n}\n")), says: "fix the block, then restart Nomad's client", follow: func(string) string {
 			return file("once.hcl", with("sharing {\n  replicas = 2\n}\n"))
 		}},
-		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory of the plugin's own", follow: func(string) string { return good }},
+		{wrong: file("stateless.hcl", dir+strings.Replace(block, state, "", 1)), says: "set state_dir to a directory that only the plugin uses", follow: func(string) string { return good }},
 		{wrong: good, says: "write it again; until then the plugin keeps the previous one", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = garbage }},
-		{wrong: good, says: "nomad-pal measure; then, to write it again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
+		{wrong: good, says: "nomad-pal measure; then write the file again: nomad-pal profile export -o", follow: func(string) string { return good }, change: func(d *diagnosis) { d.profile = valid }, first: func(d *diagnosis) { d.profile = other }},
 		{wrong: good, says: "the plugin makes it when it runs as root", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = filepath.Join(i.dir, "nowhere") }},
 		{wrong: good, says: "others can write to it (mode 0777): give the plugin one of its own", follow: func(string) string { return good }, first: func(d *diagnosis) { d.stateDir = open }},
-		{wrong: good, says: "chmod 700 and chown it to the user that Nomad's client runs as", follow: func(string) string {
+		{wrong: good, says: "chmod 700 it, and chown it to the user that Nomad's client runs as", follow: func(string) string {
 			if err := os.Chmod(open, 0o700); err != nil {
 				t.Fatal(err)
 			}
 			return good
 		}, change: func(d *diagnosis) { d.stateDir = open }},
-		{wrong: good, says: "the plugin starts without it, and writes it again", follow: without("state/state.json"), first: func(*diagnosis) { i.write("state/state.json", "{") }},
-		{wrong: good, says: "the plugin starts without it, and measures again", follow: without("state/measurements.json"), first: func(*diagnosis) { i.write("state/measurements.json", "{") }},
-		{wrong: good, says: "the plugin writes the list again with its next scan", follow: without("state/inventory.json"), first: func(*diagnosis) { i.write("state/inventory.json", "{") }},
+		{wrong: good, says: "the plugin starts without this file and writes a new one", follow: without("state/state.json"), first: func(*diagnosis) { i.write("state/state.json", "{") }},
+		{wrong: good, says: "the plugin starts without this file and measures again", follow: without("state/measurements.json"), first: func(*diagnosis) { i.write("state/measurements.json", "{") }},
+		{wrong: good, says: "the plugin writes a new list with its next scan", follow: without("state/inventory.json"), first: func(*diagnosis) { i.write("state/inventory.json", "{") }},
 		{wrong: good, says: "chmod +x ", follow: func(said string) string {
 			if err := os.Chmod(regexp.MustCompile(`chmod \+x (\S+)`).FindStringSubmatch(said)[1], 0o755); err != nil {
 				t.Fatal(err)
@@ -289,7 +289,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 				t.Fatal(err)
 			}
 		}},
-		{wrong: good, says: "else fix owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
+		{wrong: good, says: "if that fails too, fix owner and mode of the directory", follow: func(string) string { return good }, first: func(d *diagnosis) {
 			if d.stateDir = "/sys/kernel"; os.Geteuid() != 0 { // nobody may write there
 				d.stateDir = t.TempDir()
 				if err := os.Chmod(d.stateDir, 0o500); err != nil {

@@ -50,7 +50,7 @@ func printJSON(ui cli.Ui, name string, v any) int {
 	return 0
 }
 
-// columns aligns rows whose cells "|" separates.
+// columns aligns rows. "|" separates the cells of a row.
 func columns(rows []string) string {
 	return columnize.Format(rows, &columnize.Config{NoTrim: true, Delim: "|", Glue: "  "})
 }
@@ -79,7 +79,8 @@ func commands(ui cli.Ui) map[string]cli.CommandFactory {
 	return out
 }
 
-// unknownCommand is the error for a command that does not exist, with the nearest name; "" if it exists.
+// unknownCommand returns the error for a command that does not exist, with the nearest name. It
+// returns "" if the command exists.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || commands[args[0]] != nil {
 		return ""
@@ -130,14 +131,14 @@ const introduction = `nomad-device-pal is a Nomad device plugin: Nomad's client 
         config {}
       }
 
-  then restart the client. The label is the file's name. As a replacement of
-  nomad-device-nvidia, rename this file to that and keep the block.
+  then restart the client. The label is the file's name. To replace
+  nomad-device-nvidia, give this file that name and keep the block.
 
 Usage: nomad-device-pal <command> [options]
 
 Commands:`
 
-// help is what a start by hand shows.
+// help is printed when a person starts the binary.
 func help(commands map[string]cli.CommandFactory) string {
 	var b strings.Builder
 	b.WriteString(introduction + "\n")

@@ -41,17 +41,17 @@ const (
 	statusFail = "fail"
 )
 
-// diagnosis runs the checks in order; later ones use what earlier ones found.
+// diagnosis runs the checks in order. Later checks use the findings of earlier ones.
 type diagnosis struct {
 	source
 	nomadConfig string
 	cudaLibrary string
 	patience    time.Duration // with the driver
-	nomad       nomad.Options // whom the plugin asks
-	unmeasured  bool          // the configuration says that nothing is measured
-	stateless   bool          // the configuration says that no state is kept
+	nomad       nomad.Options // how to reach Nomad, as in the plugin's configuration
+	unmeasured  bool          // measuring is off in the configuration
+	stateless   bool          // the configuration sets no state_dir
 	self        string        // this binary
-	root        string        // where /dev and /proc are found
+	root        string        // parent of /dev and /proc
 	agent       nomadConfig
 	agentErr    error // why agent is not known
 	inv         *gpu.Inventory
@@ -64,11 +64,11 @@ func doctorCommand(ui cli.Ui) *command {
 		synopsis: "Check driver, GPUs and installation, and say how to fix what is wrong",
 		help: `Usage: nomad-device-pal doctor [options]
 
-  Checks the driver, NVML, CUDA, permissions, the GPUs, whether Nomad says which
-  of them allocations have (else they are not measured), the state directory
-  with the faults and failed measurements in it, where this plugin is installed,
-  its block in Nomad's configuration, and the profile. What is not given comes
-  from that block. Exits with 1 when something does not work.
+  Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory with its
+  faults and failed measurements, where this plugin is installed, its block in Nomad's
+  configuration, and the profile. It also checks whether Nomad reports which GPUs
+  allocations hold: without that, the plugin measures no GPU. Values that no option
+  gives come from the plugin's block. Exits with 1 if a check fails.
 ` + sourceHelp + `  -nomad-config=PATH
                    Nomad's configuration file or directory (default /etc/nomad.d).
   -state-dir=DIR   The plugin's state_dir.
@@ -104,7 +104,8 @@ func (d *diagnosis) run() {
 	d.calibration()
 }
 
-// hardware checks driver and GPUs, unless they are to be left alone: opened here they could not be reset.
+// hardware checks driver and GPUs. It skips them while the driver is released: opening it here
+// would block a reset.
 func (d *diagnosis) hardware() {
 	real := d.inventory == ""
 	if real {
@@ -127,7 +128,7 @@ func (d *diagnosis) add(status, check, message, fix string) {
 	d.findings = append(d.findings, finding{check, status, message, fix})
 }
 
-// driver looks at what the kernel says, apart from NVML.
+// driver checks the kernel's view of the driver, apart from NVML.
 func (d *diagnosis) driver() {
 	data, err := os.ReadFile(d.path("/proc/driver/nvidia/version"))
 	switch {
@@ -141,17 +142,17 @@ func (d *diagnosis) driver() {
 	}
 }
 
-// wsl looks at the driver under WSL2, which is Windows's.
+// wsl checks the driver under WSL2: it is the driver of Windows.
 func (d *diagnosis) wsl() {
 	if _, err := os.Stat(d.path(gpu.WSLLibraries)); err != nil {
 		d.add(statusFail, "driver", "this is WSL2, and "+gpu.WSLLibraries+" is missing: Windows has no NVIDIA driver for it",
-			"install NVIDIA's driver on Windows, none in Linux; then in Windows: wsl --update, wsl --shutdown")
+			"install NVIDIA's driver on Windows, not in Linux; then run in Windows: wsl --update, wsl --shutdown")
 		return
 	}
-	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; it reports no events (Xid), so faults show with the next scan", "")
+	d.add(statusOK, "driver", "this is WSL2: the driver is Windows's, its libraries are in "+gpu.WSLLibraries+"; it reports no events (Xid), so faults appear only in the next scan", "")
 }
 
-// path is the path of a file of the machine.
+// path returns the path of a file of this machine.
 func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name) }
 
 // permissions looks at the device files.
@@ -174,7 +175,7 @@ func (d *diagnosis) permissions() {
 	}
 }
 
-// devices asks for the first fingerprint, as Nomad would.
+// devices reads the first fingerprint, as Nomad would.
 func (d *diagnosis) devices() {
 	cfg := d.config()
 	b := open(cfg)
@@ -206,19 +207,19 @@ func (d *diagnosis) devices() {
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "nothing: jobs run on it, and nomad-pal counts it as a median GPU; the lists of classes that its node publishes have it in the last")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "nothing: jobs run on it, and nomad-pal counts it as a median GPU; its node publishes it in the last class")
 		}
 	}
 	for _, g := range inv.Devices {
 		if g.PersistenceMode == "Disabled" {
-			d.add(statusWarn, "persistence", g.ID+" has persistence mode off: every first job waits for the driver, and NVML calls are slow", "systemctl enable --now nvidia-persistenced")
+			d.add(statusWarn, "persistence", g.ID+" has persistence mode off: the first job on an idle GPU waits for the driver, and NVML calls are slow", "systemctl enable --now nvidia-persistenced")
 			break
 		}
 	}
 	d.health()
 }
 
-// health asks the plugin itself what it would publish.
+// health reads what the plugin would publish.
 func (d *diagnosis) health() {
 	groups, err := firstFingerprint(d.plugin())
 	if err != nil {
@@ -240,8 +241,8 @@ func (d *diagnosis) health() {
 	}
 }
 
-// degraded tells of a GPU that works, but not as it should. What the driver cannot answer is a
-// fault that somebody has to look at.
+// degraded reports a GPU that works, but not as it should. A question that the driver cannot answer
+// is a fault that somebody has to look at.
 func (d *diagnosis) degraded(id, reasons string) {
 	status := statusWarn
 	var fixes []string
@@ -256,7 +257,7 @@ func (d *diagnosis) degraded(id, reasons string) {
 	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then it is in the last class")
 }
 
-// physical is the GPU that a device belongs to.
+// physical returns the GPU that a device belongs to.
 func (d *diagnosis) physical(id string) string {
 	for _, dev := range d.inv.Devices {
 		if dev.ID == id {
@@ -266,10 +267,10 @@ func (d *diagnosis) physical(id string) string {
 	return id
 }
 
-// hidden tells of GPUs that the driver lists and that cannot be published.
+// hidden reports GPUs that the driver lists but that cannot be published.
 func (d *diagnosis) hidden(inv gpu.Inventory) {
 	for _, h := range inv.Hidden {
-		d.add(statusFail, "gpus", h.String()+": Nomad is not told of this GPU", deviceplugin.RemedyHidden(h))
+		d.add(statusFail, "gpus", h.String()+": this GPU is not published to Nomad", deviceplugin.RemedyHidden(h))
 	}
 }
 
@@ -300,7 +301,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 		if !strings.HasPrefix(has["PCI_ID"], "10DE:") || !graphics || share == nil || named[bus] || driver == "vfio-pci" {
 			continue
 		}
-		d.add(statusWarn, "gpus", fmt.Sprintf("there is a GPU at %s, and NVML names none there (kernel driver: %s)", bus, driver),
+		d.add(statusWarn, "gpus", fmt.Sprintf("the PCI bus has a GPU at %s that NVML does not list (kernel driver: %s)", bus, driver),
 			"lspci -k -s "+bus+" shows who has it, dmesg | grep "+bus+" why; if the GPU is old, its driver may no longer support it")
 	}
 }
@@ -315,7 +316,7 @@ func (d *diagnosis) placement() {
 	c := d.agent
 	if d.agentErr != nil {
 		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", d.agentErr),
-			"say where it is with -nomad-config; this file belongs into plugin_dir, and its block is plugin \"nomad-device-pal\" { config {} }")
+			"pass its path with -nomad-config; this file belongs into plugin_dir, and its block is plugin \"nomad-device-pal\" { config {} }")
 		return
 	}
 	for _, w := range c.unreadable {
@@ -333,14 +334,14 @@ func (d *diagnosis) placement() {
 	d.label(c, d.blockName())
 }
 
-// blockName is the label that Nomad knows this binary by: its name in plugin_dir.
+// blockName returns the label that Nomad knows this binary by: its file name in plugin_dir.
 func (d *diagnosis) blockName() string {
 	name := cmp.Or(d.agent.installed(d.self), filepath.Base(d.self))
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
-// label checks the plugin block: Nomad loads an external plugin only when there
-// is a block whose label is the file's name.
+// label checks the plugin block. Nomad loads an external plugin only if a block has the file's name
+// as its label.
 func (d *diagnosis) label(c nomadConfig, want string) {
 	if slices.Contains(c.labels(), want) {
 		d.add(statusOK, "placement", fmt.Sprintf("there is a block plugin %q", want), "")
@@ -374,7 +375,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d does not know %d of this node's GPUs: nomad-pal counts them as median GPUs; the lists of classes have them in the last", p.Version, unknown), "nomad-pal measure; then, to write it again: nomad-pal profile export -o "+d.profile)
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d lacks %d of this node's GPUs: nomad-pal counts them as median GPUs; the node publishes them in the last class", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

@@ -26,8 +26,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// configured takes what no flag gave from the plugin's block in Nomad's
-// configuration, then from the defaults.
+// configured fills in what no flag set: from the plugin's block in Nomad's configuration, then from
+// the defaults.
 func (d *diagnosis) configured() {
 	for _, b := range d.agent.blocks {
 		if b.Name != d.blockName() {
@@ -63,10 +63,10 @@ func (d *diagnosis) block() {
 		}
 		p, err := accepts(b.Raw)
 		if diags := (hcl.Diagnostics)(nil); errors.As(err, &diags) {
-			err = errors.New(diags[0].Detail) // its lines are not those of the file
+			err = errors.New(diags[0].Detail) // the diagnostic's line numbers are not those of the file
 		}
 		if err != nil {
-			d.add(statusFail, "config", err.Error(), "fix the block: Nomad's agent does not start with it")
+			d.add(statusFail, "config", err.Error(), "fix the block: Nomad's agent does not start until it is valid")
 			return
 		}
 		d.add(statusOK, "config", "the plugin accepts its block", "")
@@ -79,10 +79,10 @@ func (d *diagnosis) block() {
 	}
 }
 
-// accepts returns a plugin that has taken a config block.
+// accepts returns a plugin that has accepted the config block.
 func accepts(block map[string]any) (*deviceplugin.Plugin, error) {
 	if block == nil {
-		block = map[string]any{} // there is no config in it
+		block = map[string]any{} // the block has no config
 	}
 	text, err := json.Marshal(block)
 	if err != nil {
@@ -131,7 +131,7 @@ func askCUDA(library string) (string, error) {
 	return fmt.Sprintf("%s: CUDA %d.%d, %d GPUs", library, major, minor, len(devices)), nil
 }
 
-// books asks Nomad, as the plugin does before it measures a GPU, which GPUs allocations have.
+// books asks Nomad which GPUs allocations hold. The plugin asks the same before it measures a GPU.
 func (d *diagnosis) books() {
 	var whole []string
 	if d.inv != nil {
@@ -145,17 +145,16 @@ func (d *diagnosis) books() {
 		return
 	}
 	if _, err := d.nomad.Allocated(context.Background(), whole); err != nil {
-		d.add(statusWarn, "measure", "idle GPUs are not measured, as it is not known whether tasks have them: "+err.Error(), measure.UnprovenNext)
+		d.add(statusWarn, "measure", "the plugin cannot see which GPUs tasks hold, so it measures none: "+err.Error(), measure.UnprovenNext)
 		return
 	}
-	d.add(statusOK, "measure", "Nomad says which GPUs allocations have: the others are measured when they are idle", "")
+	d.add(statusOK, "measure", "Nomad reports which GPUs allocations hold; the plugin measures the others when they are idle", "")
 }
 
-// state looks at the directory in which the plugin keeps what it must not
-// forget, and for GPUs that were there when it last ran.
+// state checks the state directory, and compares its list of GPUs with those found now.
 func (d *diagnosis) state() {
 	if d.stateless {
-		d.add(statusWarn, "state", "there is no state_dir: faults, measurements and the list of GPUs are forgotten with every restart", "set state_dir to a directory of the plugin's own")
+		d.add(statusWarn, "state", "no state_dir is set: each restart loses faults, measurements and the list of GPUs", "set state_dir to a directory that only the plugin uses")
 		return
 	}
 	switch st, err := os.Stat(d.stateDir); {
@@ -170,12 +169,12 @@ func (d *diagnosis) state() {
 		return
 	}
 	if err := statedir.Dir(d.stateDir).Check(); err != nil {
-		d.add(statusFail, "state", err.Error(), "the plugin keeps no state there; chmod 700 and chown it to the user that Nomad's client runs as")
+		d.add(statusFail, "state", err.Error(), "until then the plugin keeps no state there; chmod 700 it, and chown it to the user that Nomad's client runs as")
 		return
 	}
 	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")
 	if err != nil {
-		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as Nomad's client runs, as root; else fix owner and mode of the directory")
+		d.add(statusFail, "state", "state_dir cannot be written: "+err.Error(), "run doctor as root, as Nomad's client runs; if that fails too, fix owner and mode of the directory")
 	} else {
 		probe.Close()
 		os.Remove(probe.Name())
@@ -185,7 +184,8 @@ func (d *diagnosis) state() {
 	d.measured()
 }
 
-// leftAlone reports whether the running plugin was ordered to leave the driver alone: then so does doctor.
+// leftAlone reports whether the running plugin has released the driver. If so, doctor does not open
+// it either.
 func (d *diagnosis) leftAlone() bool {
 	if d.stateless {
 		return false
@@ -195,20 +195,20 @@ func (d *diagnosis) leftAlone() bool {
 	case err != nil:
 		d.add(statusWarn, "released", err.Error(), deviceplugin.Order(d.stateDir, "resume"))
 	case !until.IsZero():
-		d.add(statusWarn, "released", "the driver is left alone until "+until.Local().Format(moment)+": the plugin's GPUs are unhealthy in Nomad, and neither GPUs nor CUDA were looked at here",
+		d.add(statusWarn, "released", "the driver is released until "+until.Local().Format(moment)+": the plugin's GPUs are unhealthy in Nomad, and doctor checked neither GPUs nor CUDA",
 			"to end that: "+deviceplugin.Order(d.stateDir, "resume"))
 	}
 	return !until.IsZero() && d.inventory == ""
 }
 
-// latched looks for faults that the running plugin holds, and that no scan shows.
+// latched looks for faults that the running plugin remembers and no scan shows.
 func (d *diagnosis) latched() {
 	if d.inv == nil {
 		return
 	}
 	faults, err := deviceplugin.LatchedFaults(d.stateDir, *d.inv)
 	if err != nil {
-		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and writes it again")
+		d.add(statusWarn, "state", err.Error(), "the plugin starts without this file and writes a new one")
 	}
 	for _, id := range slices.Sorted(maps.Keys(faults)) {
 		d.add(statusFail, "health", id+" is unhealthy: "+faults[id]+", as the plugin remembers", deviceplugin.Remedy(faults[id], id, d.stateDir)+
@@ -216,11 +216,11 @@ func (d *diagnosis) latched() {
 	}
 }
 
-// measured looks for GPUs that the running plugin could not measure, or rate.
+// measured looks for GPUs that the running plugin could not measure or rate.
 func (d *diagnosis) measured() {
 	troubles, err := measure.Troubles(statedir.Dir(d.stateDir))
 	if err != nil {
-		d.add(statusWarn, "state", err.Error(), "the plugin starts without it, and measures again")
+		d.add(statusWarn, "state", err.Error(), "the plugin starts without this file and measures again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(troubles)) {
 		d.add(statusWarn, "measure", id+" "+troubles[id], "when that is fixed: "+deviceplugin.Order(d.stateDir, "remeasure", id))
@@ -234,14 +234,14 @@ func (d *diagnosis) missing(writable bool) {
 	}
 	ids, err := deviceplugin.MissingGPUs(d.stateDir, *d.inv)
 	if err != nil {
-		d.add(statusWarn, "state", err.Error(), "the plugin writes the list again with its next scan")
+		d.add(statusWarn, "state", err.Error(), "the plugin writes a new list with its next scan")
 		return
 	}
 	for _, id := range ids {
-		d.add(statusFail, "state", id+" was here when the plugin last ran and is not found", deviceplugin.Remedy("gpu-lost", id, d.stateDir)+
-			"; was it taken out: "+deviceplugin.Order(d.stateDir, "clear", id))
+		d.add(statusFail, "state", id+" was present when the plugin last ran and is missing now", deviceplugin.Remedy("gpu-lost", id, d.stateDir)+
+			"; if it was removed on purpose: "+deviceplugin.Order(d.stateDir, "clear", id))
 	}
 	if len(ids) == 0 && writable {
-		d.add(statusOK, "state", "state_dir "+d.stateDir+" can be written, and no GPU of its list is missing", "")
+		d.add(statusOK, "state", "state_dir "+d.stateDir+" is writable, and all GPUs of its list are present", "")
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// source is the flags that say where GPUs come from.
+// source holds the flags that say where to read GPUs from.
 type source struct {
 	inventory, library, profile string
 	stateDir                    string // of the running plugin
@@ -37,13 +37,13 @@ type source struct {
 const sourceHelp = `
   -inventory=FILE  Take the GPUs from an inventory file instead of NVML.
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
-  -profile=FILE    Calibrated profile to take classes from.
+  -profile=FILE    Calibrated profile with the variability classes.
   -json            Print JSON.
 `
 
 // stateDirHelp is of the commands that open the driver themselves.
 const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). If the
-                   plugin was told there to release the driver, it is not opened.
+                   plugin there has released the driver, this command does not open it.
 `
 
 // parse reads the flags; ok is false when the command must end with code.
@@ -83,11 +83,11 @@ func parseFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (code int, ok bool) 
 	return 0, true
 }
 
-// config is the plugin's configuration that the flags ask for.
+// config returns the plugin configuration that the flags describe.
 func (s *source) config() deviceplugin.Config {
 	cfg := deviceplugin.DefaultConfig()
 	cfg.NVMLLibrary, cfg.ProfilePath, cfg.Watchdog = cmp.Or(s.library, cfg.NVMLLibrary), s.profile, 0
-	cfg.StateDir = "" // that is the running plugin's
+	cfg.StateDir = "" // the state directory is the running plugin's
 	cfg.IgnoredGPUIDs = s.ignored
 	if s.inventory != "" {
 		cfg.Backend, cfg.Inventory = "emulated", s.inventory
@@ -100,15 +100,15 @@ func quiet() hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "nomad-device-pal", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 }
 
-// released is an error if the operator has released the driver. A command that opened
-// it all the same would keep him from resetting a GPU, and he would not know what does.
+// released returns an error if the operator has released the driver. A command that opened it would
+// block the reset of a GPU, and the operator would not know why.
 func released(stateDir string) error {
 	if stateDir == "" {
-		return nil // a plugin that keeps no state takes no orders
+		return nil // a plugin without state takes no orders
 	}
 	until, _, err := deviceplugin.ReleasedUntil(stateDir, time.Now())
 	if err != nil || until.IsZero() {
-		return nil // whoever may not read the orders of the plugin did not give them
+		return nil // a user who cannot read the plugin's orders did not give them
 	}
 	return fmt.Errorf("the driver is released until %s, and this command would open it. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
@@ -130,7 +130,7 @@ func (s *source) plugin() *deviceplugin.Plugin {
 
 func fingerprintCommand(ui cli.Ui) *command {
 	return &command{
-		synopsis: "Print what Nomad is told about this node's GPUs",
+		synopsis: "Print what the plugin publishes about this node's GPUs",
 		help:     "Usage: nomad-device-pal fingerprint [options]\n\n  Prints the device groups, instances and attributes that the plugin would publish.\n" + sourceHelp + stateDirHelp,
 		run: func(args []string) int {
 			var s source
@@ -195,7 +195,7 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 	return 0
 }
 
-// attributeText is the value as a person writes it.
+// attributeText formats an attribute for people.
 func attributeText(a *structs.Attribute) string {
 	text := ""
 	switch {

@@ -22,22 +22,22 @@ import (
 
 func hardwareCommand(ui cli.Ui) *command {
 	return &command{
-		synopsis: "Try everything on this machine's GPUs and say what disagrees with the docs",
+		synopsis: "Try everything on this machine's GPUs and report what disagrees with the docs",
 		help: `Usage: nomad-device-pal hardware [options]
 
-  The first minutes on a machine with GPUs, what matters most first: doctor,
-  fingerprint, the scan beside nvidia-smi, a whole measurement, every kernel again
-  and again (rate, power, clock, checksum, compile time), measuring beside a job,
-  faults that harm no one, the first five minutes at full power. Writes one JSON
-  file, one page and one log, with every result as it comes: end it whenever you
-  like. Needs the NVIDIA driver and nothing else. GPUs in use are left alone; one
-  that can be measured is run at full power.
+  Tries the whole plugin on a machine with GPUs, the most important checks first:
+  doctor, fingerprint, the scan compared with nvidia-smi, a whole measurement, every
+  kernel several times (rate, power, clock, checksum, compile time), measuring beside a
+  job, harmless faults, and the first five minutes at full power. It writes each result
+  at once to one JSON file, one page and one log, so you can end it at any time. It
+  needs only the NVIDIA driver. It leaves GPUs in use alone, and runs one GPU that can be
+  measured at full power.
 
-  -budget=TIME     Time for all of it (default 8m). What does not fit is left out.
-                   Below 5m everything runs briefly: the figures are worth little.
-  -plan            Print what would be done, with times, and end. Needs no GPU.
-  -out=NAME        The files' name without extension (default hardware-<host>). One
-                   that an earlier run took gets a number.
+  -budget=TIME     Total time (default 8m). Checks that do not fit are left out.
+                   Below 5m each check is too short for reliable figures.
+  -plan            Print the checks with their times, and exit. Needs no GPU.
+  -out=NAME        The files' name without extension (default hardware-<host>). A number
+                   is added if the name is taken.
   -runs=N          Runs of each kernel, at most (default 10).
   -force           Measure GPUs that are in use, too.
   -no-faults       Cause no faults. One of them is an Xid 13 or 31 in the kernel's
@@ -45,8 +45,8 @@ func hardwareCommand(ui cli.Ui) *command {
   -nvml=LIBRARY    NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY    CUDA driver library (default libcuda.so.1).
 ` + stateDirHelp + `
-  SIGTERM, or a connection that is lost, ends it with what it has. Exit code 0: nothing disagrees; 1: something
-  does, or could not be done; 2: bad arguments.
+  SIGTERM or a lost connection ends it; it keeps the results so far. Exit code 0: all checks agree
+  with the docs; 1: a check disagrees or failed; 2: bad arguments.
 `,
 		run: func(args []string) int { return tryHardware(ui, args) },
 	}
@@ -89,7 +89,7 @@ func tryHardware(ui cli.Ui, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody reads on: the files have it all
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody reads the output: the files have everything
 	record, err := o.Run(ctx)
 	if err != nil {
 		return fail(ui, "hardware", err)

@@ -1,9 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command nomad-device-pal is a Nomad device plugin for NVIDIA GPUs, and the
-// tools that go with it: started by Nomad it serves, started by hand it
-// explains itself.
+// Command nomad-device-pal is a Nomad device plugin for NVIDIA GPUs, with its tools. Started by
+// Nomad, it serves the plugin; started by hand, it runs a command or prints its help.
 package main
 
 import (
@@ -35,9 +34,9 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// endWith ends this process once its parent has ended. An agent that is killed, or that
-// does not start for a mistake in its configuration, leaves its plugins running, one more
-// at each try; no agent takes a device plugin up again, and it keeps the driver open.
+// endWith ends this process when its parent has ended. If an agent is killed, or fails to start
+// because of its configuration, its plugins keep running, one more after each try. No new agent
+// reattaches to a device plugin, and the old one keeps the driver open.
 func endWith(parent int) {
 	for {
 		time.Sleep(gpu.UntilTick(time.Now(), parentEvery))
@@ -47,11 +46,11 @@ func endWith(parent int) {
 	}
 }
 
-// parentEvery is how often the parent is looked at.
+// parentEvery is the interval between checks of the parent.
 const parentEvery = 5 * time.Second
 
-// childCommand starts this very binary, which an upgraded package may have replaced, as
-// the process that holds a CUDA context; nil when it cannot find itself.
+// childCommand starts this same binary as the process that holds a CUDA context, even if an upgrade
+// has replaced the file. It returns nil if it cannot find the binary.
 func childCommand() []string {
 	self := "/proc/self/exe"
 	if _, err := os.Stat(self); err != nil {
@@ -71,7 +70,7 @@ func serve() {
 	plugin.Settle(settleWithin)
 }
 
-// settleWithin is less than the two seconds after which Nomad kills a plugin that it ends.
+// settleWithin is below two seconds: Nomad kills a plugin that takes longer to stop.
 const settleWithin = 1500 * time.Millisecond
 
 // open makes the backend that the configuration names.
@@ -82,7 +81,7 @@ func open(cfg deviceplugin.Config) deviceplugin.Backend {
 	return nvml.Open(nvml.Options{Library: cfg.NVMLLibrary, GPM: cfg.Stats.GPM == "auto"})
 }
 
-// run is the command line for people.
+// run executes a command that a person typed.
 func run(args []string) int {
 	ui := &cli.BasicUi{Reader: os.Stdin, Writer: os.Stdout, ErrorWriter: os.Stderr}
 	c := cli.NewCLI("nomad-device-pal", version.Human())

@@ -12,11 +12,11 @@ import (
 	"github.com/hashicorp/hcl"
 )
 
-// nomadConfig is what matters here of the configuration of Nomad's agent.
+// nomadConfig holds the parts of Nomad's agent configuration that matter here.
 type nomadConfig struct {
 	pluginDir, dataDir string
 	blocks             []pluginBlock
-	unreadable         []string // files that could not be read, with the reason
+	unreadable         []string // files that could not be read, each with its error
 }
 
 // readNomadConfig reads a file, or all .hcl and .json files of a directory.
@@ -65,10 +65,10 @@ type pluginBlock struct {
 	Config struct {
 		Backend     string  `hcl:"backend"`
 		Inventory   string  `hcl:"inventory"`
-		StateDir    *string `hcl:"state_dir"` // nil: not given, "": none wanted
+		StateDir    *string `hcl:"state_dir"` // nil: not set; "": state is off
 		NVMLLibrary string  `hcl:"nvml_library"`
 		Profile     string  `hcl:"profile"`
-		// Ignored GPUs are out of use on purpose.
+		// Ignored lists GPUs that are out of use on purpose.
 		Ignored []string `hcl:"ignored_gpu_ids"`
 		Measure struct {
 			Mode        string `hcl:"mode"`
@@ -84,7 +84,7 @@ type pluginBlock struct {
 	} `hcl:"config"`
 }
 
-// read adds one file; later ones win, as with Nomad.
+// read adds one file. Values of later files win, as in Nomad.
 func (c *nomadConfig) read(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *nomadConfig) read(path string) error {
 	return nil
 }
 
-// plugins is the directory of plugins, "" if it is not configured.
+// plugins returns the plugin directory, "" if none is configured.
 func (c *nomadConfig) plugins() string {
 	if c.pluginDir == "" && c.dataDir != "" {
 		return filepath.Join(c.dataDir, "plugins")
@@ -107,10 +107,10 @@ func (c *nomadConfig) plugins() string {
 	return c.pluginDir
 }
 
-// installed is the name that a binary, or a link to it, has in the directory of plugins;
-// "" if it is not there.
+// installed returns the name of a binary, or of a link to it, in the plugin directory; "" if it is
+// not there.
 func (c *nomadConfig) installed(binary string) string {
-	entries, _ := os.ReadDir(c.plugins()) // not there: nothing is
+	entries, _ := os.ReadDir(c.plugins()) // without the directory, nothing is installed
 	own, err := os.Stat(binary)
 	for _, e := range entries {
 		if st, err2 := os.Stat(filepath.Join(c.plugins(), e.Name())); err == nil && err2 == nil && os.SameFile(own, st) {

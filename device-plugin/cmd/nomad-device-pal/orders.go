@@ -22,11 +22,10 @@ func clearCommand(ui cli.Ui) *command {
 		synopsis: "Call a GPU healthy again after a fatal Xid",
 		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
 
-  A fatal Xid keeps a GPU unhealthy until the driver says that it recovered,
-  the driver is reloaded, the machine is booted, or this command. It also says
-  that a GPU is gone, or that NVLinks which it had were taken away on purpose.
-  The running plugin takes the order within a second. The beginning of a UUID is
-  enough if it is unique.
+  A fatal Xid keeps a GPU unhealthy until the driver reports that it recovered, the driver
+  is reloaded, the machine is booted, or you run this command. Use it also when a GPU or
+  its NVLinks were removed on purpose. The running plugin reads the order within a
+  second. A unique prefix of the UUID is enough.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -42,13 +41,12 @@ func remeasureCommand(ui cli.Ui) *command {
 		help: `Usage: nomad-device-pal remeasure [-state-dir=DIR] UUID
 
   The running plugin measures the GPU once nothing uses it, with measure mode
-  "manual" or "idle". The beginning of a UUID is enough, if no other GPU's
-  begins so.
+  "manual" or "idle". A unique prefix of the UUID is enough.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
 		run: func(args []string) int {
-			return order(ui, "remeasure", args, statedir.Measure, "Unless its measure mode is \"off\", the plugin measures %s as soon as that is idle.")
+			return order(ui, "remeasure", args, statedir.Measure, "Unless its measure mode is \"off\", the plugin measures %s as soon as the GPU is idle.")
 		},
 	}
 }
@@ -83,7 +81,7 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	return 0
 }
 
-// among is the GPU that a UUID, or the beginning of one alone, names.
+// among returns the GPU with this UUID or unique prefix.
 func among(known []string, name string) (string, error) {
 	if slices.Contains(known, name) {
 		return name, nil
@@ -108,12 +106,12 @@ func releaseCommand(ui cli.Ui) *command {
 		synopsis: "Have the running plugin release the driver, to reset a GPU or switch MIG",
 		help: `Usage: nomad-device-pal release [-for=DURATION] [-state-dir=DIR]
 
-  The driver resets no GPU, and switches no MIG mode, while a program uses it.
-  The running plugin calls all GPUs of the node unhealthy ("released"), ends
-  measurements and closes NVML. Running tasks go on; Nomad starts none on GPUs.
-  The command returns once the driver is closed, mostly within seconds.
-  The plugin opens it again when the time is over, or on resume, also after a
-  restart.
+  While a program uses the driver, it cannot reset a GPU or switch MIG mode. On this
+  order the running plugin reports all GPUs of the node as unhealthy ("released"), ends
+  measurements and closes NVML. Running tasks continue; Nomad starts no new ones on the
+  GPUs. The command returns when the driver is closed, usually within seconds. The
+  plugin opens the driver again when the time is over or after resume, even if it
+  restarts in between.
 
   -for=DURATION    How long, at most 24h (default 5m).
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
@@ -127,7 +125,7 @@ func resumeCommand(ui cli.Ui) *command {
 		synopsis: "Have the running plugin use the driver again after release",
 		help: `Usage: nomad-device-pal resume [-state-dir=DIR]
 
-  Ends a release before its time is over. The running plugin takes the order
+  Ends a release early. The running plugin reads the order
   within a second, and scans the GPUs.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
@@ -168,11 +166,11 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code in
 	return dir, 0, true
 }
 
-// releaseWithin is how long the plugin may take to release the driver: it ends a
-// measurement, and one wait for events.
+// releaseWithin is how long the plugin may take to release the driver: it first ends a measurement
+// and one wait for events.
 const releaseWithin = time.Minute
 
-// moment is how a time is written: which zone is the reader's, he need not guess.
+// moment is the format of times. It names the zone, so the reader need not guess.
 const moment = time.DateTime + " MST"
 
 func runRelease(ui cli.Ui, args []string) int {
@@ -192,7 +190,7 @@ func runRelease(ui cli.Ui, args []string) int {
 	}
 	gone, err := awaitRelease(dir, min(*span, releaseWithin))
 	if err == nil && !gone {
-		err = fmt.Errorf("the plugin has not released the driver within %s, and may use it again: is it running, with state_dir %s? See its log", min(*span, releaseWithin), dir)
+		err = fmt.Errorf("the plugin has not released the driver within %s, and may use it again: is it running with state_dir %s? See its log", min(*span, releaseWithin), dir)
 	}
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))

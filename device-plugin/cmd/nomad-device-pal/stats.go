@@ -55,7 +55,7 @@ func statsCommand(ui cli.Ui) *command {
 	}
 }
 
-// statistics takes two readings and returns the second: only it has rates.
+// statistics takes two readings and returns the second, which alone has rates.
 func (s *source) statistics(ctx context.Context, interval time.Duration) ([]*device.DeviceGroupStats, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,7 +106,7 @@ func printStats(ui cli.Ui, groups []*device.DeviceGroupStats, asJSON bool) int {
 	return 0
 }
 
-// statText is a statistic as a person writes it.
+// statText formats a statistic for people.
 func statText(v *structs.StatValue) string {
 	text := ""
 	switch {

@@ -54,7 +54,7 @@ func StartPostgres(t testing.TB) *Postgres {
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
 
-// as is a program of PostgreSQL, as a user that it runs as.
+// as runs a PostgreSQL program under a user that PostgreSQL accepts.
 func (p *Postgres) as(program string, args ...string) *exec.Cmd {
 	args = slices.Concat([]string{filepath.Join(p.bin, program)}, args)
 	if os.Getuid() == 0 {
@@ -63,13 +63,13 @@ func (p *Postgres) as(program string, args ...string) *exec.Cmd {
 	return exec.Command(args[0], args[1:]...)
 }
 
-// Address is that of its database.
+// Address is the address of the database.
 func (p *Postgres) Address() string {
 	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", p.dir)
 }
 
-// Start starts it, and waits until it serves. It does so without goroutines and clock: a test may have
-// its own.
+// Start starts the server and waits until it answers. It uses no goroutines and no clock, because a
+// test may fake them.
 func (p *Postgres) Start() {
 	p.t.Helper()
 	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -96,7 +96,7 @@ func (p *Postgres) ended() bool {
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// Stop stops it; who is connected to it loses that.
+// Stop stops the server; its connections break.
 func (p *Postgres) Stop() {
 	if p.server == nil {
 		return
@@ -119,7 +119,8 @@ func SmallDisk(t testing.TB, bytes int) Disk {
 		t.Skipf("mounting a small disk needs root: %v", err)
 	}
 	t.Cleanup(func() {
-		// Detached: whoever has a look at all file systems (df, a Nomad client) keeps it busy for a moment.
+		// Detached, because any program that looks at all file systems (df, a Nomad client) keeps
+		// the disk busy for a moment.
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			t.Errorf("unmounting %s: %v", dir, err)
 		}
@@ -129,7 +130,7 @@ func SmallDisk(t testing.TB, bytes int) Disk {
 
 func (d Disk) ballast() string { return filepath.Join(d.Dir, "ballast") }
 
-// Fill takes all that is free.
+// Fill uses up the free space.
 func (d Disk) Fill() error {
 	f, err := os.Create(d.ballast())
 	if err != nil {
@@ -146,5 +147,5 @@ func (d Disk) Fill() error {
 	return f.Close()
 }
 
-// Free gives it back.
+// Free releases the space that Fill used.
 func (d Disk) Free() error { return os.Remove(d.ballast()) }

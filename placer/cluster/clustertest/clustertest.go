@@ -31,7 +31,7 @@ func Node(id, status string, joined uint64, gpus ...string) *api.Node {
 	}
 }
 
-// SmallJob is a job with one member, with the least that Nomad gives every job.
+// SmallJob is a job with one member, and only the fields that Nomad gives every job.
 func SmallJob(id string, index uint64, gpus bool) *api.Job {
 	task := &api.Task{Name: "t"}
 	if gpus {
@@ -67,7 +67,7 @@ func Nodes(nodes int) (all []*api.Node) {
 	return all
 }
 
-// Fill puts nodes as of [Nodes] into a state.
+// Fill puts the nodes of [Nodes] into a state.
 func Fill[S interface{ PutNode(*api.Node) bool }](s S, nodes int) S {
 	for _, n := range Nodes(nodes) {
 		s.PutNode(n)

@@ -111,7 +111,7 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 		{check: "profile", says: "measure again: GPUs change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
 		{check: "profile", says: "may their device plugin read the variables nomad-pal/*? It looks for a new profile every minute or so",
 			before: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(2))}), follow: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(3))}), becomes: query.OK},
-		{check: "measured gpus", says: "nomad-pal profile show says what is known", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
+		{check: "measured gpus", says: "nomad-pal profile show lists the measured ones", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
 			c.types("NVIDIA H200", "profile", "show")
 			well()
 		}, becomes: query.OK},

@@ -59,11 +59,11 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"explain", "trian"}, says: `did you mean "train"?`, right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"queue", "-namespace=reserch"}, says: `did you mean "research"?`, right: []string{"queue", "-namespace=research"}},
 		{wrong: []string{"explain", "GPU-0"}, says: "type more of it (GPU-0-0, GPU-0-1, GPU-0-2, GPU-0-3)", right: []string{"explain", "GPU-0-1"}},
-		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "say nomad { address } in its configuration", right: []string{"agent", "-check-config", "-config=" + address}},
+		{wrong: []string{"agent", "-check-config", "-address=" + c.url}, says: "set nomad { address } in its configuration", right: []string{"agent", "-check-config", "-config=" + address}},
 		{wrong: []string{"agent", "-check-config", "-config=" + admits}, says: "set http { admission = true }", right: []string{"agent", "-check-config", "-config=" + endpoint}},
 		{wrong: []string{"agent", "-check-config", "-config=" + misplaced}, says: "Did you mean queue { order }?", right: []string{"agent", "-check-config", "-config=" + placed}},
 		{wrong: []string{"agent", "-check-config", "-config=" + misspelt}, says: `Did you mean "queue"?`, right: []string{"agent", "-check-config", "-config=" + placed}},
-		{wrong: []string{"init", "-o", site}, says: "say -force to write over them", right: []string{"init", "-o", site, "-force"}},
+		{wrong: []string{"init", "-o", site}, says: "use -force to overwrite", right: []string{"init", "-o", site, "-force"}},
 		{wrong: []string{"init", "-o", site}, says: "or -o for another folder", right: []string{"init", "-o", t.TempDir()}},
 		{wrong: []string{"profile", "build"}, says: "name files, or say -cluster", right: []string{"profile", "build", "-model=M", foreign}},
 		{wrong: []string{"profile", "build"}, says: "name files, or say -cluster", right: []string{"profile", "build", "-cluster", own}},
@@ -220,7 +220,7 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	followed(nothing, without, without, checkAdvice{name: "device plugin", says: "install nomad-pal's there", mend: node("1.11.3", true, 4), becomes: query.OK})
 	followed(node("1.11.3", true, 0), without, without, checkAdvice{name: "gpus", says: "install the device plugin in the plugin_dir of each client", mend: node("1.11.3", true, 4), becomes: query.OK})
 	followed(nothing, []string{"-config=" + config}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "fix it before the agent reads it", mend: nothing, becomes: query.OK})
-	followed(nothing, []string{"-config=" + past}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "take that out, or correct it", mend: nothing, becomes: query.OK})
+	followed(nothing, []string{"-config=" + past}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "remove it, or correct it", mend: nothing, becomes: query.OK})
 	followed(beat("0.0.1"), without, without, checkAdvice{name: "agent", says: "use the same version for both", mend: beat(version.Human()), becomes: query.OK})
 	c.followsAgents(f, window)
 	c.nomad.AddNamespace("research")
@@ -239,7 +239,7 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	followed(nothing, there, there, checkAdvice{name: "token", says: "look at the logs of Nomad's servers, and try again", mend: func() { fails = false }, becomes: query.OK})
 	now := time.Now()
 	for _, k := range []query.Check{query.CheckClocks(now, now.Add(-time.Hour), now), query.CheckClocks(now.Add(time.Hour), now.Add(time.Hour), now)} {
-		if !f.Add(k.Next, "set the clocks by NTP") {
+		if !f.Add(k.Next, "synchronize the clocks by NTP") {
 			t.Errorf("%+v", k)
 		}
 	}
@@ -262,7 +262,7 @@ func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 		in.agent("", "http {\n  bind_port = 0\n}\n"+window)
 		in.until("doctor knows of it", func() bool {
 			k := in.check("configuration")
-			return k != nil && f.Add(k.Next, "take it out of the agent's configuration, or correct it there")
+			return k != nil && f.Add(k.Next, "remove it from the agent's configuration, or correct it there")
 		})
 	})
 	t.Run("and without", func(t *testing.T) {
@@ -380,7 +380,7 @@ func adviceOnNodes(t *testing.T, f *advice.Followed) {
 		}
 	}
 	c.nomad.SetEligible(node, false)
-	if _, out, said := p.measure("GPU-0-1"); !f.Add(out["GPU-0-1"].Reason, "its node takes no jobs: nomad node eligibility -enable "+node) {
+	if _, out, said := p.measure("GPU-0-1"); !f.Add(out["GPU-0-1"].Reason, "its node is not eligible: nomad node eligibility -enable "+node) {
 		c.t.Errorf("measure: %+v %s", out, said)
 	}
 	c.nomad.SetEligible(node, true)

@@ -231,7 +231,7 @@ func (c *testCluster) stopsRuns(f *advice.Followed) {
 	if _, _, err := jobs.Deregister("array", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	const stop = "Its runs go on. To stop them: nomad-pal cancel array"
+	const stop = "Its runs continue. To stop them: nomad-pal cancel array"
 	c.until("it is said that its run goes on", func() bool {
 		_, out, _ := c.does("explain", "array")
 		return f.Add(out, stop)

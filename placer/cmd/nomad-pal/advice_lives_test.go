@@ -130,7 +130,7 @@ func failedLives() map[string]life {
 	}
 	mend, mended := edit("a", script("sleep 30; exit 0")), edit("a", script("sleep infinity"))
 	return map[string]life{
-		"fails, and wrote why": {comes: fails, job: "a", says: "What the last member that failed wrote: nomad alloc logs -stderr", follow: func(w *bed.World) {
+		"fails, and wrote why": {comes: fails, job: "a", says: "Output of the last failed member: nomad alloc logs -stderr", follow: func(w *bed.World) {
 			text := told(w, "a")
 			for _, of := range []string{"nomad alloc logs -stderr", "nomad alloc status"} {
 				m := regexp.MustCompile(of + ` (\S+)`).FindStringSubmatch(text)
@@ -145,7 +145,7 @@ func failedLives() map[string]life {
 			}
 			mended(w)
 		}},
-		"fails, and something happened to it": {comes: fails, job: "a", says: "What happened to it: nomad alloc status", follow: mended},
+		"fails, and something happened to it": {comes: fails, job: "a", says: "Its events: nomad alloc status", follow: mended},
 		"fails":                               {comes: fails, job: "a", says: "fix the job and run it again", follow: edit("a", script("sleep infinity"))},
 		"is lost again and again": {
 			comes: func(w *bed.World) {
@@ -158,7 +158,7 @@ func failedLives() map[string]life {
 					}
 				}
 			},
-			job: "a", says: "fix that, then run the job again", follow: func(w *bed.World) {
+			job: "a", says: "fix the cause, then run the job again", follow: func(w *bed.World) {
 				for n := range 3 {
 					for k := range 4 {
 						w.Nomad.SetHealth(true, fmt.Sprintf("GPU-%d-%d", n, k))
@@ -250,7 +250,7 @@ func childrenLives() map[string]life {
 				_, _, err := w.Author.Jobs().Dispatch("t", nil, []byte("x"), "", nil)
 				must(w, err)
 			},
-			says: "Stop it, take the gate off the parameterized job, and give that a native class constraint instead",
+			says: "Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead",
 			follow: func(w *bed.World) {
 				must(w, w.Purge(bed.Key(childOf(w))))
 				w.RunFor(10 * time.Second)
@@ -420,7 +420,7 @@ func memberLives() map[string]life {
 				w.Submit(bed.Gang{Name: "urgent", Ungated: true, GPUs: 2, Priority: 90, Service: true})
 				w.RunFor(time.Minute)
 			},
-			job: "a", says: "If Nomad does not place the missing member though its GPU is free: nomad-pal run <jobspec>", follow: func(w *bed.World) {
+			job: "a", says: "If Nomad does not place the missing member although its GPU is free: nomad-pal run <jobspec>", follow: func(w *bed.World) {
 				must(w, w.Stop(bed.Key("urgent")))
 				w.RunFor(10 * time.Second)
 				rerun("a")(w)

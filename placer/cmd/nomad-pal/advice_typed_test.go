@@ -43,7 +43,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"completion", "-json", "bash"}, says: "nomad-pal completion does not take -json; see -help", right: []string{"completion", "-help"}, shows: "Usage: nomad-pal completion"},
 		{wrong: []string{"explain", "train", "-namespace=default"}, says: "options go before arguments: nomad-pal explain -namespace=default train", right: []string{"explain", "-namespace=default", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"explain", "erly"}, says: `did you mean "early"?`, right: []string{"explain", "early"}, shows: "early runs on 1 GPU"}, // as its gate told
-		{wrong: []string{"status", "train"}, says: "of one job nomad-pal explain tells", right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
+		{wrong: []string{"status", "train"}, says: "nomad-pal explain shows one job", right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"gpus", "x"}, says: "got 1; see -help", right: []string{"gpus", "-help"}, shows: "Usage: nomad-pal gpus"},
 		{wrong: []string{"queue", "-t={{.Nothing}}"}, says: "nomad-pal schema queue lists the fields", right: []string{"schema", "queue"}, shows: "running"},
 		{wrong: []string{"help", "queue"}, says: "see nomad-pal queue -help.", right: []string{"queue", "-help"}, shows: "Usage: nomad-pal queue"},
@@ -64,7 +64,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c.followsPlaces(f)
 	c.followsNomadsCommands(f)
 	c.nomad.SetTokens(map[string]nomadtest.Token{"": {Management: true}, "users": {Nodes: true, Namespaces: map[string][]string{"default": {"list-jobs", "read-job"}}}})
-	c.follows(f, typed{wrong: []string{"failures", "-token=users"}, says: "those of your job: nomad-pal explain <job>", right: []string{"explain", "-token=users", "-pal-token-plain", "train"}, shows: "train"})
+	c.follows(f, typed{wrong: []string{"failures", "-token=users"}, says: "for your job: nomad-pal explain <job>", right: []string{"explain", "-token=users", "-pal-token-plain", "train"}, shows: "train"})
 }
 
 // followsNobody starts an agent as doctor advises when none was ever there.

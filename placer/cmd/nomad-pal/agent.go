@@ -23,7 +23,7 @@ import (
 
 var helpAgent = help("agent [options]", `
 Runs the placer until it is interrupted. SIGHUP makes it read its configuration
-again. Without -config it works by the defaults, on the Nomad that Nomad's
+again. Without -config it uses the defaults, and the Nomad cluster that Nomad's
 environment variables name.
 
 Agent Options:
@@ -33,13 +33,12 @@ Agent Options:
   -log-level=<level>       trace, debug, info, warn or error; wins over the file.
   -log-json                Log as JSON.
 `, examples(
-	"Run the placer by its defaults:", "nomad-pal agent",
-	"Check a configuration, and run with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
+	"Run the placer with its defaults:", "nomad-pal agent",
+	"Check a configuration before running with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
 	"Have it reload its configuration:", "systemctl reload nomad-pal",
 ))
 
-// agentKeys are general options that the agent's configuration has, by the key
-// there.
+// agentKeys maps general options to the keys that the agent's configuration has for them.
 var agentKeys = map[string]string{
 	"address": "address", "region": "region", "token": "token_file", "ca-cert": "ca_cert", "ca-path": "ca_path",
 	"client-cert": "client_cert", "client-key": "client_key", "tls-server-name": "tls_server_name",
@@ -59,7 +58,7 @@ func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 func foreignToAgent(b *base) error {
 	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {
-			return fmt.Errorf("-%s is not an option of the agent: say nomad { %s } in its configuration, or set Nomad's environment variable", name, key)
+			return fmt.Errorf("-%s is not an option of the agent: set nomad { %s } in its configuration, or set Nomad's environment variable", name, key)
 		}
 		if slices.Contains([]string{"namespace", "json", "t", "pal-address"}, name) {
 			return fmt.Errorf("-%s is not an option of the agent; see nomad-pal agent -help", name)
@@ -96,7 +95,7 @@ func runAgent(b *base, args []string) int {
 		return b.fail(fmt.Errorf("log level %q is unknown (one of trace, debug, info, warn, error)", *level))
 	}
 	if *check {
-		if _, err := file.Nomad.Connect(); err != nil { // reads its token and certificates, asks nobody
+		if _, err := file.Nomad.Connect(); err != nil { // reads token and certificates, sends no request
 			return b.fail(err)
 		}
 		b.printf("The configuration is valid.\n")

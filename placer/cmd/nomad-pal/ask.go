@@ -31,30 +31,30 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// The commands are clients of the agent, which sees all of Nomad and tells each token what it
-// may know. They find the agent by NOMAD_PAL_ADDR, or by the address that it publishes in Nomad.
-// What works without an agent reads Nomad itself: see plain.go.
+// The commands are clients of the agent. The agent sees all of Nomad and shows each token what it
+// may see. Commands find the agent by NOMAD_PAL_ADDR, or by the address that the agent publishes in
+// Nomad. Commands that work without an agent read Nomad directly: see plain.go.
 
 const (
-	// askTimeout bounds one answer: an agent of a large cluster looks for seconds.
+	// askTimeout bounds one answer. On a large cluster the agent needs seconds.
 	askTimeout = 2 * time.Minute
-	// reachTimeout bounds the first one, which costs the agent nothing.
+	// reachTimeout bounds the first answer, which is cheap for the agent.
 	reachTimeout = 10 * time.Second
 )
 
-// answers asks an agent, and Nomad about what the agent does not tell.
+// answers asks an agent, and asks Nomad for what the agent does not answer.
 type answers struct {
 	b     *base
 	nomad *nomad.Client
 	agent *api.Client
-	// address is the agent's, told is how it became known.
+	// address is the agent's address; told is where it came from.
 	address, told string
-	// note is what the answers lack, "" for nothing.
+	// note is what is missing from the answers, "" for nothing.
 	note     string
 	activity heartbeat.Activity
 }
 
-// noAgent is that no agent answers: where it was looked for, and what to do.
+// noAgent is the error that no agent answers, with the places tried and what to do.
 type noAgent struct {
 	looked, next string
 	cause        error
@@ -63,10 +63,10 @@ type noAgent struct {
 func (e noAgent) Error() string { return "no agent answers: " + e.looked + ": " + e.next }
 func (e noAgent) Unwrap() error { return e.cause }
 
-// lacksAgent reports whether an error is that no agent answers.
+// lacksAgent reports whether err means that no agent answers.
 func lacksAgent(err error) bool { _, lacks := errors.AsType[noAgent](err); return lacks }
 
-// ask finds the agent, and hears whether a placer is active.
+// ask finds the agent and asks whether a placer is active.
 func (b *base) ask() (*answers, error) {
 	client, err := b.client()
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *base) ask() (*answers, error) {
 	return a, a.connect()
 }
 
-// findPublished takes the address that the active agent publishes in Nomad.
+// findPublished reads the address that the active agent publishes in Nomad.
 func (a *answers) findPublished(now time.Time) error {
 	is, err := heartbeat.ReadActivity(a.b.ctx, a.nomad, now)
 	if err != nil {
@@ -96,23 +96,23 @@ func (a *answers) findPublished(now time.Time) error {
 		return noAgent{looked: "NOMAD_PAL_ADDR is not set, and " + fmt.Sprintf(looked, args...), next: next}
 	}
 	const start, set = "start one (nomad-pal agent), or set NOMAD_PAL_ADDR", "set NOMAD_PAL_ADDR"
-	host, _ := os.Hostname() // that of no agent, if it is not known
+	host, _ := os.Hostname() // without a host name, no agent counts as local
 	a.told = fmt.Sprintf("published in Nomad %s by agent %s", query.Ago(is.Beaten, now), is.Agent)
 	switch a.address = is.Address; {
 	case is.Agent == "" && is.Unknown != "" && a.b.config().SecretID == "":
-		return missing("set NOMAD_TOKEN, or NOMAD_PAL_ADDR", "without a token, where an agent publishes its address cannot be read")
+		return missing("set NOMAD_TOKEN, or NOMAD_PAL_ADDR", "without a token, the address that an agent publishes in Nomad cannot be read")
 	case is.Agent == "" && is.Unknown != "":
 		if unknown := a.b.tokenUnknown(); unknown != "" {
 			return errors.New(unknown)
 		}
-		return missing(set, "where an agent publishes its address cannot be read: %s", is.Unknown)
+		return missing(set, "the address that an agent publishes in Nomad cannot be read: %s", is.Unknown)
 	case is.Agent == "":
-		if _, err := a.nomad.API().Status().Leader(); err != nil { // it is not Nomad, or not well
+		if _, err := a.nomad.API().Status().Leader(); err != nil { // it is not Nomad, or Nomad is in trouble
 			return err
 		}
 		return missing(start, "no agent has published its address in Nomad")
 	case !is.Fresh(now):
-		return missing(start, "the last sign of agent %s, at %s, is of %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
+		return missing(start, "agent %s, at %s, was last seen at %s", is.Agent, cmp.Or(is.Address, "no address"), query.Ago(is.Beaten, now))
 	case is.Address == "":
 		return missing("set http { advertise } in its configuration, or NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
 	case agent.Loopback(is.Address) && is.Host() != host:
@@ -122,7 +122,7 @@ func (a *answers) findPublished(now time.Time) error {
 	return nil
 }
 
-// connect asks the agent whether it is one, before it is given any token.
+// connect checks that the address is an agent's before it sends any token.
 func (a *answers) connect() error {
 	fails := func(next string, err error) error {
 		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, oneLine(err.Error())), next, err}
@@ -131,9 +131,9 @@ func (a *answers) connect() error {
 	published := a.b.palAddress == ""
 	if err := agent.Unprotected(a.address, published, cfg.TLSConfig); err != nil && !a.b.tokenPlain && (cfg.SecretID != "" || cfg.HttpAuth != nil) {
 		if strings.HasPrefix(a.address, "https:") {
-			return fails("name who signed its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
+			return fails("name the CA of its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
 		}
-		return fails("give the agent a certificate, or send the token all the same (-pal-token-plain)", err)
+		return fails("give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
 	}
 	cfg.Address, cfg.TLSConfig.TLSServerName = a.address, ""
 	at, err := nomad.NewClient(cfg, "")
@@ -159,13 +159,13 @@ func (a *answers) hear(within time.Duration) error {
 	return nil
 }
 
-// noNamespace reports that Nomad has no namespace of the name that the command was given; nil if it
-// has one, or does not tell. It is asked if there is nothing else to show.
+// noNamespace returns an error if Nomad does not have the command's namespace. It returns nil if
+// Nomad has it or does not say. Commands call it when they have nothing else to show.
 func (b *base) noNamespace(client *nomad.Client) error {
 	return b.hasNone(client, b.namespace)
 }
 
-// hasNone is the same of any namespace: a job file may name one of its own.
+// hasNone does the same for any namespace: a job file may name its own.
 func (b *base) hasNone(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
@@ -182,7 +182,7 @@ func (b *base) hasNone(client *nomad.Client, namespace string) error {
 	return fmt.Errorf("no namespace %q: there are %s", namespace, firstOf(names))
 }
 
-// askAgain has the next answers be new ones; a is nil if nobody was asked before.
+// askAgain makes the next answers fresh ones. a is nil before the first question.
 func (b *base) askAgain(a *answers) (*answers, error) {
 	if a == nil {
 		return b.ask()
@@ -201,10 +201,10 @@ func (a *answers) within(d time.Duration, path, namespace string, out any) error
 	return a.plain(err)
 }
 
-// notServed is what Go's servers answer to a path that they do not know.
+// notServed is the answer of Go's servers to an unknown path.
 const notServed = "404 page not found"
 
-// plain is an agent's refusal in its own words.
+// plain turns an agent's refusal into a sentence.
 func (a *answers) plain(err error) error {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || !unexpected.HasBody() {
@@ -228,7 +228,7 @@ func (a *answers) plain(err error) error {
 	}
 }
 
-// refusal is an agent's, in its own words.
+// refusal is an agent's refusal in its own words.
 type refusal struct {
 	text  string
 	cause error
@@ -237,20 +237,20 @@ type refusal struct {
 func (r refusal) Error() string { return r.text }
 func (r refusal) Unwrap() error { return r.cause }
 
-// Jobs are all jobs with GPUs that have not ended.
+// Jobs returns all jobs with GPUs that have not ended.
 func (a *answers) Jobs() (jobs []model.JobStatus, err error) {
 	return jobs, a.get("/v1/queue", "", &jobs)
 }
 
-// Tenants are how the tenants stand.
+// Tenants returns what tenants hold and have used.
 func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 	return tenants, a.get("/v1/tenants", "", &tenants)
 }
 
-// GPUs are all GPUs.
+// GPUs returns all GPUs.
 func (a *answers) GPUs() (gpus []query.GPU, err error) { return a.SomeGPUs(query.GPUFilter{}, false) }
 
-// SomeGPUs are some of them, with live with what they do now.
+// SomeGPUs returns the GPUs that the filter picks. With live it adds what they do now.
 func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err error) {
 	q := url.Values{"node": f.Nodes}
 	if f.Job != "" {
@@ -262,17 +262,17 @@ func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err 
 	return gpus, a.get("/v1/gpus?"+q.Encode(), "", &gpus)
 }
 
-// Models are how fast the GPU models are.
+// Models returns how fast the GPU models are.
 func (a *answers) Models() (speeds []ledger.ModelSpeed, err error) {
 	return speeds, a.get("/v1/models", "", &speeds)
 }
 
-// Moves are the moves that would pay now.
+// Moves returns the moves that would pay now.
 func (a *answers) Moves() (moves []query.Move, err error) {
 	return moves, a.get("/v1/moves", "", &moves)
 }
 
-// Profile is the version of the profile in force, 0 for none.
+// Profile returns the version of the profile in force, 0 for none.
 func (a *answers) Profile() (int, error) {
 	p, err := store.In(a.nomad).Profile().ReadOrRefused(a.b.ctx)
 	if p == nil {
@@ -281,31 +281,31 @@ func (a *answers) Profile() (int, error) {
 	return p.Version, err
 }
 
-// Warnings are for operators: others get none.
+// Warnings are shown to operators only.
 func (a *answers) Warnings() []string {
 	h, err := a.health("/v1/health?active=true")
 	if err != nil {
-		return nil // trouble of the agent's is what the activity says
+		return nil // the activity already reports the agent's trouble
 	}
 	return h.Warnings
 }
 
-// health is how the agent that is asked says it is, or the active one.
+// health returns the health of the agent that was asked, or of the active one.
 func (a *answers) health(path string) (h agent.Health, err error) {
 	err = a.get(path, "", &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
-		err = json.Unmarshal([]byte(unexpected.Body()), &h) // it says what the trouble is
+		err = json.Unmarshal([]byte(unexpected.Body()), &h) // the body names the trouble
 	}
 	return h, err
 }
 
-// Explain reports why.
+// Explain explains the state of a job.
 func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	e := &query.Explanation{}
 	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
 }
 
-// Plan reports what would happen to a job.
+// Plan explains what would happen to a job.
 func (a *answers) Plan(job *api.Job) (*query.Explanation, error) {
 	ctx, cancel := context.WithTimeout(a.b.ctx, askTimeout)
 	defer cancel()
@@ -320,15 +320,15 @@ const exitNoPlacer = 3
 
 const exitCodes = `
 Exit code 3: no agent answers, or no placer is active. Without an active placer
-nothing starts, but the answer is still printed.
+no job starts, but the answer is still printed.
 `
 
-// close says on standard error what the answers lack, and returns the exit code: 3
-// if no placer is active.
+// close prints to standard error what is missing from the answers. It returns the exit code: 3 if
+// no placer is active.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {
-		a.say("Note: whether a placer is active is not known: " + a.activity.Unknown)
+		a.say("Note: it is not known whether a placer is active: " + a.activity.Unknown)
 	}
 	if !a.activity.Idle() {
 		return code
@@ -339,21 +339,21 @@ func (a *answers) close(code int) int {
 
 func (a *answers) say(text string) { fmt.Fprintln(a.b.io.err, oneLine(text)) }
 
-// printNote says on standard error what the answers lack.
+// printNote prints to standard error what is missing from the answers.
 func (a *answers) printNote() {
 	if a.note != "" {
 		a.say("Note: " + a.note)
 	}
 }
 
-// seesPart reports whether the token may not see everything.
+// seesPart reports whether the token may see only part of the cluster.
 func (b *base) seesPart(client *nomad.Client) bool {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	return !aclDisabled(self, err) && (err != nil || self.Type != "management")
 }
 
-// aclDisabled reports whether Nomad answered that it has no access control: by an error, or,
-// as 1.11.3 does, by a token of that name.
+// aclDisabled reports whether Nomad answered that ACLs are off: by an error, or, in Nomad 1.11.3,
+// by a token of that name.
 func aclDisabled(self *api.ACLToken, err error) bool {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return strings.Contains(unexpected.Body(), "ACL support disabled")
@@ -361,7 +361,7 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 	return err == nil && self.AccessorID == "acls-disabled"
 }
 
-// idleSentence reports since when no placer has been active.
+// idleSentence says since when no placer has been active.
 func idleSentence(a heartbeat.Activity, now time.Time) string {
 	const nothing = ": nothing starts until one is"
 	switch {
@@ -375,7 +375,7 @@ func idleSentence(a heartbeat.Activity, now time.Time) string {
 	return fmt.Sprintf("No placer has been active since %s%s. The last was %s.", query.When(a.Since, now), nothing, cmp.Or(a.Agent, "unknown"))
 }
 
-// workSentence says who is active.
+// workSentence names the active agent.
 func workSentence(a heartbeat.Activity, now time.Time) string {
 	switch {
 	case a.Unknown != "":

@@ -281,10 +281,10 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {
 		t.Errorf("explain of another's: %d %s", code, said)
 	}
-	if code, _, said := c.does("failures", "-token", "blind"); code != 1 || !strings.Contains(said, "those of your job: nomad-pal explain <job>") {
+	if code, _, said := c.does("failures", "-token", "blind"); code != 1 || !strings.Contains(said, "for your job: nomad-pal explain <job>") {
 		t.Errorf("failures: %d %s", code, said)
 	}
-	const noToken = "without a token, where an agent publishes its address cannot be read: set NOMAD_TOKEN"
+	const noToken = "without a token, the address that an agent publishes in Nomad cannot be read: set NOMAD_TOKEN"
 	if _, _, said := c.does("explain", "-namespace=secret", "held"); strings.Contains(said, noToken) {
 		t.Errorf("with a token: %s", said)
 	}

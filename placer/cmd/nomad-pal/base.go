@@ -25,33 +25,33 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// streams are what a command reads and writes.
+// streams are a command's input and outputs.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
-	// terminal: out is one.
+	// terminal: the output is a terminal.
 	terminal bool
 }
 
-// base is what all commands share: Nomad's own flags and forms of output.
+// base holds what all commands share: Nomad's own flags and the output formats.
 type base struct {
 	command string // its name
 	ctx     context.Context
 	io      streams
 
-	connect                        api.Config // as far as options say
+	connect                        api.Config // from options only
 	tls                            api.TLSConfig
 	namespace, storage, palAddress string
 	noColor, forceColor, json      bool
-	// tokenPlain: the token may cross the network in plain text on its way to the agent.
+	// tokenPlain: the token may cross the network in plain text to the agent.
 	tokenPlain bool
-	// verbose: ids are shown in full.
+	// verbose: print ids in full.
 	verbose  bool
 	template string
-	// jobspec is what is explained, "" for a job that Nomad has.
+	// jobspec is the file that is explained, "" for a job in Nomad.
 	jobspec    string
 	flagsGiven map[string]bool
-	// prints are the options for output that the command takes: -json, -t.
+	// prints lists the output options that the command has: -json, -t.
 	prints []string
 }
 
@@ -63,32 +63,31 @@ General Options:
   -namespace=<namespace>   The namespace of jobs, NOMAD_NAMESPACE or "default" by default.
   -token=<token>           The ACL token, NOMAD_TOKEN by default.
   -ca-cert=<path>, -ca-path=<path>
-                           Who signed Nomad's certificate, NOMAD_CACERT and
+                           The CA of Nomad's certificate, NOMAD_CACERT and
                            NOMAD_CAPATH by default.
   -client-cert=<path>, -client-key=<path>
                            NOMAD_CLIENT_CERT and NOMAD_CLIENT_KEY by default.
   -tls-server-name=<name>  NOMAD_TLS_SERVER_NAME by default.
-  -tls-skip-verify         Take any certificate; NOMAD_SKIP_VERIFY by default.
-  -no-color, -force-color  Without them there is colour on a terminal, unless NO_COLOR is set.
+  -tls-skip-verify         Accept any certificate; NOMAD_SKIP_VERIFY by default.
+  -no-color, -force-color  Default: colour on a terminal, unless NO_COLOR is set.
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default; without
                            both, the address that the agent publishes in Nomad.
-  -pal-token-plain         Send your token to the agent though the network can read it there,
-                           or nothing verifies the agent. Default: NOMAD_PAL_TOKEN_PLAIN, or
-                           over loopback, and over HTTPS to the address that you name, or to a
-                           published one that -ca-cert or -ca-path verifies.
+  -pal-token-plain         Send your token to the agent even unencrypted, or to an
+                           agent that nothing verifies. Default: NOMAD_PAL_TOKEN_PLAIN. Without it, the token is
+                           sent over loopback, over HTTPS to an address that you name, and over HTTPS to a
+                           published address that -ca-cert or -ca-path verifies.
 `
 
 const outputOptions = `
 Output Options:
 
-  -json                    Print JSON: nomad-pal schema says what is in it.
-  -t=<template>            Print through a Go template. Its names are those of the JSON; one
-                           that the JSON leaves out is empty.
+  -json                    Print JSON; nomad-pal schema describes it.
+  -t=<template>            Print through a Go template. It uses the names of the JSON; a
+                           field that the JSON leaves out is empty.
 `
 
-// flags makes a flag set with the general options, and those for output if the
-// command has any.
+// flags returns a flag set with the general options, and the output options if the command has any.
 func (b *base) flags(name string) *flag.FlagSet {
 	b.command = name
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -111,7 +110,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 	return fs
 }
 
-// only has the command take no options for output but these.
+// only limits the command's output options to these.
 func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
 	b.prints = append([]string{}, prints...)
 	return fs
@@ -122,9 +121,8 @@ const (
 	anyWords = -2
 )
 
-// parse parses the arguments; ok is false if it has already said what is
-// wrong. want is the number of arguments beside flags, anyArgs for any; anyWords are
-// arguments that may look like options.
+// parse parses the arguments. ok is false if it has already printed an error. want is the number of
+// arguments beside flags, or anyArgs; with anyWords, arguments may look like options.
 func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, ok bool) {
 	refuse := func(format string, args ...any) ([]string, bool) {
 		b.fail(fmt.Errorf(format, args...))
@@ -146,14 +144,14 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	if want >= 0 && fs.NArg() != want {
 		one := ""
 		if fs.Name() == "status" || fs.Name() == "queue" {
-			one = ": of one job nomad-pal explain tells"
+			one = ": nomad-pal explain shows one job"
 		}
 		return refuse("nomad-pal %s takes %s, got %d%s; see -help", fs.Name(), counted(want, "argument"), fs.NArg(), one)
 	}
 	return fs.Args(), true
 }
 
-// meantFlag is the option that is most like one that there is not, in words.
+// meantFlag suggests the known option that is nearest to an unknown one.
 func meantFlag(fs *flag.FlagSet, err error) string {
 	_, name, unknown := strings.Cut(err.Error(), "not defined: -")
 	if !unknown {
@@ -167,7 +165,7 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 	return ""
 }
 
-// given reports whether a flag stands on the command line.
+// given reports whether the flag was given.
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
 // fail prints an error and returns the exit code for it. If Nomad refused because it does not know the
@@ -197,7 +195,7 @@ func (b *base) complain(text string) {
 	}
 }
 
-// warn prints what is left out of what a command shows.
+// warn prints what is missing from a command's output.
 func (b *base) warn(a *answers) {
 	for _, w := range a.Warnings() {
 		b.complain("Warning: " + oneLine(w))
@@ -209,7 +207,8 @@ func (b *base) client() (*nomad.Client, error) {
 	return nomad.NewClient(b.config(), b.storage)
 }
 
-// nodeAPI is Nomad's own client. Its requests have no deadline: logs are followed, and sessions last.
+// nodeAPI is Nomad's own client. Its requests have no deadline, because following logs and sessions
+// take long.
 func (b *base) nodeAPI() (*api.Client, error) {
 	client, err := api.NewClient(b.config())
 	if err != nil {
@@ -218,7 +217,7 @@ func (b *base) nodeAPI() (*api.Client, error) {
 	return client, nil
 }
 
-// raw and rawErr are the outputs for what tasks write: byte by byte, as they wrote it.
+// raw and rawErr print what tasks write, byte by byte.
 func (b *base) raw() io.Writer    { return unquoted(b.io.out) }
 func (b *base) rawErr() io.Writer { return unquoted(b.io.err) }
 
@@ -229,16 +228,16 @@ func unquoted(w io.Writer) io.Writer {
 	return w
 }
 
-// config is how to connect, by the options and Nomad's environment variables. The
-// namespace in it is put into b.
+// config returns how to connect: from the options, then from Nomad's environment variables. It
+// stores the namespace in b.
 func (b *base) config() *api.Config {
 	b.connect.TLSConfig = &b.tls
 	b.namespace = cmp.Or(b.namespace, api.DefaultConfig().Namespace, "default")
 	return nomad.Config(b.connect)
 }
 
-// structured prints v as JSON or through the template where that was asked
-// for, and reports whether it was.
+// structured prints v as JSON or through the template if an option says so. done reports whether it
+// did.
 func (b *base) structured(v any) (done bool, code int) {
 	whole := reflect.New(reflect.TypeOf(v)).Elem()
 	whole.Set(reflect.ValueOf(v))
@@ -266,8 +265,8 @@ func (b *base) structured(v any) (done bool, code int) {
 	return false, 0
 }
 
-// show prints v as JSON or through the template if that was asked for, else as print does. It
-// returns the exit code.
+// show prints v as JSON or through the template if an option says so, else by print. It returns the
+// exit code.
 func (b *base) show(v any, print func()) int {
 	done, code := b.structured(v)
 	if !done {
@@ -276,7 +275,7 @@ func (b *base) show(v any, print func()) int {
 	return code
 }
 
-// printf prints a message; what it quotes of others stays on one line.
+// printf prints a message. Foreign text in it stays on one line.
 func (b *base) printf(format string, args ...any) {
 	for i, a := range args {
 		if text, ok := a.(string); ok {
@@ -286,7 +285,7 @@ func (b *base) printf(format string, args ...any) {
 	fmt.Fprintf(b.io.out, format, args...)
 }
 
-// printEach prints a line for each thing that was done; none if there is nothing.
+// printEach prints a line for each thing done, or none if nothing was done.
 func (b *base) printEach(things []string, done, none string) {
 	if len(things) == 0 {
 		b.printf("%s\n", none)

@@ -18,14 +18,14 @@ import (
 )
 
 var helpCancel = help("cancel [options] <job>... | -mine", `
-Stops jobs, and all runs of a parameterized or periodic one: an array as a whole.
-"nomad job stop" leaves these running. A job that is stopped gives up its place
-in the queue. A job that was given up is stopped, too: it leaves the lists.
+Stops jobs. For a parameterized or periodic job it also stops all runs, which
+"nomad job stop" leaves running: this stops a whole array. A stopped job loses its
+place in the queue. Stopping a failed job removes it from the lists.
 
 Cancel Options:
 
-  -mine                    All your jobs with GPUs in the namespace, by their meta pal_user:
-                           see nomad-pal queue -mine.
+  -mine                    Stop all your jobs with GPUs in the namespace, as nomad-pal
+                           queue -mine lists them.
 `, examples(
 	"Stop an array with all of its elements:", "nomad-pal cancel array",
 	"Stop all of your jobs:", "nomad-pal cancel -mine",
@@ -40,11 +40,11 @@ func runCancel(b *base, args []string) int {
 	}
 	switch {
 	case *mine && len(ids) > 0:
-		return b.fail(fmt.Errorf("stopping jobs: -mine stops all of one user: no names go with it"))
+		return b.fail(fmt.Errorf("stopping jobs: -mine stops all jobs of one user and takes no names"))
 	case *mine && b.namespace == "*":
-		return b.fail(fmt.Errorf("stopping jobs: -mine stops those of one namespace, not of all"))
+		return b.fail(fmt.Errorf("stopping jobs: -mine stops the jobs of one namespace, not of all"))
 	case !*mine && len(ids) == 0:
-		return b.fail(fmt.Errorf("stopping jobs: no job is named; say which, or -mine"))
+		return b.fail(fmt.Errorf("stopping jobs: no job is named; name one or use -mine"))
 	}
 	client, err := b.client()
 	if err != nil {
@@ -70,8 +70,8 @@ func runCancel(b *base, args []string) int {
 	return b.show(stopped, func() { b.printEach(stopped, "Stopped", fmt.Sprintf("Nothing to stop in namespace %q.", b.namespace)) })
 }
 
-// running are the jobs of these names and their children, except those that have ended. A name that
-// does not exist is an error before anything is stopped.
+// running returns the named jobs and their children, without those that have ended. An unknown name
+// is an error before any job is stopped.
 func running(b *base, client *nomad.Client, ids []string) (all []string, err error) {
 	gaveUp := sync.OnceValue(func() []string { return givenUp(b) })
 	for _, id := range ids {
@@ -96,8 +96,8 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 	return all, nil
 }
 
-// givenUp are the jobs of the namespace that the placer has given up, as far as an agent tells. To Nomad
-// they are dead like those that are done, but they stay in lists until they are stopped.
+// givenUp returns the failed jobs of the namespace, as far as an agent reports them. In Nomad they
+// are dead, like completed jobs, but they stay in lists until they are stopped.
 func givenUp(b *base) (ids []string) {
 	a, err := b.ask()
 	if err != nil {
@@ -112,8 +112,8 @@ func givenUp(b *base) (ids []string) {
 	return ids
 }
 
-// withRuns are a job and the jobs that it has made, those that have not ended or were given up: itself
-// first, so that it makes no more.
+// withRuns returns a job and its runs that have not ended or have failed. The job comes first, so
+// that it starts no more runs.
 func withRuns(b *base, c *api.Client, job *api.Job, gaveUp func() []string) (ids []string, err error) {
 	stops := func(id, status string, stopped bool) {
 		if !stopped && (status != "dead" || slices.Contains(gaveUp(), id)) {

@@ -20,21 +20,21 @@ import (
 
 var helpClassify = help("classify [options] <job>", `
 Watches the GPUs of a running job through the device plugin's statistics and
-says which application class it belongs to, and why: A is held down by the power
-cap or uses the compute units all the time, B is in between, C streams memory, D
-accesses it at random. Once 20 jobs are remembered, a job gets the class of the
-nearest of the three groups that they form; before, fixed thresholds decide. Watch
-the job after its start-up, when it does its usual work.
+reports its application class, and why. A: limited by the power cap, or always
+using the compute units. B: in between. C: streams memory. D: accesses memory at
+random. Fixed thresholds decide until 20 jobs are remembered. From then on the
+remembered jobs form three groups, and a job gets the class of the nearest group.
+Watch the job after its start-up, when it does its usual work.
 
 Classify Options:
 
   -for=<duration>          How long to watch, 1m by default.
-  -every=<duration>        Time between readings, 5s by default; the client's telemetry
-                           collection_interval bounds what is new.
-  -save                    Remember the class and the readings in the cluster: for the job's
-                           next runs (nomad-pal run -learned), and to judge other jobs by.
+  -every=<duration>        Time between readings, 5s by default; the plugin
+                           publishes a new reading every collection_interval (client telemetry).
+  -save                    Store the class and the readings in the cluster. The job's
+                           next runs (nomad-pal run -learned) and the classification of other jobs use them.
 `, examples(
-	"Which class is my job of?", "nomad-pal classify train",
+	"Which class is my job?", "nomad-pal classify train",
 	"Remember it for the job's next runs:", "nomad-pal classify -save -for 5m train",
 ), outputOptions, generalOptions)
 
@@ -43,11 +43,11 @@ type classified struct {
 	Namespace string              `json:"namespace"`
 	Job       string              `json:"job"`
 	GPUs      []string            `json:"gpus"`
-	Readings  int                 `json:"readings"` // of working GPUs
+	Readings  int                 `json:"readings"` // of GPUs at work
 	Verdict   *classify.Verdict   `json:"verdict,omitempty"`
 	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "groups of <n> jobs"
-	Missing   string              `json:"missing,omitempty"` // why there is no verdict
-	Medians   map[string]*float64 `json:"medians"`           // null: not known
+	Missing   string              `json:"missing,omitempty"` // why there is no class
+	Medians   map[string]*float64 `json:"medians"`           // null: unknown
 }
 
 func runClassify(b *base, args []string) int {
@@ -89,8 +89,7 @@ func runClassify(b *base, args []string) int {
 	return printClassified(b, out, *save)
 }
 
-// judge puts the job to the groups of the cluster's history if there are
-// enough jobs in it, else to the thresholds.
+// judge classifies the job by the groups of remembered jobs, or by thresholds if there are too few.
 func judge(b *base, client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
 	known, err := store.In(client).Classes().Read(b.ctx)
 	if err != nil {
@@ -101,11 +100,11 @@ func judge(b *base, client *nomad.Client, f classify.Features, out *classified) 
 	return v, ok
 }
 
-// watchGPUs takes readings until the time is up, each of the plugin's once, and none
-// from before. The job's GPUs are looked up each time, as it may be moved.
+// watchGPUs takes readings until the time is up: each of the plugin's readings once, none from
+// before. It looks up the job's GPUs each time because the job may move.
 func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
-	seen := map[string]time.Time{} // GPU to its last reading
+	seen := map[string]time.Time{} // last reading by GPU
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for end := time.Now().Add(length); ; {
@@ -141,7 +140,7 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every ti
 	}
 }
 
-// known is nil for what is not.
+// known returns nil for an unknown value.
 func known(x float64) *float64 {
 	if math.IsNaN(x) {
 		return nil
@@ -168,7 +167,7 @@ func printClassified(b *base, out classified, saved bool) int {
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
-		sure = "near a boundary, or too little is known: watch longer, or decide yourself"
+		sure = "near a boundary, or too few readings: watch longer, or choose the class yourself"
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {

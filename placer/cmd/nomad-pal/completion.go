@@ -17,8 +17,8 @@ import (
 )
 
 var helpCompletion = help("completion bash | zsh | fish", `
-Prints a script that has the shell complete commands, options, the ids of jobs
-and GPUs. It writes no file: you decide where the script goes.
+Prints a script that makes the shell complete commands, options, and ids of jobs
+and GPUs. It writes no file: you choose where to put the script.
 `, examples(
 	"In this shell only:", "source <(nomad-pal completion bash)",
 	"For all of your shells, with bash-completion:", "nomad-pal completion bash > \\\n          ~/.local/share/bash-completion/completions/nomad-pal",
@@ -26,11 +26,11 @@ and GPUs. It writes no file: you decide where the script goes.
 	"With fish:", "nomad-pal completion fish > \\\n          ~/.config/fish/completions/nomad-pal.fish",
 ))
 
-// completeCommand is what the scripts ask for candidates: it is none of the commands.
+// completeCommand is the hidden command that the scripts call for candidates.
 const completeCommand = "__complete"
 
-// completionScripts have the shells ask for candidates: the words up to the cursor, the
-// last one unfinished.
+// completionScripts make the shells ask for candidates. They pass the words up to the cursor; the
+// last one is unfinished.
 var completionScripts = map[string]string{
 	"bash": `_nomad_pal() {
   local IFS=$'\n'
@@ -115,7 +115,7 @@ func candidatesFor(ctx context.Context, io streams, words []string, last string,
 	return ids(ctx, io, name, words)
 }
 
-// options are those that a help text explains.
+// options returns the options that a help text describes.
 func options(text string) (out []string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		if strings.HasPrefix(line, "  -") {
@@ -128,7 +128,7 @@ func options(text string) (out []string) {
 	return slices.Compact(slices.Sorted(slices.Values(out)))
 }
 
-// ids are those of jobs, GPUs and nodes that an argument may be.
+// ids returns the jobs, GPUs and nodes that an argument may name.
 func ids(ctx context.Context, streams streams, name string, words []string) (out []string) {
 	switch name {
 	case "completion":

@@ -10,9 +10,9 @@ import (
 )
 
 var helpDefrag = help("defrag -dry-run [options]", `
-Shows the moves that would pay now: gangs that allow it (pal_migrate), whose
-predicted gain is worth more than being stopped and started again. The agent
-makes such moves itself if its configuration says queue { migrate = true }.
+Shows the moves that would pay now: the gang allows moves (pal_migrate), and its
+predicted gain is larger than the cost of a restart. The agent makes such moves
+itself if its configuration sets queue { migrate = true }.
 
 Defrag Options:
 
@@ -28,7 +28,7 @@ func runDefrag(b *base, args []string) int {
 		return 1
 	}
 	if !*dry {
-		return b.fail(fmt.Errorf("only -dry-run: moves are made by the agent, if its configuration says queue { migrate = true }"))
+		return b.fail(fmt.Errorf("only -dry-run is possible: the agent makes moves if its configuration sets queue { migrate = true }"))
 	}
 	s, err := b.ask()
 	if err != nil {

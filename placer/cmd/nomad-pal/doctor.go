@@ -21,12 +21,13 @@ import (
 )
 
 var helpDoctor = help("doctor [options]", `
-Checks everything that nomad-pal needs, and says what is wrong and what to do: Nomad's address, version and the token's rights, the
-device plugin on every client, the profile and which GPUs it lacks, nodes whose
-meta opens the gate by accident, clocks, the active agent, and warnings. It
-changes nothing. Use a token like the agent's: another one may see only part.
+Checks everything that nomad-pal needs, and says how to fix what fails: Nomad's
+address and version, the token's rights, the device plugin on every client, the
+profile and the GPUs missing from it, nodes whose meta opens the gate by accident,
+clocks, the active agent, and warnings. It changes nothing. Use a token with the
+agent's policy: other tokens may see only part.
 
-Exit codes: 0 nothing fails (there may be warnings); 1 an error; 2 something fails.
+Exit codes: 0 no check fails (there may be warnings); 1 an error; 2 a check fails.
 
 Doctor Options:
 
@@ -75,7 +76,7 @@ func printChecks(b *base, checks []query.Check) {
 	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
-// checks are all of them, as far as Nomad answers.
+// checks returns all checks that can run with Nomad's answers.
 func checks(b *base) []query.Check {
 	client, err := b.client()
 	if err != nil {
@@ -94,7 +95,7 @@ func checks(b *base) []query.Check {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
 	s, err := plainly(b, client, nil)
-	var told []string // by the checks of what Nomad says
+	var told []string // already reported by the checks of Nomad
 	if err == nil {
 		told = s.Warnings()
 	}
@@ -120,8 +121,8 @@ func checkReach(client *nomad.Client) query.Check {
 	return query.Check{Name: "nomad", Verdict: query.OK, Found: fmt.Sprintf("%s answers, the leader is %s", address, leader)}
 }
 
-// checkPaused reports that an operator keeps Nomad from placing, or from taking jobs; nothing if
-// not, or if the token may not see that.
+// checkPaused reports that an operator has paused placement or job registration. It reports nothing
+// if neither is paused or the token may not see it.
 func checkPaused(b *base, client *nomad.Client) query.Check {
 	answer, _, err := client.API().Operator().SchedulerGetConfiguration((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
@@ -130,7 +131,7 @@ func checkPaused(b *base, client *nomad.Client) query.Check {
 	case answer.SchedulerConfig.PauseEvalBroker:
 		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has paused Nomad's evaluation broker, so Nomad places nothing", Next: "nomad operator scheduler set-config -pause-eval-broker=false"}
 	case answer.SchedulerConfig.RejectJobRegistration:
-		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has Nomad reject all registrations but those with a management token, so the placer starts nothing unless its token is one", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
+		return query.Check{Name: "scheduler", Verdict: query.Fail, Found: "an operator has set Nomad to reject all registrations without a management token, so the placer starts nothing unless it has one", Next: "nomad operator scheduler set-config -reject-job-registration=false"}
 	}
 	return query.Check{}
 }
@@ -150,7 +151,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI asks the agent, as all commands do, how it is. What is told anyway it leaves out.
+// checkAPI asks the agent for its health, as all commands do. It leaves out what other checks have
+// reported.
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {
@@ -172,7 +174,7 @@ func checkAPI(b *base, told []string) []query.Check {
 	}
 	var checks []query.Check
 	for _, w := range h.Configuration {
-		checks = append(checks, query.Check{Name: "configuration", Verdict: query.Warn, Found: w, Next: "take it out of the agent's configuration, or correct it there"})
+		checks = append(checks, query.Check{Name: "configuration", Verdict: query.Warn, Found: w, Next: "remove it from the agent's configuration, or correct it there"})
 	}
 	warnings := slices.DeleteFunc(h.Warnings, func(w string) bool { return slices.Contains(told, w) })
 	if len(warnings) > 0 {
@@ -187,7 +189,7 @@ func checkConfig(config paths) query.Check {
 		return query.Check{Name: "configuration", Verdict: query.Fail, Found: err.Error(), Next: "fix it before the agent reads it"}
 	}
 	if warnings := cfg.Warnings(time.Now()); len(warnings) > 0 {
-		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "take that out, or correct it"}
+		return query.Check{Name: "configuration", Verdict: query.Warn, Found: fmt.Sprintf("%s can be used, but %s", strings.Join(config, ", "), strings.Join(warnings, "; ")), Next: "remove it, or correct it"}
 	}
 	return query.Check{Name: "configuration", Verdict: query.OK, Found: strings.Join(config, ", ") + " can be used"}
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// checkToken tries what the agent needs. It changes nothing.
+// checkToken tries each right that the agent needs. It changes nothing.
 func checkToken(b *base, client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case aclDisabled(self, err):
-		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no access control: anybody may do everything", Next: "for anything but a trial: nomad acl bootstrap"}
+		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no ACLs: anybody may do everything", Next: "for anything but a trial: nomad acl bootstrap"}
 	case err == nil && self.Type == "management":
 		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
 	}
-	const next = "use a token with the agent's policy; the checks below may show a part only"
+	const next = "use a token with the agent's policy; the checks below may show only part"
 	known, err := client.Namespaces(b.ctx)
 	if unknown(err) {
 		return query.Check{Name: "token", Verdict: query.Fail, Found: "Nomad does not know the token: " + whyUnknown, Next: "nomad acl token create, with the agent's policy"}
@@ -36,7 +36,7 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	lacks, readErr := lacks(b, client)
 	refused, elsewhere, submitErr := submits(b, known, client)
 	if err = cmp.Or(err, readErr, submitErr); err != nil {
-		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, as Nomad fails: %v", err), Next: query.NextServers}
+		return query.Check{Name: "token", Verdict: query.Fail, Found: fmt.Sprintf("not known, because Nomad fails: %v", err), Next: query.NextServers}
 	}
 	if !elsewhere {
 		lacks, refused = append(lacks, `"submit-job"`), nil
@@ -50,15 +50,15 @@ func checkToken(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "token", Verdict: query.OK, Found: "it reads nodes and jobs, may submit jobs, and writes the placer's variables"}
 }
 
-// unknown reports whether reading the namespaces failed because Nomad does not know the token: to every
-// token that it knows it lists those that it may see.
+// unknown reports whether Nomad refused to list the namespaces because it does not know the token.
+// Every valid token may list the namespaces that it can see.
 func unknown(err error) bool { return nomad.Refused(err) }
 
-// whyUnknown is why Nomad may not know a token.
-const whyUnknown = "it is mistyped, was deleted, has expired, or is another cluster's"
+// whyUnknown lists why Nomad may not know a token.
+const whyUnknown = "it is mistyped, was deleted, has expired, or belongs to another cluster"
 
-// tokenUnknown says that Nomad does not know the token that was given, and where it is from; "" if it
-// knows it, or nobody can tell.
+// tokenUnknown returns an error text with the token's origin if Nomad does not know the token. It
+// returns "" if Nomad knows it or cannot say.
 func (b *base) tokenUnknown() string {
 	client, err := b.client()
 	if err != nil || b.config().SecretID == "" {
@@ -70,7 +70,7 @@ func (b *base) tokenUnknown() string {
 	return "Nomad does not know the token (" + map[bool]string{true: "-token", false: "NOMAD_TOKEN"}[b.given("token")] + "): " + whyUnknown
 }
 
-// lacks are the rights that the token lacks, but for that to submit jobs.
+// lacks returns the rights that the token lacks, apart from submitting jobs.
 func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 	try := func(right string, err error) {
 		switch {
@@ -92,14 +92,15 @@ func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 	if !store.Unreadable(err) {
 		try(`reading the variables "nomad-pal/*"`, err)
 	}
-	// No variable ever has this index, so that the write changes nothing.
+	// No variable ever has this index, so the write changes nothing.
 	_, err = client.WriteChecked(b.ctx, store.In(client).Heartbeat().Path, map[string]string{"doctor": "may I write this?"}, math.MaxInt64)
 	try(`writing the variables "nomad-pal/*"`, err)
 	return lacks, failed
 }
 
-// submits tries in which of the namespaces that are known the token may submit jobs, by a dry run of a job without
-// members: refused are those where it may not, elsewhere reports whether there are others.
+// submits tries in which known namespaces the token may submit jobs, by a dry run of a job without
+// members. refused lists the namespaces where it may not; elsewhere reports whether it may in any
+// other.
 func submits(b *base, known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")

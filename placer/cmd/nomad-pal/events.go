@@ -20,30 +20,29 @@ import (
 )
 
 var helpEvents = help("events [options]", `
-Shows what the placer did, the oldest first: jobs that came (queued), got GPUs
-(placed, moved), started, were stopped, wait again (requeued), failed or ended,
-allocations that failed, and GPUs that became unhealthy or were put into
-quarantine. The agent keeps the last 5,000 events in memory, since it started;
-it leaves out what your token may not see.
+Shows what the placer did, oldest first: jobs queued, given GPUs (placed, moved),
+started, stopped, requeued, failed or ended; allocations that failed; and GPUs that
+became unhealthy or were quarantined. The agent keeps the last 5,000 events since its
+start in memory, and leaves out those that your token may not see.
 
 Events Options:
 
-  -follow                  Go on with new events until interrupted.
+  -follow                  Print new events as they happen, until interrupted.
   -job=<job>               Only events of this job, or of the runs of an array.
   -namespace=<namespace>   Only events of jobs of this namespace.
-  -limit=<n>               Begin with the last n events; 0: all. Default: 50 on
-                           a terminal, all elsewhere.
+  -limit=<n>               Start with the last n events; 0: all. Default: 50 on
+                           a terminal, else all.
   -json                    One JSON object a line.
 `, examples(
 	"What happened to my job?", "nomad-pal events -job train",
 	"Watch the cluster:", "nomad-pal events -follow -limit 10",
-	"Keep them in a file, while the agent is up:", "nomad-pal events -follow -json >> events.jsonl",
+	"Append them to a file while the agent runs:", "nomad-pal events -follow -json >> events.jsonl",
 ), exitCodes, generalOptions)
 
-// terminalEvents is how many events are shown on a terminal if nothing is said.
+// terminalEvents is the default number of events on a terminal.
 const terminalEvents = 50
 
-// eventsAgain is after how long an agent that does not answer is asked again.
+// eventsAgain is the pause before asking again an agent that does not answer.
 const eventsAgain = 2 * time.Second
 
 func runEvents(b *base, args []string) int {
@@ -84,8 +83,8 @@ func runEvents(b *base, args []string) int {
 	return followEvents(b, s, q, last)
 }
 
-// exists reports whether there is a job of that id, in any namespace unless one was named. A job
-// that the agent or Nomad does not tell of may exist.
+// exists reports whether a job has that id, in any namespace unless one was named. It is true if
+// the agent and Nomad cannot say.
 func exists(b *base, s *answers, id string) bool {
 	if job, err := s.nomad.Job(b.ctx, keyOf(b, id)); job != nil || err != nil {
 		return true
@@ -169,7 +168,7 @@ func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) erro
 	return nil
 }
 
-// eventStyles are those of kinds that somebody should look at.
+// eventStyles are the styles of events that somebody should look at.
 var eventStyles = map[placer.EventKind]style{
 	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
 	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,

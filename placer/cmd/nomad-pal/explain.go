@@ -24,29 +24,28 @@ import (
 )
 
 var helpExplain = help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
-Says in one sentence why the job runs where it runs, or why it waits. Then the
-evidence: what was to choose from, the entries of the L×V matrix in the order
-they were tried, the chosen GPUs with PM scores and variability classes, the
-predicted slowdown, and that of packed placement; and the application classes
-and the count with which it would get other GPUs. Then what to do next: which
-jobs hold the GPUs that it waits for, until when, and what would start now; or,
-of a job that can never run, what would have to change.
+Says in one sentence why the job runs where it runs, or why it waits. Then it shows
+the evidence: the GPUs to choose from, the entries of the L×V matrix in the order
+they were tried, the chosen GPUs with PM scores and variability classes, and the
+predicted slowdown beside that of packed placement. It also shows with which
+application class or count the job would get other GPUs. Last comes what to do next:
+which jobs hold the GPUs that it waits for, until when, and what would start now.
+For a job that can never run, it says what would have to change.
 
-Of a GPU it says who holds it, how fast it is, and why it is not chosen; of a
-node, the same for each of its GPUs. Ids and names may be shortened to a prefix
-that only one of them has. A file (*.hcl, *.nomad, *.json, or a path), "-" or a
+For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
+node, the same for each of its GPUs. A unique prefix of an id or name is enough. A file (*.hcl, *.nomad, *.json, or a path), "-" or a
 URL is explained as if it were submitted now.
 
 Explain Options:
 
   -what-if=<key>=<value>,...
-                           Explain the job as if it said something else. Keys:
+                           Explain the job as if its file were different. Keys:
                            the hints (pal_class, pal_locality, ...; without a
                            value the job is tried without it), priority,
                            datacenters, node_pool, without (all constraints on
                            that attribute); count, min and max (scaling), and
                            gpus, device, cpu and memory of each member, or
-                           <group>.count and so on for one of several groups. Nothing is changed. A running
+                           <group>.count and so on for one of several groups. This changes nothing. A running
                            job is explained as if its file were run again.
 `, jobOptions, examples(
 	"Why does my job wait?", "nomad-pal explain train",
@@ -54,13 +53,13 @@ Explain Options:
 	"Who uses this GPU, and how fast is it?", "nomad-pal explain GPU-8d3f1c02",
 ), exitCodes, outputOptions, generalOptions)
 
-// explained is what explain prints.
+// explained is the output of explain.
 type explained struct {
-	// Kind is what is explained: job, allocation, gpu or node.
+	// Kind is job, allocation, gpu or node.
 	Kind string `json:"kind"`
 	// Summary is the answer in one sentence.
 	Summary string `json:"summary"`
-	// WhatIf are the changes that are tried, by key.
+	// WhatIf are the changes to try, by key.
 	WhatIf map[string]string `json:"what_if,omitempty"`
 	*query.Explanation
 	Allocation string      `json:"allocation,omitempty"`
@@ -99,7 +98,7 @@ func runExplain(b *base, args []string) int {
 	}))
 }
 
-// explain finds out what is meant, and explains it.
+// explain finds what the argument names, and explains it.
 func explain(b *base, s *answers, name string, f *jobFlags, changes query.Changes) (*explained, error) {
 	if isJobFile(name) {
 		job, _, err := b.readJob(name, f)
@@ -147,7 +146,7 @@ func explain(b *base, s *answers, name string, f *jobFlags, changes query.Change
 	return x, nil
 }
 
-// planned explains what would happen to a job that is not as it is in Nomad.
+// planned explains what would happen to a job that differs from Nomad's.
 func (b *base) planned(s *answers, job *api.Job, changes query.Changes) (*explained, error) {
 	if err := changes.Apply(job); err != nil {
 		return nil, err
@@ -232,7 +231,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	printWords(b, e)
 }
 
-// printDeployment shows how far a service is from one version to the next.
+// printDeployment shows the progress of a service from one version to the next.
 func printDeployment(b *base, d *query.Deployment) {
 	if d == nil {
 		return
@@ -248,7 +247,7 @@ func printDeployment(b *base, d *query.Deployment) {
 	b.section("Deployment "+b.short(d.ID)+": "+d.Status, rows)
 }
 
-// liveRows are what the GPUs of each member do now.
+// liveRows show what the GPUs of each member do now.
 func liveRows(b *base, e *query.Explanation) []string {
 	rows := []string{row("Allocation", "GPU", "Utilization", "Memory", "Temp", "Power", "Idle since")}
 	for _, a := range e.Allocations {
@@ -264,7 +263,7 @@ func liveRows(b *base, e *query.Explanation) []string {
 	return rows
 }
 
-// allocationRows are the members, while a service is deployed with their versions.
+// allocationRows are the members; while a service is deployed, with their versions.
 func allocationRows(b *base, e *query.Explanation) []string {
 	rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
 	if e.Deployment != nil {
@@ -315,7 +314,7 @@ func printWait(b *base, e *query.Explanation) {
 	b.pairs(rows)
 }
 
-// printFailures reports which members failed, try by try.
+// printFailures lists the members that failed, with each try.
 func printFailures(b *base, e *query.Explanation) {
 	rows := []string{row("Try", "Time", "Allocation", "Node", "Cause", "Reason", "GPUs")}
 	for _, f := range e.Failures {
@@ -324,7 +323,7 @@ func printFailures(b *base, e *query.Explanation) {
 	b.section("Failures", rows)
 }
 
-// printObstacles reports why nodes do not serve it, thing by thing.
+// printObstacles lists why nodes cannot run the job, by cause.
 func printObstacles(b *base, e *query.Explanation) {
 	head := "Why nodes with GPUs do not take it (each counts once)"
 	if e.State == gang.Unschedulable {
@@ -382,7 +381,7 @@ func printDecision(b *base, e *query.Explanation) {
 	}
 }
 
-// printNeighbours says who shares GPUs with the members, and what that is expected to cost.
+// printNeighbours lists who shares GPUs with the members, and the expected cost.
 func printNeighbours(b *base, e *query.Explanation) {
 	rows := []string{row("Group", "GPU", "Neighbours", "Class", "It takes longer by", "Known from", "They take longer by")}
 	for _, m := range e.Decision.Chosen.Members {
@@ -395,9 +394,9 @@ func printNeighbours(b *base, e *query.Explanation) {
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
-// printModels reports what each GPU model would have given.
+// printModels lists what each GPU model would have given.
 func printModels(b *base, e *query.Explanation) {
-	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // of a job that has ended, it is not known
+	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // unknown for a job that has ended
 	rows := []string{line("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
 		cost, price, total, result := "-", "-", "-", "no room now"
@@ -418,7 +417,8 @@ func printModels(b *base, e *query.Explanation) {
 	b.section("GPU models", rows)
 }
 
-// chosenHead reports what GPUs a decision names: those that a job has, or the best for one that waits.
+// chosenHead is the heading of the chosen GPUs: those of a running job, or the best now for a
+// waiting one.
 func chosenHead(e *query.Explanation) string {
 	switch {
 	case e.Predicted != nil:
@@ -429,7 +429,7 @@ func chosenHead(e *query.Explanation) string {
 	return "Chosen GPUs"
 }
 
-// bin is which PM scores are in the bin of an entry. Earlier versions recorded its mean only.
+// bin formats the PM scores in the bin of an entry. Earlier versions recorded only its mean.
 func bin(w pal.Entry) string {
 	low, high := query.Score(cmp.Or(w.Lowest, w.Bin)), query.Score(cmp.Or(w.Highest, w.Bin))
 	if low == high {
@@ -438,7 +438,7 @@ func bin(w pal.Entry) string {
 	return low + "–" + high
 }
 
-// result is the outcome of an entry.
+// result formats the outcome of an entry.
 func result(w pal.Entry) string {
 	switch {
 	case w.Taken:
@@ -449,7 +449,7 @@ func result(w pal.Entry) string {
 	return "does not fit"
 }
 
-// printTradeoffs reports what changes of the job would change the answer.
+// printTradeoffs lists the changes of the job that would change the answer.
 func printTradeoffs(b *base, all []query.Tradeoff) {
 	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 	for _, t := range all {
@@ -475,7 +475,7 @@ func class(c uint8) string {
 
 func short(id string) string { return id[:min(8, len(id))] }
 
-// short is an allocation's id as it is shown.
+// short returns an allocation's id in the length that is shown.
 func (b *base) short(id string) string {
 	if b.verbose {
 		return id

@@ -146,7 +146,7 @@ func TestExplainWholeID(t *testing.T) {
 		_, out, _ := c.does("explain", "traine")
 		return strings.HasPrefix(out, "trainee was stopped")
 	})
-	if _, out, said := c.does("explain", "web-0"); !strings.HasPrefix(out, "web-0 is not the placer's") {
+	if _, out, said := c.does("explain", "web-0"); !strings.HasPrefix(out, "web-0 is left to Nomad") {
 		t.Errorf("%s%s", out, said)
 	}
 	for prefix, want := range map[string]string{"trai": `job prefix "trai" is not unique: default/train, default/trainee`, "we": `job prefix "we" is not unique: default/web-0, default/web-1`, "nosuch": "no job \"nosuch\""} {
@@ -257,7 +257,7 @@ func TestPlanOfSystemJob(t *testing.T) {
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	for _, kind := range []string{"system", "sysbatch"} {
 		text := strings.Replace(jobText("default", kind, 1), `"batch"`, `"`+kind+`"`, 1)
-		want := kind + " is not the placer's: Nomad alone would place it: a " + kind + " job runs on every node: there is nothing to choose."
+		want := kind + " is left to Nomad: Nomad alone would place it: a " + kind + " job runs on every node: there is nothing to choose."
 		for _, does := range []string{"plan", "explain"} {
 			if code, out, said := c.reads(text, does, "-"); code != 0 || !strings.Contains(out, want) {
 				t.Errorf("%s: %d %s%s", does, code, out, said)
@@ -372,9 +372,9 @@ func TestWhenHoldersEnd(t *testing.T) {
 		of   query.Holder
 		want string
 	}{
-		{query.Holder{}, "not known: no pal_duration and no run of it that ended, or longer than these"},
-		{query.Holder{Preemptible: true}, "not known: no pal_duration and no run of it that ended, or longer than these; the placer may stop it for others (pal_preempt)"},
-		{query.Holder{Preemptible: true, Stopping: true}, "soon: it was stopped, and its tasks are ending"},
+		{query.Holder{}, "unknown: it has no pal_duration and no earlier run, or has run longer than these"},
+		{query.Holder{Preemptible: true}, "unknown: it has no pal_duration and no earlier run, or has run longer than these; the placer may stop it for others (pal_preempt)"},
+		{query.Holder{Preemptible: true, Stopping: true}, "soon: it was stopped and its tasks are ending"},
 		{query.Holder{Service: true}, "when somebody stops it: it is a service"},
 	} {
 		if got := whenItEnds(c.of, now); got != c.want {
@@ -400,7 +400,7 @@ func TestExplainWhatIf(t *testing.T) {
 		_, out, _ := c.does("explain", "wide")
 		return strings.Contains(out, "Who holds the GPUs that it could use") && strings.Contains(out, "default/train")
 	})
-	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 it would fit now.") || !strings.Contains(out, "There is room for it when default/train has ended.") {
+	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 it would fit now.") || !strings.Contains(out, "It has room when default/train has ended.") {
 		t.Error(out)
 	}
 	for _, s := range []struct{ what, of, want string }{
@@ -410,7 +410,7 @@ func TestExplainWhatIf(t *testing.T) {
 		{"g.count=3", "wide", "With g.count = 3: wide can never start"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
 		{"pal_locality=node", "train", "With pal_locality = node: train runs on 4 GPUs and would keep them"},
-		{"gpus=2", "train", "asks for others: the placer would stop it and start it again as a whole; they would be on 2 GPUs"},
+		{"gpus=2", "train", "now needs different ones: the placer would stop it and start it again as a whole; they would be on 2 GPUs"},
 	} {
 		code, out, said := c.does("explain", "-what-if", s.what, s.of)
 		if first, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(first, s.want) {

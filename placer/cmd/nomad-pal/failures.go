@@ -17,17 +17,17 @@ import (
 )
 
 var helpFailures = help("failures [options]", `
-Shows the last allocations with GPUs that failed or were lost: by cause, with the
-GPU hours that were lost; each of them; and the GPUs that are quarantined
-for it. It is for operators, as it names jobs of all namespaces; nomad-pal
-explain <job> shows the failures of one job. With -namespace it shows those of
-the jobs of one namespace, and all GPUs in quarantine.
+Shows the last allocations with GPUs that failed or were lost: a sum by cause with
+the lost GPU hours, then each allocation, then the quarantined GPUs. It is for
+operators because it names jobs of all namespaces; nomad-pal explain <job> shows the
+failures of one job. With -namespace it shows the failures of one namespace, and all
+quarantined GPUs.
 `, examples(
 	"What failed, and whose fault was it?", "nomad-pal failures",
 	"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
 ), outputOptions, generalOptions)
 
-// failureReport is what failures prints.
+// failureReport is the output of failures.
 type failureReport struct {
 	Causes     map[failure.Cause]causeSum    `json:"causes"`
 	Failures   []failure.Failure             `json:"failures"`
@@ -50,7 +50,7 @@ func runFailures(b *base, args []string) int {
 	r := failureReport{Causes: map[failure.Cause]causeSum{}}
 	failures, err := store.In(client).Failures().Read(b.ctx)
 	if nomad.Refused(err) {
-		return b.fail(refusal{"failures of all namespaces are for operators; those of your job: nomad-pal explain <job>", err})
+		return b.fail(refusal{"only operators see the failures of all namespaces; for your job: nomad-pal explain <job>", err})
 	}
 	if err != nil {
 		return b.fail(err)

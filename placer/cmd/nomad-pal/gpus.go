@@ -21,18 +21,16 @@ var helpGPUs = help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
-is in the last class. Of several GPU models it also shows how fast they are, where
-that was measured.
+is in the last class. With several GPU models, it also shows their measured speeds.
 
-With -live, shows what GPUs do now instead: utilization, memory, temperature and
-power, as the device plugins sample them. The nodes are asked through Nomad, at
-most 64 of them at a time, which takes the right to read nodes.
+With -live, it shows what GPUs do now instead: utilization, memory, temperature and
+power, as the device plugins sample them. It asks at most 64 nodes, through Nomad;
+the token needs the right to read nodes.
 
 GPUs Options:
 
-  -live                    What GPUs do now. On a terminal, again and again until
-                           Ctrl-C.
-  -interval=<duration>     With -live: how often to look. Default: 2s.
+  -live                    Show what GPUs do now. On a terminal, refresh until Ctrl-C.
+  -interval=<duration>     With -live: how often to refresh. Default: 2s.
   -node=<name>             Only GPUs of this node; may be given several times.
   -job=<job>               Only GPUs that this job holds.
 `, examples(
@@ -89,12 +87,12 @@ func printAllGPUs(b *base, gpus []query.GPU) {
 	printGPUs(b, gpus, idLength(gpus))
 }
 
-// idLength is how much of an id tells each of the GPUs from the others.
+// idLength is the shortest length at which GPU ids differ.
 func idLength(gpus []query.GPU) int {
 	return query.IDLength(each(gpus, func(g query.GPU) string { return g.ID }))
 }
 
-// printGPUs prints a table of GPUs, on a terminal with that many bytes of their ids.
+// printGPUs prints a table of GPUs. On a terminal, ids have length bytes.
 func printGPUs(b *base, gpus []query.GPU, length int) {
 	only := onlyModel(b, gpus)
 	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
@@ -134,7 +132,7 @@ func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 		rows = append(rows, row(append(cells, gpus)...))
 	}
 	if len(models) >= least {
-		b.section("GPU models, by application class: speed over the fastest (measured rate of the median GPU)", rows)
+		b.section("GPU models, by application class: speed relative to the fastest (measured rate of the median GPU)", rows)
 	}
 }
 
@@ -160,8 +158,8 @@ func gpuState(g query.GPU) painted {
 	return p
 }
 
-// onlyModel is the model of all GPUs, on a terminal, where it would take a third of each
-// line; "" if there are several.
+// onlyModel returns the model if all GPUs have the same and the output is a terminal, where a
+// column for it would take a third of each line; else "".
 func onlyModel(b *base, gpus []query.GPU) string {
 	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Device != gpus[0].Device }) {
 		return ""

@@ -12,13 +12,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// gpuReader reads GPUs: from the agent, or from Nomad itself if no agent answers.
+// gpuReader reads GPUs from the agent, or from Nomad itself if no agent answers.
 type gpuReader struct {
 	b       *base
 	filter  query.GPUFilter
 	live    bool
 	answers *answers
-	// plain is what was read of Nomad itself, if no agent answers for the reason that lacks tells.
+	// plain is what Nomad itself reported, if no agent answers; lacks is why none does.
 	plain  *query.Snapshot
 	lacks  error
 	reader gpulive.Reader
@@ -50,7 +50,7 @@ func (r *gpuReader) read() (gpus []query.GPU, err error) {
 	return gpus, err
 }
 
-// close reports what the answer lacks, and returns the exit code.
+// close prints what is missing from the answer, and returns the exit code.
 func (r *gpuReader) close(code int) int {
 	if r.lacks == nil {
 		return r.answers.close(code)
@@ -63,7 +63,8 @@ func (r *gpuReader) close(code int) int {
 	return code
 }
 
-// clearScreen has a terminal begin again at its upper left. What else is printed is quoted; this is not.
+// clearScreen moves a terminal's cursor to the top left and clears the screen. Other output is
+// quoted; this is not.
 func clearScreen(b *base) {
 	out := b.io.out
 	if q, ok := out.(*quoting); ok {
@@ -72,7 +73,7 @@ func clearScreen(b *base) {
 	fmt.Fprint(out, "\x1b[H\x1b[2J")
 }
 
-// followGPUs prints what GPUs do, again and again on a terminal.
+// followGPUs prints what GPUs do; on a terminal, until interrupted.
 func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	gpus, err := r.read()
 	if err != nil {
@@ -180,7 +181,7 @@ func temperature(u *gpulive.Use) string {
 	return of(u.TemperatureC, nil, "°C", 1)
 }
 
-// liveState is a GPU's state, with how long it has been idle under its job.
+// liveState is a GPU's state, and how long it has been idle under its job.
 func liveState(g query.GPU, now time.Time) painted {
 	p := gpuState(g)
 	if !g.IdleSince.IsZero() {

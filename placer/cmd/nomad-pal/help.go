@@ -20,15 +20,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// help is the help of a command: how it is used, what it does, and its options, in lines
-// of at most 80 columns.
+// help returns a command's help: usage, description and options, in lines of at most 80 columns.
 func help(usage, text string, options ...string) func() string {
 	return func() string {
 		return reflow(strings.TrimSpace("Usage: nomad-pal " + usage + "\n\n" + strings.TrimSpace(text) + "\n" + strings.Join(options, "")))
 	}
 }
 
-// examples are pairs of what one wants, and the command for it.
+// examples are pairs of a task and the command for it.
 func examples(pairs ...string) string {
 	var b strings.Builder
 	b.WriteString("\nExamples:\n")
@@ -38,11 +37,11 @@ func examples(pairs ...string) string {
 	return b.String()
 }
 
-// optionColumn is the column in which the description of an option begins.
+// optionColumn is the column where the description of an option starts.
 const optionColumn = 27
 
-// reflow breaks paragraphs and what options do at 80 columns. Other lines that are
-// indented stay as they are.
+// reflow wraps paragraphs and option descriptions at 80 columns. Other indented lines stay as they
+// are.
 func reflow(text string) string {
 	var out []string
 	var paragraph, option string
@@ -59,7 +58,7 @@ func reflow(text string) string {
 		indented := strings.HasPrefix(line, " ")
 		switch {
 		case option != "" && strings.HasPrefix(line, strings.Repeat(" ", 20)):
-			if !strings.Contains(option[2:], "  ") { // what it does begins here
+			if !strings.Contains(option[2:], "  ") { // the description starts here
 				option += " "
 			}
 			option += " " + strings.TrimSpace(line)
@@ -94,15 +93,15 @@ func optionLines(option string) []string {
 	return lines
 }
 
-// ofNomad are commands of Nomad's by what people type who look for them here.
+// ofNomad maps words that people type to Nomad's own commands.
 var ofNomad = map[string]string{
 	"stop": "nomad job stop", "start": "nomad job start", "scale": "nomad job scale", "restart": "nomad job restart", "revert": "nomad job revert",
 	"dispatch": "nomad job dispatch", "inspect": "nomad job inspect", "exec": "nomad alloc exec", "drain": "nomad node drain",
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 
-// unknownCommand reports that there is no such command, and which one may be meant; "" if
-// there is.
+// unknownCommand returns the error for an unknown command, with the one that may be meant; "" if
+// the command exists.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return ""

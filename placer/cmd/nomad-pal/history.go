@@ -22,30 +22,30 @@ import (
 )
 
 const historyFilters = `
-  -since=<time>            From then on: a span such as 7d or 12h ago, a day such as
+  -since=<time>            Start: a span before now such as 7d or 12h, a day such as
                            2026-11-01, or a time such as 2026-11-01T08:00:00Z.
-  -until=<time>            Until then.
-  -namespace=<namespace>   Only this namespace. Default: all that the token sees.
+  -until=<time>            End, in the same forms.
+  -namespace=<namespace>   Only this namespace. Default: all that the token may see.
   -user=<user>, -class=<class>, -model=<model>
                            Only what matches.
 `
 
 var helpHistory = help("history [options]", `
-Lists runs of jobs with GPUs, those that ended as well, the last submitted first: as sacct
-of Slurm does. The agent keeps them in its database: see the history block of its
-configuration. Runs from before this block was set are not listed.
+Lists runs of jobs with GPUs, ended ones too, the last submitted first, as Slurm's
+sacct does. The agent keeps them in its database: see the history block of its
+configuration. Runs from before that block was set are missing.
 
 History Options:
 `+historyFilters+`
   -state=<state>           Only runs in this state: pending, running, complete, failed,
                            stopped or unknown. Several, separated by commas, match any.
-  -job=<job>               Only jobs whose ids begin so.
+  -job=<job>               Only jobs whose ids start with this.
   -limit=<n>               At most n runs; 0: all. Default: 50.
   -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
-                           slowdown is predicted; packed and any are those of packed GPUs and, on
-                           average, of any. seen compares with earlier runs of the job. stops
-                           is how often it was stopped for others, lost what that cost it, and
-                           sooner what stops of others for it won it.
+                           slowdown is the prediction for the GPUs it got; packed is that for packed GPUs,
+                           any the mean for any GPUs. seen compares with earlier runs of the job. stops counts
+                           how often it was stopped for others, lost is the cost of that, and sooner is how much
+                           earlier it started because others were stopped for it.
   -csv                     Print CSV.
 `, examples(
 	"What failed in the last day?", "nomad-pal history -since 1d -state failed",
@@ -134,7 +134,7 @@ func runColumnNames() (names []string) {
 	return names
 }
 
-// historyOptions are those that history and usage share.
+// historyOptions are the options that history and usage share.
 type historyOptions struct {
 	since, until, user, class, model string
 	csv                              bool
@@ -147,7 +147,7 @@ func (o *historyOptions) add(fs *flag.FlagSet) {
 	fs.BoolVar(&o.csv, "csv", false, "")
 }
 
-// query is what the agent is asked.
+// query returns the parameters of the agent's request.
 func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	q := url.Values{}
 	for name, text := range map[string]string{"since": o.since, "until": o.until} {
@@ -174,7 +174,7 @@ func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	return q, nil
 }
 
-// timeOf is a time as people write it: a span ago, a day, or a time.
+// timeOf parses a span before now, a day, or a time.
 func timeOf(text string, now time.Time) (time.Time, error) {
 	if d, err := rewrite.ParseSpan(text); err == nil {
 		return now.Add(-d), nil
@@ -232,17 +232,16 @@ func runHistory(b *base, args []string) int {
 	return s.close(b.show(runs, func() { printRuns(b, runs, chosen, now, *limit) }))
 }
 
-// runsAtOnce is how many runs are asked for at once: few enough that the agent answers in time on a
-// loaded machine, and fewer than it lists at most.
+// runsAtOnce is the size of a page: small enough that a loaded agent answers in time, and below the
+// agent's own limit.
 const runsAtOnce = 10_000
 
-// runs reads runs from the agent, at most limit of them, or all if limit is 0, in pages of
-// runsAtOnce. A page begins where the last run of the page before was submitted, and leaves out
-// what that page had.
+// runs reads runs from the agent in pages of runsAtOnce, at most limit of them, or all if limit is
+// 0. A page starts at the submission time of the last run before, and skips runs already listed.
 func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
 	type key struct{ namespace, job string }
 	return func(yield func([]accounting.Run, error) bool) {
-		listed, at := map[key]bool{}, time.Time{} // those of the moment at
+		listed, at := map[key]bool{}, time.Time{} // the runs of the moment at
 		for left := limit; limit == 0 || left > 0; {
 			most := runsAtOnce
 			if limit > 0 {
@@ -277,7 +276,7 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 	}
 }
 
-// allRuns are they at once.
+// allRuns returns the same as one list.
 func (a *answers) allRuns(q url.Values, limit int) ([]accounting.Run, error) {
 	all := []accounting.Run{}
 	for part, err := range a.runs(q, limit) {
@@ -312,7 +311,8 @@ func printRuns(b *base, runs []accounting.Run, columns []runColumn, now time.Tim
 	}
 }
 
-// chosenColumns are the columns of a list; of none, those that fit a terminal, or all for CSV.
+// chosenColumns returns the columns of a list. Without a list: those that fit a terminal, or all
+// for CSV.
 func chosenColumns(list string, all bool) ([]runColumn, error) {
 	known := runColumns()
 	names := splitList(list)
@@ -400,21 +400,21 @@ func (a *answers) getWith(path string, q url.Values, out any) error {
 }
 
 var helpUsage = help("usage [options]", `
-Adds up who used how many GPU hours, what of that was wasted, and how long jobs waited, by whole
-days of UTC: as sreport of Slurm does. Failed are the GPU hours of allocations that failed or
-were lost; in vain are those for which members held GPUs while others of their gang were not
-there yet; idle are those in which GPUs are known to have run nothing; saved is what packed
-placement would have taken more, as was predicted. Stops is how often jobs were stopped for
-others, and lost the GPU hours that this cost: restarts, and work since the last checkpoint.
-Sooner is how many hours sooner jobs got GPUs because others were stopped for them.
+Adds up who used how many GPU hours, how many were wasted, and how long jobs waited, by
+whole days of UTC, as Slurm's sreport does. The columns: failed, GPU hours of allocations
+that failed or were lost; in vain, GPU hours held while other members of the gang were
+missing; idle, GPU hours in which the GPU is known to have run nothing; saved, the
+additional GPU hours predicted for packed placement; stops, how often jobs were stopped
+for others; lost, the GPU hours this cost (restarts, and work since the last checkpoint);
+sooner, how many hours earlier jobs got GPUs because others were stopped for them.
 
 Usage Options:
 `+historyFilters+`
-  -by=<columns>            A line for each of: `+strings.Join(accounting.Columns(), ", ")+`. Several are
+  -by=<columns>            One line for each of: `+strings.Join(accounting.Columns(), ", ")+`. Several are
                            separated by commas. Default: namespace,user.
   -csv                     Print CSV.
-  -html=<file>             Write a report of all this into a file, one page to open or print.
-                           Without -since, of this month.
+  -html=<file>             Write a report into a file: one page to open or print.
+                           Without -since, it covers this month.
 `, examples(
 	"A report of October:", "nomad-pal usage -since 2026-10-01 -until 2026-11-01 -html october.html",
 	"Who used the GPUs this month?", "nomad-pal usage -since 2026-11-01",

@@ -109,7 +109,7 @@ func TestHistoryOutOfReach(t *testing.T) {
 		if strings.Contains(said, "no agent answers") {
 			t.Fatalf("%d %s", code, said)
 		}
-		return code == 1 && strings.Contains(said, "answers: the history is neither read nor written, until this is over: making the directory of the database")
+		return code == 1 && strings.Contains(said, "answers: the history is neither read nor written until this is fixed: making the directory of the database")
 	})
 }
 

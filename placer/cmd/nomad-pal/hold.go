@@ -24,57 +24,57 @@ import (
 )
 
 const controlRights = `
-It takes the right to register the job (submit-job). The agent keeps it in Nomad's
-variables: it survives the agent, and what the job's author registers.
+The token needs the right to register the job (submit-job). The agent stores the order
+in Nomad's variables: it survives agent restarts and new versions of the job.
 `
 
 var helpHold = help("hold [options] <job>... | -lift [options] <job>...", `
-Holds jobs, as scontrol hold does: a waiting job does not start, and is not in the
-queue, until the hold is lifted. It keeps its place by the time of its submission. A
-job that runs is not stopped, but waits if it is requeued. explain and queue say who
-holds it, since when and why. "nomad-pal release" of a held job lifts the hold, too.
+Holds jobs, as scontrol hold does: a waiting job leaves the queue and does not start
+until the hold is lifted. Its submission time still gives its place afterwards. A
+running job keeps running, but waits if it is requeued. explain and queue show who
+holds a job, since when and why. "nomad-pal release" of a held job also lifts the hold.
 `+controlRights+`
 Hold Options:
 
   -lift                    Let them start again.
-  -reason=<text>           Why, for those who read it: at most 200 bytes.
+  -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
 `, examples(
 	"Hold a job until its data is repaired:", "nomad-pal hold -reason 'data set is being repaired' train",
 	"Let it start:", "nomad-pal hold -lift train",
 ), outputOptions, generalOptions)
 
 var helpRequeue = help("requeue [options] <job>...", `
-Stops jobs that run and queues them again, as scontrol requeue does. They start
-again as soon as it is their turn, maybe on other GPUs; with -hold, when the hold is
-lifted. What a job has not saved (pal_checkpoint) is lost. A job that waits keeps
-its place. A job that neither runs nor waits is an error: run it again.
+Stops running jobs and queues them again, as scontrol requeue does. They start again
+when it is their turn, maybe on other GPUs; with -hold, after the hold is lifted.
+Work since the last checkpoint (pal_checkpoint) is lost. A waiting job keeps its
+place. A job that neither runs nor waits is an error: run it again.
 `+controlRights+`
 Requeue Options:
 
   -hold                    Hold them, too: see nomad-pal hold.
-  -reason=<text>           Why, for those who read it: at most 200 bytes.
+  -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
 `, examples(
 	"Start a job again elsewhere:", "nomad-pal requeue train",
 ), outputOptions, generalOptions)
 
 var helpPriority = help("priority [options] <job> <n>", `
-Gives a job another priority in the placer's queue, running or waiting. The jobspec
-stays as its author wrote it, and so does Nomad's own priority, by which it
-preempts. 0 has the job's own count again.
+Changes the priority of a running or waiting job in the placer's queue. The jobspec
+and Nomad's own priority, which decides Nomad's preemption, stay as they are. 0
+restores the jobspec's priority.
 `+controlRights, examples(
-	"Have a job go first:", "nomad-pal priority train 90",
-	"Have the jobspec's priority count again:", "nomad-pal priority train 0",
+	"Put a job first:", "nomad-pal priority train 90",
+	"Restore the jobspec's priority:", "nomad-pal priority train 0",
 ), outputOptions, generalOptions)
 
-// controlled is what hold, requeue and priority print of a job.
+// controlled is what hold, requeue and priority print about a job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
-	// Waits reports whether a job that was to be requeued waits already.
+	// Waits: the job to be requeued is already waiting.
 	Waits bool `json:"waits,omitempty"`
 	gang.Control
 }
 
-// tell tells the placer about jobs, one after the other.
+// tell sends an order about each job to the placer.
 func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
 	a, err := b.ask()
 	if err != nil {
@@ -108,8 +108,8 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 	return told, nil
 }
 
-// waits reports whether a job waits already, so that requeueing it changes nothing. That a job
-// neither waits nor runs is an error. Of a job that cannot be explained, the placer is told.
+// waits reports whether a job is already waiting, so requeueing it changes nothing. A job that
+// neither waits nor runs is an error. If the job cannot be explained, the placer decides.
 func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	e, err := a.Explain(k)
 	switch {
@@ -123,7 +123,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	return false, fmt.Errorf("requeueing job %q, which neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
 }
 
-// control has jobs told about, and prints done for each.
+// control sends an order about jobs, and prints done for each.
 func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
 	told, err := tell(b, ids, in, what...)
 	if err != nil {
@@ -135,22 +135,22 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 			case !c.Waits:
 				b.printf("%s %s\n", done, c.Job)
 			case slices.Contains(what, "hold"):
-				b.printf("Held %s, which waits already\n", c.Job)
+				b.printf("Held %s, which is already waiting\n", c.Job)
 			default:
-				b.printf("%s waits already: nothing was stopped\n", c.Job)
+				b.printf("%s is already waiting: nothing was stopped\n", c.Job)
 			}
 		}
 		if len(told) > 0 {
-			b.printf("How it stands: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
+			b.printf("To see its state: nomad-pal explain %s\n", query.InNamespace(b.namespace, query.ShellQuoted(ids[len(ids)-1])))
 		}
 	})
 }
 
-// someJobs parses the arguments of a command that is about jobs.
+// someJobs parses the arguments of a command that takes jobs.
 func someJobs(b *base, fs *flag.FlagSet, args []string) (ids []string, ok bool) {
 	ids, ok = b.parse(fs, args, anyArgs)
 	if ok && len(ids) == 0 {
-		b.fail(errors.New("say which jobs; see nomad-pal " + fs.Name() + " -help"))
+		b.fail(errors.New("name at least one job; see nomad-pal " + fs.Name() + " -help"))
 		return nil, false
 	}
 	b.config() // which knows the namespace

@@ -30,7 +30,7 @@ func TestHold(t *testing.T) {
 	}
 	says("runs on 4 GPUs", "explain", "more")
 	code, out, said := c.does("hold", "-reason", "data is mended", "train")
-	if code != 0 || !strings.HasPrefix(out, "Held default/train\nHow it stands: nomad-pal explain train\n") {
+	if code != 0 || !strings.HasPrefix(out, "Held default/train\nTo see its state: nomad-pal explain train\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	says("held by ", "explain", "train")
@@ -45,7 +45,7 @@ func TestHold(t *testing.T) {
 	if _, out, said := c.does("explain", "train"); !strings.Contains(out, "held by ") {
 		t.Errorf("%s%s", out, said)
 	}
-	if code, _, said := c.does("hold"); code != 1 || !strings.Contains(said, "say which jobs; see nomad-pal hold -help") {
+	if code, _, said := c.does("hold"); code != 1 || !strings.Contains(said, "name at least one job; see nomad-pal hold -help") {
 		t.Errorf("%d %s", code, said)
 	}
 	for args, want := range map[string]string{
@@ -100,7 +100,7 @@ func TestRequeue(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "held by ") && strings.Contains(out, "waiting")
 	})
-	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train waits already: nothing was stopped\n") {
+	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train is already waiting: nothing was stopped\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	if code, out, said := c.does("hold", "-lift", "train"); code != 0 {

@@ -18,12 +18,12 @@ import (
 )
 
 var helpInit = help("init [options]", `
-Looks at the cluster that it talks to, and writes what nomad-pal needs there into
-a folder: the configuration of the device plugin and of the agent (address, TLS,
-servers, racks, namespaces), an example job that fits the GPUs, and, if Nomad has
-access control, policies and a script that applies them and makes the tokens. It
-changes nothing in Nomad, and overwrites files only with -force. A management token
-lets it see everything.
+Inspects the cluster and writes the files that nomad-pal needs there into a folder:
+the configuration of the device plugin and of the agent (address, TLS, servers, racks,
+namespaces), and an example job that fits the GPUs. If Nomad has ACLs, it also writes
+policies and a script that applies them and makes the tokens. It changes nothing in
+Nomad, and overwrites files only with -force. A management token lets it see
+everything.
 
 Init Options:
 
@@ -31,8 +31,8 @@ Init Options:
   -force                   Overwrite existing files.
 `, examples(
 	"Begin:", "nomad-pal init",
-	"Look at the cluster again, into another folder:", "nomad-pal init -o /tmp/nomad-pal",
-	"Is all well with what it wrote?", "nomad-pal doctor -config nomad-pal/agent.hcl",
+	"Write files for the cluster as it is now into another folder:", "nomad-pal init -o /tmp/nomad-pal",
+	"Check what it wrote:", "nomad-pal doctor -config nomad-pal/agent.hcl",
 ), generalOptions)
 
 func runInit(b *base, args []string) int {
@@ -127,7 +127,7 @@ func writeFiles(dir string, files []file, force bool) error {
 		}
 	}
 	if len(there) > 0 && !force {
-		return fmt.Errorf("%s has %s: say -force to write over them, or -o for another folder", dir, strings.Join(there, ", "))
+		return fmt.Errorf("%s already has %s: use -force to overwrite, or -o for another folder", dir, strings.Join(there, ", "))
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -135,7 +135,7 @@ func writeFiles(dir string, files []file, force bool) error {
 	for _, f := range files {
 		path := filepath.Join(dir, f.name)
 		if slices.Contains(there, f.name) {
-			if err := os.Remove(path); err != nil { // not through a link
+			if err := os.Remove(path); err != nil { // do not write through a link
 				return err
 			}
 		}
@@ -164,6 +164,6 @@ func (s *site) steps(dir string) []string {
 	return append(out,
 		plugin+", and restart the client",
 		fmt.Sprintf("The agent: nomad-pal agent -config %s", path("agent.hcl")),
-		fmt.Sprintf("Is all well? %snomad-pal doctor -config %s", token, path("agent.hcl")),
+		fmt.Sprintf("Check everything: %snomad-pal doctor -config %s", token, path("agent.hcl")),
 		fmt.Sprintf("A first gang: nomad-pal run %s", path("example.nomad.hcl")))
 }

@@ -40,7 +40,7 @@ Job Options:
   -json-job                Refuse a jobspec that is not JSON. JSON needs no option: what
                            nomad job inspect and nomad job run -output print is recognized.
   -consul-namespace=<ns>, -vault-namespace=<ns>
-                           Put into the job (Enterprise).
+                           The job's namespaces in Consul and Vault (Enterprise).
   -verbose                 Show the ids of GPUs and allocations in full.
 
 <jobspec> is a file, "-" for standard input, or an http:// or https:// URL. A region in
@@ -60,8 +60,8 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 	return f
 }
 
-// readJob parses a jobspec as `nomad job run` does, and returns the source to be kept
-// with it. The job's region becomes the one to talk to.
+// readJob parses a jobspec as `nomad job run` does, and returns the source for Nomad to keep. Later
+// requests go to the job's region.
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
 	body, err := jobBody(b, path)
 	if err != nil {
@@ -88,7 +88,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced is an error of HCL's. Where it is about no place in the file it begins with "<nil>".
+// unplaced is an HCL error. If it belongs to no place in the file, its text starts with "<nil>".
 type unplaced struct{ error }
 
 func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }
@@ -109,7 +109,7 @@ func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *ap
 		path = "stdin"
 	}
 	job, err = jobspec2.ParseWithConfig(&jobspec2.ParseConfig{
-		// Nomad's own file functions begin at the working directory, too.
+		// Nomad's own file functions also start at the working directory.
 		Path: path, BaseDir: ".", Body: body, ArgVars: f.vars, VarFiles: f.varFiles, Strict: f.strict, AllowFS: true, Envs: os.Environ(),
 	})
 	if err != nil {
@@ -157,7 +157,7 @@ func jobBody(b *base, path string) ([]byte, error) {
 	}
 	resp, err := (&http.Client{Timeout: jobWithin}).Do(request)
 	if err != nil {
-		return nil, errors.New(err.Error()) // it is not Nomad that does not answer
+		return nil, errors.New(err.Error()) // the server that failed is not Nomad
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -170,11 +170,12 @@ func jobBody(b *base, path string) ([]byte, error) {
 	return body, err
 }
 
-// isURL reports whether a jobspec is not a file: also of what Nomad's go-getter takes.
+// isURL reports whether a jobspec is a URL and not a file, in any form that Nomad's go-getter
+// reads.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
-// isJSONJob reports whether a jobspec is what Nomad's API takes. A jobspec in HCL's own JSON
-// begins with "job", in small letters.
+// isJSONJob reports whether a jobspec is JSON for Nomad's API. A jobspec in HCL's JSON form starts
+// with "job" in lower case.
 func isJSONJob(body []byte) bool {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return false
@@ -192,7 +193,7 @@ func parseJSONJob(body []byte) (*api.Job, error) {
 		api.Job
 	}{}
 	if err := json.Unmarshal(body, &either); err != nil {
-		return nil, fmt.Errorf("the job is no JSON: %w", err)
+		return nil, fmt.Errorf("the job is not valid JSON: %w", err)
 	}
 	job := &either.Job
 	if either.Nested != nil {

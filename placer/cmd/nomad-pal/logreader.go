@@ -26,7 +26,7 @@ type logReader struct {
 	name  string // of the member, its node and, if it has several, the task
 	style style
 	all   bool // the whole log is printed, whatever -n says
-	// live ends when the task has; end ends it.
+	// live ends when the task ends; end cancels it.
 	live context.Context
 	end  context.CancelFunc
 
@@ -56,7 +56,7 @@ func (r *logReader) report(what string) {
 	fmt.Fprintf(r.l.b.io.err, "%s: %s\n", r.name, oneLine(what))
 }
 
-// prefix stands in front of each line.
+// prefix is the start of each line.
 func (r *logReader) prefix() string {
 	text := quoted(r.name+" |", "")
 	if r.l.b.colored() {
@@ -116,7 +116,7 @@ func (r *logReader) how() string {
 	return r.ended
 }
 
-// look notes what Nomad says of the task.
+// look stores Nomad's state of the task.
 func (r *logReader) look(a *api.AllocationListStub) {
 	s := a.TaskStates[r.task]
 	r.mu.Lock()
@@ -148,7 +148,7 @@ func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	return "ended: " + lastEvent(s, api.TaskTerminated, api.TaskKilled)
 }
 
-// lastEvent is the last event of the first of these kinds that there is, in Nomad's words.
+// lastEvent returns the last event of the first of these kinds that occurred, in Nomad's words.
 func lastEvent(s *api.TaskState, kinds ...string) string {
 	for _, k := range kinds {
 		for _, e := range slices.Backward(s.Events) {
@@ -160,8 +160,8 @@ func lastEvent(s *api.TaskState, kinds ...string) string {
 	return "Nomad does not say why"
 }
 
-// copy reads the log from a position on, and returns how much it has read. If it follows, it ends
-// with ctx or an error.
+// copy reads the log from a position, and returns how many bytes it has read. With follow, it ends
+// only with ctx or an error.
 func (r *logReader) copy(ctx context.Context, follow bool, from int64, to io.Writer) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -193,7 +193,8 @@ type counter int64
 
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
 
-// size is how long the log is. Only tokens with read-fs may ask for it: for others it is counted.
+// size returns the length of the log. Only tokens with read-fs may ask for it; for others, size
+// counts the bytes.
 func (r *logReader) size(ctx context.Context) (int64, error) {
 	q := (&api.QueryOptions{Namespace: r.l.key.Namespace}).WithContext(ctx)
 	files, _, err := r.l.nodes.AllocFS().List(r.alloc, "alloc/logs", q)
@@ -211,10 +212,10 @@ func (r *logReader) size(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// lineGuess is how long a line is thought to be.
+// lineGuess is the assumed length of a line.
 const lineGuess = 256
 
-// start is the position in the log at which the last lines begin that are asked for.
+// start returns the position of the last lines that the user asked for.
 func (r *logReader) start(ctx context.Context) (int64, error) {
 	if r.l.o.lines < 0 || r.all {
 		return 0, nil
@@ -239,7 +240,7 @@ func (r *logReader) start(ctx context.Context) (int64, error) {
 	}
 }
 
-// lastLines is the offset at which the last n lines begin, 0 if there are no more than these.
+// lastLines returns the offset of the last n lines, 0 if the text has no more than n.
 func lastLines(text []byte, n int) int {
 	end := len(bytes.TrimSuffix(text, []byte("\n")))
 	for ; n > 0 && end >= 0; n-- {
@@ -258,10 +259,10 @@ type lineWriter struct {
 type prefixed struct {
 	to     *lineWriter
 	prefix string
-	rest   []byte // of a line that is not whole yet
+	rest   []byte // the start of an unfinished line
 }
 
-// Write prints whole lines. A carriage return ends a line, too: progress bars write no other ends.
+// Write prints whole lines. A carriage return also ends a line: progress bars write only those.
 func (m *prefixed) Write(p []byte) (int, error) {
 	m.rest = append(m.rest, p...)
 	var out bytes.Buffer

@@ -23,20 +23,20 @@ import (
 )
 
 var helpLogs = help("logs [options] <job>", `
-Prints what all members of a job wrote, each line behind its member and node, as in
-"workers[3] node-7 | step 100". Without -f it prints one member after the other. With -f
-it prints lines as they come, until the job ends or you press Ctrl-C, and reports members
-that start, restart or end on standard error.
+Prints the logs of all members of a job. Each line starts with its member and node, as
+in "workers[3] node-7 | step 100". Without -f it prints one member after the other.
+With -f it prints lines as they come, until the job ends or you press Ctrl-C, and
+reports starts, restarts and ends of members on standard error.
 
-The log of a member's last allocation is shown. Nomad keeps logs with the allocation
-(the task's logs block says how much), and the token needs read-logs.
+It shows the log of a member's last allocation. Nomad keeps logs with the allocation,
+as many as the task's logs block allows. The token needs read-logs.
 
 Logs Options:
 
   -f                       Follow the logs.
-  -n=<lines>               Begin with the last lines of each member.
+  -n=<lines>               Start with the last lines of each member.
   -stderr                  Print standard error. Default: standard output.
-  -rank=<rank>             Only this member: 3, or workers[3] where several groups have a 3.
+  -rank=<rank>             Only this member: 3, or workers[3] if several groups have a 3.
   -task=<task>             Only this task. Default: all tasks.
 `, examples(
 	"What do the ranks of my job say?", "nomad-pal logs -n 20 train",
@@ -103,8 +103,7 @@ func runLogs(b *base, args []string) int {
 	return 0
 }
 
-// read returns the job and its allocations. With an index it waits a while until the allocations
-// change.
+// read returns the job and its allocations. With an index, it waits up to logsLook for a change.
 func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.AllocationListStub, uint64, error) {
 	q := (&api.QueryOptions{Namespace: l.key.Namespace, WaitIndex: index, WaitTime: logsLook}).WithContext(ctx)
 	all, meta, err := l.nomad.API().Jobs().Allocations(l.key.ID, false, q)
@@ -127,7 +126,7 @@ func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.Allocat
 	return job, all, meta.LastIndex, err
 }
 
-// logsLook is how long a look for changes waits for one.
+// logsLook is how long one request waits for changes.
 const logsLook = 10 * time.Second
 
 // rankOf is the index of a member in its group.
@@ -145,7 +144,8 @@ func rankIn(name string) int {
 // member is the name of an allocation within its job, such as workers[3].
 func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.TaskGroup, rankOf(a)) }
 
-// fits reports a rank or task that the job cannot have, and a job that has no members of its own.
+// fits returns an error for a rank or task that the job cannot have, and for a job without members
+// of its own.
 func (l *logs) fits(job *api.Job) error {
 	if job.IsParameterized() || job.IsPeriodic() {
 		return fmt.Errorf("job %q has no members of its own: its runs are %s", l.key.ID, cmp.Or(firstOf(l.runs()), "none yet"))
@@ -166,11 +166,11 @@ func (l *logs) fits(job *api.Job) error {
 	return nil
 }
 
-// runs are the jobs that a parameterized or periodic one has started, the last first.
+// runs returns the runs of a parameterized or periodic job, the last first.
 func (l *logs) runs() []string {
 	found, _, err := l.nomad.API().Jobs().List((&api.QueryOptions{Namespace: l.key.Namespace, Prefix: l.key.ID + "/"}).WithContext(l.b.ctx))
 	if err != nil {
-		return nil // as if there were none
+		return nil // counts as none
 	}
 	slices.SortFunc(found, func(a, b *api.JobListStub) int { return cmp.Compare(b.CreateIndex, a.CreateIndex) })
 	return each(found, func(j *api.JobListStub) string { return j.ID })
@@ -185,7 +185,7 @@ func live(a *api.AllocationListStub) bool {
 	return a.ClientStatus == api.AllocClientStatusPending || a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusUnknown
 }
 
-// last are the allocations that are picked: each member's last, and those that run beside it.
+// last returns the selected allocations: each member's last one, and those that run beside it.
 func (l *logs) last(all []*api.AllocationListStub) (out []*api.AllocationListStub) {
 	for i, a := range all {
 		later := i+1 < len(all) && all[i+1].Name == a.Name
@@ -196,7 +196,7 @@ func (l *logs) last(all []*api.AllocationListStub) (out []*api.AllocationListStu
 	return out
 }
 
-// tasks are the picked tasks of an allocation that have started.
+// tasks returns the selected tasks of an allocation that have started.
 func (l *logs) tasks(a *api.AllocationListStub) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(a.TaskStates)) {
 		if (l.o.task == "" || l.o.task == name) && !a.TaskStates[name].StartedAt.IsZero() {
@@ -206,7 +206,7 @@ func (l *logs) tasks(a *api.AllocationListStub) (out []string) {
 	return out
 }
 
-// nothing is the error of a job none of whose members has started.
+// nothing is the error for a job of which no member has started.
 func (l *logs) nothing() error {
 	return fmt.Errorf("no member of job %q has started: %s says why", l.key.ID, query.ExplainCommand(l.key))
 }
@@ -249,7 +249,7 @@ func (l *logs) follow() error {
 			return context.Cause(ctx)
 		case err != nil && (index == 0 || nomad.Refused(err)):
 			return err
-		case err != nil: // for example, Nomad elects a leader
+		case err != nil: // for example, while Nomad elects a leader
 			pause(ctx, time.Second)
 			continue
 		}
@@ -278,8 +278,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take starts to follow new members, and reports the outcome of the others. Of the members that are
-// there at first the last lines are printed, of later ones all.
+// take starts to follow new members, and reports how others ended. It prints the last lines of
+// members present at the start, and all lines of later ones.
 func (l *logs) take(ctx context.Context, all []*api.AllocationListStub, first bool) {
 	if first {
 		for _, a := range all {

@@ -20,33 +20,35 @@ import (
 )
 
 var helpMeasure = help("measure [options] <node or GPU>... | measure [options] -all", `
-Measures GPUs now, at full power for two to five minutes each. Nodes are named by name
-or id, GPUs by the beginning of their UUID. For each GPU the command registers a batch job
-that asks for exactly this GPU and sleeps. So Nomad gives the GPU to nobody else meanwhile.
-The device plugin on the node sees the job and measures. GPUs that other jobs hold wait until
-they are free. The jobs, nomad-pal-measure-<GPU>, have priority 1 and stop nobody. They are
-purged in the end, and on Ctrl-C; if the command is killed, each ends by itself a quarter of
-an hour after it got its GPU.
+Measures GPUs now, at full power for two to five minutes each. Name nodes by name or id,
+and GPUs by a prefix of their UUID. For each GPU the command registers a batch job,
+nomad-pal-measure-<GPU>, that requests exactly this GPU and sleeps, so that Nomad gives
+the GPU to no other job. The device plugin on the node sees the job and measures. A GPU
+that another job holds is measured when it comes free. The measuring jobs have priority 1
+and preempt no job. The command purges them at its end and on Ctrl-C. If it is killed,
+each job ends 15 minutes after it got its GPU.
 
 The jobs need the right to submit jobs in the namespace, a driver whose tasks are processes
 of the node (raw_exec, exec, docker or podman), and a device plugin whose measure mode is
-"idle" or "manual". All GPUs of a node that are measured together get results that hold for
-jobs which use the whole node; with fewer, the result is provisional.
+"idle" or "manual". Results are final only
+if all GPUs of a node are measured together, as a job on the whole node heats them;
+otherwise they are provisional.
 
-Exit codes: 0 all were measured, or -dry-run; 1 an error; 2 some were not.
+Exit codes: 0 all GPUs were measured, or -dry-run; 1 an error; 2 some were not.
 
 Measure Options:
 
   -all                     All GPUs of the cluster.
   -at-most=<n>             Measure at most n GPUs at once (default: all that are free).
-  -wait=<duration>         How long to wait for GPUs that are not free, "0s" for not at all.
-                           Without it: until they are free.
-  -dry-run                 Say what would be measured now, what would wait, and for whom.
+  -wait=<duration>         How long to wait for GPUs in use, "0s" for not at all.
+                           Default: until they are free.
+  -dry-run                 Show which GPUs would be measured now, which would wait, and for
+                           which jobs.
   -driver=<driver>         The task driver (default: the first that is healthy on the node, of
                            raw_exec, exec, docker and podman).
   -image=<image>           The image for docker and podman, with sleep in it (default busybox:1).
 `, examples(
-	"Measure a node whose GPUs were exchanged:", "nomad-pal measure gpu-07",
+	"Measure a node after its GPUs were replaced:", "nomad-pal measure gpu-07",
 	"Measure the whole cluster, eight GPUs at a time:", "nomad-pal measure -all -at-most=8",
 	"What would that do now?", "nomad-pal measure -all -dry-run",
 ), outputOptions, generalOptions)
@@ -54,7 +56,7 @@ Measure Options:
 // measureOutcome is the outcome of a GPU.
 type measureOutcome string
 
-// The outcomes. The last two are of -dry-run, or of a run that ended before the GPU's turn.
+// The outcomes. The last two occur with -dry-run, or if the run ended before the GPU's turn.
 const (
 	gpuMeasured measureOutcome = "measured"
 	gpuFailed   measureOutcome = "failed"
@@ -68,7 +70,7 @@ type measuredGPU struct {
 	GPU     string         `json:"gpu"`
 	Node    string         `json:"node"`
 	Outcome measureOutcome `json:"outcome"`
-	// Reason says why it was not measured, or what it waits for.
+	// Reason is why it was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`
 	// Key is the comparability key, Times are milliseconds for a unit of work.
 	Key   string                   `json:"key,omitempty"`
@@ -150,13 +152,13 @@ type measureTarget struct {
 	measuredGPU
 	node  *api.Node
 	model string
-	held  string // by which job, "" if it is free
-	// before is what the plugin said of it before; registered is when its job was registered, zero for
-	// not now; again when another try is worth while.
+	held  string // the job that holds it, "" if it is free
+	// before is the plugin's earlier report. registered is when the measuring job was registered,
+	// zero if it is not. again is when to try again.
 	before     attr.Account
 	registered time.Time
 	started    bool   // its job has its allocation
-	told       string // what the plugin said last that it waits for
+	told       string // the last reason that the plugin gave for waiting
 	again      time.Time
 }
 
@@ -184,7 +186,7 @@ func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*me
 	return begin
 }
 
-// selectGPUs are the GPUs of these nodes that are named, by node and UUID; all if none is named.
+// selectGPUs returns the named GPUs of these nodes, all if none is named.
 func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, error) {
 	var ts []*measureTarget
 	found := map[string]int{} // by name
@@ -217,7 +219,7 @@ func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, e
 	return ts, nil
 }
 
-// newMeasureTarget says of a GPU whether it can be measured at all.
+// newMeasureTarget checks whether a GPU can be measured at all.
 func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice) *measureTarget {
 	t := &measureTarget{measuredGPU: measuredGPU{GPU: g.ID, Node: n.Name, Outcome: gpuReady}, node: n, model: d.Name}
 	t.before, _ = accountOf(d, g.ID)
@@ -237,7 +239,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 		account, known := accountOf(d, gpu)
 		switch {
 		case d.Type == attr.SharedType:
-			return "it is shared, and this command asks for whole GPUs: by default the plugin measures it when no job has a part of it"
+			return "it is shared, and this command needs whole GPUs: by default the plugin measures it when no job has a part of it"
 		case !known:
 			return "its device plugin does not measure it: it is emulated, a MIG instance, or another plugin's"
 		case account.Unable != "":
@@ -247,7 +249,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 		case n.Drain:
 			return "its node is being drained: to end that, nomad node drain -disable " + n.ID
 		case n.SchedulingEligibility == api.NodeSchedulingIneligible:
-			return "its node takes no jobs: nomad node eligibility -enable " + n.ID
+			return "its node is not eligible: nomad node eligibility -enable " + n.ID
 		case !d.Instances[i].Healthy:
 			return "unhealthy: " + d.Instances[i].HealthDescription
 		}
@@ -256,7 +258,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 	return "its node no longer has it"
 }
 
-// accountOf is what the device plugin says of measuring a GPU; known is false if it says nothing.
+// accountOf is the device plugin's report on measuring a GPU. known is false if there is none.
 func accountOf(d *api.NodeDeviceResource, gpu string) (a attr.Account, known bool) {
 	all, err := attr.ParseAccounts(cluster.TextOf(d, attr.Measuring))
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// measureLasts is how long a measuring job's task sleeps, unless the job is stopped before: longer
-// than any measurement with the plugin's defaults, and a bound on what a command that was killed
-// leaves behind.
+// measureLasts is how long a measuring job's task sleeps, unless the job is stopped earlier. It is
+// longer than any measurement with the plugin's defaults. It also bounds how long jobs outlive a
+// killed command.
 const measureLasts = 15 * time.Minute
 
-// measurePriority is the least: the job is preempted by any other, and preempts none.
+// measurePriority is the lowest: any job preempts a measuring job, and it preempts none.
 const measurePriority = 1
 
 // measureKey is the job that measures a GPU.
@@ -27,12 +27,13 @@ func measureKey(namespace, gpu string) cluster.JobKey {
 	return cluster.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
 }
 
-// measures reports whether a job is one that measures a GPU: anybody may give a job its name.
+// measures reports whether a job is a measuring job. Its name is not enough: anybody may use it.
 func measures(j *api.Job) bool {
 	return len(j.TaskGroups) == 1 && len(j.TaskGroups[0].Tasks) == 1 && j.TaskGroups[0].Tasks[0].Env[attr.EnvMeasure] != ""
 }
 
-// measureJob asks Nomad for exactly this GPU, and the device plugin to measure it.
+// measureJob returns a job that requests exactly this GPU from Nomad, and a measurement from the
+// device plugin.
 func (o measureOptions) measureJob(key cluster.JobKey, t *measureTarget) (*api.Job, error) {
 	driver, err := o.driverOn(t.node)
 	if err != nil {
@@ -61,8 +62,8 @@ func (o measureOptions) measureJob(key cluster.JobKey, t *measureTarget) (*api.J
 	return job.AddTaskGroup(group.AddTask(task)), nil
 }
 
-// driverOn is the driver of the task on a node. Its tasks must be processes of the node, by whose
-// environment the device plugin knows them.
+// driverOn picks the task driver on a node. Its tasks must be processes of the node, because the
+// device plugin recognizes them by their environment.
 func (o measureOptions) driverOn(n *api.Node) (string, error) {
 	drivers := []string{"raw_exec", "exec", "docker", "podman"}
 	if o.driver != "" {

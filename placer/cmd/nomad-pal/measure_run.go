@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// measureLook is how often a run looks what has happened; a variable for tests.
+// measureLook is the interval between looks at Nomad; a variable for tests.
 var measureLook = 2 * time.Second
 
 const (
@@ -69,8 +69,8 @@ func newMeasureRun(b *base, names []string, o measureOptions) (*measureRun, erro
 	return r, r.lookHolders()
 }
 
-// lookHolders finds out which jobs hold the GPUs that are to be measured. Nomad decides in the end:
-// a token that sees a part of the jobs sees a GPU as free that is not, and its job waits.
+// lookHolders finds which jobs hold the GPUs to measure. It may be incomplete: with a token that
+// sees only some jobs, a GPU looks free, and its measuring job waits in Nomad.
 func (r *measureRun) lookHolders() (err error) {
 	if r.seen, err = plainly(r.b, r.client, r.seen); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r *measureRun) outcomes() []measuredGPU {
 	return each(r.targets, func(t *measureTarget) measuredGPU { return t.measuredGPU })
 }
 
-// progress prints a line on a GPU, to standard error where the answer is for a program.
+// progress prints a line about a GPU, to standard error if the output is JSON.
 func (r *measureRun) progress(t *measureTarget, what string) {
 	text := fmt.Sprintf("%s  %s on %s: %s\n", time.Now().Format(time.TimeOnly), t.GPU, t.Node, oneLine(what))
 	if r.b.json || r.b.template != "" {
@@ -111,8 +111,8 @@ func (r *measureRun) progress(t *measureTarget, what string) {
 	r.b.printf("\n")
 }
 
-// run registers jobs and follows them until all GPUs are measured or need not be waited for any
-// more. It purges its jobs whatever happens.
+// run registers jobs and follows them until no GPU has to be measured or waited for. It always
+// purges its jobs.
 func (r *measureRun) run() (err error) {
 	defer func() { err = errors.Join(err, r.purge()) }()
 	for _, t := range r.targets {
@@ -138,14 +138,14 @@ func (r *measureRun) run() (err error) {
 		}
 		select {
 		case <-r.b.ctx.Done():
-			r.b.complain("Interrupted: the measuring jobs are being removed.")
+			r.b.complain("Interrupted: removing the measuring jobs.")
 			return nil
 		case <-time.After(measureLook):
 		}
 	}
 }
 
-// step looks what has happened, and registers the jobs whose turn it is.
+// step reads what has changed, and registers the jobs whose turn has come.
 func (r *measureRun) step() error {
 	if err := r.look(); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (r *measureRun) step() error {
 	return nil
 }
 
-// giveUpWaiting skips GPUs that are not free for longer than the user waits.
+// giveUpWaiting skips GPUs that have been in use for longer than the user waits.
 func (r *measureRun) giveUpWaiting() {
 	if r.o.wait < 0 || time.Since(r.began) < r.o.wait {
 		return
@@ -171,8 +171,8 @@ func (r *measureRun) giveUpWaiting() {
 	}
 }
 
-// begin registers a GPU's job. One that is there already is another command's, or was left by one
-// that was killed: then it ends by itself.
+// begin registers a GPU's job. If the job exists, another command registered it, or a killed one
+// left it behind: then it ends by itself.
 func (r *measureRun) begin(t *measureTarget) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	was, err := r.client.Job(r.b.ctx, key)
@@ -219,7 +219,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 	return nil
 }
 
-// later has a GPU wait for another try.
+// later makes a GPU wait for another try.
 func (r *measureRun) later(t *measureTarget, why string) {
 	if t.Reason != why {
 		r.progress(t, "waits: "+why)
@@ -237,7 +237,7 @@ func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	r.progress(t, text)
 }
 
-// look takes what has happened since.
+// look reads Nomad's events since the last look.
 func (r *measureRun) look() error {
 	if slices.ContainsFunc(r.targets, func(t *measureTarget) bool { return t.registered.IsZero() && !t.over() }) {
 		if err := r.lookHolders(); err != nil {
@@ -275,8 +275,8 @@ func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 	return n, nil
 }
 
-// follow checks the outcome of a GPU whose job is registered, and ends the job when it has done its
-// duty.
+// follow checks the outcome of a GPU whose job is registered, and ends the job when the GPU is
+// measured.
 func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	for _, d := range cluster.GPUDevices(node) {
@@ -306,7 +306,7 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 		return nil
 	case has(func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
 		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+query.InNamespace(key.Namespace, key.ID)+" says why")
-		return nil // its job is kept, to be looked at
+		return nil // keep the job, so that somebody can inspect it
 	}
 	if err := r.client.Deregister(r.b.ctx, key, true); err != nil {
 		return err
@@ -322,7 +322,7 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	case desires(api.AllocDesiredStatusEvict):
 		r.later(t, "its job was preempted by another")
 	case has(func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusLost }):
-		r.later(t, "its node was away")
+		r.later(t, "its node was disconnected or down")
 	case desires(api.AllocDesiredStatusStop):
 		r.end(t, gpuSkipped, "somebody stopped its job")
 	default:

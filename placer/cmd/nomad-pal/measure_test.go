@@ -237,7 +237,7 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 	c.nomad.SetEligible(nomadtest.GPUNode(1, 4).ID, false)
 	code, out, errs := p.measure("GPU-0-", "GPU-1-3")
 	want := map[string]string{"GPU-0-0": "skipped measuring is off", "GPU-0-1": "skipped its device plugin does not measure it", "GPU-0-2": "failed CUDA error 999",
-		"GPU-0-3": "measured ", "GPU-1-3": "skipped its node takes no jobs"}
+		"GPU-0-3": "measured ", "GPU-1-3": "skipped its node is not eligible"}
 	for gpu, text := range want {
 		if got := string(out[gpu].Outcome) + " " + out[gpu].Reason; !strings.HasPrefix(got, text) {
 			t.Errorf("%s: %q, want %q", gpu, got, text)

@@ -22,7 +22,7 @@ import (
 // userVariable names the user in the environment.
 const userVariable = "NOMAD_PAL_USER"
 
-// me names the user: by NOMAD_PAL_USER, else the name of the ACL token, else the login name.
+// me returns the user: NOMAD_PAL_USER, else the name of the ACL token, else the login name.
 func me(b *base, client *nomad.Client) (string, error) {
 	if name := os.Getenv(userVariable); name != "" {
 		return name, nil
@@ -41,7 +41,8 @@ func me(b *base, client *nomad.Client) (string, error) {
 	return cmp.Or(self.Name, self.AccessorID), nil
 }
 
-// mine are those of the jobs that are of who asks. There is a note if none is and no job says whose it is.
+// mine returns the user's jobs among these. It prints a note if there are none and no job names a
+// user.
 func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobStatus, error) {
 	name, err := me(b, client)
 	if err != nil {
@@ -50,7 +51,7 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 	said := slices.ContainsFunc(jobs, func(j model.JobStatus) bool { return j.User != "" })
 	mine := slices.DeleteFunc(jobs, func(j model.JobStatus) bool { return j.User != name })
 	if len(mine) == 0 && !said {
-		b.complain(fmt.Sprintf("Note: no job names %s as its user: a job does so with meta %s, which nomad-pal run adds if %s is set", name, rewrite.UserHint, userVariable))
+		b.complain(fmt.Sprintf("Note: no job names %s as its user. The meta %s names it; nomad-pal run adds that meta if %s is set", name, rewrite.UserHint, userVariable))
 	}
 	return mine, nil
 }
@@ -64,8 +65,8 @@ func jobs(b *base, s *answers, mine bool) (all, shown []model.JobStatus, err err
 	return all, shown, err
 }
 
-// myJobs are the jobs to cancel of who asks: those with GPUs that have not ended, in the namespace of the
-// command.
+// myJobs returns the user's jobs to cancel: those with GPUs that have not ended, in the command's
+// namespace.
 func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	a, err := b.ask()
 	if err != nil {
@@ -85,13 +86,13 @@ func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	return ids, nil
 }
 
-// sayUser names NOMAD_PAL_USER as the user of a job with GPUs that names none. A job that Nomad has keeps
-// its meta: another one restarts its tasks.
+// sayUser writes NOMAD_PAL_USER into a job with GPUs that names no user. It leaves jobs in Nomad
+// alone: changed meta restarts their tasks.
 func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	name := os.Getenv(userVariable)
 	h, err := rewrite.ParseHints(job)
 	if name == "" || err != nil || h.User != "" || !rewrite.AsksGPUs(job) {
-		return nil // what is wrong with its hints is told where they are needed
+		return nil // errors in hints are reported elsewhere
 	}
 	is, err := client.Job(b.ctx, cluster.KeyOf(job))
 	switch {

@@ -27,8 +27,8 @@ func stateCell(s gang.State) painted {
 	return p
 }
 
-// shortGPU is as much of a GPU's id as tells it from others; 0 for all of it. Commands
-// take it as well as the whole.
+// shortGPU cuts a GPU's id to n bytes, enough to be unique; 0 keeps all. Commands accept the short
+// form.
 func shortGPU(id string, n int) string {
 	if n == 0 {
 		return id
@@ -36,8 +36,7 @@ func shortGPU(id string, n int) string {
 	return attr.Shorten(id, n)
 }
 
-// idLength is how much of a GPU's id is shown: on a terminal as much as tells it from
-// others, elsewhere all.
+// idLength is the length of shown GPU ids: on a terminal as short as is unique, else all.
 func (b *base) idLength(n int) int {
 	if b.io.terminal && !b.verbose {
 		return n
@@ -82,25 +81,25 @@ func printHolders(b *base, h *query.Holders) {
 	b.table(rows)
 	for _, j := range h.Jobs {
 		if j.MayGive > 0 {
-			b.say(plain, fmt.Sprintf("%s is elastic: it may give %d of these back for it, from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
+			b.say(plain, fmt.Sprintf("%s is elastic: it may give back %d of these from %s on.", j.Job, j.MayGive, query.When(j.GiveFrom, now)))
 		}
 	}
 	if h.Omitted > 0 {
 		b.say(plain, fmt.Sprintf("And %d more jobs.", h.Omitted))
 	}
 	if h.Enough && len(needed) <= 3 {
-		b.say(plain, "There is room for it when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
+		b.say(plain, "It has room when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
 	} else if h.Enough {
-		b.say(plain, fmt.Sprintf("There is room for it when the first %d of them have ended.", len(needed)))
+		b.say(plain, fmt.Sprintf("It has room when the first %d of them have ended.", len(needed)))
 	}
 }
 
 // whenItEnds is when a job that holds GPUs gives them back.
 func whenItEnds(j query.Holder, now time.Time) string {
-	end := "not known: no pal_duration and no run of it that ended, or longer than these"
+	end := "unknown: it has no pal_duration and no earlier run, or has run longer than these"
 	switch {
 	case j.Stopping:
-		return "soon: it was stopped, and its tasks are ending"
+		return "soon: it was stopped and its tasks are ending"
 	case j.Service:
 		end = "when somebody stops it: it is a service"
 	case !j.EndTo.IsZero():
@@ -112,14 +111,14 @@ func whenItEnds(j query.Holder, now time.Time) string {
 	return end
 }
 
-// words are what PAL's own mean.
+// words explain PAL's terms.
 var words = map[string]string{
 	"PM score":          "time on this GPU relative to the median GPU; 0.9 is faster, 1.1 slower",
-	"Variability class": "GPUs of like PM scores; 1 is the fastest",
+	"Variability class": "GPUs with similar PM scores; 1 is the fastest",
 	"Application class": "how much a slow GPU slows the job down; A the most, D the least",
 	"Locality":          "what all GPUs of the gang share: a node, a rack, or less",
-	"Penalty":           "how many times as long a gang takes that shares no more than that",
-	"L×V matrix":        "penalty × mean PM score for each locality and bin of like PM scores, which count as equal; an entry holds the gang if it fits on free GPUs up to that bin, that close together. The lowest that does is chosen, but a fuller node goes before an emptier one if it costs little more",
+	"Penalty":           "how many times longer a gang takes if its GPUs share only that",
+	"L×V matrix":        "penalty × mean PM score for each locality and bin of similar PM scores, which count as equal. An entry fits if free GPUs up to that bin, that close together, hold the gang. The lowest entry that fits is chosen, but a fuller node wins over an emptier one if it costs little more",
 	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
 }
 

@@ -193,7 +193,7 @@ func TestTokenTravelsProtected(t *testing.T) {
 				if trap.first != "" {
 					t.Errorf("%s, %v: it is given the token before it is known to be an agent", name, args)
 				}
-				if token[1] != "" && !of.goes && args[0] == "queue" && !strings.Contains(said, "your token would cross the network in plain text: give the agent a certificate, or send the token all the same (-pal-token-plain)") {
+				if token[1] != "" && !of.goes && args[0] == "queue" && !strings.Contains(said, "your token would cross the network in plain text: give the agent a certificate, or send the token unprotected (-pal-token-plain)") {
 					t.Errorf("%s: %s", name, said)
 				}
 			}

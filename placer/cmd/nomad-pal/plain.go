@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// plainly reads what Nomad itself says of GPUs, with the user's token: nodes, jobs, allocations, the
-// stored profile and quarantine. It knows no queue, no racks and no windows: these the agent knows.
-// last is what was read before, nil for nothing.
+// plainly reads GPUs from Nomad itself, with the user's token: nodes, jobs, allocations, the stored
+// profile and quarantine. Queue, racks and windows are known to the agent only. last is the
+// previous result, nil for none.
 func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapshot, error) {
 	cfg, now := model.DefaultConfig(), time.Now()
 	cfg.RackMeta = ""
@@ -32,7 +32,7 @@ func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapsh
 	if m.State, err = client.Resync(b.ctx, old); err != nil {
 		return nil, err
 	}
-	// What somebody has made unreadable counts as missing.
+	// If somebody has made it unreadable, it counts as missing.
 	if m.Profile, err = store.In(client).Profile().Read(b.ctx); err != nil && !store.Unreadable(err) {
 		return nil, err
 	}
@@ -49,9 +49,9 @@ func plainly(b *base, client *nomad.Client, last *query.Snapshot) (*query.Snapsh
 	return query.New(m, client, activity), nil
 }
 
-// plainNote says what is not known of GPUs that were read from Nomad itself.
+// plainNote says what is missing from GPUs that were read from Nomad itself.
 func plainNote(b *base, client *nomad.Client, why error) string {
-	text := "Note: read from Nomad itself, as " + why.Error() + ". Racks and what windows keep are not known"
+	text := "Note: read from Nomad itself, as " + why.Error() + ". Racks and windows are not known"
 	if b.seesPart(client) {
 		text += "; GPUs of jobs that your token cannot see look free"
 	}

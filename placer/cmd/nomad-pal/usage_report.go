@@ -232,7 +232,7 @@ func (r usageReport) foretold() plot.Section {
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
 	}
-	return plot.Section{Title: "How well expectations held", Table: t, Notes: []string{"Starts are told as ranges that hold eight times in ten. Run times are told by estimates and earlier runs, and 40 % beyond these."}}
+	return plot.Section{Title: "How well expectations held", Table: t, Notes: []string{"Predicted starts are ranges that should hold eight times in ten. Predicted run times come from estimates and earlier runs, plus 40 %."}}
 }
 
 func hoursOf(h float64) string {

@@ -70,7 +70,7 @@ func TestEventsRefused(t *testing.T) {
 		w.Submit(Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Minute})
 		w.ExpectRunning("a", time.Minute)
 		warned := func() bool {
-			return slices.ContainsFunc(p.Status().Warnings, func(s string) bool { return strings.Contains(s, "hearing of events fails: ") })
+			return slices.ContainsFunc(p.Status().Warnings, func(s string) bool { return strings.Contains(s, "following Nomad's events fails: ") })
 		}
 		w.Expect("a warning", time.Minute, warned)
 		w.Nomad.RefuseEvents("placer-1", false)
