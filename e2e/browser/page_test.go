@@ -63,7 +63,7 @@ func pages() map[string]string {
 		"#/usage":                    "Runs, the last submitted first",
 		"#/usage?by=model&span=30d":  "NVIDIA",
 		"#/usage?user=nobody":        "Nothing ran in this time",
-		"#/tenants":                  "What tenants hold now",
+		"#/tenants":                  "its recent use",
 		"#/nothing":                  "There is no such page",
 		"#/node/none":                "There is no such node",
 		"#/job/default/none":         "no job",

@@ -1,5 +1,5 @@
 // The last day: figures over time, and what the placer did.
-import {badge, empty, events, eventTable, failed, get, h, link, marked, owner, query, table, when} from "./dom.js";
+import {badge, empty, events, eventTable, failed, get, h, learnGPUs, link, marked, owner, query, table, when} from "./dom.js";
 import {allocation, byDay, chart, daysOf, ofDays, queued, samples, since} from "./charts.js";
 
 const slowdown = () => chart("Predicted slowdown", [
@@ -27,6 +27,7 @@ export function historyPage() {
     } catch (e) { if (!closed) note.replaceChildren(failed(e)); }
     try {
       const es = await events({last: 100});
+      await learnGPUs(es);
       if (!closed) latest.replaceChildren(es.length ? eventTable(es, "What the placer did, the latest first") : empty("The placer has done nothing yet that this token may know, or this agent does not place."));
     } catch (e) { if (!closed) latest.replaceChildren(failed(e)); }
   }
