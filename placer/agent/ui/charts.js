@@ -116,7 +116,7 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
 }
 
 export const allocation = () => chart("GPUs", [{name: "allocated", look: "area", of: x => x.allocated}, {name: "total", look: "dash", of: x => x.gpus}]);
-export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "waiting jobs (right axis)", look: "line", right: true, of: x => x.waiting}], {top: 4});
+export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "waiting jobs (right)", look: "line", right: true, of: x => x.waiting}], {top: 4});
 // byDay shows days of usage, as many as it is told at least.
 export const byDay = least => chart("GPU hours of each day", [
   {name: "GPU hours used", look: "area", of: x => x.gpu_hours},

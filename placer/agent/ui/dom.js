@@ -133,7 +133,8 @@ export function failed(e) {
 export function colourOf(job) {
   let n = 17;
   for (const c of job) n = Math.imul(n ^ c.codePointAt(0), 16777619);
-  return `oklch(.5 .15 ${((n ^ n >>> 15) >>> 0) % 24 * 15})`;
+  n = ((n ^ n >>> 15) >>> 0) % 24;
+  return `oklch(${[".53 .15", ".45 .12", ".51 .05"][n % 3]} ${20 + 45 * Math.floor(n / 3)})`; // eight hues, each bright, dark and pale
 }
 // mark shows a job's colour beside its name.
 export function mark(job) {

@@ -86,12 +86,12 @@ export function usagePage(params, navigate) {
   const change = more => navigate("#/usage?" + query({...q, ...more}));
   const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})},
     options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
-  const texts = Object.entries(filters).map(([k, label]) => [k, h("input", {value: q[k], size: 12, ariaLabel: label, placeholder: label})]);
+  const texts = Object.keys(filters).map(k => [k, h("input", {value: q[k], size: 12})]);
   const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change(Object.fromEntries(texts.map(([k, i]) => [k, i.value.trim()]))); }},
     choice("span", "Time", Object.entries(spans).map(([k, [t]]) => [k, t])),
     choice("by", "By", Object.entries(columns).map(([k, t]) => [k === "user" ? "" : k, t])),
     choice("state", "Runs", [["", "all"], ...states.map(s => [s, s])]),
-    texts.map(([, i]) => i), h("button", {}, "Filter"));
+    texts.map(([k, i]) => h("label", {}, filters[k] + " ", i)), h("button", {}, "Filter"));
 
   const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), most = 50, figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
   const days = byDay(7), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day", daysOf()), days.element),
