@@ -77,6 +77,7 @@ func clusterStates() []clusterState {
 			p.shows("outlier for class B")
 			p.goTo("#/failures")
 			p.waits("each table says of the node's GPUs in one row what they have", `[...document.querySelectorAll("tr")].filter(e => e.innerText.includes("8 GPUs") && e.innerText.includes("XID 79")).length === 2`)
+			p.waits("the outlier's score stands out", `document.querySelector("main td strong")?.innerText === "1.76"`)
 			p.waits("no event repeats its node", `!document.querySelector("main").innerText.includes("on node gpu-00001")`)
 		}},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),

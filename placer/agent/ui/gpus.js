@@ -94,9 +94,9 @@ export function rackPage(datacenter, name, navigate) {
   return {title: "Rack " + name, element: [h("h1", {}, "Rack ", name), empty("Datacenter ", datacenter), host], close: () => { stop(); map?.close(); }};
 }
 
-// slow: its PM score for the class is above the outlier_threshold.
-const slow = (g, c) => g.outlier_for?.includes(c);
-const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", slow(g, c) ? h("strong", {title: "an outlier"}, g.pm_scores[c].toFixed(3)) : g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
+// tooSlow: its PM score for the class is above the outlier_threshold.
+const tooSlow = (g, c) => g.outlier_for?.includes(c);
+const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", tooSlow(g, c) ? h("strong", {title: "an outlier"}, g.pm_scores[c].toFixed(3)) : g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
 // trouble is all that is wrong with a GPU: what it is, where a badge may say that, and why.
 const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "it is lifted" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}, for ${g.window_for ? g.window_for.join(", ") : "maintenance"}`]].filter(Boolean);
 // said is that beside a badge with the first state.
@@ -174,7 +174,7 @@ export function failuresPage() {
       const gpus = await get("/v1/gpus?outliers=true");
       if (closed) return;
       slow.replaceChildren(gpus.length ? paged("Outliers", ["Node", "GPU", ...classes.map(c => "#Class " + c), "Job on it"], () => gpus, g =>
-        [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), ...classes.map(c => slow(g, c) ? h("strong", {}, g.pm_scores[c].toFixed(2)) : g.pm_scores?.[c]?.toFixed(2) ?? ""), g.job ? named(g.job) : ""]).element : empty("No GPU's PM score is above the outlier_threshold."));
+        [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), ...classes.map(c => tooSlow(g, c) ? h("strong", {}, g.pm_scores[c].toFixed(2)) : g.pm_scores?.[c]?.toFixed(2) ?? ""), g.job ? named(g.job) : ""]).element : empty("No GPU's PM score is above the outlier_threshold."));
     } catch (e) { if (!closed) slow.replaceChildren(failed(e)); }
     try {
       const list = await failures();
