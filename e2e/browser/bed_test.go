@@ -42,7 +42,7 @@ func measuredNode(n int) *api.Node {
 		i := n*gpusPerNode + k
 		in.ID = gpuID(n, k)
 		if i%500 == 99 {
-			in.Healthy, in.HealthDescription = false, "XID 79: GPU has fallen off the bus"
+			in.Healthy, in.HealthDescription = false, "XID 79"
 		}
 		m := attr.Measurement{GPU: in.ID, Times: map[pal.AppClass]float64{}}
 		for c, class := range pal.AppClasses() {

@@ -42,7 +42,7 @@ var shown = []struct{ name, route, text string }{
 	{"failures", "#/failures", "XID 79"},
 	{"history", "#/history", "What the placer did"},
 	{"usage", "#/usage", "GPU hours saved"},
-	{"tenants", "#/tenants", "What tenants hold now"},
+	{"tenants", "#/tenants", "its recent use"},
 }
 
 // TestImages is make page-images: pictures of each page, at three widths, in both schemes.
@@ -198,23 +198,37 @@ func inventedSamples(now time.Time, gpus int, day func(halfHour float64) (on, wa
 }
 
 // usageOf answers with an invented month of a cluster.
-func usageOf(now time.Time, gpus float64) func(*http.Request) any {
-	return func(r *http.Request) any { return inventedUsage(now, gpus, r.URL.Query().Get("by")) }
+func usageOf(now time.Time, gpus float64, samples []map[string]any) func(*http.Request) any {
+	return func(r *http.Request) any { return inventedUsage(now, gpus, samples, r.URL.Query().Get("by")) }
 }
 
-// inventedUsage are the days up to now of a month, their users, or their sum.
-func inventedUsage(now time.Time, gpus float64, by string) (all []map[string]any) {
+// sampled are the GPU hours of a day by the samples, one a minute, and how much of the day they tell.
+func sampled(samples []map[string]any, day time.Time) (hours, told float64) {
+	for _, s := range samples {
+		if at := s["at"].(time.Time); !at.Before(day) && at.Before(day.AddDate(0, 0, 1)) {
+			hours, told = hours+float64(s["allocated"].(int))/60, told+1./60/24
+		}
+	}
+	return hours, told
+}
+
+// inventedUsage are the days up to now of a month, their users, or their sum. What samples tell is as they do.
+func inventedUsage(now time.Time, gpus float64, samples []map[string]any, by string) (all []map[string]any) {
 	line := func(of []string, h float64) map[string]any {
 		return map[string]any{"of": of, "gpu_hours": h, "failed_gpu_hours": h * 0.021, "held_in_vain_gpu_hours": 0, "idle_gpu_hours": h * 0.034, "saved_gpu_hours": h * 0.09,
 			"runs": int(h / 21), "complete": int(h / 23), "failed": int(h / 260), "waited_hours": h / 30, "starts": map[string]int{"told": int(h / 40), "held": int(h / 48)}}
 	}
-	first, total := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC), 0.0
+	now = now.UTC()
+	first, total := now.AddDate(0, 0, -29).Truncate(24*time.Hour), 0.0
 	for day := first; day.Before(now); day = day.AddDate(0, 0, 1) {
 		weekday, d := 1.0, float64(day.Day())
 		if day.Weekday() == time.Saturday || day.Weekday() == time.Sunday {
 			weekday = 0.6
 		}
-		h := gpus * 24 * weekday * (0.72 + 0.12*math.Sin(d/3) + 0.06*math.Sin(d*2.1))
+		h, told := sampled(samples, day)
+		if past := min(1, now.Sub(day).Hours()/24) - told; past > 0.1 { // before the samples
+			h += past * gpus * 24 * weekday * (0.72 + 0.12*math.Sin(d/3) + 0.06*math.Sin(d*2.1))
+		}
 		if total += h; by == "day" {
 			all = append(all, line([]string{day.Format(time.DateOnly)}, h))
 		}

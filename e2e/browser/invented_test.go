@@ -243,6 +243,12 @@ var (
 
 // shown has the times of an answer as they are shown.
 func (p *past) shown(text string) string {
+	exact := map[string]time.Time{} // by what a sentence says of them, to the second
+	for _, s := range stamped.FindAllString(text, -1) {
+		if at, err := time.Parse(time.RFC3339Nano, strings.Trim(s, `"`)); err == nil {
+			exact[at.UTC().Format(time.DateTime)] = at
+		}
+	}
 	text = stamped.ReplaceAllStringFunc(text, func(s string) string {
 		at, err := time.Parse(time.RFC3339Nano, strings.Trim(s, `"`))
 		if err != nil {
@@ -250,13 +256,17 @@ func (p *past) shown(text string) string {
 		}
 		return strconv.Quote(p.at(at).UTC().Format(time.RFC3339Nano))
 	})
-	minutes := func(at time.Time) string { return fmt.Sprintf("%.0fm", p.now.Sub(at).Minutes()) }
+	minutes := func(at time.Time) string { return fmt.Sprintf("%.0fm", time.Since(at).Minutes()) }
 	text = ago.ReplaceAllStringFunc(text, func(s string) string {
 		m := ago.FindStringSubmatch(s)
 		at, err := time.Parse(time.DateTime, m[1])
-		if at = p.at(at.Add(time.Second)); err != nil {
+		if err != nil {
 			return s
 		}
+		if known, ok := exact[m[1]]; ok {
+			at = known
+		}
+		at = p.at(at)
 		if m[2] == "" {
 			return at.Format(time.DateTime) + " UTC"
 		}

@@ -63,7 +63,7 @@ func pages() map[string]string {
 		"#/usage":                    "Runs, the last submitted first",
 		"#/usage?by=model&span=30d":  "NVIDIA",
 		"#/usage?user=nobody":        "Nothing ran in this time",
-		"#/tenants":                  "What tenants hold now",
+		"#/tenants":                  "its recent use",
 		"#/nothing":                  "There is no such page",
 		"#/node/none":                "There is no such node",
 		"#/job/default/none":         "no job",
@@ -122,6 +122,18 @@ func TestPage(t *testing.T) {
 
 	t.Run("a job has one colour", func(t *testing.T) {
 		p := open(t, browser, w.url, "#/job/default/train-000")
+		const colours = `import("/ui/dom.js").then(({colourOf}) => {
+			const ctx = document.createElement("canvas").getContext("2d"), linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4, all = new Map();
+			for (let i = 0; i < 500; i++) {
+				ctx.fillStyle = colourOf("default/job-" + i); ctx.fillRect(0, 0, 1, 1);
+				const [r, g, b] = [...ctx.getImageData(0, 0, 1, 1).data].map(v => linear(v / 255));
+				all.set(ctx.fillStyle, 1.05 / (0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05));
+			}
+			return [all.size, Math.min(...all.values())];
+		})`
+		if n := is[[]float64](p, colours); n[0] != 24 || n[1] < 4.5 {
+			t.Errorf("%.0f colours, on which white has a contrast of %.2f at least", n[0], n[1])
+		}
 		const bar = `[...document.querySelectorAll(".gantt rect")].find(r => r.textContent.includes("train-000"))`
 		p.waits("a bar", bar)
 		p.waits("a line for now", `document.querySelector(".gantt line.now")`)

@@ -51,18 +51,18 @@ func clusterStates() []clusterState {
 		}
 	}
 	return []clusterState{
-		{"idle", func(*testing.T, *world) {}, calm(0), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "every job can start", "all are healthy"}, false, nil},
+		{"idle", func(*testing.T, *world) {}, calm(0), []string{"0\u2009%", "no GPU is in use", "the queue is empty", "no job is stuck", "all are healthy"}, false, nil},
 		{"full", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 2), eight("whisper-large", 2))
 			w.submit(t, eight("pretrain-wide", 4), eight("gpt-neo-repro", 2))
 		}, func(step float64) (int, int, map[string]any) {
 			wait := 1 + int(step)/40
 			return 32, wait, sample(32, 0, 16+16*wait)
-		}, []string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "for 48 GPUs, first ", "all are healthy"}, false, func(p *tab) {
+		}, []string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "48 GPUs; next: ", "all are healthy"}, false, func(p *tab) {
 			p.waits("jobs of class A are not named for what is slow for class B",
 				`[...document.querySelectorAll("main li")].some(e => e.innerText.includes("for class B") && !e.innerText.includes("is on it"))`)
 			p.goTo("#/job/default/pretrain-wide")
-			p.shows("its end helps", "It has room when all jobs whose end helps have ended")
+			p.shows("Its end makes room", "There is room for it once all jobs marked “yes” have ended.")
 		}},
 		{"sick-node", func(t *testing.T, w *world) {
 			runs(t, w, eight("llama-sft", 1))
@@ -71,10 +71,20 @@ func clusterStates() []clusterState {
 			}
 		}, func(step float64) (int, int, map[string]any) {
 			return 8, 0, sample(8, int(step)/44*8, 0)
-		}, []string{"8 of 32 GPUs", "8 unhealthy", "gpu-00001 8 GPUs", "XID 79", "gpu-00002 GPU 5", "the queue is empty"}, false, nil},
+		}, []string{"8 of 32 GPUs", "8 unhealthy", "gpu-00001 8 GPUs", "XID 79", "gpu-00002 GPU 5", "the queue is empty"}, false, func(p *tab) {
+			p.waits("what failed names the node once", `[...document.querySelectorAll("section")].find(e => e.innerText.startsWith("What failed")).querySelectorAll("li").length === 1`)
+			p.goTo("#/node/gpu-00002")
+			p.shows("outlier for class B")
+			p.goTo("#/failures")
+			p.waits("each table says of the node's GPUs in one row what they have", `[...document.querySelectorAll("tr")].filter(e => e.innerText.includes("8 GPUs") && e.innerText.includes("XID 79")).length === 2`)
+			p.waits("the outlier's score stands out", `document.querySelector("main td strong")?.innerText === "1.76"`)
+			p.waits("no event repeats its node", `!document.querySelector("main").innerText.includes("on node gpu-00001")`)
+		}},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
 			[]string{"No placer has been active since", "nothing starts until one is", "16 of 32 GPUs", "not known without a placer"}, true, func(p *tab) {
-				for _, text := range []string{"no GPU is in use", "the queue is empty", "every job can start", "Nobody waits"} {
+				p.waits("the header says so", `document.getElementById("state").innerText.startsWith("No placer")`)
+				p.waits("the charts say of when their last figures are", `[...document.querySelectorAll(".keys")].filter(e => /at \d\d:\d\d/.test(e.innerText)).length === 2`)
+				for _, text := range []string{"no GPU is in use", "the queue is empty", "no job is stuck", "Nobody waits"} {
 					p.waits("nothing says "+text, "!document.body.innerText.includes("+quoted(text)+")")
 				}
 			}},
@@ -98,7 +108,11 @@ func TestStatesOfClusters(t *testing.T) {
 			w := start(t, 4, nil)
 			c.make(t, w)
 			now := time.Now()
-			answers := map[string]func(*http.Request) any{"/v1/history": samplesOf(inventedSamples(now, 4*gpusPerNode, c.day)), "/v1/usage": usageOf(now, 4*gpusPerNode)}
+			samples := inventedSamples(now, 4*gpusPerNode, c.day)
+			if c.idle {
+				samples = samples[:len(samples)-25]
+			}
+			answers := map[string]func(*http.Request) any{"/v1/history": samplesOf(samples), "/v1/usage": usageOf(now, 4*gpusPerNode, samples)}
 			if c.idle {
 				answers["/v1/agent"] = func(*http.Request) any {
 					return map[string]any{"working": false, "since": now.Add(-25 * time.Minute), "agent": "pal-1"}

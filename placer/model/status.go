@@ -6,7 +6,6 @@ package model
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -249,12 +248,17 @@ func (s *Status) CountGPUs(m *Model) {
 	}
 }
 
-// Outlier reports whether the PM score of the cluster's GPU i is above the outlier threshold for
-// some application class.
-func (m *Model) Outlier(i int) bool {
+// OutlierFor returns the application classes for which the PM score of the cluster's GPU i is above
+// the outlier threshold.
+func (m *Model) OutlierFor(i int) (classes []pal.AppClass) {
 	above := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold)
 	scores := m.View.Cluster.GPU(i).Scores
-	return slices.ContainsFunc(scores[:], func(s pal.PMScore) bool { return float64(s) > above })
+	for k, class := range pal.AppClasses() {
+		if float64(scores[k]) > above {
+			classes = append(classes, class)
+		}
+	}
+	return classes
 }
 
 // GPUState returns the state of the cluster's GPU i.

@@ -59,7 +59,7 @@ func TestCountGPUs(t *testing.T) {
 		}
 		above := 0
 		for i := range c.NumGPUs() {
-			if m.Outlier(i) {
+			if len(m.OutlierFor(i)) > 0 {
 				above++
 			}
 		}

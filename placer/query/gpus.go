@@ -38,6 +38,8 @@ type GPU struct {
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
+	// OutlierFor are the application classes for which its PM score is above the outlier_threshold.
+	OutlierFor []pal.AppClass `json:"outlier_for,omitempty"`
 	// Window is the maintenance window or reservation that keeps the GPU now, and until when.
 	Window string `json:"window,omitempty"`
 	// WindowFor lists who may use the GPU despite the window: namespaces, or jobs as namespace/job;
@@ -93,7 +95,7 @@ func (s *Snapshot) SomeGPUs(f GPUFilter) []GPU {
 			if f.Most > 0 && len(out) == f.Most {
 				return out
 			}
-			if f.Outliers && !s.m.Outlier(i) {
+			if f.Outliers && len(s.m.OutlierFor(i)) == 0 {
 				continue
 			}
 			if f.ID != "" && c.GPU(i).ID != f.ID || f.Job != "" && s.m.View.Owner(i).String() != f.Job {
@@ -116,7 +118,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	node, device := c.Group(c.GroupOf(i))
 	g := GPU{
 		ID: u.ID, Node: c.Node(node).Name, Rack: c.Node(node).Rack, Device: device, State: s.m.GPUState(i, s.m.Time), Healthy: !u.Unhealthy, Available: c.Available(i),
-		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded,
+		Unhealthy: unhealthy[u.ID], Unavailable: s.m.View.Unavailable(i), Degraded: u.Degraded, OutlierFor: s.m.OutlierFor(i),
 		PMScores: map[pal.AppClass]pal.PMScore{}, Classes: map[pal.AppClass]uint8{},
 	}
 	g.Window, g.WindowFor = s.windowOf(i)

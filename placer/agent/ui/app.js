@@ -92,6 +92,7 @@ async function idle() {
 let stale = true, said = 0;
 listen((what, data) => {
   const state = $("state");
+  if (what === "idle") said = 0;
   if (what === "trouble") {
     $("trouble").textContent = data; $("trouble").hidden = false;
     state.textContent = "Not up to date"; state.className = "alert"; stale = true;
@@ -100,8 +101,8 @@ listen((what, data) => {
   if (what === "denied") { if (!asked) { asked = true; askToken(data); } return; }
   if (stale || Date.now() - said > 60e3) {
     const now = new Date();
-    state.textContent = "Live " + clock(now); state.title = "Up to date at " + full(now);
-    state.className = ""; $("trouble").hidden = true; stale = false; said = Date.now();
+    state.textContent = (cluster.idle ? "No placer, " : "Live ") + clock(now); state.title = "Up to date at " + full(now);
+    state.className = cluster.idle ? "idle" : ""; $("trouble").hidden = true; stale = false; said = Date.now();
   }
 });
 

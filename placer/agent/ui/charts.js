@@ -48,14 +48,15 @@ function said(all, series) {
 // else the last. The vertical axis is in whole numbers from 0 to top at least, but for ratios. how
 // says how far samples are apart at most (gap), how long one counts if the next is further away
 // (next), how a time is said, which spans there are between two times on the axis, how long the axis
-// is at least (span), and what the last value is of (last).
-const minutes = {gap, next: 60, span: 600, say: clock, last: ""};
+// is at least (span), what the last value is of (last), and half of how wide a time is (half, in pixels).
+const side = 44; // pixels left and right of the plot
+const minutes = {gap, next: 60, span: 600, say: clock, last: "", half: 18};
 const dayLong = day / 1000;
-const days = {gap: 1.5 * dayLong, next: dayLong, span: 0, last: "today", space: 90, incrs: [1, 2, 3, 7, 14, 28].map(n => n * dayLong), say: t => new Date(t).toISOString().slice(0, 10)};
+const days = {gap: 1.5 * dayLong, next: dayLong, span: 0, last: "today", half: 34, space: 90, incrs: [1, 2, 3, 7, 14, 28].map(n => n * dayLong), say: t => new Date(t).toISOString().slice(0, 10)};
 const steps = [1, 2, 5].flatMap(n => [0, 1, 2, 3, 4, 5].map(p => n * 10 ** p)).sort((a, b) => a - b);
 export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
-  const plot = h("div", {className: "plot", role: "img", ariaLabel: title}), values = series.map(() => h("b", {}));
-  const at = h("li", {}), keys = h("ul", {className: "keys"}, series.map((one, i) =>
+  const plot = h("div", {className: "plot", role: "img", ariaLabel: title}, "Reading …"), values = series.map(() => h("b", {}));
+  const at = h("li", {}), keys = h("ul", {className: "keys", hidden: true}, series.map((one, i) =>
     h("li", {className: {area: "k1", main: "k1", dash: "k2", line: "k3"}[one.look]}, h("i", {}), one.name, values[i])), at);
   const element = h("div", {className: "chart"}, keys, plot);
   let u, all = [], data, closed = false;
@@ -64,25 +65,30 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
   function tell(i) {
     const k = Math.min(i ?? Infinity, data?.[0].length - 2); // the last point ends the last step
     values.forEach((b, n) => { b.textContent = brief(data?.[n + 1]?.[k]); });
-    at.textContent = i === null || i === undefined ? how.last : how.say(data[0][k] * 1000);
+    const stale = how === minutes && data && Date.now() / 1000 - data[0].at(-1) > how.gap; // what was last is not now
+    at.textContent = (i ?? null) !== null ? how.say(data[0][k] * 1000) : stale ? "at " + how.say(data[0].at(-1) * 1000) : how.last;
   }
+  // label is what is said at a time below the axis: not under the 0 of the other axis, nor at the end of today.
+  const label = (u, t) => t * 1000 > Date.now() || (t - u.scales.x.min) / (u.scales.x.max - u.scales.x.min) * (plot.clientWidth - 2 * side) < how.half ? "" : how.say(t * 1000);
   function make() {
     u?.destroy();
+    plot.replaceChildren();
     const soft = style("--soft"), line = style("--line"), font = "12px " + style("--token-typography-font-stack-text");
     const look = {
       area: {stroke: style("--line1"), fill: style("--line1") + "2e", width: 2}, main: {stroke: style("--line1"), width: 2},
       line: {stroke: style("--line2"), width: 2}, dash: {stroke: soft, width: 1.5, dash: [6, 4]},
     };
     const axis = {stroke: soft, font, grid: {stroke: line, width: 1}, ticks: {show: false}}, zoned = how === minutes ? zone.get() : "UTC";
-    const upright = {size: 52, space: 34, values: (_, vs) => vs.map(v => v.toLocaleString("en"))};
+    const upright = {size: side, space: 34, values: (_, vs) => vs.map(v => v.toLocaleString("en"))};
     u = new uPlot({
       width: plot.clientWidth || 300, height: plot.clientHeight || 170, legend: {show: false},
-      padding: [8, series.some(one => one.right) ? 0 : how === minutes ? 24 : 36, 0, 0], ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
+      padding: [8, series.some(one => one.right) ? 0 : side, 0, 0], // charts beside each other have equal boxes
+      ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
       cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
-      scales: {x: {time: true, range: (_, from, to) => how === minutes ? [from, Math.max(to, from + how.span)] : [Math.min(from, to - how.span), to]},
+      scales: {x: {time: true, range: (_, from, to) => how === minutes ? [from, Math.max(to, from + how.span, Date.now() / 1000)] : [Math.min(from, to - how.span), to]},
         y: {range: (_, low, high) => ratios ? [Math.min(1, low) - .05, Math.max(1, high) + .05] : [0, Math.max(1, high * 1.08, top)]},
         right: {range: (_, low, high) => [0, Math.max(4, high * 1.08)]}},
-      axes: [{...axis, grid: {show: false}, size: 26, space: how.space ?? 70, ...(how.incrs && {incrs: how.incrs}), values: (_, ts) => ts.map(t => how.say(t * 1000))},
+      axes: [{...axis, grid: {show: false}, size: 22, gap: 4, space: how.space ?? 70, ...(how.incrs && {incrs: how.incrs}), values: (u, ts) => ts.map(t => label(u, t))},
         {...axis, ...upright, incrs: ratios ? [.05, .1, .2, .5, ...steps] : steps},
         ...series.some(one => one.right) ? [{...axis, ...upright, incrs: steps, scale: "right", side: 1, grid: {show: false}, stroke: style("--line2")}] : []],
       series: [{}, ...series.map(one => ({...look[one.look], scale: one.right ? "right" : "y", paths: uPlot.paths.stepped({align: 1}), points: {show: false}}))],
@@ -97,7 +103,8 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
     element,
     set(now) {
       all = now;
-      if (!all.length) return;
+      keys.hidden = !all.length;
+      if (!all.length) { if (!u) plot.textContent = "Nothing is known yet."; return; }
       data = columns(all, series, how);
       data[0].push(data[0].at(-1) + how.next); for (const c of data.slice(1)) c.push(c.at(-1)); // the last step's end
       plot.setAttribute("aria-label", `${title}. ${said(all, series)}`);
@@ -108,8 +115,8 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
   };
 }
 
-export const allocation = () => chart("GPUs", [{name: "allocated", look: "area", of: x => x.allocated}, {name: "in all", look: "dash", of: x => x.gpus}]);
-export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "jobs that wait (right)", look: "line", right: true, of: x => x.waiting}], {top: 4});
+export const allocation = () => chart("GPUs", [{name: "allocated", look: "area", of: x => x.allocated}, {name: "total", look: "dash", of: x => x.gpus}]);
+export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "waiting jobs (right)", look: "line", right: true, of: x => x.waiting}], {top: 4});
 // byDay shows days of usage, as many as it is told at least.
 export const byDay = least => chart("GPU hours of each day", [
   {name: "GPU hours used", look: "area", of: x => x.gpu_hours},

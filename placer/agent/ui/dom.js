@@ -54,19 +54,27 @@ export const empty = (...text) => h("p", {className: "soft"}, text);
 export const link = (to, text) => h("a", {href: to}, text ?? to);
 export const jobLink = j => link(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`, j.namespace === "default" ? j.job : `${j.namespace}/${j.job}`);
 export const nodeLink = name => link(`#/node/${encodeURIComponent(name)}`, name);
-export const gpuLink = (id, text) => h("a", {href: `#/gpu/${encodeURIComponent(id)}`, className: "id"}, text ?? short(id));
+// A GPU is named by its place on its node, once that is known, else by its id.
+const places = new Map(), asked = new Set();
+export const gpuLink = id => h("a", {href: `#/gpu/${encodeURIComponent(id)}`, className: "id", title: id}, places.get(id) ?? short(id));
+// learnGPUs has the places known of the GPUs of some {node, gpus}.
+export async function learnGPUs(list) {
+  const nodes = [...new Set(list.filter(x => x.node && !asked.has(x.node) && x.gpus?.some(id => !places.has(id))).map(x => x.node))].slice(0, 64);
+  for (const n of nodes) asked.add(n);
+  if (nodes.length) await get("/v1/gpus?" + new URLSearchParams(nodes.map(n => ["node", n]))).catch(() => {}); // else they go by their ids
+}
 // named links a job by namespace/id; one that may not be known of has no page.
 export function named(name) {
   const cut = name.indexOf("/");
   return cut < 0 || name.startsWith("(") ? name : jobLink({namespace: name.slice(0, cut), job: name.slice(cut + 1)});
 }
-const short = id => id.length > 20 ? id.replace(/^(.{16}).*?(::\d+)?$/, "$1…$2") : id; // parts keep their number
+export const short = id => id.length > 20 ? id.replace(/^(.{16}).*?(::\d+)?$/, "$1…$2") : id; // parts keep their number
 export const plural = (n, one) => `${n.toLocaleString()} ${one}${n === 1 ? "" : "s"}`;
 
 // Times: in the zone that the reader chose, which the header names, and written as the commands write them.
 export const zone = {get: () => localStorage.getItem("zone") || "", set: z => localStorage.setItem("zone", z)};
 const zoneShort = z => new Intl.DateTimeFormat("en-GB", {timeZoneName: "short", ...z}).formatToParts(new Date()).find(p => p.type === "timeZoneName").value;
-export const zones = {"": `local (${zoneShort()})`, UTC: "UTC"};
+export const zones = {"": zoneShort() === "UTC" ? "UTC (local)" : `${zoneShort()} (local)`, UTC: "UTC"};
 export const zoneName = () => zone.get() || Intl.DateTimeFormat().resolvedOptions().timeZone;
 const inZone = () => zone.get() && {timeZone: zone.get()};
 const date = {year: "numeric", month: "2-digit", day: "2-digit"};
@@ -107,7 +115,11 @@ export async function ask(path, options = {}) {
   if (!r.ok) throw new Refused(r.status, (await r.text()).trim() || r.statusText);
   return r;
 }
-export const get = async path => (await ask(path + (path.includes("?") ? "&" : "?") + "stale=true")).json();
+export async function get(path) {
+  const answer = await (await ask(path + (path.includes("?") ? "&" : "?") + "stale=true")).json();
+  if (path.startsWith("/v1/gpus?")) for (const g of answer) places.set(g.id, `GPU ${g.index}`);
+  return answer;
+}
 export const query = q => new URLSearchParams(Object.entries(q).filter(([, v]) => v !== "" && v !== undefined && v !== false)).toString();
 
 // failed shows why something could not be read, and what to do.
@@ -121,7 +133,8 @@ export function failed(e) {
 export function colourOf(job) {
   let n = 17;
   for (const c of job) n = Math.imul(n ^ c.codePointAt(0), 16777619);
-  return `oklch(.5 .15 ${((n ^ n >>> 15) >>> 0) % 24 * 15})`;
+  n = ((n ^ n >>> 15) >>> 0) % 24;
+  return `oklch(${[".53 .15", ".45 .12", ".51 .05"][n % 3]} ${20 + 45 * Math.floor(n / 3)})`; // eight hues, each bright, dark and pale
 }
 // mark shows a job's colour beside its name.
 export function mark(job) {
@@ -143,6 +156,18 @@ export async function events(q) {
 export const failures = async () => (await get("/v1/failures")).reverse();
 export const failureTable = list => table("Allocations that failed, the latest first", ["Time", "Cause", "Job", "Node", "GPUs", "Reason"], list.slice(0, 100).map(f =>
   [time(f.at), badge(f.cause), jobLink(f), nodeLink(f.node), firstGPUs(f.gpus), f.reason]));
-const firstGPUs = gpus => (gpus ?? []).slice(0, 4).flatMap(g => [gpuLink(g), " "]).concat((gpus ?? []).length > 4 ? `and ${gpus.length - 4} more` : "");
-export const eventTable = (list, caption) => table(caption, ["Time", "Kind", "Job", "Node", "GPUs", "Text"], list.slice(0, 100).map(e =>
-  [time(e.at), badge(e.kind), e.job ? jobLink(e) : "", e.node ? nodeLink(e.node) : "", firstGPUs(e.gpus), e.text]));
+export const firstGPUs = (gpus = []) => gpus.length > 4 ? plural(gpus.length, "GPU") : gpus.flatMap((g, i) => [i ? ", " : "", gpuLink(g)]);
+// whatOf is the text of an event without what is said beside it.
+export const whatOf = e => e.node && e.gpus?.length ? e.text.replace(`on node ${e.node} `, "").replace(/^is unhealthy: /, "") : e.text;
+// gathered are events, of which those in a row with one text about GPUs of one node are one.
+export function gathered(list) {
+  const out = [];
+  for (const e of list) {
+    const last = out.at(-1);
+    if (last?.gpus?.length && e.gpus?.length && !e.job && ["kind", "job", "node", "text"].every(k => last[k] === e[k])) last.gpus = [...e.gpus, ...last.gpus];
+    else out.push({...e});
+  }
+  return out;
+}
+export const eventTable = (list, caption) => table(caption, ["Time", "Kind", "Job", "Node", "GPUs", "Text"], gathered(list).slice(0, 100).map(e =>
+  [time(e.at), badge(e.kind), e.job ? jobLink(e) : "", e.node ? nodeLink(e.node) : "", firstGPUs(e.gpus), whatOf(e)]));

@@ -73,7 +73,7 @@ export function gantt(bars, caption, {label = row => row, open} = {}) {
   const all = blocks(kept, names), height = head + names.length * high + 4;
   // The names stay where they are while the bars scroll: a narrow screen shows the latest first.
   const beside = s("svg", {width: left, height, "aria-hidden": "true"});
-  let width = 0;
+  let width = 0, texts = [];
   function draw() {
     const svg = s("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${caption}: the table below says the same`});
     const x = t => (t - from) / (now - from) * (width - 4);
@@ -89,24 +89,30 @@ export function gantt(bars, caption, {label = row => row, open} = {}) {
       beside.append(s("text", {x: left - 8, y: y + Math.max(11, rows * high / 2 + 4), "text-anchor": "end"}, text.length > 13 ? text.slice(0, 4) + "…" + text.slice(-8) : text));
     });
     axis(svg, x, from, now, width, height);
+    texts = [];
     for (const b of all) {
-      const x1 = x(Math.max(from, b.from ? at(b.from) : from)), w = Math.max(2, x(b.to ? at(b.to) : now) - x1);
+      const begins = x(Math.max(from, b.from ? at(b.from) : from)), w = Math.max(5, x(b.to ? at(b.to) : now) - begins), x1 = Math.min(begins, x(now) - w);
       const y = head + b.row * high + 1, tall = b.rows * high - 2;
       const bar = s("rect", {x: x1, y, width: w, height: tall, rx: Math.min(3, w / 3), fill: colourOf(jobOf(b)), class: b.job && open ? "opens" : ""});
       bar.append(s("title", {}, span({...b, row: b.rows > 1 ? `${b.rows} GPUs from ${b.first} on` : b.first})));
       if (b.job && open) bar.onclick = () => open(b.job);
       svg.append(bar);
       const room = Math.floor((w - 10) / 6.8);
-      if (room >= Math.min(5, b.text.length) && tall >= 12) {
+      if (room >= Math.min(5, b.text.length) && tall >= 16) {
         const t = s("text", {x: x1 + 6, y: y + tall / 2 + 4, class: "bar-text"}, b.text.length > room ? b.text.slice(0, room - 1) + "…" : b.text);
         t.style.fill = "#fff";
+        texts.push({t, x1, last: x1 + w - 6 - 6.8 * Math.min(b.text.length, room)});
         svg.append(t);
       }
     }
     svg.append(s("line", {x1: x(now), x2: x(now), y1: head - 6, y2: height, class: "now"}), s("text", {x: width - 1, y: 28, "text-anchor": "end", class: "now"}, "now"));
     host.replaceChildren(svg);
     host.scrollLeft = width;
+    keepSeen();
   }
+  // Names of bars stay within what is seen of them.
+  function keepSeen() { for (const {t, x1, last} of texts) t.setAttribute("x", Math.max(x1 + 6, Math.min(host.scrollLeft + 6, last))); }
+  host.onscroll = keepSeen;
   new ResizeObserver(([e]) => {
     const w = Math.max(430, Math.floor(e.contentRect.width));
     if (w !== width && e.contentRect.width) { width = w; draw(); }

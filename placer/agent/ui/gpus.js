@@ -1,5 +1,5 @@
 // GPUs: all of them, those of a rack, of a node, one, and those that are in trouble.
-import {badge, empty, events, eventTable, failed, failures, failureTable, get, gpuLink, h, link, mark, named, nodeLink, plural, query, table, time, when} from "./dom.js";
+import {badge, empty, events, eventTable, failed, failures, failureTable, firstGPUs, get, gpuLink, h, learnGPUs, link, mark, named, nodeLink, plural, query, short, table, time, when} from "./dom.js";
 import {allocated, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {classKeys, clusterMap, legend} from "./map.js";
 import {rackPath} from "./job.js";
@@ -94,7 +94,9 @@ export function rackPage(datacenter, name, navigate) {
   return {title: "Rack " + name, element: [h("h1", {}, "Rack ", name), empty("Datacenter ", datacenter), host], close: () => { stop(); map?.close(); }};
 }
 
-const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
+// tooSlow: its PM score for the class is above the outlier_threshold.
+const tooSlow = (g, c) => g.outlier_for?.includes(c);
+const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", tooSlow(g, c) ? h("strong", {title: "an outlier"}, g.pm_scores[c].toFixed(3)) : g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
 // trouble is all that is wrong with a GPU: what it is, where a badge may say that, and why.
 const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "it is lifted" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}, for ${g.window_for ? g.window_for.join(", ") : "maintenance"}`]].filter(Boolean);
 // said is that beside a badge with the first state.
@@ -108,8 +110,8 @@ export const nowHeads = ["Utilization", "Memory", "Temperature", "Power"];
 const lookAgain = 5000; // ms: the agent asks a node once in 3 s at most
 function gpuTable(gpus, caption) {
   const told = gpus.some(g => g.live), why = [...new Set(gpus.map(g => g.not_live).filter(Boolean))].join("; ");
-  return h("div", {}, table(caption, ["#GPU", "Id", "Model", ...told ? nowHeads : [], ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
-    [g.index, gpuLink(g.id), g.device.replace(/^.*\//, ""), ...told ? nowOf(g.live, g.not_live) : [], ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? [g.job.startsWith("(") ? "" : mark(g.job), named(g.job)] : ""])),
+  return h("div", {}, table(caption, ["GPU", "Id", "Model", ...told ? nowHeads : [], ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
+    [gpuLink(g.id), h("span", {className: "soft word", title: g.id}, short(g.id)), g.device.replace(/^.*\//, ""), ...told ? nowOf(g.live, g.not_live) : [], ...classes.map(c => score(g, c)), [badge(stateOf(g)), " ", said(g), g.outlier_for ? [badge("outlier"), ` for class ${g.outlier_for.join(", ")} `] : "", g.idle_since ? [" idle since ", time(g.idle_since)] : ""], g.job ? [g.job.startsWith("(") ? "" : mark(g.job), named(g.job)] : ""])),
   gpus.some(g => g.classes) ? h("ul", {className: "legend"}, h("li", {}, "Variability class and PM score (1 is the median), for each application class:"), classKeys()) : "",
   told ? "" : empty("Utilization, memory, temperature and power are not known", why ? `: ${why}.` : "."));
 }
@@ -150,28 +152,38 @@ function some(ask, title, what, missing, navigate) {
 export const nodePage = (name, navigate) => some({node: name}, "Node " + name, "node", "There is no such node with GPUs now.", navigate);
 export const gpuPage = (id, navigate) => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.", navigate);
 
+// alike are things in groups that say the same, in their order.
+function alike(all, says) {
+  const groups = new Map();
+  for (const x of all) { const key = JSON.stringify(says(x)); groups.set(key, [...groups.get(key) ?? [], x]); }
+  return [...groups.values()];
+}
+
 export function failuresPage() {
-  const host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}), allocs = h("div", {}), what = h("div", {});
+  const host = h("div", {}, empty("Reading the GPUs …")), slow = h("div", {}, empty("Reading the GPUs …")), allocs = h("div", {}, empty("Reading the failures …")), what = h("div", {}, empty("Reading the events …"));
   let closed = false;
   async function draw() {
     try {
       const gpus = await get("/v1/gpus?trouble=true");
       if (closed) return;
-      const list = gpus.length ? paged("GPUs in trouble", ["Node", "Id", "State", "Why", "Job on it"], () => gpus, g => [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), badge(g.state === "allocated" || g.state === "free" ? "degraded" : g.state), said(g), g.job ? named(g.job) : ""]).element : empty("No GPU is unhealthy, degraded, or quarantined.");
+      const rows = alike(gpus, g => [g.node_id, g.state, said(g), g.job]);
+      const list = gpus.length ? paged("GPUs in trouble", ["Node", "GPUs", "State", "Why", "Job on it"], () => rows, same => { const g = same[0]; return [nodeLink(nodeOf(g)?.name ?? g.node), firstGPUs(same.map(g => g.id)), badge(g.state === "allocated" || g.state === "free" ? "degraded" : g.state), said(g), g.job ? named(g.job) : ""]; }).element : empty("No GPU is unhealthy, degraded, or quarantined.");
       host.replaceChildren(list);
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
     try {
       const gpus = await get("/v1/gpus?outliers=true");
       if (closed) return;
-      slow.replaceChildren(gpus.length ? paged("Outliers", ["Node", "Id", ...classes.map(c => "#Class " + c), "Job on it"], () => gpus, g =>
-        [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), ...classes.map(c => g.pm_scores?.[c]?.toFixed(2) ?? ""), g.job ? named(g.job) : ""]).element : empty("No GPU's PM score is above the outlier_threshold."));
+      slow.replaceChildren(gpus.length ? paged("Outliers", ["Node", "GPU", ...classes.map(c => "#Class " + c), "Job on it"], () => gpus, g =>
+        [nodeLink(nodeOf(g)?.name ?? g.node), gpuLink(g.id), ...classes.map(c => tooSlow(g, c) ? h("strong", {}, g.pm_scores[c].toFixed(2)) : g.pm_scores?.[c]?.toFixed(2) ?? ""), g.job ? named(g.job) : ""]).element : empty("No GPU's PM score is above the outlier_threshold."));
     } catch (e) { if (!closed) slow.replaceChildren(failed(e)); }
     try {
       const list = await failures();
+      await learnGPUs(list);
       if (!closed) allocs.replaceChildren(list.length ? failureTable(list) : empty("No allocation failed that this token may know."));
     } catch (e) { if (!closed) allocs.replaceChildren(failed(e)); }
     try {
       const found = await events({kind: "quarantined,unhealthy,healthy,lost,failed", last: 100});
+      await learnGPUs(found);
       if (!closed) what.replaceChildren(found.length ? eventTable(found, "What followed, the latest first") : empty("Nothing followed that this token may know, of the last 5,000 events since the agent began to place."));
     } catch (e) { if (!closed) what.replaceChildren(failed(e)); }
   }
@@ -180,11 +192,13 @@ export function failuresPage() {
   return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "What followed"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }
 
+const fades = half => half ? empty(`Recent GPU hours fade: what was used ${half >= 2 * 86400 ? plural(+(half / 86400).toFixed(1), "day") : plural(+(half / 3600).toFixed(1), "hour")} ago counts half (usage_half_life).`) : "";
+
 export function tenantsPage() {
   const host = h("div", {}, empty("Reading the tenants …"));
   const users = list => list.flatMap(t => (t.users ?? []).map(u => [u.user, t.tenant, u.gpus, t.max_gpus_per_user ?? "", u.jobs, t.max_jobs_per_user ?? ""]));
-  get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", "#GPU hours used", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "none", t.gpu_hours.toFixed(1), t.times.toFixed(2)])),
+  get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", list[0].priced ? "#Recent GPU hours, by price" : "#Recent GPU hours", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "none", t.gpu_hours.toFixed(1), t.times.toFixed(2)])), fades(list[0].half_life_seconds),
     users(list).length ? table("Users", ["User", "Tenant", "#GPUs", "#At most", "#Jobs", "#At most"], users(list)) : ""]
     : [empty("No tenant that this token may know has jobs with GPUs.")]), e => host.replaceChildren(failed(e)));
-  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "What tenants hold now, may hold, and have used, as fair share counts it: what was used long ago counts less. ", link("#/usage", "Usage"), " has all GPU hours of a month or year, by tenant and user."), h("div", {className: "plain"}, host)], close: () => {}};
+  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "The GPUs that each tenant holds and may hold, and its recent use as fair share counts it. ", link("#/usage", "Usage"), " has all GPU hours of a month or year, in full."), h("div", {className: "plain"}, host)], close: () => {}};
 }

@@ -1,5 +1,5 @@
 // The last day: figures over time, and what the placer did.
-import {badge, empty, events, eventTable, failed, get, h, link, marked, owner, query, table, when} from "./dom.js";
+import {badge, empty, events, eventTable, failed, get, h, learnGPUs, link, marked, owner, query, table, when} from "./dom.js";
 import {allocation, byDay, chart, daysOf, ofDays, queued, samples, since} from "./charts.js";
 
 const slowdown = () => chart("Predicted slowdown", [
@@ -27,6 +27,7 @@ export function historyPage() {
     } catch (e) { if (!closed) note.replaceChildren(failed(e)); }
     try {
       const es = await events({last: 100});
+      await learnGPUs(es);
       if (!closed) latest.replaceChildren(es.length ? eventTable(es, "What the placer did, the latest first") : empty("The placer has done nothing yet that this token may know, or this agent does not place."));
     } catch (e) { if (!closed) latest.replaceChildren(failed(e)); }
   }
@@ -85,12 +86,12 @@ export function usagePage(params, navigate) {
   const change = more => navigate("#/usage?" + query({...q, ...more}));
   const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})},
     options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
-  const texts = Object.entries(filters).map(([k, label]) => [k, h("input", {value: q[k], size: 12, ariaLabel: label, placeholder: label})]);
+  const texts = Object.keys(filters).map(k => [k, h("input", {value: q[k], size: 12})]);
   const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change(Object.fromEntries(texts.map(([k, i]) => [k, i.value.trim()]))); }},
     choice("span", "Time", Object.entries(spans).map(([k, [t]]) => [k, t])),
     choice("by", "By", Object.entries(columns).map(([k, t]) => [k === "user" ? "" : k, t])),
     choice("state", "Runs", [["", "all"], ...states.map(s => [s, s])]),
-    texts.map(([, i]) => i), h("button", {}, "Filter"));
+    texts.map(([k, i]) => h("label", {}, filters[k] + " ", i)), h("button", {}, "Filter"));
 
   const note = h("p", {className: "soft", role: "status"}, "Reading the usage …"), most = 50, figures = h("div", {}), lines = h("div", {className: "plain"}), runs = h("div", {className: "plain"});
   const days = byDay(7), body = h("div", {hidden: true}, figures, h("section", {className: "card"}, h("h2", {}, "By day", daysOf()), days.element),

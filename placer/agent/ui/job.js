@@ -1,5 +1,5 @@
 // One job: why it runs where it runs, or why it waits.
-import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, mark, named, nodeLink, plural, query, range, table, time, when, zoneName} from "./dom.js";
+import {badge, empty, events, eventTable, expected, failed, get, gpuLink, h, learnGPUs, mark, named, nodeLink, plural, query, range, table, time, when, zoneName} from "./dom.js";
 import {cellOf, classes, cluster, listen} from "./cluster.js";
 import {clusterMap, legend, view} from "./map.js";
 import {gantt} from "./gantt.js";
@@ -15,6 +15,7 @@ export function jobPage(namespace, id, navigate) {
     const job = `/v1/job/${encodeURIComponent(id)}/explain?` + query({namespace, zone: zoneName()});
     try {
       const e = await get(job);
+      await learnGPUs([...e.allocations ?? [], ...e.failures ?? []]);
       if (closed) return;
       const opened = body.querySelector("details")?.open;
       body.replaceChildren(...why(e));
@@ -56,6 +57,8 @@ const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term
 // next are the steps that nomad-pal explain has at its end.
 const next = steps => steps?.length ? h("section", {className: "next"}, h("h2", {}, "Next"), h("ul", {}, steps.map(s => h("li", {}, s)))) : "";
 
+const allGPUs = (gpus = []) => gpus.flatMap((g, i) => [i ? ", " : "", gpuLink(g)]);
+
 function why(e) {
   const d = e.decision, holders = e.holders;
   return [
@@ -64,14 +67,20 @@ function why(e) {
     h("dl", {className: "facts"},
       fact("Expected start", expected(e)), fact("Expected end", e.end_to ? [range(e.end_from, e.end_to), e.end_why && `: ${e.end_why}`] : e.end_why), fact("Progress", e.progress), fact("Waits for", e.waits_for?.text !== e.reason?.text && e.waits_for?.text), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
       fact("Application class", d && d.class + (e.class_from ? `: ${e.class_from}` : "")), fact("Policy", d && d.policy), fact("Note", e.note)),
-    holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Needed"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.preemptible && !j.stopping ? "; the placer may stop it for others (pal_preempt)" : "", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "its end helps" : ""])), holders.enough ? empty(holders.jobs.filter(j => j.needed).length > 1 ? "There is room for it when all jobs whose end helps have ended, not one alone." : "There is room for it when the job whose end helps has ended.") : "", holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
-    e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Passes"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "yes, when others end" : "no"]))] : "",
-    e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), badge(a.status), (a.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
-    e.live && Object.keys(e.live).length ? [h("h2", {}, "What its GPUs do now"), table("What its GPUs do now", ["Allocation", "GPU", ...nowHeads, "Idle since"], e.allocations.flatMap(a => (a.gpus ?? []).map(g => [a.id.slice(0, 8), gpuLink(g), ...nowOf(e.live[g.split("::")[0]]), e.idle?.[g] ? time(e.idle[g]) : ""])))] : "",
+    holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Its end makes room"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.preemptible && !j.stopping ? "; the placer may stop it for others (pal_preempt)" : "", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "yes" : ""])), sick(holders, d), holders.enough ? empty(holders.jobs.filter(j => j.needed).length > 1 ? "There is room for it once all jobs marked “yes” have ended." : "There is room for it once the job marked “yes” has ended.") : "", holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
+    e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Goes away"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "when other jobs end" : "not by itself"]))] : "",
+    e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), badge(a.status), allGPUs(a.gpus)]))] : "",
+    e.live && Object.keys(e.live).length ? [h("h2", {}, "What its GPUs do now"), table("What its GPUs do now", ["Node", "GPU", ...nowHeads, "Idle since"], e.allocations.flatMap(a => (a.gpus ?? []).map(g => [nodeLink(a.node), gpuLink(g), ...nowOf(e.live[g.split("::")[0]]), e.idle?.[g] ? time(e.idle[g]) : ""])))] : "",
     d ? decision(d, e.predicted, e.alternatives ?? [], e.speeds_from) : "",
-    e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "Time", "Node", "Cause", "Reason", "GPUs"], e.failures.map(f => [f.try, time(f.at), nodeLink(f.node), badge(f.cause), f.reason, (f.gpus ?? []).flatMap(g => [gpuLink(g), " "])]))] : "",
+    e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "Time", "Node", "Cause", "Reason", "GPUs"], e.failures.map(f => [f.try, time(f.at), nodeLink(f.node), badge(f.cause), f.reason, allGPUs(f.gpus)]))] : "",
     h("details", {}, h("summary", {}, "All of it as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),
   ].flat(Infinity).filter(x => x !== "");
+}
+
+// sick says why the jobs hold more GPUs than are counted as allocated.
+function sick(holders, d) {
+  const n = holders.omitted ? 0 : holders.jobs.reduce((sum, j) => sum + j.gpus, 0) - (d?.candidates?.allocated ?? Infinity);
+  return n > 0 ? empty(`${plural(n, "GPU")} of these ${n === 1 ? "is" : "are"} unhealthy or in quarantine, and counted as that.`) : "";
 }
 
 // decision compares the placements and GPU models, and shows the L×V matrix.
@@ -82,6 +91,7 @@ function decision(d, predicted, alternatives, from) {
     h("h2", {}, d.chosen ? "Placements compared" : "Why it does not fit"),
     choices.length ? table("Placements", ["Placement", "Locality", "#Nodes", "#Slowest PM score", "#Penalty", "#Slowdown", "On"], choices.map(([what, p]) =>
       [what, p.tier, p.nodes, p.pm_score.toFixed(3), p.locality_penalty.toFixed(2), p.cost.toFixed(3), [...new Set(p.members.map(m => m.node))].slice(0, 6).flatMap((n, i) => [i ? ", " : "", nodeLink(n)]).concat(p.nodes > 6 ? ` and ${p.nodes - 6} more` : "")])) : "",
+    choices.some(([, p]) => p.tier === "cluster") && d.walk?.length && !d.walk_omitted && !d.walk.some(e => e.tier === "rack") ? h("p", {className: "soft"}, "Locality “cluster” means anywhere. Racks do not count: this agent's locality has no penalty for the tier rack.") : "",
     d.left ? h("p", {}, d.left.text[0].toUpperCase() + d.left.text.slice(1) + ".") : "",
     d.models?.length ? table("GPU models", ["GPU model", "#Speed", "#Slowdown", "#Price", "#With what it keeps from others", "Result", "Speed known from"], d.models.map(m =>
       [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.price ? +m.price.toPrecision(3) : "–", m.fits ? m.total.toFixed(3) : "–", m.chosen ? "chosen" : m.device === d.left?.device ? "left to others" : m.fits ? "has room" : "no room now", from?.[m.device] ?? ""])) : "",

@@ -6,7 +6,7 @@ const columns = [["position", "#", true], ["job", "Job"], ["user", "User"], ["st
 const limit = 50;
 export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
 
-// notStarted are the states of jobs that will not start as things are.
+// notStarted are the states of jobs that do not start, or not again, as things are.
 export const notStarted = "unschedulable,rejected,failed";
 
 // Of an elastic gang that waits, the GPUs from its least to all.
@@ -22,11 +22,11 @@ export function jobsPage(params, navigate) {
   const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})}, options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
   const search = h("input", {type: "search", value: q.search, size: 22});
   const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change({search: search.value}); }},
-    h("label", {}, "Name has ", search), h("button", {}, "Filter"),
-    choice("state", "State", [["", "all"], [notStarted, "will not start"], ...Object.keys(states).concat("committing", "stopping", "completing", "resubmitted", "lost", "template").map(s => [s, s])]),
+    h("label", {}, "Name ", search),
+    choice("state", "State", [["", "all"], [notStarted, "stuck or failed"], ...Object.keys(states).concat("committing", "stopping", "completing", "resubmitted", "lost", "template").map(s => [s, s])]),
     choice("class", "Class", [["", "all"], ...["A", "B", "C", "D"].map(c => [c, c])]),
     h("label", {className: "narrow"}, "Sorted by ", h("select", {onchange: e => { const [sort, order] = e.target.value.split(" "); change({sort, order}); }}, columns.flatMap(([key, text]) => key ? ["", "desc"].map(order =>
-      h("option", {value: `${key} ${order}`, selected: q.sort === key && q.order === order}, (key === "position" ? "Position" : text) + (order ? ", last first" : ""))) : []))));
+      h("option", {value: `${key} ${order}`, selected: q.sort === key && q.order === order}, (key === "position" ? "Position" : text) + (order ? ", last first" : ""))) : []))), h("button", {}, "Filter"));
 
   const head = ([key, text, number]) => {
     if (!key) return h("th", {scope: "col", role: "columnheader", "data-label": text}, text);
@@ -51,7 +51,7 @@ export function jobsPage(params, navigate) {
     const {template = 0, ...states} = p.states ?? {}; // a template has no GPUs: its children do
     const by = Object.entries(states).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
     sum.textContent = p.total ? `${plural(p.total - template, "job")} with GPUs${by && ": " + by}.` + (template ? ` ${plural(template, "template")}.` : "") + (p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
-    if (!p.total) { list.replaceChildren(empty("No job with GPUs that you may see. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), "; what a token may see, the button Token says.")); return; }
+    if (!p.total) { list.replaceChildren(empty("No job with GPUs that you may see. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), "; what a token may see, the button Set token says.")); return; }
     if (!p.matching) { list.replaceChildren(empty("No job matches. "), h("button", {onclick: () => navigate("#/jobs")}, "Show all")); return; }
     const focused = list.contains(document.activeElement) && document.activeElement.title;
     const users = p.jobs.some(j => j.user);

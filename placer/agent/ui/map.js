@@ -67,7 +67,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     canvas.style.width = width + "px"; canvas.style.height = total + "px";
     ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
     const style = getComputedStyle(document.documentElement);
-    for (const c of ["c1", "c2", "c3", "c4", "c5", "none", "none-ink", "free", "free-ink", "allocated", "allocated-ink", "bad", "bad-ink", "mark", "panel", "bg", "ink", "soft"]) colours[c] = style.getPropertyValue("--" + c).trim();
+    for (const c of ["c1", "c2", "c3", "c4", "c5", "none", "none-ink", "free", "free-ink", "free-line", "allocated", "allocated-ink", "bad", "bad-ink", "mark", "panel", "bg", "ink", "soft"]) colours[c] = style.getPropertyValue("--" + c).trim();
   }
 
   function drawCell(x, y, cell, number) {
@@ -78,6 +78,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     ctx.fillStyle = colours[fill];
     if (size < readable) ctx.fillRect(x, y, w, w);
     else { ctx.beginPath(); ctx.roundRect(x, y, w, w, 3); ctx.fill(); }
+    if (size >= readable && fill === "free") { ctx.beginPath(); ctx.roundRect(x + .5, y + .5, w - 1, w - 1, 3); ctx.strokeStyle = colours["free-line"]; ctx.lineWidth = 1; ctx.stroke(); }
     if (size >= 6 && (bad || shut || degraded(cell))) {
       const thin = size >= readable ? 2 : 1;
       ctx.beginPath();
@@ -138,7 +139,6 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       if (next < tiles.length) requestAnimationFrame(some);
       else { focusRing(); host.dataset.drawn = String(tiles.length); performance.mark("map drawn"); }
     }
-    // The layout of many racks is a task of its own; few are drawn at once, so that nothing flickers.
     if (tiles.length > 20) requestAnimationFrame(some); else some();
   }
 
@@ -191,7 +191,15 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   };
 
   const all = () => { layout(); draw(); };
-  const watch = new ResizeObserver(([e]) => { const w = Math.floor(e.contentRect.width); if (w && w !== width) { width = w; all(); } });
+  // The layout of many racks is a task of its own, not one with that of the page; few are drawn at once, so that nothing flickers.
+  let later;
+  const watch = new ResizeObserver(([e]) => {
+    const w = Math.floor(e.contentRect.width);
+    if (!w || w === width) return;
+    width = w;
+    clearTimeout(later);
+    if (racks.length > 20) later = setTimeout(all); else all();
+  });
   watch.observe(host);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", all);
@@ -201,7 +209,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     for (const i of hit) if (tiles[i]) drawTile(tiles[i]);
     focusRing();
   });
-  return {element: host, redraw: () => width && all(), light: cells => { lit = cells; if (width) draw(); }, close: () => { watch.disconnect(); stop(); dark.removeEventListener("change", all); drawing++; }};
+  return {element: host, redraw: () => width && all(), light: cells => { lit = cells; if (width) draw(); }, close: () => { clearTimeout(later); watch.disconnect(); stop(); dark.removeEventListener("change", all); drawing++; }};
 }
 
 const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);

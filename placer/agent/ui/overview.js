@@ -1,5 +1,5 @@
 // The overview: how the cluster is, at one look.
-import {badge, empty, events, expected, failed, failures, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, query, time} from "./dom.js";
+import {badge, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, query, time, whatOf} from "./dom.js";
 import {allocated, classOf, classes, cluster, count, degraded, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {allocation, byDay, daysOf, gained, ofDays, queued, samples, since} from "./charts.js";
 import {clusterMap, legend} from "./map.js";
@@ -37,12 +37,12 @@ function tiles(page, all) {
   const better = last?.slowdown_chosen ? 1 - last.slowdown_chosen / last.slowdown_packed : null;
   return [
     n ? tile("#/gpus", "info", percent(on / n), "Allocated", `${number(on)} of ${number(n)} GPUs`) : "",
-    page ? jobs("running", "good", "Jobs run", states.running, page.running ? `on ${plural(page.running, "GPU")}` : "", parts(["starting", "stopping", "completing", "native"].map(s => [s, states[s]])) || (on ? "others hold GPUs" : "no GPU is in use")) : "",
-    page ? jobs("waiting", states.waiting ? "warn" : "", "Jobs wait", states.waiting, page.waiting ? `for ${plural(page.waiting, "GPU")}${page.first ? ", first " + page.first.job : ""}` : "", "the queue is empty") : "",
-    page ? jobs(notStarted, not.length ? "crit" : "", "Will not start", not.reduce((a, [, c]) => a + c, 0), parts(not), "every job can start") : "",
+    page ? jobs("running", "good", "Running jobs", states.running, page.running ? `on ${plural(page.running, "GPU")}` : "", parts(["starting", "stopping", "completing", "native"].map(s => [s, states[s]])) || (on ? "others hold GPUs" : "no GPU is in use")) : "",
+    page ? jobs("waiting", states.waiting ? "warn" : "", "Waiting jobs", states.waiting, page.waiting ? `${plural(page.waiting, "GPU")}${page.first ? "; next: " + page.first.job : ""}` : "", "the queue is empty") : "",
+    page ? jobs(notStarted, not.length ? "crit" : "", "Stuck or failed", not.reduce((a, [, c]) => a + c, 0), parts(not), "no job is stuck") : "",
     n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
     n && last ? tile("#/failures", slow ? "warn" : "", number(slow), "Outliers", slow ? "GPUs: " + parts(Object.entries(out).map(([c, x]) => ["for class " + c, x])) : "no GPU is far slower") : "",
-    n && last ? tile("#/history", better > 0.001 ? "good" : "", better === null ? "–" : percent(better), "Gain on packing",
+    n && last ? tile("#/history", better > 0.001 ? "good" : "", better === null ? "–" : percent(better), "Faster than packing",
       better === null ? "no running gang to compare" : `predicted; ${hours >= 0.05 ? number(Number(hours.toPrecision(2))) + " GPU hours saved" : `slowdown ${last.slowdown_chosen.toFixed(2)}, packed ${last.slowdown_packed.toFixed(2)}`}`) : "",
   ];
 }
@@ -70,8 +70,8 @@ function ails(ill, slow, running) {
   const row = same => {
     const gpus = same.map(([g]) => g), [g, state, why] = same[0], one = gpus.length === 1, outlier = state === "outlier";
     const on = [...new Set(gpus.map(g => g.job).filter(job => job && (!outlier || (of.get(job) || why) === why)))];
-    return item([nodeLink(nodeOf(g)?.name ?? g.node), " ", one ? gpuLink(g.id, "GPU " + g.index) : plural(gpus.length, "GPU")], badge(state),
-      outlier ? `${one ? "" : "up to "}${Math.max(...gpus.map(g => worst(g)[1])).toFixed(2)} times as slow as the median for class ${why}, and so is a gang with ${one ? "it" : "them"}` : why,
+    return item([nodeLink(nodeOf(g)?.name ?? g.node), " ", one ? gpuLink(g.id) : plural(gpus.length, "GPU")], badge(state),
+      outlier ? `${one ? "" : "up to "}${Math.max(...gpus.map(g => worst(g)[1])).toFixed(2)} times as slow as the median for class ${why}: ${one ? "it slows its" : "they slow their"} whole gang` : why,
       on.length ? [" – ", named(on[0]), on.length > 1 ? ` and ${plural(on.length - 1, "more job")} are` : " is", one ? " on it" : " on them"] : "");
   };
   const all = [...rows.values()], left = all.slice(few).flat().length, cut = Math.max(ill.length, slow.length) === asked;
@@ -91,9 +91,9 @@ function fails(not, allocs, es) {
   const all = [
     ...not.jobs.map(j => item(jobLink(j), badge(j.state), j.reason?.text ?? "")),
     ...[...last.values()].slice(0, few).map(({f, n}) => item(jobLink(f), time(f.at), badge(f.cause), " ", n > 1 ? `${n} times, the last: ` : "", f.reason, " – ", nodeLink(f.node))),
-    ...es.filter(e => !e.job || !told.has(nameOf(e))).map(e => item(e.job ? jobLink(e) : (e.gpus ?? []).slice(0, 1).map(g => gpuLink(g)), time(e.at), badge(e.kind), " ", e.text, e.node ? [" – ", nodeLink(e.node)] : "")),
+    ...gathered(es.filter(e => !e.job || !told.has(nameOf(e)))).map(e => item(e.job ? jobLink(e) : [e.node ? nodeLink(e.node) : "", " ", e.gpus?.length > 1 ? plural(e.gpus.length, "GPU") : (e.gpus ?? []).map(gpuLink)], time(e.at), badge(e.kind), " ", whatOf(e), e.job && e.node ? [" – ", nodeLink(e.node)] : "")),
   ];
-  return all.length ? list(all.slice(0, few)) : good("Nothing failed that the agent remembers.");
+  return all.length ? list(all.slice(0, few)) : good("The agent knows of no failure.");
 }
 
 // reader calls read at once, and when the cluster or the queue has changed, every 5 s at most.
@@ -146,15 +146,16 @@ export function overview(navigate) {
   async function read() {
     const [history, running, waiting, not, ill, slow, allocs, es] = await Promise.allSettled([
       samples(), jobs({state: "running", sort: "gpus", order: "desc"}), jobs({state: "waiting"}), jobs({state: notStarted, sort: "submitted", order: "desc"}),
-      get("/v1/gpus?" + query({trouble: true, limit: asked})), get("/v1/gpus?" + query({outliers: true, limit: asked})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: few})]);
+      get("/v1/gpus?" + query({trouble: true, limit: asked})), get("/v1/gpus?" + query({outliers: true, limit: asked})), failures(), events({kind: "lost,failed,rejected,quarantined,unhealthy", last: 8 * few})]);
     if (closed) return;
     if (history.value) all = history.value;
     if (running.value) page = {...running.value, running: running.value.gpus, waiting: waiting.value?.gpus, first: waiting.value?.jobs[0]};
     show("run", [running], runs); show("wait", [waiting], waits); show("ail", [ill, slow], (i, s) => ails(i, s, running.value?.jobs ?? []));
     show("fail", [not, allocs, es], fails);
     drawTiles();
-    use.set(all); queue.set(all);
-    known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
+    if (history.value) { use.set(all); queue.set(all); }
+    if (history.status === "rejected") known.replaceChildren(failed(history.reason));
+    else known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
   }
   // Days of usage change slowly.
   async function readMonth() {

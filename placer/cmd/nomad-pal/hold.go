@@ -19,6 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/model"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
@@ -72,6 +73,7 @@ type controlled struct {
 	// Waits: the job to be requeued is already waiting.
 	Waits bool `json:"waits,omitempty"`
 	gang.Control
+	notHeld bool // there was no hold to lift
 }
 
 // tell sends an order about each job to the placer.
@@ -91,6 +93,9 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 			if c.Waits, err = a.waits(k); err != nil {
 				return told, err
 			}
+		}
+		if all, err := a.Jobs(); err == nil && slices.Contains(what, "unhold") {
+			c.notHeld = slices.ContainsFunc(all, func(j model.JobStatus) bool { return j.Namespace == k.Namespace && j.Job == id && !j.Held })
 		}
 		for _, w := range what {
 			ctx, cancel := context.WithTimeout(b.ctx, askTimeout)
@@ -132,6 +137,8 @@ func control(b *base, ids []string, in agent.ControlRequest, done string, what .
 	return b.show(told, func() {
 		for _, c := range told {
 			switch {
+			case c.notHeld:
+				b.printf("Nobody holds %s: nothing was lifted\n", c.Job)
 			case !c.Waits:
 				b.printf("%s %s\n", done, c.Job)
 			case slices.Contains(what, "hold"):

@@ -103,13 +103,16 @@ func TestRequeue(t *testing.T) {
 	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train is already waiting: nothing was stopped\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	if code, out, said := c.does("hold", "-lift", "train"); code != 0 {
+	if code, out, said := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold of default/train\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("it runs once more", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs")
 	})
+	if code, out, _ := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Nobody holds default/train: nothing was lifted\n") {
+		t.Errorf("%d %s", code, out)
+	}
 	if code, out, said := c.does("cancel", "train"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
