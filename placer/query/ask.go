@@ -56,7 +56,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	if text == "" {
 		return ""
 	}
-	return "Say how long it runs (pal_duration): no earlier run tells." + text
+	return "Set its expected run time (pal_duration): there is no earlier run to learn it from." + text
 }
 
 // startOf returns when a gang is expected to start; "" if that is unknown.

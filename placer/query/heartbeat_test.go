@@ -156,8 +156,8 @@ func TestActivityOfTrouble(t *testing.T) {
 		began := time.Now()
 		stop := beating(w, "a", func() heartbeat.VitalSigns { return signs.Load().(heartbeat.VitalSigns) })
 		w.RunFor(30 * time.Second)
-		if a := activity(w); a.Idle() || a.Working || !strings.Contains(a.Unknown, "agent a has just begun") {
-			t.Errorf("it has just begun: %+v", a)
+		if a := activity(w); a.Idle() || a.Working || !strings.Contains(a.Unknown, "agent a has just started") {
+			t.Errorf("it has just started: %+v", a)
 		}
 		w.RunFor(time.Minute)
 		if a := activity(w); !a.Idle() || !a.Since.IsZero() || a.Trouble == "" {

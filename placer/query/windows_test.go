@@ -54,7 +54,7 @@ func TestWindows(t *testing.T) {
 		if want := "a window keeps GPUs that it needs until " + clock(4*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
 			w.T.Errorf("it waits for %q, want %q", e.WaitsFor.String(), want)
 		}
-		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" holds no GPU`) {
+		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" covers no GPU`) {
 			w.T.Errorf("warnings %q", got)
 		}
 		short, reserved := gang("vision", "short", "90m"), gang("vision", "train-1", "3h")

@@ -88,7 +88,7 @@ func play(ctx context.Context, o options) (err error) {
 	return placer.Stop()
 }
 
-// writeJobs writes the jobs to try into a folder: whole wants all of so many nodes.
+// writeJobs writes the jobs to try into a folder: whole wants all of this many nodes.
 func writeJobs(folder string, nodes int) error {
 	if err := os.CopyFS(folder, jobs); err != nil {
 		return err

@@ -181,9 +181,9 @@ func (c *testCluster) mendsWarnings(f *advice.Followed) {
 		url := in.agent("", atAnyPort+window)
 		in.until("doctor warns", func() bool {
 			k := in.check("agent's API", "-pal-address="+url)
-			return k != nil && strings.Contains(k.Found, "holds no GPU") && f.Add(k.Next, query.NextStatus)
+			return k != nil && strings.Contains(k.Found, "covers no GPU") && f.Add(k.Next, query.NextStatus)
 		})
-		if code, out, said := in.does("status", "-pal-address="+url); code != 0 || !strings.Contains(oneLine(out+said), "holds no GPU") {
+		if code, out, said := in.does("status", "-pal-address="+url); code != 0 || !strings.Contains(oneLine(out+said), "covers no GPU") {
 			t.Errorf("status: %d %s%s", code, out, said)
 		}
 	})

@@ -167,7 +167,7 @@ func printClassified(b *base, out classified, saved bool) int {
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
-		sure = "near a boundary, or too few readings: watch longer, or choose the class yourself"
+		sure = "near a boundary, or too few readings to tell"
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {

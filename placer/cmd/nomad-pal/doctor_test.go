@@ -188,7 +188,7 @@ func TestDoctorOfPausedNomad(t *testing.T) {
 func TestDoctorTellsOnce(t *testing.T) {
 	c := newCluster(t)
 	url := c.agent("", "http {\n  bind_port = 0\n}\nwindow \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  nodes = [\"none\"]\n}\n")
-	const warning = `window \"w\" holds no GPU`
+	const warning = `window \"w\" covers no GPU`
 	c.until("doctor warns", func() bool {
 		_, out, _ := c.does("doctor", "-json", "-pal-address="+url)
 		if n := strings.Count(out, warning); n > 1 {

@@ -86,7 +86,7 @@ func TestEvents(t *testing.T) {
 	if code, _, err := c.does("events", "-job=nosuch"); code != 1 || !strings.Contains(err, `no job "nosuch" in namespace "default"`) {
 		t.Errorf("of a job that is not there: %d %s", code, err)
 	}
-	if code, _, err := c.does("events", "-token=nobody"); code != 1 || !strings.Contains(err, "the agent answers 403") {
+	if code, _, err := c.does("events", "-token=nobody"); code != 1 || !strings.Contains(err, "Nomad does not know the token (-token)") {
 		t.Errorf("to nobody: %d %s", code, err)
 	}
 	cancel()

@@ -218,7 +218,7 @@ func TestMine(t *testing.T) {
 	} {
 		c.until(q.want, func() bool { _, out, _ := c.does(strings.Fields(q.args)...); return out == q.want })
 	}
-	if code, _, said := c.does("cancel"); code != 1 || !strings.Contains(said, "no job is named; say which, or -mine") {
+	if code, _, said := c.does("cancel"); code != 1 || !strings.Contains(said, "no job is named; name one or use -mine") {
 		t.Errorf("%d %s", code, said)
 	}
 }

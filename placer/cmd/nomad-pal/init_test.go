@@ -56,7 +56,7 @@ func TestInitOverwrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, said := c.does("init", "-o", dir)
-	if code != 1 || !strings.Contains(said, "has agent.hcl: say -force") || filesIn(t, dir) != "agent.hcl" {
+	if code != 1 || !strings.Contains(said, "has agent.hcl: use -force") || filesIn(t, dir) != "agent.hcl" {
 		t.Errorf("%d %s; %s", code, said, filesIn(t, dir))
 	}
 	if code, _, said = c.does("init", "-o", dir, "-force"); code != 0 {
