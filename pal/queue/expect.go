@@ -24,7 +24,7 @@ import (
 // that waits for a limit starts when enough of what counts towards it ends ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
-	if len(p.forecasts.waits) >= fewestWaits {
+	if p.forecasts.enough() {
 		ahead, waits, soonest := p.aheadOfAll(), p.forecasts.byLength(p.now), p.soonestOnce()
 		for i, e := range queue {
 			limit := limits[i]

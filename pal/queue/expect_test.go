@@ -119,7 +119,7 @@ func TestExpectBehindServices(t *testing.T) {
 		q.Started(0, a.Job, a.Placement)
 	}
 	for i := range fewestWaits {
-		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour})
+		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour, started: true})
 	}
 	if err := q.Submit(time.Minute, Job{ID: "waits", Gang: gang, Estimate: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -157,6 +157,36 @@ func TestExpectInJamAfterShortWaits(t *testing.T) {
 	submit(time.Minute, "waits")
 	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].From < 2*time.Hour || ws[0].To < 10*time.Hour {
 		t.Errorf("the only GPUs are held for 10 h, and ranges are wide at first: %+v", ws)
+	}
+}
+
+// However long a gang waits, it tells nothing about itself: while nothing ends, its range stays within the first one.
+func TestExpectAloneInJam(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := pal.Gang{ID: "g", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: 4}}}
+	for _, id := range []string{"holds", "waits"} {
+		if err := q.Submit(0, Job{ID: id, Gang: gang, Estimate: 10 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range q.Decide(0, c) {
+			c.Take(gang, a.Placement)
+			q.Started(0, a.Job, a.Placement)
+		}
+	}
+	at := func(now time.Duration) Wait { return q.Waiting(now, c)[0] }
+	first := at(0)
+	for now := time.Minute; now < 5*time.Hour; now += time.Minute {
+		q.Decide(now, c)
+		if w := at(now); w.From < first.From || w.To < 10*time.Hour || w.To > first.To {
+			t.Fatalf("after %v it is expected %v to %v, at first %v to %v", now, w.From, w.To, first.From, first.To)
+		}
 	}
 }
 
@@ -266,7 +296,7 @@ func TestExpectBeyondLimitOfUser(t *testing.T) {
 		q.Started(0, a.Job, a.Placement)
 	}
 	for i := range fewestWaits {
-		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour})
+		q.forecasts.remember(&prediction{at: time.Duration(i), from: time.Minute, to: time.Hour, started: true})
 	}
 	submit(time.Minute, "waits")
 	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].Reason != reason.Quota || ws[0].From != 48*time.Hour || ws[0].To <= ws[0].From {

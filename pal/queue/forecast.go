@@ -23,7 +23,8 @@ import (
 const (
 	// rangeMisses is how often a range may be wrong at either end.
 	rangeMisses = 0.1
-	// maxWaits is how many waits are stored. fewestWaits is how many a forecast needs.
+	// maxWaits is how many waits are stored. fewestWaits is how many of them must have ended in a start
+	// before they tell anything: a gang that still waits tells nothing about itself.
 	maxWaits, fewestWaits = 256, 20
 	// rangeStep is how fast ranges are widened and narrowed, as a natural logarithm.
 	rangeStep = 0.05
@@ -112,6 +113,17 @@ func (f *forecasts) remember(r *prediction) {
 	f.next++
 }
 
+// enough reports whether enough waits have ended in a start to foretell others.
+func (f *forecasts) enough() bool {
+	ended := 0
+	for _, w := range f.waits {
+		if w.started {
+			ended++
+		}
+	}
+	return ended >= fewestWaits
+}
+
 // so returns how long the gang waited. While it still waits, it is expected to wait as long again.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
@@ -170,7 +182,7 @@ func (f *forecasts) byLength(now time.Duration) []length {
 // widened by what earlier ranges have taught.
 func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
-	if len(waits) < fewestWaits {
+	if !f.enough() {
 		return r
 	}
 	var weights [maxWaits]float64
