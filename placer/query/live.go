@@ -33,7 +33,7 @@ func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU
 		case why != nil:
 			g.NotLive = "node " + g.Node + " does not answer: " + why.Error()
 		default:
-			g.NotLive = "the plugin on node " + g.Node + " sends no statistics of it"
+			g.NotLive = "the plugin on node " + g.Node + " sends no statistics of this GPU"
 		}
 	}
 	return nil

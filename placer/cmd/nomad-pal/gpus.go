@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -74,17 +75,36 @@ func runGPUs(b *base, args []string) int {
 		if r.lacks == nil {
 			b.warn(r.answers)
 		}
-		printAllGPUs(b, gpus)
+		printAllGPUs(b, gpus, r.filter)
 		printSpeeds(b, speeds, 2)
 	}))
 }
 
-func printAllGPUs(b *base, gpus []query.GPU) {
+func printAllGPUs(b *base, gpus []query.GPU, f query.GPUFilter) {
 	if len(gpus) == 0 {
-		b.printf("No GPUs. Is the device plugin installed on the clients?\n")
+		printNoGPUs(b, f)
 		return
 	}
 	printGPUs(b, gpus, idLength(gpus))
+}
+
+// printNoGPUs says what no GPU matches.
+func printNoGPUs(b *base, f query.GPUFilter) {
+	of := ""
+	if len(f.Nodes) > 0 {
+		of = " is on " + strings.Join(f.Nodes, ", ")
+	}
+	if f.Job != "" {
+		if of != "" {
+			of += " and"
+		}
+		of += " is held by " + f.Job
+	}
+	if of == "" {
+		b.printf("No GPUs. Is the device plugin installed on the clients?\n")
+		return
+	}
+	b.printf("No GPU%s.\n", of)
 }
 
 // idLength is the shortest length at which GPU ids differ.

@@ -81,7 +81,7 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	}
 	if done, code := b.structured(gpus); done || !b.io.terminal {
 		if !done {
-			printLive(b, gpus)
+			printLive(b, gpus, r.filter)
 		}
 		return r.close(code)
 	}
@@ -93,7 +93,7 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 		if err != nil {
 			b.complain("Error: " + err.Error())
 		}
-		printLive(b, gpus)
+		printLive(b, gpus, r.filter)
 		select {
 		case <-tick.C:
 		case <-b.ctx.Done():
@@ -109,9 +109,9 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 }
 
 // printLive prints what GPUs do now.
-func printLive(b *base, gpus []query.GPU) {
+func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
 	if len(gpus) == 0 {
-		b.printf("No GPUs. Is the device plugin installed on the clients, and do -node and -job name some?\n")
+		printNoGPUs(b, f)
 		return
 	}
 	length := b.idLength(idLength(gpus))

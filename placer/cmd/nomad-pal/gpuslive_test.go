@@ -28,7 +28,7 @@ func TestLiveGPUs(t *testing.T) {
 		if code != 0 || strings.Count(out, " 63%") != 2 || strings.Count(out, "  0%") != 2 || strings.Count(out, "1/16 GiB") != 4 || strings.Count(out, "unknown") != 4 || strings.Count(out, "default/train") != 4 {
 			t.Errorf("%s: %d\n%s%s", at, code, out, said)
 		}
-		if !strings.Contains(said, "Warning: the plugin on node node-1 sends no statistics of it") {
+		if !strings.Contains(said, "Warning: the plugin on node node-1 sends no statistics of this GPU") {
 			t.Errorf("%s: %s", at, said)
 		}
 		if _, out, _ := c.does("gpus", "-live", "-pal-address", at, "-node", "node-1"); strings.Contains(out, "GPU-0-") || !strings.Contains(out, "GPU-1-3") {
@@ -36,6 +36,11 @@ func TestLiveGPUs(t *testing.T) {
 		}
 		if _, out, said := c.does("gpus", "-live", "-pal-address", at, "-job", "train"); strings.Count(out, "default/train") != 4 || strings.Count(out, "GPU-") != 4 {
 			t.Errorf("%s: of a job:\n%s%s", at, out, said)
+		}
+		for _, live := range []string{"-live", "-live=false"} {
+			if _, out, said := c.does("gpus", live, "-pal-address", at, "-node", "node-1", "-job", "nosuch"); out != "No GPU is on node-1 and is held by default/nosuch.\n" {
+				t.Errorf("%s %s: of a job that is not there: %s%s", at, live, out, said)
+			}
 		}
 		if code, out, _ := c.does("gpus", "-live", "-json", "-pal-address", at); code != 0 || strings.Count(out, `"utilization_percent": 63`) != 2 {
 			t.Errorf("%s: %d\n%s", at, code, out)
