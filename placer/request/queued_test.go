@@ -23,7 +23,7 @@ func TestQueuedPoolRefuses(t *testing.T) {
 	if _, err := view(t, s).Request(service); err != nil {
 		t.Errorf("service: %v", err)
 	}
-	if w := s.Queues.Warnings(); len(w) != 1 || !strings.Contains(w[0], "are not served") {
+	if w := s.Queues.Warnings(); len(w) != 1 || !strings.Contains(w[0], "does not serve batch jobs") {
 		t.Errorf("warnings: %q", w)
 	}
 }
