@@ -6,6 +6,8 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -184,13 +186,17 @@ func testAfter(t *testing.T, b *bed) {
 	job.Constraints = nil
 	job.TaskGroups[0].Tasks[0].Resources.Devices = nil
 	register(b.t, b.Cluster, job)
+	finish := filepath.Join(t.TempDir(), "finish")
 	train := gang("train", 1, 4)
-	train.seconds = 10
+	train.script = fmt.Sprintf("until [ -e %s ]; do sleep 0.2; done", finish)
 	b.run(train.hcl())
 	report := gang("report", 1, 4)
 	report.meta = `pal_after = "prepare,train"`
 	b.run(report.hcl())
 	b.untilWaits("report", "pal_after", "train")
+	if err := os.WriteFile(finish, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	b.untilGPUs("report", 4)
 	if info := b.info("train"); *info.Status != "dead" {
 		t.Errorf("train is %s, and report runs", *info.Status)
