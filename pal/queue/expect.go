@@ -24,8 +24,8 @@ import (
 // that waits for a limit starts when enough of what counts towards it ends ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
-	if p.forecasts.enough() {
-		ahead, waits, soonest := p.aheadOfAll(), p.forecasts.byLength(p.now), p.soonestOnce()
+	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
+		ahead, soonest := p.aheadOfAll(), p.soonestOnce()
 		for i, e := range queue {
 			limit := limits[i]
 			switch {

@@ -113,17 +113,6 @@ func (f *forecasts) remember(r *prediction) {
 	f.next++
 }
 
-// enough reports whether enough waits have ended in a start to foretell others.
-func (f *forecasts) enough() bool {
-	ended := 0
-	for _, w := range f.waits {
-		if w.started {
-			ended++
-		}
-	}
-	return ended >= fewestWaits
-}
-
 // so returns how long the gang waited. While it still waits, it is expected to wait as long again.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
@@ -164,12 +153,18 @@ type length struct {
 	wait int
 }
 
-// byLength returns the stored waits, shortest first. The order is the same for all gangs that are
-// foretold at one time.
+// byLength returns the stored waits, shortest first; none until enough of them have ended in a start.
+// The order is the same for all gangs that are foretold at one time.
 func (f *forecasts) byLength(now time.Duration) []length {
-	ls := make([]length, len(f.waits))
+	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {
 		ls[i] = length{w.so(now).Seconds(), i}
+		if w.started {
+			started++
+		}
+	}
+	if started < fewestWaits {
+		return nil
 	}
 	slices.SortFunc(ls, func(a, b length) int { return cmp.Compare(a.secs, b.secs) })
 	return ls
@@ -182,7 +177,7 @@ func (f *forecasts) byLength(now time.Duration) []length {
 // widened by what earlier ranges have taught.
 func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
-	if !f.enough() {
+	if len(waits) == 0 {
 		return r
 	}
 	var weights [maxWaits]float64
