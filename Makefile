@@ -63,8 +63,8 @@ checks: build nomad fault-points ## All of it but the end-to-end tests
 
 # What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
 .PHONY: test-long
-test-long: suite ## All cases that make test takes a sample of: every scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
-	+@$(MAKE) --no-print-directory -j1 scenarios-all faults-all partitions-short properties-all walks-all
+test-long: suite ## All cases that make test takes a sample of: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
+	+@$(MAKE) --no-print-directory -j1 e2e-all scenarios-all faults-all partitions-short properties-all walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
@@ -109,6 +109,10 @@ properties-all: suite
 .PHONY: walks-all
 walks-all: suite
 	TEST_LONG=1 SIMULATE_STEPS=10000000 SIMULATE_FROM=20000 $(SUITE) run walks-all -count=1 -timeout 4h -run 'TestWalk$$' ./placer/nomadtest/bed
+
+.PHONY: e2e-all
+e2e-all: suite build nomad
+	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e-all -again -vet=off -count=1 -parallel 8 -timeout 2h -skip '^Test(Scenarios|PlacerPartitions)$$' ./e2e
 
 .PHONY: scenarios-all
 scenarios-all: suite build nomad

@@ -83,6 +83,7 @@ func TestClassify(t *testing.T) {
 // An agent that may learn remembers what a job that says no class showed, and
 // decides by it when the job comes again.
 func TestAgentLearnsClasses(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(1), "")
 	box.Client.HCL = `telemetry { collection_interval = "500ms" }`

@@ -20,17 +20,22 @@ func TestChildren(t *testing.T) {
 	t.Parallel()
 	for _, tls := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%v", tls), func(t *testing.T) {
+			if tls { // the transport is what differs
+				onlyLong(t)
+			}
 			t.Parallel()
 			b := newBed(t, placerScores[:2], cluster.Options{TLS: tls})
 			b.tell([]scene{{"dispatched", b.nomadBlock(), testDispatched}})
 			if tls {
-				return // the transport is what differs
+				return
 			}
 			b.tell([]scene{
+				{"periodic", b.nomadBlock(), testPeriodic},
+			})
+			b.tellLong([]scene{
 				{"dispatched with a payload", b.nomadBlock(), testPayload},
 				{"dispatched with a network", b.nomadBlock(), testChildDryRun},
 				{"dispatched with a volume", b.nomadBlock(), testChildVolume},
-				{"periodic", b.nomadBlock(), testPeriodic},
 				{"payload required", b.nomadBlock(), testPayloadRequired},
 				{"no RPC address", "", testNoRPC},
 			})

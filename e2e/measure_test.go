@@ -255,6 +255,7 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 // With access control, the plugin proves by the policy that we ship for it that GPUs are free;
 // without a token it measures nothing, and says why.
 func TestPluginAsksNomadWithAToken(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), ACL: true})
 	policy, err := os.ReadFile("../placer/deploy/acl/node.policy.hcl")

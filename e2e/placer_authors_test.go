@@ -27,6 +27,7 @@ import (
 // PLACER_AUTHORS_SECONDS is for how long (10 without), PLACER_AUTHORS_SEED the seed, PLACER_AUTHORS_FAULTS the seconds
 // between faults (3 without; 0: none).
 func TestPlacerAuthors(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	seed, seconds, pause := uint64(number("PLACER_AUTHORS_SEED", 1)), number("PLACER_AUTHORS_SECONDS", 10), number("PLACER_AUTHORS_FAULTS", 3)
 	t.Logf("seed %d", seed)

@@ -19,10 +19,12 @@ func TestPlacerCanaries(t *testing.T) {
 	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
 	b.tell([]scene{
 		{"promoted by hand", "", testCanaryByHand},
+		{"no room for the canary", "", testCanaryWithoutRoom},
+	})
+	b.tellLong([]scene{
 		{"promoted by itself", "", testCanaryAuto},
 		{"fails, and Nomad reverts it", "", testCanaryReverted},
 		{"pinned to GPUs", "", testCanaryPinnedToGPUs},
-		{"no room for the canary", "", testCanaryWithoutRoom},
 	})
 }
 

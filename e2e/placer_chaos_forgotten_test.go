@@ -150,6 +150,7 @@ const short = `job %q {
 // leaves executors, after the jobs are done, purged and collected. What is left
 // is what the client had forgotten, and nothing else.
 func TestNomadForgetsExecutors(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{{}}})
 	b, client, lost := &bed{Cluster: c, t: t}, c.Clients()[0], map[process]bool{}

@@ -29,23 +29,25 @@ func TestPlacerLife(t *testing.T) {
 	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
 	b.tell([]scene{
 		{"priority preempts", preempting, testPreempt},
-		{"placer dies while preempting", preempting, testDiesPreempting},
-		{"done while being stopped", "", testDoneWhileStopping},
 		{"fails by its own fault", "retries = 1\n", testUserFailure},
 		{"moved to better GPUs", "queue {\n  migrate = true\n  locality_wait = false\n  restart_cost = \"1s\"\n}\n", testMoved},
 		{"quota of a namespace", "tenant \"default\" {\n  quota           = 4\n  borrowing_limit = 0\n}\n", testQuota},
-		{"limit of users", "tenant \"all\" {\n  namespaces        = [\"*\"]\n  max_gpus_per_user = 3\n}\n", testUserLimit},
 		{"two GPU tasks in a group", "", testTwoTasks},
-		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
-		{"a group of none", "", testGroupOfNone},
 		{"distinct hosts", "", testDistinctHosts},
-		{"all released", "", testReleaseAll},
-		{"system job", "", testSystem},
 		{"taken by a job without a gate", "", testBypass},
 		{"edited while waiting", "", testEditedWhileWaiting},
+		{"history", "", testHistory},
+	})
+	b.tellLong([]scene{
+		{"placer dies while preempting", preempting, testDiesPreempting},
+		{"done while being stopped", "", testDoneWhileStopping},
+		{"limit of users", "tenant \"all\" {\n  namespaces        = [\"*\"]\n  max_gpus_per_user = 3\n}\n", testUserLimit},
+		{"hard locality", "locality {\n  node = 1\n  rack = 1.3\n  cluster = 1.7\n}\n", testLocality},
+		{"a group of none", "", testGroupOfNone},
+		{"all released", "", testReleaseAll},
+		{"system job", "", testSystem},
 		{"gang grows", "", testGrows},
 		{"run again as it ends", "", testRunAgainAsItEnds},
-		{"history", "", testHistory},
 	})
 }
 
@@ -57,6 +59,8 @@ func TestPlacerServices(t *testing.T) {
 	b.tell([]scene{
 		{"service", "", testService},
 		{"spread over racks", "", testSpreadOverRacks},
+	})
+	b.tellLong([]scene{
 		{"reverted", "", testReverted},
 		{"racks", "", testRacks}, // it leaves the nodes in other racks
 	})
@@ -69,9 +73,11 @@ func TestPlacerUnhealthy(t *testing.T) {
 	b := newBed(t, placerScores, cluster.Options{})
 	b.tell([]scene{
 		{"fails by a GPU's fault", "", testGPUFailure},
+		{"node drained", "", testDrained},
+	})
+	b.tellLong([]scene{
 		{"all of it fails by a GPU's fault", "", testGPUFailureOfAll},
 		{"GPU unhealthy before the start", "", testUnhealthy},
-		{"node drained", "", testDrained},
 		{"node eligible again", "", testEligibleAgain},
 	})
 }
@@ -83,9 +89,13 @@ func TestPlacerOutages(t *testing.T) {
 	b.tell([]scene{
 		{"failover", "high_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n  lock_delay = \"1s\"\n}\n", testFailover},
 		{"node goes down", "", testNodeDown},
+	})
+	b.tellLong([]scene{
 		{"replicas outlive a node", "", testReplicasOutliveANode},
 		{"done while its node was away", "", testDoneWhileDisconnected},
 		{"preempted while a node is away", "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n", testPreemptedWhileDisconnected},
+	})
+	b.tell([]scene{
 		// Last: a new leader gives nodes five minutes before it calls them down.
 		{"server restarts", "", testServerRestarts},
 	})

@@ -54,12 +54,14 @@ func TestPlacerModels(t *testing.T) {
 	b := newBedOf(t, mixedCluster(), cluster.Options{})
 	b.tell([]scene{
 		{"a model by name", "", testNamedModel},
-		{"any model", "", testAnyModel},
 		{"memory at least", "", testMemory},
-		{"an affinity", "", testAffinity},
 		{"MIG instances", "", testMIG},
 		{"MIG by constraint", "", testMIGByConstraint},
 		{"no model has room", "", testNoModelHasRoom},
+	})
+	b.tellLong([]scene{
+		{"any model", "", testAnyModel},
+		{"an affinity", "", testAffinity},
 	})
 }
 

@@ -23,7 +23,10 @@ func TestPlacerOthers(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{placerScores[0], placerScores[1]}, cluster.Options{})
 	b.startAgent("nomad-pal")
-	b.scene("Sweep", testSweep)
+	b.scene("Sweep", func(t *testing.T, b *bed) {
+		onlyLong(t)
+		testSweep(t, b)
+	})
 	b.scene("ForgedPins", testForgedPins)
 	b.scene("Reinstalled", testReinstalled)
 }

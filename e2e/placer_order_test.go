@@ -30,12 +30,14 @@ func TestPlacerOrder(t *testing.T) {
 	}
 	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	b.tell([]scene{
-		{"quota comes back", "queue {\n  restart_cost = \"0s\"\n}\ntenant \"lab/research\" {\n  quota = 4\n}\ntenant \"lab/product\" {\n  quota = 4\n}\n", testReclaim},
 		{"usage outlives the placer", "queue {\n  fair_share = true\n}\n", testUsage},
 		{"window", fmt.Sprintf("window \"kernel\" {\n  start = %q\n  duration = \"1h\"\n  nodes = [\"node-1\"]\n}\n", soon), testWindow},
 		{"after other jobs", "", testAfter},
-		{"deadline", "queue {\n  order = \"fifo\"\n}\n", testDeadline},
 		{"array", b.nomadBlock(), testArray},
+	})
+	b.tellLong([]scene{
+		{"quota comes back", "queue {\n  restart_cost = \"0s\"\n}\ntenant \"lab/research\" {\n  quota = 4\n}\ntenant \"lab/product\" {\n  quota = 4\n}\n", testReclaim},
+		{"deadline", "queue {\n  order = \"fifo\"\n}\n", testDeadline},
 	})
 }
 

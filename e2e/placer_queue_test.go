@@ -23,14 +23,16 @@ func TestPlacerQueue(t *testing.T) {
 	const fifo = "queue {\n  order = \"fifo\"\n}\n"
 	b.tell([]scene{
 		{"an edit keeps its place", fifo, testEditKeepsPlace},
-		{"more GPUs go to the end", fifo, testMoreGoToTheEnd},
 		{"run times outlive the placer", "", testRunTimesSurvive},
-		{"purged while it is placed", "", testPurgedWhilePlaced},
 		{"only the lost member is replaced", "", testMemberReplaced},
-		{"tried once more as explain says", "", testTriedOnceMore},
 		{"elastic", "queue {\n  restart_cost = \"1s\"\n}\n", testElastic},
-		{"reasons are said once", "", testReasons},
 		{"progress that jobs report", "", testProgress},
+	})
+	b.tellLong([]scene{
+		{"more GPUs go to the end", fifo, testMoreGoToTheEnd},
+		{"purged while it is placed", "", testPurgedWhilePlaced},
+		{"tried once more as explain says", "", testTriedOnceMore},
+		{"reasons are said once", "", testReasons},
 	})
 }
 

@@ -25,12 +25,19 @@ func TestPlacerRegisters(t *testing.T) {
 	b.tell([]scene{
 		{"placed while registered", "", testRegistersPlaced},
 		{"waits with its gate", "", testRegistersWaiting},
-		{"many at once", "", testRegistersMany},
-		{"run again", "", testRegistersAgain},
 		{"not for the agent", "", testRegistersElsewhere},
 	})
-	for _, at := range []string{"before-commit", "after-commit"} {
-		b.scene("killed "+at, func(t *testing.T, b *bed) { testRegistersKilled(t, b, at) })
+	b.tellLong([]scene{
+		{"many at once", "", testRegistersMany},
+		{"run again", "", testRegistersAgain},
+	})
+	for i, at := range []string{"before-commit", "after-commit"} {
+		b.scene("killed "+at, func(t *testing.T, b *bed) {
+			if i > 0 {
+				onlyLong(t)
+			}
+			testRegistersKilled(t, b, at)
+		})
 	}
 }
 

@@ -24,6 +24,8 @@ func TestPlacerShares(t *testing.T) {
 		{"neighbours", "", testNeighbours},
 		{"all parts are taken", "", testAllPartsTaken},
 		{"no neighbours", "", testNoNeighbours},
+	})
+	b.tellLong([]scene{
 		{"a fault takes all parts", "", testFaultOfParts},
 	})
 }
@@ -38,6 +40,8 @@ func TestPlacerRefusesBadNeighbours(t *testing.T) {
 	b := newBedOf(t, []string{v100}, cluster.Options{}, func(c *cluster.Client) { c.PluginHCL += "\nsharing {\n  replicas = 2\n}\n" })
 	b.tell([]scene{
 		{"until it ends", "", testRefused},
+	})
+	b.tellLong([]scene{
 		{"until it is overdue", "queue {\n  max_wait = \"3s\"\n}\n", testRefusedUntilOverdue},
 		{"not at all", "queue {\n  refuse_bad_neighbours = false\n}\n", testRefusingNobody},
 	})

@@ -38,11 +38,13 @@ func TestPlacerSpeeds(t *testing.T) {
 	t.Parallel()
 	b := newBedOf(t, twoModels(), cluster.Options{})
 	b.tell([]scene{
-		{"the model that its author says it is fast on", "", testSaidSpeed},
 		{"the model that is measured to be fast for its class", "", testMeasuredSpeed},
 		{"a constraint of its author holds", "", testSpeedAndConstraint},
-		{"a gang stays on one model", "", testGangOnOneModel},
 		{"a wait for the better model is told, and bounded", "", testWaitForModel},
+	})
+	b.tellLong([]scene{
+		{"the model that its author says it is fast on", "", testSaidSpeed},
+		{"a gang stays on one model", "", testGangOnOneModel},
 	})
 }
 

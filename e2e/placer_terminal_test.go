@@ -35,9 +35,11 @@ func TestTerminal(t *testing.T) {
 		{"webhooks", fmt.Sprintf("notify \"test\" {\n  url = %q\n  body = \"{{ .Kind }} {{ .Job }}{{ .GPUs }}\"\n  headers = { Content-Type = \"text/plain\" }\n}\n", receiver.URL),
 			func(t *testing.T, b *bed) { testNotify(t, b, hooks) }},
 		{"logs of all ranks", "", testLogs},
-		{"logs of members that end", "", testLogsOfTries},
 		{"a session in a script", "", testShellInScripts},
 		{"a session at a terminal", "", testShellAtTerminal},
+	})
+	b.tellLong([]scene{
+		{"logs of members that end", "", testLogsOfTries},
 		{"sessions end", "", testShellEnds},
 		{"a session waits", "", testShellWaits},
 	})

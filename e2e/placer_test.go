@@ -25,17 +25,24 @@ func TestPlacer(t *testing.T) {
 		{"run watches", "", testRunWatches},
 		{"gang in one node", "", testOneNode},
 		{"gang across nodes", "", testAcrossNodes},
-		{"several groups", "", testSeveralGroups},
 		{"waits and holds nothing", "", testWaits},
 		{"run again", "", testRunAgain},
-		{"stopped while waiting", "", testStoppedWhileWaiting},
-		{"two want the same", "", testTwoWantTheSame},
 		{"bad input", "", testBadInput},
 		{"plan", "", testPlan},
 		{"release", "", testRelease},
 	})
-	for _, at := range []string{"before-commit", "after-commit"} {
-		b.scene("killed "+at, func(t *testing.T, b *bed) { testKilled(t, b, at) })
+	b.tellLong([]scene{
+		{"several groups", "", testSeveralGroups},
+		{"stopped while waiting", "", testStoppedWhileWaiting},
+		{"two want the same", "", testTwoWantTheSame},
+	})
+	for i, at := range []string{"before-commit", "after-commit"} {
+		b.scene("killed "+at, func(t *testing.T, b *bed) {
+			if i > 0 {
+				onlyLong(t)
+			}
+			testKilled(t, b, at)
+		})
 	}
 }
 

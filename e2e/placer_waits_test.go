@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/internal/long"
 )
 
 // scene is a test on a cluster that it leaves empty, under an agent of its own
@@ -27,6 +29,25 @@ func (b *bed) tell(scenes []scene) {
 			b.startAgent("nomad-pal")
 			s.test(t, b)
 		})
+	}
+}
+
+// tellLong tells scenes that are not in the sample of make test.
+func (b *bed) tellLong(scenes []scene) {
+	if long.All() {
+		b.tell(scenes)
+		return
+	}
+	for _, s := range scenes {
+		b.t.Run(s.name, onlyLong)
+	}
+}
+
+// onlyLong skips a test that is not in the sample of make test.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if !long.All() {
+		t.Skip(long.Sampled)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 // A GPU that fell off the bus while Nomad's client was down is lost, not gone.
 func TestPluginGPULostBeforeTheClientStarts(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(4), fmt.Sprintf("state_dir = %q\nmeasure {\n  mode = \"off\"\n}", t.TempDir()))
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{box.Client}})
@@ -103,6 +104,7 @@ func TestPlacerTakesDegradedGPUsLast(t *testing.T) {
 // GPUs whose fabric NVML doubts, while CUDA starts, stay in use: a gang over several GPUs gets
 // them when no others are free.
 func TestFabricThatNVMLDoubts(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	doubted, well := nvmltest.H200(2), nvmltest.H200(2)
 	for i := range 2 {

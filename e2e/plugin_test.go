@@ -182,6 +182,7 @@ func TestPluginHealthReachesNomad(t *testing.T) {
 }
 
 func TestPluginManyGPUs(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	split := nvmltest.H200(8)
 	for i := range 8 {

@@ -189,6 +189,7 @@ func all(health string) func(map[string]string) bool {
 // A GPU keeps its form (whole, or its number of parts) until the task that holds it ends. Meanwhile
 // Nomad can restart that task, and nothing new starts there.
 func TestSharingChangesUnderRunningTasks(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 1)}})
 	node := c.Clients()[0]
@@ -239,6 +240,7 @@ func TestSharingChangesUnderRunningTasks(t *testing.T) {
 // Under a plugin that knows nothing of parts, as nomad-device-nvidia or this one without its state,
 // a task on a part runs on, is not started again, and its GPU is given to others.
 func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 2)}})
 	node := c.Clients()[0]

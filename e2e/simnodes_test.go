@@ -81,6 +81,7 @@ job %q {
 // TestSimulatedNodes plays 60 nodes × 8 GPUs on a real server: allocations run and complete in the time they ask for,
 // run on while simnodes is away, and stop when told.
 func TestSimulatedNodes(t *testing.T) {
+	onlyLong(t)
 	t.Parallel()
 	binary := buildSimnodes(t)
 	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: time.Hour})
