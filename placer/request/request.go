@@ -175,9 +175,9 @@ func Empty(job *api.Job) error {
 	case rewrite.AllGPUs(job) > 0:
 		return nil
 	case slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return rewrite.GPUsPerMember(g) > 0 }):
-		return errors.New("the job requests no GPUs: every group with GPUs has count = 0")
+		return errors.New("the job asks for no GPUs: every group with GPUs has count = 0")
 	}
-	return errors.New("the job requests no GPUs: its device blocks have count = 0")
+	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
 }
 
 // Paused reports whether the author currently wants no members: every group has a count of 0. Then

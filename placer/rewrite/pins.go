@@ -169,7 +169,7 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 		case !ok && g.Count != nil && *g.Count == 0:
 			// There is nothing to place.
 		case ok != asks && err == nil:
-			err = fmt.Errorf("pinning job %q: group %q requests GPUs: %v, has pins: %v", *job.ID, *g.Name, asks, ok)
+			err = fmt.Errorf("pinning job %q: group %q asks for GPUs: %v, has pins: %v", *job.ID, *g.Name, asks, ok)
 		}
 	})
 	if err == nil && seen != len(p.Groups) {

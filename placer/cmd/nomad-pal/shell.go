@@ -222,7 +222,7 @@ func (s *session) ended(ctx context.Context) string {
 	case a.DesiredTransition.ShouldMigrate():
 		return fmt.Sprintf("its node %s is being drained", a.NodeName)
 	case a.DesiredStatus == api.AllocDesiredStatusStop:
-		return fmt.Sprintf("its job was stopped (%s)", cmp.Or(a.DesiredDescription, "Nomad does not say why"))
+		return fmt.Sprintf("its job was stopped (%s)", cmp.Or(a.DesiredDescription, "Nomad gives no reason"))
 	case t != nil && t.State == "dead":
 		return fmt.Sprintf("%s. %s says more", lastEvent(t, api.TaskTerminated, api.TaskDriverFailure, api.TaskKilled),
 			query.ExplainCommand(cluster.JobKey{Namespace: a.Namespace, ID: a.JobID}))

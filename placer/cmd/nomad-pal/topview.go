@@ -75,7 +75,7 @@ const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sor
 
 // topHelp is part of the command's help, and shown by the key "?".
 const topHelp = `After a GPU's class, * means allocated to a job, ! unhealthy, q quarantined, and
-~ unavailable (the view of GPUs says why). A GPU that is not measured has . for its class. The GPUs of the
+~ unavailable (see the view of GPUs). A GPU that is not measured has . for its class. The GPUs of the
 selected job are shown reversed. ↓ marks the column by which jobs are sorted.
 The current load of GPUs is read from at most 64 nodes: on a larger cluster, open a
 rack or a node first. The busiest GPUs come first.
