@@ -57,7 +57,7 @@ func testProgress(t *testing.T, b *bed) {
 	b.says("explain reports", "Expected end", "not known: no pal_duration")
 	b.untilSays("explain reports", "of its work, as it reports")
 	b.untilSays("explain reports", "it reports ")
-	b.says("explain reports", "Expected end", "goes on at the pace of its reports")
+	b.says("explain reports", "Expected end", "at the pace of its reports")
 	b.says("status", "Done", "Expected end")
 	b.untilSays("explain nonsense", "420/1000")
 	b.purge("reports", "nonsense")

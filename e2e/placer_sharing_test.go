@@ -61,7 +61,7 @@ func testRefused(t *testing.T, b *bed) {
 	b.run(part("next", heavy, 1).hcl())
 	b.untilWaits("next", badNeighbour)
 	b.says("queue", "next", badNeighbour)
-	b.says("explain next", "It has room when default/there has ended", "once overdue, it accepts any neighbours")
+	b.says("explain next", "There is room for it when default/there has ended", "once overdue, it accepts any neighbours")
 	b.runs(part("calm", calm, 1), 1)
 	b.purge("there")
 	b.untilGPUs("next", 1)

@@ -31,7 +31,7 @@ type Filter struct {
 	Most int
 }
 
-// where are the conditions on the columns that all tables have.
+// where returns the conditions on the columns that all tables have.
 func (f Filter) where() (w where) {
 	if f.Namespaces != nil {
 		w.add("namespace IN ("+cmp.Or(marks(len(f.Namespaces)), "NULL")+")", anys(f.Namespaces)...)
@@ -44,7 +44,7 @@ func (f Filter) where() (w where) {
 	return w
 }
 
-// where are the conditions of a statement.
+// where holds the conditions of a statement, with their arguments.
 type where struct {
 	conditions []string
 	args       []any
@@ -72,10 +72,10 @@ const (
 	runColumns = "namespace, job, submitted, username, class, model, gpus, member_gpus, preemptible, state, reason, started, whole, ended, waited, " +
 		"predicted, packed, any_gpus, family, took, seen, start_from, start_to, takes_from, takes_to, idle, stops, stops_lost, stops_won"
 	allocColumns = "id, namespace, job, submitted, username, class, node, model, gpus, held, began, status, vain, predicted, packed, any_gpus"
-	inOrder      = " ORDER BY submitted DESC" // alone: else SQLite may sort all
+	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
 
-// Runs returns the runs that a filter selects, the last submitted first. It reads few other runs,
+// Runs returns the runs that a filter selects, the last submitted first. It reads few other rows,
 // however many there are: the runs of one namespace and state are stored in the order of the list.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
@@ -254,9 +254,9 @@ type Usage struct {
 	// Of are the values that identify the line, in the order of the report's columns.
 	Of       []string `json:"of"`
 	GPUHours float64  `json:"gpu_hours"`
-	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours are
-	// those held while other members were missing. IdleGPUHours are those in which the GPUs are
-	// known to have run nothing.
+	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours were
+	// held while other members were missing. IdleGPUHours are those in which the GPUs are known to
+	// have computed nothing.
 	FailedGPUHours     float64 `json:"failed_gpu_hours"`
 	HeldInVainGPUHours float64 `json:"held_in_vain_gpu_hours"`
 	IdleGPUHours       float64 `json:"idle_gpu_hours"`
@@ -298,7 +298,8 @@ type Seen struct {
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// Foretold counts the predicted ranges: all, those that held, and those that the job was ahead of.
+// Foretold counts predicted ranges: all (Told), those that held, and those that the job was ahead
+// of (Early).
 type Foretold struct {
 	Told  int64 `json:"told"`
 	Held  int64 `json:"held"`
@@ -434,7 +435,8 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	return out
 }
 
-// Namespaces returns all namespaces with accounts; ended runs are found by their sums.
+// Namespaces returns all namespaces in the database. It finds those of ended runs by the monthly
+// sums.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
 		var name string

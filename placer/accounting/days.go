@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// dayKey is a day, counted from 1970 in UTC, with the owner of its sums.
+// dayKey is a day, counted from 1970 in UTC, and the values by which its sums are grouped.
 type dayKey struct {
 	day                           int64
 	namespace, user, class, model string
@@ -30,9 +30,9 @@ func monthOf(day int64) int64 {
 type sum int
 
 const (
-	// GPU time; that of allocations that failed or were lost; that held while other members were
-	// missing; that in which GPUs are known to have run nothing; and the additional time predicted
-	// for packing and for any GPUs.
+	// GPU time; GPU time of allocations that failed or were lost; GPU time held while other members
+	// were missing; GPU time in which GPUs are known to have computed nothing; and the additional
+	// GPU time predicted for packing and for any GPUs.
 	gpuTime sum = iota
 	failedTime
 	vainTime
@@ -76,7 +76,7 @@ const (
 	numSums
 )
 
-// sumColumns are their columns in the database.
+// sumColumns are the sums' columns in the database.
 var sumColumns = [numSums]string{
 	"gpu_ms", "failed_ms", "vain_ms", "idle_ms", "saved_ms", "saved_any_ms",
 	"runs", "complete", "failed", "stopped", "waited_ms",
@@ -175,7 +175,8 @@ func (a Alloc) addTo(days map[dayKey]sums, since, until time.Time) {
 	})
 }
 
-// more is the additional time if a run takes this many times as long; 0 if unknown.
+// more returns the additional time of a run that would take this many times as long; 0 if that is
+// unknown.
 func more(ms int64, times float64) int64 {
 	if times == 0 {
 		return 0
@@ -191,7 +192,7 @@ func (a Alloc) gpuTime(from, to time.Time) int64 {
 	return int64(float64(to.Sub(from).Milliseconds()) * a.Held)
 }
 
-// byDay cuts a time into days.
+// byDay splits a period into days.
 func byDay(from, until time.Time, each func(day int64, from, to time.Time)) {
 	for from.Before(until) {
 		day := dayOf(from)

@@ -27,7 +27,7 @@ import (
 // PostgreSQL.
 type DB struct {
 	sql      *sql.DB
-	name     string // for people: the file, or the kind of server, because its address may contain a password
+	name     string // for messages: the file, or the kind of server, because its address may contain a password
 	postgres bool
 }
 
@@ -55,7 +55,7 @@ func Open(ctx context.Context, database string) (db *DB, aside string, err error
 	if err := os.Rename(database, aside); err != nil {
 		return nil, "", fmt.Errorf("setting a corrupt database aside: %w", err)
 	}
-	for _, beside := range []string{"-wal", "-shm"} { // of the corrupt file
+	for _, beside := range []string{"-wal", "-shm"} { // files of the corrupt database
 		if err := os.Rename(database+beside, aside+beside); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, aside, fmt.Errorf("setting a corrupt database aside: %w", err)
 		}
@@ -64,7 +64,7 @@ func Open(ctx context.Context, database string) (db *DB, aside string, err error
 	return db, aside, err
 }
 
-// openFile opens a file of SQLite, and has SQLite check it.
+// openFile opens an SQLite file and checks it.
 func openFile(ctx context.Context, file string) (*DB, error) {
 	db, err := open(ctx, "sqlite", file, "file:"+file+"?_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_txlock=immediate")
 	if err != nil {
@@ -103,7 +103,7 @@ func open(ctx context.Context, driver, name, source string) (*DB, error) {
 	return db, nil
 }
 
-// Close closes it.
+// Close closes the database.
 func (db *DB) Close() error { return db.sql.Close() }
 
 // migrate applies the missing migrations in one transaction.
@@ -142,7 +142,7 @@ func (db *DB) migrate(ctx context.Context) error {
 	})
 }
 
-// tx is a transaction, with ? for arguments in both dialects.
+// tx is a transaction. Statements use ? for arguments with both databases.
 type tx struct {
 	*sql.Tx
 	ctx      context.Context
@@ -155,7 +155,7 @@ func (t tx) exec(statement string, args ...any) error {
 	return err
 }
 
-// prepare returns a statement for repeated use; it ends with the transaction.
+// prepare returns a statement for repeated use. It closes with the transaction.
 func (t tx) prepare(statement string) (*sql.Stmt, error) {
 	if s := t.prepared[statement]; s != nil {
 		return s, nil
@@ -167,7 +167,7 @@ func (t tx) prepare(statement string) (*sql.Stmt, error) {
 	return s, err
 }
 
-// change runs such a statement, and reports whether it changed a row.
+// change executes a prepared statement, and reports whether it changed a row.
 func (t tx) change(statement string, args ...any) (bool, error) {
 	s, err := t.prepare(statement)
 	if err != nil {
@@ -181,7 +181,7 @@ func (t tx) change(statement string, args ...any) (bool, error) {
 	return n > 0, err
 }
 
-// dialect writes $1, $2, … for each ?.
+// dialect replaces each ? by $1, $2, … for PostgreSQL.
 func dialect(statement string, postgres bool) string {
 	if !postgres {
 		return statement
@@ -244,11 +244,11 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// table is what a statement says of a table: its key, its columns, and those of them that a row keeps as
-// they were first. Columns are separated by ", ".
+// table describes a table for a statement: its key, its columns, and the columns that keep their
+// first value. Columns are separated by ", ".
 type table struct{ name, key, columns, kept string }
 
-// upsert is a statement that stores a row unless one with its key has ended.
+// upsert returns a statement that stores a row, unless a stored row with the same key has ended.
 func (t table) upsert() string {
 	names, keep := strings.Split(t.columns, ", "), strings.Split(t.key+", "+t.kept, ", ")
 	var sets []string
@@ -261,7 +261,7 @@ func (t table) upsert() string {
 		t.name, t.columns, marks(len(names)), t.key, strings.Join(sets, ", "), t.name)
 }
 
-// marks are n question marks.
+// marks returns n question marks, separated by commas.
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 var (
@@ -273,7 +273,8 @@ var (
 // openLength is the length of a run that has not ended.
 const openLength = 64
 
-// length is the binary logarithm of how long a run took, from submission to end, rounded up.
+// length returns the binary logarithm of the time from submission to end in milliseconds, rounded
+// up; [openLength] if the run has not ended.
 func (r Run) length() int {
 	if r.Ended.IsZero() {
 		return openLength
@@ -376,8 +377,8 @@ func upsertSumsOf(table string) string {
 		strings.Join(sumColumns[:], ", "), marks(5+len(sumColumns)), dayColumns, strings.Join(sets, ", "))
 }
 
-// days adds to the sums of days and of their months. All agents use the same order, so that they
-// cannot deadlock.
+// days adds to the sums of days and of their months. All agents write rows in the same order, so
+// that they cannot deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
 	for k, s := range days {
@@ -415,11 +416,11 @@ func (db *DB) Prune(ctx context.Context, before time.Time) error {
 		}
 		return tx.exec("DELETE FROM alloc WHERE ended > 0 AND ended < ?", at)
 	})
-	if err == nil && !db.postgres { // PostgreSQL does so by itself
+	if err == nil && !db.postgres { // PostgreSQL does this by itself
 		_, err = db.sql.ExecContext(ctx, "PRAGMA optimize(0x10002)")
 	}
 	if err != nil {
-		return fmt.Errorf("forgetting old accounts: %w", err)
+		return fmt.Errorf("deleting old history: %w", err)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type Run struct {
 	Job       string `json:"job"`
 	User      string `json:"user,omitempty"` // see [UserOf]
 	Class     string `json:"class,omitempty"`
-	Model     string `json:"model,omitempty"` // of its GPUs, "" before it starts
+	Model     string `json:"model,omitempty"` // of its GPUs; "" before it starts
 	GPUs      int    `json:"gpus"`            // requested
 	// MemberGPUs is how many GPUs each member requests; 0: unknown, or members differ.
 	MemberGPUs int `json:"member_gpus,omitempty"`
@@ -43,7 +43,7 @@ type Run struct {
 	Started   time.Time `json:"started,omitzero"`
 	Whole     time.Time `json:"whole,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
-	// Waited is its total waiting time, including that after stops.
+	// Waited is its total waiting time, including the time after each stop.
 	Waited Seconds `json:"waited_seconds"`
 	// Predicted is the predicted slowdown on the chosen GPUs, Packed that on the GPUs that packing
 	// would have chosen, and Any the mean over any GPUs of the model that are as far apart; 0:
@@ -56,17 +56,17 @@ type Run struct {
 	// Took is how long all members ran together, for a complete run that was never stopped, moved
 	// or resized; 0: unknown. Seen is its measured slowdown: Took divided by the run time of its
 	// family at slowdown 1. That run time is the median over up to [kin] earlier complete runs on
-	// as many GPUs of the same model, each divided by its predicted slowdown. Seen is 0 with fewer
-	// than [fewestKin] such runs.
+	// the same number of GPUs of the same model, each divided by its predicted slowdown. Seen is 0
+	// with fewer than [fewestKin] such runs.
 	Took Seconds `json:"took_seconds,omitempty"`
 	Seen float64 `json:"seen_slowdown,omitempty"`
-	// StartFrom and StartTo are the first predicted range of its start, zero: there was none.
-	// TakesFrom and TakesTo are the range of its run time, predicted when it started.
+	// StartFrom and StartTo are the first predicted range of its start; zero if there was none.
+	// TakesFrom and TakesTo are the range of its run time, predicted at its start.
 	StartFrom time.Time `json:"expected_start_from,omitzero"`
 	StartTo   time.Time `json:"expected_start_to,omitzero"`
 	TakesFrom Seconds   `json:"expected_least_seconds,omitempty"`
 	TakesTo   Seconds   `json:"expected_most_seconds,omitempty"`
-	// Idle is the GPU time in which its GPUs are known to have run nothing.
+	// Idle is the GPU time in which its GPUs are known to have computed nothing.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 	// Stops counts how often it was stopped for others, the cost of that, and what it gained
 	// because others were stopped for it.
@@ -77,13 +77,13 @@ type Run struct {
 // them.
 const fewestKin, kin = 3, 16
 
-// Seconds is a span, in JSON a number of seconds.
+// Seconds is a duration; in JSON a number of seconds.
 type Seconds time.Duration
 
 // MarshalJSON writes the number of seconds.
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON reads a number of seconds.
 func (s *Seconds) UnmarshalJSON(text []byte) error {
 	var n float64
 	err := json.Unmarshal(text, &n)
@@ -104,7 +104,7 @@ const (
 	Unknown  State = "unknown"
 )
 
-// States are all of them, in order.
+// States returns all states, in order.
 func States() []State { return []State{Pending, Running, Complete, Failed, Stopped, Unknown} }
 
 func (r Run) key() cluster.JobKey { return cluster.JobKey{Namespace: r.Namespace, ID: r.Job} }
@@ -117,33 +117,34 @@ type Alloc struct {
 	Submitted time.Time // submission of its run; zero: the run is unknown
 	User      string
 	Class     string
-	Node      string // its name
+	Node      string // the node's name
 	Model     string
 	GPUs      []string
 	// Held is the number of GPUs; a part of a shared GPU counts as a fraction.
 	Held     float64
 	From, To time.Time
 	Status   string // Nomad's client status
-	// Vain is until when the allocation held its GPUs while other members of its gang were missing.
+	// Vain is the time until which the allocation held its GPUs while other members of its gang
+	// were missing.
 	Vain time.Time
-	// Predicted, Packed and Any are those of its run.
+	// Predicted, Packed and Any are copied from its run.
 	Predicted, Packed, Any float64
 }
 
 func (a Alloc) failed() bool { return a.Status == "failed" || a.Status == "lost" }
 
-// Idle adds time in which GPUs of an allocation ran nothing.
+// Idle is a time in which GPUs of an allocation computed nothing.
 type Idle struct {
 	Alloc    string
 	From, To time.Time
 	GPUs     float64
 }
 
-// Batch is written in one transaction.
+// Batch is what one transaction writes.
 type Batch struct {
 	Runs   []Run
 	Allocs []Alloc
-	Idle   []Idle                         // of allocations that are stored or in the batch
+	Idle   []Idle                         // only for allocations that are stored or in the batch
 	seen   map[string]uint64              // ModifyIndex of each allocation of the batch
 	stops  map[cluster.JobKey]queue.Stops // of each run, as the queue counts them
 }

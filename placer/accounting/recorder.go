@@ -22,15 +22,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Recorder knows what is stored about the jobs and allocations that Nomad still has. It is not safe
-// for concurrent use.
+// Recorder tracks what is stored about the jobs and allocations that Nomad still has. It is not
+// safe for concurrent use.
 type Recorder struct {
 	keep   time.Duration // see [DB.Prune]; 0: forever
 	runs   map[cluster.JobKey]Run
 	looked map[cluster.JobKey]bool // jobs whose last run was looked up
 	live   map[string]Alloc
-	stored map[string]uint64              // ModifyIndex of each allocation as it was written
-	stops  map[cluster.JobKey]queue.Stops // as the queue had counted them when they were written
+	stored map[string]uint64              // ModifyIndex with which each allocation was written
+	stops  map[cluster.JobKey]queue.Stops // the queue's counts when they were last written
 }
 
 // NewRecorder starts with the stored runs and allocations that have not ended. Runs that ended
@@ -44,7 +44,8 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue takes over the counts of an earlier recorder of the same queue; nil: there was none.
+// Continue takes over the counts of an earlier recorder of the same queue, or nil if there was
+// none.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops = was.stops
@@ -77,7 +78,7 @@ func (r *Recorder) know(runs []Run) {
 	}
 }
 
-// IdleGPU is a GPU that a job, namespace/id, held without running anything on it for a time.
+// IdleGPU is a time in which a job (namespace/id) held a GPU that computed nothing.
 type IdleGPU struct {
 	GPU, Job string
 	From, To time.Time
@@ -87,11 +88,11 @@ type IdleGPU struct {
 type picture struct {
 	*model.Model
 	waits  func() map[string]*model.Wait
-	scores map[string][]float64 // scores of a model's usable GPUs for a class, the fastest first
+	scores map[string][]float64 // by model and class, the scores of usable GPUs, fastest first
 }
 
-// Look compares a snapshot with what is stored and returns the differences, including the GPUs that
-// were idle. waits has the reason of each waiting job. Look does not change the recorder: see
+// Look compares a snapshot with what is stored, and returns the differences and the idle times.
+// waits returns what each waiting job waits for. Look does not change the recorder: see
 // [Recorder.Written].
 func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, idle []IdleGPU) Batch {
 	m := &picture{of, waits, map[string][]float64{}}
@@ -143,7 +144,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 // run returns the run of a job as it is now; ok is false if there is nothing to record.
 func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now Run, ok bool) {
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
-		return was, true // the case of most jobs that Nomad still has
+		return was, true // true for most jobs that Nomad still has
 	}
 	o := outcome(m.Model, st)
 	over := o != nil
@@ -178,7 +179,7 @@ func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now R
 	return now, true
 }
 
-// end fills in how the run ended.
+// end records how the run ended.
 func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	now.State, now.Reason, now.Ended = State(o.Status), o.Reason.String(), ms(o.At)
 	if o.Status == query.AtRest {
@@ -199,8 +200,8 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds what the queue has counted since an earlier look. After a restart of the queue, or for
-// a job that left it, the count starts at 0.
+// count adds what the queue has counted since the last write. After a restart of the queue, or for
+// a job that left it, the queue's count restarts at 0.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -226,7 +227,7 @@ func inOnePiece(s *cluster.State, r Run) bool {
 	})
 }
 
-// outcome is how a run ended; nil if it has not, because it may be tried again.
+// outcome returns how a run ended; nil if it has not ended, or may be retried.
 func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	t := m.Jobs[st.Key]
 	givenUp := t != nil && !t.GaveUp().IsZero()
@@ -243,7 +244,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	return o
 }
 
-// describe fills in what the placer and the members report.
+// describe records what is known from the placer and from the members.
 func (now *Run) describe(m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
@@ -260,7 +261,7 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 	t := m.Jobs[st.Key]
 	if t == nil {
-		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it started and ended between two looks
+		if r, err := m.View.Request(rewrite.Author(st.Job)); err == nil { // it started and ended between two snapshots
 			now.requests(m.State, r)
 		}
 		return
@@ -293,8 +294,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	}
 }
 
-// requests fills in what the job requests. A request leaves out members that have completed; the
-// run keeps what it had before.
+// requests records what the job requests. A request does not include members that have completed,
+// so their GPUs are added.
 func (now *Run) requests(s *cluster.State, r request.Request) {
 	now.Class, now.Preemptible = string(r.Gang.Class), r.Hints.Preempt
 	if done := finishedGPUs(s, r.Job); done == 0 || now.GPUs == 0 {
@@ -320,8 +321,8 @@ func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
 	return n
 }
 
-// anyCost is the mean cost over all choices of as many usable GPUs of the model, as far apart as
-// the chosen ones; 0 if unknown.
+// anyCost returns the mean cost over all choices of the same number of usable GPUs of the model, at
+// the same distance as the chosen ones; 0 if unknown.
 func (m *picture) anyCost(d pal.Decision) float64 {
 	gpus := d.Chosen.GPUIDs()
 	if d.Chosen.PMScore <= 0 || len(gpus) == 0 {
@@ -332,15 +333,15 @@ func (m *picture) anyCost(d pal.Decision) float64 {
 		return 0
 	}
 	n := len(gpus)
-	if d.Replicas { // replicas work alone
+	if d.Replicas { // replicas work independently
 		n = 1
 	}
 	return meanSlowest(all, n) * d.Chosen.Cost / float64(d.Chosen.PMScore)
 }
 
-// meanSlowest is the mean, over all choices of n scores, of the largest chosen score. The scores
-// are sorted. The i-th score (from 1) is the largest with probability below × n/i, where below is
-// the probability that no later score is chosen.
+// meanSlowest returns the mean, over all choices of n scores, of the largest chosen score. The
+// scores are sorted. The i-th score (from 1) is the largest with probability below × n/i, where
+// below is the probability that no later score is chosen.
 func meanSlowest(scores []float64, n int) (mean float64) {
 	below := 1.0
 	for i := len(scores); i >= n; i-- {
@@ -431,7 +432,7 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 // ended replaces the ModifyIndex of an allocation whose end is stored.
 const ended = math.MaxUint64
 
-// Written records that a batch is stored.
+// Written updates the recorder after a batch was stored.
 func (r *Recorder) Written(b Batch, m *model.Model) {
 	for _, run := range b.Runs {
 		r.runs[run.key()] = run
@@ -449,7 +450,7 @@ func (r *Recorder) Written(b Batch, m *model.Model) {
 	maps.DeleteFunc(r.looked, func(k cluster.JobKey, _ bool) bool { return m.State.Jobs[k] == nil })
 }
 
-// UserOf is the user to whom a job is charged, as its author wrote it; "" if there is none.
+// UserOf returns the user to whom a job is charged, as its author wrote it; "" if there is none.
 func UserOf(job *api.Job) string { return strings.TrimSpace(job.Meta[rewrite.UserHint]) }
 
 func anyLive(s *cluster.State, k cluster.JobKey) bool {
@@ -472,8 +473,8 @@ func lastBegin(s *cluster.State, k cluster.JobKey) (at time.Time) {
 	return at
 }
 
-// lastEnd is the latest end of an allocation of the run that started with this submission; zero:
-// there is none.
+// lastEnd returns the latest end of an allocation of the run with this submission; zero if there is
+// none.
 func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.Time) {
 	for _, a := range s.AllocsOf(k) {
 		if len(a.GPUs) > 0 && !ms(time.Unix(0, a.CreateTime)).Before(submitted) {
@@ -483,16 +484,16 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 	return at
 }
 
-// submitted is the submission time of a job whose start nobody saw. Nomad's SubmitTime may be that
-// of the last edit or of the stop, so an allocation that was placed since a given time shows an
-// earlier submission.
+// submitted returns the submission time of a job whose submission the recorder did not see. Nomad's
+// SubmitTime may be that of the last edit or of the stop. An allocation placed between since and
+// that time shows that the job was submitted earlier.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)
 	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {
 		at = t.Submitted()
 	}
 	for _, a := range m.State.AllocsOf(st.Key) {
-		purged := st.Job.CreateIndex != nil && a.CreateIndex < *st.Job.CreateIndex // of an earlier job with that name
+		purged := st.Job.CreateIndex != nil && a.CreateIndex < *st.Job.CreateIndex // of an earlier job with the same name
 		if began := time.Unix(0, a.CreateTime); len(a.GPUs) > 0 && !purged && began.After(since) && began.Before(at) {
 			at = began
 		}
@@ -500,7 +501,7 @@ func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	return ms(at)
 }
 
-// modelOf is the model of a GPU, as Nomad names it; "" if no node has the GPU now.
+// modelOf returns a GPU's model as Nomad names it; "" if no node has the GPU now.
 func modelOf(m *model.Model, gpu string) string {
 	c := m.View.Cluster
 	i := c.Find(gpu)
@@ -515,7 +516,7 @@ func modelAt(m *model.Model, i int) string {
 	return group[strings.LastIndex(group, "/")+1:]
 }
 
-// held is the number of GPUs of instances; a part of a shared GPU counts as a fraction.
+// held returns the number of GPUs of these instances; a part of a shared GPU counts as a fraction.
 func held(m *model.Model, gpus ...string) (n float64) {
 	for _, id := range gpus {
 		if i := m.View.Cluster.Find(id); i >= 0 {
@@ -527,12 +528,12 @@ func held(m *model.Model, gpus ...string) (n float64) {
 	return n
 }
 
-// slower scales a time at cost 1 to another cost, to the millisecond.
+// slower scales a time at slowdown 1 to another slowdown, in whole milliseconds.
 func slower(d time.Duration, cost float64) Seconds {
 	return Seconds(time.Duration(float64(d) * cost).Truncate(time.Millisecond))
 }
 
-// ms is a time to the millisecond, as it is stored.
+// ms truncates a time to milliseconds, as it is stored.
 func ms(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}

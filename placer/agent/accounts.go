@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// History configures where the agent records what ran.
+// History configures where the agent records runs of jobs.
 type History struct {
 	// Database is a file, or an address postgres://…
 	Database string `hcl:"database"`
@@ -56,15 +56,15 @@ type accounts struct {
 	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it works
 }
 
-// account records what runs in the database until ctx ends; h is nil if the agent keeps no history.
-// Database failures delay nothing else: what could not be written is written later, as long as
-// Nomad remembers it.
+// account records runs in the database until ctx ends; h is nil if the agent keeps no history.
+// Database failures do not delay anything else: what could not be written is written later, as long
+// as Nomad still has it.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return
 	}
 	keep, err := h.retention()
-	if err != nil { // the configuration was validated before
+	if err != nil { // cannot happen: the configuration was validated
 		a.accountTrouble(err)
 		return
 	}
@@ -87,7 +87,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	}
 }
 
-// accountTrouble stores and logs why the accounts cannot be written; nil: they can.
+// accountTrouble stores and logs why the history cannot be written; nil means that it can.
 func (a *Agent) accountTrouble(err error) {
 	text := ""
 	if err != nil {
@@ -183,7 +183,7 @@ func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot, idle []
 		}
 	}
 	k.recorder.Written(b, m)
-	k.agent.idle.booked(idle) // even if its holder is no longer known
+	k.agent.idle.booked(idle) // booked even if the job that held the GPU is unknown
 	return nil
 }
 
@@ -219,13 +219,13 @@ func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accoun
 	return db, f, true
 }
 
-// get is the database; it fails while that is not open.
+// get returns the database; it fails while the database is not open.
 func (a *accounts) get() (*accounting.DB, error) {
 	if db := a.db.Load(); db != nil {
 		return db, nil
 	}
 	if text := a.trouble.Load(); text != nil && *text != "" {
-		return nil, errors.New("the history is neither read nor written until this is fixed: " + *text)
+		return nil, errors.New("the history can be neither read nor written until this is fixed: " + *text)
 	}
 	return nil, errors.New("the history is not open yet")
 }
@@ -255,7 +255,7 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 	return f, nil
 }
 
-// MostRuns is how many runs one answer has at most.
+// MostRuns limits the runs in one answer.
 const MostRuns = 100_000
 
 // serveRuns lists runs of jobs, the last submitted first:

@@ -84,7 +84,7 @@ func TestNoHistory(t *testing.T) {
 	r = f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(taken, "history.db"))).ready()
 	until(t, "it says why", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/usage", "ops", "")
-		return status == http.StatusServiceUnavailable && strings.Contains(text, "the history is neither read nor written until this is fixed: making the directory")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "the history can be neither read nor written until this is fixed: making the directory")
 	})
 	until(t, "it warns", func() bool {
 		_, text := r.send(http.MethodGet, "/v1/health", "ops", "")

@@ -35,21 +35,22 @@ type Agent struct {
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
 	panics  atomic.Int64 // requests that panicked
-	// lockError is why the last try to acquire the lock failed; empty if it did not fail.
+	// lockError is why the last attempt to acquire the lock failed; "" if it did not fail.
 	lockError atomic.Pointer[string]
-	// lockUntil is until when no other agent can hold the lock, as far as this agent knows.
+	// lockUntil is the time until which, as far as this agent knows, no other agent can hold the
+	// lock.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
-	// followers are the requests that wait for events.
+	// followers counts the requests that wait for events.
 	followers atomic.Int64
 	samples   samples
-	// notified is the last event that each notify block is done with, by its name.
+	// notified maps the name of each notify block to the last event that it has processed.
 	notified sync.Map
 	idle     idleGPUs
 	accounts accounts
 	// port is the port on which the API listens, or listened before the configuration was reloaded.
 	port int
-	rest time.Duration // how long the placer must rest before more garbage is collected: see collectMore
+	rest time.Duration // the pause after which the placer counts as resting: see collectMore
 }
 
 // New makes an agent.
@@ -151,8 +152,8 @@ func (a *Agent) usable(next File, port int) error {
 	return next.HTTP.mayListen(port)
 }
 
-// serve runs the placer, after winning the election if there is one. address is that of the API, as
-// it is published.
+// serve runs the placer, after winning the election if there is one. address is the published
+// address of the API.
 func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	cfg, err := file.PlacerConfig()
 	if err != nil {
@@ -245,15 +246,15 @@ func (a *Agent) notify(ctx context.Context, n *notifier) {
 }
 
 const (
-	// collectAfter is when that is done even if the placer has not rested: this agent may not be
-	// the active one.
+	// collectAfter is when garbage collection is tuned even if the placer has not rested, because
+	// this agent may not be the active one.
 	collectAfter = time.Minute
 	// rest is the pause after which the placer counts as resting; within a burst of events, pauses
 	// are shorter than half of it.
 	rest = 500 * time.Millisecond
 )
 
-// collectMore makes the process use less memory after the cluster has been read.
+// collectMore reduces the process's memory use once the cluster has been read: see gcPercent.
 func (a *Agent) collectMore(ctx context.Context) {
 	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		p := a.current.Load()

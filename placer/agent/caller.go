@@ -51,7 +51,7 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 	return &caller{client, storage, map[string]bool{}}, nil
 }
 
-// tokenOf is the request's token, "" if it has none.
+// tokenOf returns the request's token, or "" if it has none.
 func tokenOf(r *http.Request) string {
 	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
@@ -68,7 +68,7 @@ func needs(err error, capability string) error {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: the token lacks %s, or has expired or been deleted", errDenied, capability)
 	case http.StatusInternalServerError:
-		// A token that Nomad does not know, before Nomad 1.8 or on some routes.
+		// Before Nomad 1.8, or on some routes, this is the answer for an unknown token.
 		if strings.Contains(err.Error(), "ACL token not found") {
 			return fmt.Errorf("%w: Nomad does not know the token", errDenied)
 		}
@@ -100,7 +100,7 @@ func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 	return err == nil, nil
 }
 
-// sees returns in which namespaces the caller may see jobs: none while Nomad does not answer.
+// sees reports in which namespaces the caller may see jobs: in none while Nomad does not answer.
 func (c *caller) sees(ctx context.Context) model.Sees {
 	return func(namespace string) bool {
 		can, err := c.listsIn(ctx, namespace)
@@ -142,7 +142,7 @@ func (c *caller) readsNodes(ctx context.Context) error {
 	return needs(err, `node { policy = "read" }`)
 }
 
-// readsNodesOrJobs fails if the caller may see nothing of a page.
+// readsNodesOrJobs fails if the caller may see nothing on a page.
 func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	if err := c.readsNodes(ctx); !denied(err) {
 		return err
@@ -195,8 +195,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-// publicError is an error that anybody may read. Nomad's address and connection errors belong only
-// in the agent's own log.
+// publicError returns the error in a form that anybody may read. Nomad's address and connection
+// errors belong only in the agent's own log.
 func publicError(err error) string {
 	var transport *url.Error
 	switch {
@@ -210,7 +210,7 @@ func publicError(err error) string {
 	return "the agent cannot reach Nomad"
 }
 
-// explained is the job id of the path <id>/explain.
+// explained returns the job id in the path <id>/explain.
 func explained(path string) (id string, ok bool) {
 	id, ok = strings.CutSuffix(path, "/explain")
 	return id, ok && id != ""

@@ -134,7 +134,7 @@ func TestReadsJob(t *testing.T) {
 		{"her own", cluster.JobKey{Namespace: "research", ID: "train"}, http.StatusOK, ""},
 		{"not there", cluster.JobKey{Namespace: "research", ID: "gone"}, http.StatusNotFound, `no job "gone" in namespace "research"`},
 		{"a call of Nomad's", cluster.JobKey{Namespace: "research", ID: "ml/plan"}, http.StatusNotFound,
-			`no job "ml/plan" in namespace "research": job id "ml/plan" ends with /plan, which Nomad's HTTP API takes for a call of its own: give the job another id`},
+			`no job "ml/plan" in namespace "research": job id "ml/plan" ends with /plan, which Nomad's HTTP API interprets as one of its own calls: give the job another id`},
 		{"another's", cluster.JobKey{Namespace: "default", ID: "train"}, http.StatusForbidden, `permission denied: the token lacks the capability "read-job" in namespace "default", or has expired or been deleted`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -71,7 +71,7 @@ type Learn struct {
 	Every string `hcl:"every,optional"` // between readings of a job's GPUs, default 15s
 }
 
-// period is the time between readings.
+// period returns the time between readings.
 func (l *Learn) period() (time.Duration, error) {
 	d := 15 * time.Second
 	if l != nil {
@@ -82,8 +82,8 @@ func (l *Learn) period() (time.Duration, error) {
 	return d, nil
 }
 
-// Locality are locality penalties: slowdown factors, at least 1, of a gang that is spread that far.
-// A tier without a penalty is merged with the next.
+// Locality are locality penalties: slowdown factors, at least 1, of a gang whose members are that
+// far apart. A tier without a penalty is merged with the next one.
 type Locality struct {
 	Penalties penalties       `hcl:",remain"`
 	Classes   []LocalityClass `hcl:"class,block"`

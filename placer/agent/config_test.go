@@ -222,7 +222,7 @@ func TestConfigErrors(t *testing.T) {
 		{"locality", "locality {\n  cluster = 0.5\n}", "locality: penalty 0.5"},
 		{"calibration", "calibration {\n  method = \"guess\"\n}", `calibration: method "guess" is unknown`},
 		{"port", "http {\n  bind_port = 70000\n}", "http: bind_port: 70000 is not in 0…65535"},
-		{"half of TLS", "http {\n  cert_file = \"x\"\n}", "http: TLS takes both cert_file and key_file"},
+		{"half of TLS", "http {\n  cert_file = \"x\"\n}", "http: TLS requires both cert_file and key_file"},
 		{"no certificate", "http {\n  cert_file = \"/none\"\n  key_file = \"/none\"\n}", `http: cert_file "/none": open /none: no such file or directory`},
 		{"RPC address", "nomad {\n  rpc_address = \"10.0.0.1\"\n}", `nomad: rpc_address: "10.0.0.1" is not host:port`},
 		{"no database", "history {\n  database = \"\"\n}", `history: database = "" is neither a file nor an address`},
@@ -237,7 +237,7 @@ func TestConfigErrors(t *testing.T) {
 		{"window forever", "window \"w\" {\n  cron = \"0 2 * * 0\"\n}", `The argument "duration" is required`},
 		{"window of no time", "window \"w\" {\n  duration = \"1h\"\n}", `window "w": it takes either start or cron`},
 		{"window twice", strings.Repeat("window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  for = [\"ml/train*\"]\n}\n", 2), `window "w" is there twice`},
-		{"window that is never over", "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"400h\"\n}", `window "w": duration 400h0m0s is not shorter than the time until it begins again (168h0m0s at most): the window would never end`},
+		{"window that is never over", "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"400h\"\n}", `window "w": duration 400h0m0s is not shorter than the longest interval between its starts (168h0m0s): the window would never end`},
 		{"tenant twice", "tenant \"x\" {}\ntenant \"x\" {}", `tenant "x" is defined twice`},
 		{"tenants of one namespace", "tenant \"x\" {}\ntenant \"y\" {\n  namespaces = [\"x\"]\n}", `namespace "x" belongs to both tenant "x" and tenant "y"`},
 	} {

@@ -20,17 +20,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// ControlRequest is a command of an operator or author about one job.
+// ControlRequest is an operator's or author's command about one job.
 type ControlRequest struct {
-	// Why is for those who read it later.
+	// Why is a reason for people who read about it later.
 	Why string `json:"why,omitempty"`
-	// By names the author of the request if Nomad has no access control; else the token does.
+	// By names the sender if Nomad has no access control; otherwise the token names him.
 	By string `json:"by,omitempty"`
-	// Priority takes the place of the job's own; 0: its own counts again.
+	// Priority replaces the job's own priority; 0 restores the job's own.
 	Priority int `json:"priority,omitempty"`
 }
 
-// controls are the orders that callers can give.
+// controls are the available commands.
 var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"hold":     func(c *gang.Control, said *gang.Said, _ int) { c.Held = said },
 	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },
@@ -38,11 +38,11 @@ var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"priority": func(c *gang.Control, _ *gang.Said, priority int) { c.Priority = priority },
 }
 
-// longestWhy is how many bytes of a reason are kept.
+// longestWhy is the maximum length of a reason, in bytes.
 const longestWhy = 200
 
-// serveControl takes what somebody tells about a job: PUT /v1/job/<id>/{hold,unhold,requeue,priority}.
-// He needs the right to register it.
+// serveControl sets something on a job: PUT /v1/job/<id>/{hold,unhold,requeue,priority}. The caller
+// needs the right to register the job.
 func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	path := r.PathValue("id")
 	i := max(0, strings.LastIndexByte(path, '/'))
@@ -77,12 +77,12 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	s.agent.log.Named("audit").Info("told about a job", "job", k.ID, "namespace", k.Namespace, "what", strings.TrimPrefix(path[i:], "/"), "by", said.By, "why", said.Why, "priority", in.Priority)
+	s.agent.log.Named("audit").Info("control of a job changed", "job", k.ID, "namespace", k.Namespace, "what", strings.TrimPrefix(path[i:], "/"), "by", said.By, "why", said.Why, "priority", in.Priority)
 	s.snapshots.changed()
 	writeJSON(w, http.StatusOK, is)
 }
 
-// mostPriority is the highest that Nomad lets operators allow (job_max_priority).
+// mostPriority is the highest priority that Nomad's configuration may allow (job_max_priority).
 const mostPriority = 32766
 
 // submits fails if the caller could not register the current version of the job.
@@ -97,16 +97,16 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
 	if err != nil {
 		return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
 	}
-	if parent := job.ParentID; parent != nil && *parent != "" { // Nomad takes no registration of a child
+	if parent := job.ParentID; parent != nil && *parent != "" { // Nomad's HTTP API cannot register a child
 		return c.submits(ctx, cluster.JobKey{Namespace: k.Namespace, ID: *parent})
 	}
 	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
-// sayUser names the token's user as the job's user if users have limits: else its author could name anybody.
-// A job that Nomad has keeps its user: another meta restarts its tasks. Management tokens register
-// for others, and the anonymous token is nobody's.
+// sayUser sets the token's user as the job's user if users have limits: otherwise an author could
+// name anybody. A job that Nomad already has keeps its user, because another meta would restart its
+// tasks. Management tokens may register for others, and the anonymous token belongs to nobody.
 func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
 		return nil
@@ -133,7 +133,7 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	return nil
 }
 
-// name is the name of the caller's token; "" if Nomad has no access control.
+// name returns the name of the caller's token; "" if Nomad has no access control.
 func (c *caller) name(ctx context.Context) string {
 	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || self == nil || self.AccessorID == "acls-disabled" {
@@ -142,7 +142,7 @@ func (c *caller) name(ctx context.Context) string {
 	return cmp.Or(self.Name, self.AccessorID)
 }
 
-// serveReread has the placer read again what operators have written: POST /v1/reread.
+// serveReread makes the placer read again what operators have written: POST /v1/reread.
 func (s *server) serveReread(w http.ResponseWriter, r *http.Request) {
 	_, ok := s.judged(w, r, func(c *caller, ctx context.Context) error {
 		if !c.operates(ctx) {

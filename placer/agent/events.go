@@ -18,26 +18,24 @@ import (
 )
 
 const (
-	// eventsKept is how many events the agent remembers: those of a busy day, some 300
-	// bytes each.
+	// eventsKept is how many events the agent keeps: those of a busy day, about 300 bytes each.
 	eventsKept = 5000
-	// followFor is how long one request gets new events. Whoever wants more asks
-	// again from the last ID on; then his token is judged again.
+	// followFor is how long one request receives new events. Then the client asks again from the
+	// last ID on, and its token is checked again.
 	followFor = time.Minute
-	// followersAtOnce bounds the requests that wait for events.
+	// followersAtOnce limits the requests that wait for events.
 	followersAtOnce = 100
 )
 
-// serveEvents answers what the placer did, the oldest first, one JSON object a line:
+// serveEvents returns events of the placer, oldest first, one JSON object per line:
 //
 //	GET /v1/events?after=<id>&job=<id>&namespace=<namespace>&kind=<kind>,…&last=<n>&follow=true
 //
-// Of events behind the ID, all without one; of one job, namespace or kind, if it is named. With
-// follow=true, new events follow as they happen for a minute: ask again with the last ID
-// then. With Accept: text/event-stream they are server-sent events. Events of namespaces
-// of which the token cannot list the jobs are left out; those about GPUs are for tokens
-// that read variables "nomad-pal/*". The agent keeps the last 5,000 in memory; an agent
-// that does not place has none.
+// It returns the events after the given ID, or all of them, filtered by job, namespace and kind.
+// With follow=true it sends new events for a minute; then the client asks again with the last ID.
+// With Accept: text/event-stream it sends server-sent events. Events in namespaces whose jobs the
+// token cannot list are left out. Events about GPUs require a token that can read the variables
+// "nomad-pal/*". The active agent keeps the last 5,000 events in memory; other agents have none.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
@@ -75,7 +73,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if last > 0 {
-			told, last = told[max(0, len(told)-last):], 0 // the rest is sent in full
+			told, last = told[max(0, len(told)-last):], 0 // later events are all sent
 		}
 		for _, e := range told {
 			if write(e) != nil {
@@ -98,7 +96,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lastOf is how many events are sent at most, the last ones; 0: all.
+// lastOf returns the maximum number of events to send, counted from the end; 0: no limit.
 func lastOf(q url.Values) (int, error) {
 	text := q.Get("last")
 	if text == "" {
@@ -111,8 +109,7 @@ func lastOf(q url.Values) (int, error) {
 	return n, nil
 }
 
-// eventsWanted reports whether an event is of the job or one of its runs, the namespace and the kinds
-// that are asked for.
+// eventsWanted returns a filter for the requested kinds, namespace, and job including its runs.
 func eventsWanted(q url.Values) func(placer.Event) bool {
 	kinds, job, ns := words(q["kind"]), q.Get("job"), q.Get("namespace")
 	return func(e placer.Event) bool {
@@ -121,13 +118,13 @@ func eventsWanted(q url.Values) func(placer.Event) bool {
 	}
 }
 
-// runOf reports whether a job is a run of a parameterized or periodic one, by the name that Nomad
-// gives such runs: the run may be gone.
+// runOf reports whether a job is a run of a parameterized or periodic job. It only compares names,
+// because the run may no longer exist.
 func runOf(id, parent string) bool {
 	return strings.HasPrefix(id, parent+"/dispatch-") || strings.HasPrefix(id, parent+"/periodic-")
 }
 
-// lines writes one event after another.
+// lines returns a function that writes events, one per line or as server-sent events.
 func lines(w http.ResponseWriter, sent bool) func(placer.Event) error {
 	if sent {
 		w.Header().Set("Content-Type", "text/event-stream")

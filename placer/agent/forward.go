@@ -20,12 +20,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// forwardedBy is the header of a request that an agent which stands by has passed on, and names that
-// agent. Such a request is not passed on again, so that none goes round in circles.
+// forwardedBy is the header that a standby agent adds to a request that it forwards; it names that
+// agent. Such a request is not forwarded again, to prevent loops.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// ofItself reports whether a request asks about the agent that gets it. All others ask about the
-// cluster, which only the active agent knows.
+// ofItself reports whether a request is about the agent that receives it. All other requests are
+// about the cluster, and only the active agent can answer these.
 func ofItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
@@ -37,7 +37,7 @@ func ofItself(r *http.Request) bool {
 	}
 }
 
-// byActive has the active agent answer what this one does not know while it stands by.
+// byActive forwards requests that only the active agent can answer, while this agent stands by.
 func (s *server) byActive(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, served := mux.Handler(r)
@@ -52,10 +52,10 @@ func (s *server) byActive(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// forward passes a request on to the active agent, with its caller's token.
+// forward forwards a request to the active agent, with the caller's token.
 func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if by := r.Header.Get(forwardedBy); by != "" {
-		return fmt.Errorf("agent %s, which asks it, takes it for the active one: try again in a moment", by)
+		return fmt.Errorf("agent %s forwarded the request to it as if it were active: try again in a moment", by)
 	}
 	to, at, err := s.activeAddress(r.Context(), r.Header)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
 	defer transport.CloseIdleConnections()
-	cfg.TLSConfig.TLSServerName = "" // that of Nomad's servers
+	cfg.TLSConfig.TLSServerName = "" // the configured name is that of Nomad's servers
 	if err := api.ConfigureTLS(&http.Client{Transport: transport}, cfg.TLSConfig); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(at)
 			for _, of := range []string{"Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
-				p.Out.Header.Del(of) // of a page that this agent has served, and judged
+				p.Out.Header.Del(of) // these headers are about this agent's page, and already checked
 			}
 			p.Out.Header.Set(forwardedBy, name())
 		},
@@ -94,19 +94,20 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// activeAddress is the address of the active agent, or why there is none.
+// activeAddress returns the address of the active agent, or an error that explains why there is
+// none.
 func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heartbeat.Activity, at *url.URL, err error) {
 	if to, err = s.activities.get(ctx); err != nil {
 		return to, nil, errors.New(publicError(err))
 	}
-	host, _ := os.Hostname() // that of no other agent, if it is not known
+	host, _ := os.Hostname() // "" matches no other agent
 	switch {
 	case to.Agent == "" || to.Idle() && to.Trouble == "":
 		return to, nil, errors.New("no agent is active")
 	case to.Address == "":
 		return to, nil, fmt.Errorf("the active agent, %s, publishes no address: set http { advertise } in its configuration", to.Agent)
 	case Loopback(to.Address) && to.Host() != host:
-		return to, nil, fmt.Errorf("the active agent, %s, listens on its own machine only: set http { bind_address } in its configuration", to.Agent)
+		return to, nil, fmt.Errorf("the active agent, %s, listens only on its own machine: set http { bind_address } in its configuration", to.Agent)
 	}
 	cfg, err := s.file.Nomad.config()
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 	}
 	secret := asked.Get("X-Nomad-Token") + asked.Get("Authorization")
 	if err := Unprotected(to.Address, true, cfg.TLSConfig); err != nil && secret != "" && !cmp.Or(s.file.HTTP, &HTTP{}).TokenPlain {
-		return to, nil, fmt.Errorf("does not ask the active agent, %s at %s, for you: %w; ask there yourself, or set http { token_plain = true }", to.Agent, to.Address, err)
+		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send it there directly, or set http { token_plain = true }", to.Agent, to.Address, err)
 	}
 	at, err = url.Parse(to.Address)
 	return to, at, err

@@ -98,7 +98,7 @@ func TestStandbyForwards(t *testing.T) {
 			t.Errorf("%s: %d %.100s", path, got, text)
 		}
 	}
-	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1, which asks it, takes it for the active one") {
+	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1 forwarded the request to it as if it were active") {
 		t.Errorf("passed on again: %d %s", status, text)
 	}
 }
@@ -131,7 +131,7 @@ func TestStandbyCannotForward(t *testing.T) {
 		{"none", store.Heartbeat{}, "", "no agent is active"},
 		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now.Add(-time.Hour), Stopped: true, Address: trap.URL}, "", "no agent is active"},
 		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now}, "", "the active agent, " + host + "/1, publishes no address"},
-		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "the active agent, other/1, listens on its own machine only"},
+		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "the active agent, other/1, listens only on its own machine"},
 		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "the active agent, " + host + "/1, does not answer at " + lost.URL},
 		{"of an authority that it does not know", store.Heartbeat{Agent: host + "/1", Since: now, Address: unknown.URL}, "", "does not answer at " + unknown.URL + ": its certificate is not accepted (x509: certificate signed by unknown authority); this agent trusts nomad { ca_cert }"},
 		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text"},

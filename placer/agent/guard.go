@@ -24,13 +24,13 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// limits bound what one connection may take of the agent.
+// limits limit the resources of one connection.
 type limits struct {
 	header, request, answer, idle time.Duration
 	headerBytes                   int
 }
 
-// serverLimits are those in force. A large cluster's first picture takes seconds.
+// serverLimits returns the limits in force. The first snapshot of a large cluster takes seconds.
 func serverLimits() limits {
 	return limits{header: 10 * time.Second, request: 30 * time.Second, answer: 2 * time.Minute, idle: time.Minute, headerBytes: 16 << 10}
 }
@@ -41,8 +41,8 @@ func (l limits) server(h http.Handler) *http.Server {
 	}
 }
 
-// ended ends the work for a request when its answer can no longer be sent: the
-// server itself closes the connection then, and lets the work go on.
+// ended cancels a request's context when its answer can no longer be sent. The server itself only
+// closes the connection, and would let the handler run on.
 func (l limits) ended(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), l.answer)
@@ -51,7 +51,8 @@ func (l limits) ended(next http.Handler) http.Handler {
 	})
 }
 
-// guarded is the API with what keeps browsers and broken requests from it.
+// guarded returns the API with its protection against browsers' cross-origin requests and broken
+// requests.
 func (s *server) guarded() (http.Handler, error) {
 	hosts, err := s.file.HTTP.hosts()
 	if err != nil {
@@ -62,8 +63,8 @@ func (s *server) guarded() (http.Handler, error) {
 	return gzhttp.GzipHandler(s.recovered(headers(hosts.only(h)))), nil
 }
 
-// recovered answers 500 to a request that panics, and keeps serving. What the
-// request may have left behind is forgotten.
+// recovered answers 500 to a request that panics, and keeps serving. It drops the snapshot, which
+// the request may have corrupted.
 func (s *server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -76,20 +77,20 @@ func (s *server) recovered(next http.Handler) http.Handler {
 			}
 			s.agent.panicked(r.Method+" "+r.URL.Path, v, debug.Stack())
 			s.snapshots.forget()
-			http.Error(w, fmt.Sprintf("%s %q: the agent failed to answer this request; its log says why", r.Method, r.URL.Path), http.StatusInternalServerError)
+			http.Error(w, fmt.Sprintf("%s %q: the agent failed to answer this request; see its log", r.Method, r.URL.Path), http.StatusInternalServerError)
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// panicked notes a panic that was survived.
+// panicked counts and logs a recovered panic.
 func (a *Agent) panicked(what string, v any, stack []byte) {
 	a.panics.Add(1)
 	a.log.Error("broken invariant", "in", what, "panic", v, "stack", string(stack))
 }
 
-// headers are those of every answer: nothing may be framed, sniffed, or loaded
-// from elsewhere.
+// headers sets headers on every answer: browsers must not frame or sniff it, or load anything from
+// elsewhere.
 func headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -103,10 +104,9 @@ func headers(next http.Handler) http.Handler {
 	})
 }
 
-// onlyJSON refuses a body that says that it is something else: a web page may
-// have a browser POST such bodies, or ones that say nothing, to any address
-// without asking there. Clients that are no browsers may say nothing, as Nomad's
-// own and the admission proxy do.
+// onlyJSON refuses bodies that are not declared as JSON. A web page can make a browser POST other
+// content types, or none, to any address without a preflight request. Clients that are not browsers
+// may omit the type, as Nomad's own client and the admission proxy do.
 func onlyJSON(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		said := r.Header.Get("Content-Type")
@@ -120,20 +120,20 @@ func onlyJSON(next http.Handler) http.Handler {
 	})
 }
 
-// browsed reports whether a browser sent the request: they all say from where.
+// browsed reports whether a browser sent the request: browsers always send one of these headers.
 func browsed(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
 }
 
-// hosts are the names under which the agent may be asked, in lower case, and the
-// certificate whose names are as good.
+// hosts are the host names that the agent accepts, in lower case, and the certificate whose names
+// it also accepts.
 type hosts struct {
 	names       []string
 	certificate *x509.Certificate
 }
 
-// hosts are localhost, the bind address, the machine's name, those of the
-// configuration and of the certificate.
+// hosts returns localhost, the machine's name, and the names in the configuration and the
+// certificate.
 func (h *HTTP) hosts() (*hosts, error) {
 	out := &hosts{names: []string{"localhost"}}
 	if name, err := os.Hostname(); err == nil {
@@ -142,7 +142,7 @@ func (h *HTTP) hosts() (*hosts, error) {
 	if h == nil {
 		return out, nil
 	}
-	advertised, err := url.Parse(h.Advertise) // it was checked
+	advertised, err := url.Parse(h.Advertise) // valid: it was checked before
 	if err != nil {
 		return out, err
 	}
@@ -156,9 +156,9 @@ func (h *HTTP) hosts() (*hosts, error) {
 	return out, err
 }
 
-// allow reports whether the Host of a request is one of the agent's. A name that is
-// none may be a web page's whose owner has it point here, so that the page is of
-// one origin with the agent (DNS rebinding). An address cannot be made to.
+// allow reports whether the agent accepts the Host of a request. An unknown name may belong to a
+// web page whose owner points it at this agent, so that browsers treat page and agent as one origin
+// (DNS rebinding). Nobody can do that with an IP address.
 func (h *hosts) allow(host string) bool {
 	name := host
 	if n, _, err := net.SplitHostPort(host); err == nil {
@@ -181,20 +181,20 @@ func (h *hosts) only(next http.Handler) http.Handler {
 	})
 }
 
-// Reading a job takes a thousand times the memory of its text: "{}" in a list is a
-// task group with all of Nomad's defaults. Anybody may send one, with a token that
-// Nomad does not know, so what is read at a time is bounded.
+// Decoding a job needs up to a thousand times the memory of its text: "{}" in a list becomes a task
+// group with all of Nomad's defaults. Anybody can send one, even with an invalid token, so the
+// total being decoded is limited.
 const (
-	// bodyBytes bounds a request; Nomad itself takes jobs of 1 MB.
+	// bodyBytes is the maximum size of a request; Nomad itself accepts jobs of 1 MB.
 	bodyBytes = 8 << 20
-	// bodyParts bounds its objects and lists: a job of a thousand task groups has some
-	// ten of each.
+	// bodyParts is the maximum number of objects and lists in a request. A job with a thousand task
+	// groups has about ten thousand of each.
 	bodyParts = 20_000
-	// partBytes is about how much memory each takes.
+	// partBytes is roughly the memory that each of these needs.
 	partBytes = 5 << 10
-	// bodiesBytes bounds what all requests take that are being answered.
+	// bodiesBytes limits the memory of all requests in progress.
 	bodiesBytes = 512 << 20
-	// bodyWait is how long a request waits for others.
+	// bodyWait is how long a request waits for memory that other requests hold.
 	bodyWait = 5 * time.Second
 )
 
@@ -203,13 +203,13 @@ var (
 	errParts = fmt.Errorf("more than %d objects and lists", bodyParts)
 )
 
-// bodies bound the memory of requests with a body.
+// bodies limits the memory of requests with a body.
 type bodies struct{ room *semaphore.Weighted }
 
 func newBodies() bodies { return bodies{semaphore.NewWeighted(bodiesBytes)} }
 
-// decode reads the body of a request as JSON. done lets go of its memory when the
-// request is answered. Where ok is false, the request has been.
+// decode reads the body of a request as JSON. The caller calls done, which releases the body's
+// memory, after it has answered. If ok is false, decode has already answered.
 func (b bodies) decode(w http.ResponseWriter, r *http.Request, into any) (done func(), ok bool) {
 	body := &body{Reader: http.MaxBytesReader(w, r.Body, bodyBytes), room: b.room}
 	done = func() { b.room.Release(body.taken) }
@@ -231,15 +231,15 @@ func (b bodies) decode(w http.ResponseWriter, r *http.Request, into any) (done f
 	return nil, false
 }
 
-// body is a request's, and what it has taken of the room.
+// body is a request's body, and the memory that it has acquired.
 type body struct {
 	io.Reader
 	room  *semaphore.Weighted
 	taken int64
 }
 
-// Read takes room for what has come, not for what was announced: who sends slowly
-// keeps nobody out.
+// Read acquires memory for the bytes received, not for the announced length, so that slow clients
+// do not block others.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if n > 0 {

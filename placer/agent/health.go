@@ -14,28 +14,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Health is the answer to /v1/health: 200 if the agent does its work, or
-// stands by, 503 where it does not.
+// Health is the answer to /v1/health. Its status is 200 if the agent works or stands by, otherwise
+// 503.
 type Health struct {
-	// Leader: this agent places; Ready: it knows the cluster.
+	// Leader: this agent is the active one. Ready: it has read the cluster.
 	Leader bool `json:"leader"`
 	Ready  bool `json:"ready"`
-	// Trouble is why it does not do its work; LastError, for operators, is what it
-	// met last while it is in trouble.
+	// Trouble is why the agent does not work. LastError, only for operators, is its last error
+	// while it is in trouble.
 	Trouble   string    `json:"trouble,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	At        time.Time `json:"last_cycle,omitzero"`
-	// Warnings are about the agent, Nomad and its nodes, and what the placer could not do
-	// besides placing. They may name nodes and jobs of any namespace, and are for
-	// operators; others get their number.
+	// Warnings are about the agent, Nomad and its nodes, and things other than placing that the
+	// placer could not do. They may name nodes and jobs of any namespace, so only operators see
+	// them; others see their number.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
-	// Configuration lists keys that no longer have an effect.
+	// Configuration lists configuration keys that no longer have an effect.
 	Configuration []string `json:"configuration,omitempty"`
 }
 
-// warningsTimeout bounds the question whether the caller is an operator: health
-// is not Nomad's.
+// warningsTimeout limits the check whether the caller is an operator, because the agent's health
+// must not depend on Nomad's.
 const warningsTimeout = time.Second
 
 func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func (a *Agent) health(now time.Time) Health {
 	h.WarningCount = len(h.Warnings)
 	if p == nil {
 		if failed := a.lockError.Load(); failed != nil && *failed != "" {
-			h.Trouble, h.LastError = "it cannot ask for the lock in Nomad, and so not take over: see its log", *failed
+			h.Trouble, h.LastError = "it cannot request the lock in Nomad, so it cannot take over: see its log", *failed
 		}
 		return h
 	}
@@ -71,8 +71,8 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// hear notes that the heartbeat could not be written. silent: for so long that commands say
-// that no placer is active.
+// hear adds that the heartbeat could not be written. silent: it has been missing for so long that
+// commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":
@@ -84,7 +84,7 @@ func (h *Health) hear(silent bool, err error) {
 	}
 }
 
-// of is the health of a placer, whose warnings come after its agent's.
+// of adds the health of the placer, and its warnings after the agent's.
 func (h Health) of(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {

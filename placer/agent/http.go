@@ -37,8 +37,8 @@ type apiListener struct {
 	log      func(msg string, args ...any)
 }
 
-// listen opens the API. Where no port was asked for and the default one is
-// taken, as by a second agent on the machine, the agent goes without.
+// listen opens the API. If no port is configured and the default port is taken, for example by a
+// second agent on the machine, the agent runs without API.
 func (a *Agent) listen(file File) (*apiListener, error) {
 	server, err := a.newServer(file)
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	h := cmp.Or(file.HTTP, &HTTP{})
 	l, err := a.open(h)
 	if err != nil && h.BindPort == nil {
-		a.log.Warn("the default port is taken: going without the HTTP API; set http { bind_port }", "error", err)
+		a.log.Warn("the default port is taken: running without the HTTP API; set http { bind_port }", "error", err)
 		return nil, nil
 	}
 	if err != nil {
@@ -68,8 +68,8 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	}, nil
 }
 
-// open listens. A port that may be any is the one that the agent had before it reloaded its
-// configuration, if that is free still: users have its address.
+// open listens. If the port may be any, it reuses the port from before the last reload if that is
+// still free, because users have its address.
 func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
 	if h.BindPort != nil && *h.BindPort == 0 && a.port != 0 {
 		l, err = net.Listen("tcp", h.at(a.port))
@@ -83,7 +83,7 @@ func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
 	return l, err
 }
 
-// portOf is the port of an address; 0 if it has none.
+// portOf returns the port of an address; 0 if it has none.
 func portOf(at net.Addr) int {
 	if tcp, ok := at.(*net.TCPAddr); ok {
 		return tcp.Port
@@ -91,8 +91,9 @@ func portOf(at net.Addr) int {
 	return 0
 }
 
-// published is the address that commands get: http { advertise }, else where the API listens. If
-// only this machine can reach it, commands elsewhere do not use it.
+// published returns the address that is published for commands: http { advertise }, otherwise the
+// address on which the API listens. If that is a loopback address, commands on other machines
+// ignore it.
 func (h *HTTP) published(at net.Addr) string {
 	h = cmp.Or(h, &HTTP{})
 	if h.Advertise != "" {
@@ -112,7 +113,7 @@ func (h *HTTP) published(at net.Addr) string {
 	}
 	if config, err := h.tls(); err == nil && config != nil && tcp.IP.IsLoopback() {
 		if leaf := config.Certificates[0].Leaf; leaf.VerifyHostname(host) != nil && leaf.VerifyHostname("localhost") == nil {
-			host = "localhost" // the certificate is made out to it, and not to the address
+			host = "localhost" // the certificate has this name, and not the address
 		}
 	}
 	scheme := "http"
@@ -122,7 +123,7 @@ func (h *HTTP) published(at net.Addr) string {
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// checkAdvertise reports what is wrong with an address to publish.
+// checkAdvertise returns an error if an address to publish is invalid.
 func checkAdvertise(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -141,19 +142,19 @@ func (h *HTTP) address() string {
 	return h.at(port)
 }
 
-// at is its address with another port.
+// at returns the bind address with another port.
 func (h *HTTP) at(port int) string {
 	return net.JoinHostPort(cmp.Or(h.BindAddress, defaultAddress), strconv.Itoa(port))
 }
 
-// mayListen reports why the API could not be opened in place of the present one, which listens on a
-// port; 0: on none.
+// mayListen returns why a new API could not replace the current one, which listens on port present
+// (0: on none).
 func (h *HTTP) mayListen(present int) error {
 	if h == nil || h.BindPort == nil {
-		return nil // where the default port is taken, the agent goes without
+		return nil // without a configured port, the agent can run without API
 	}
 	at := h.address()
-	if *h.BindPort == present { // it is ours, and free by then
+	if *h.BindPort == present { // this agent releases it before it listens again
 		at = h.at(0)
 	}
 	l, err := net.Listen("tcp", at)
@@ -188,7 +189,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// secure puts TLS around the listener if a certificate is configured.
+// secure adds TLS to the listener if a certificate is configured.
 func (h *HTTP) secure(l net.Listener) (net.Listener, error) {
 	config, err := h.tls()
 	if err != nil || config == nil {
@@ -197,13 +198,13 @@ func (h *HTTP) secure(l net.Listener) (net.Listener, error) {
 	return tls.NewListener(l, config), nil
 }
 
-// tls is nil if no certificate is configured.
+// tls returns the TLS configuration; nil if no certificate is configured.
 func (h *HTTP) tls() (*tls.Config, error) {
 	if h == nil || h.CertFile == "" && h.KeyFile == "" && h.ClientCA == "" {
 		return nil, nil
 	}
 	if h.CertFile == "" || h.KeyFile == "" {
-		return nil, fmt.Errorf("http: TLS takes both cert_file and key_file")
+		return nil, fmt.Errorf("http: TLS requires both cert_file and key_file")
 	}
 	pair, err := tls.LoadX509KeyPair(h.CertFile, h.KeyFile)
 	if err != nil {
@@ -219,25 +220,25 @@ func (h *HTTP) tls() (*tls.Config, error) {
 	}
 	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 	if !config.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("http: client_ca_file: %q holds no certificate in PEM", h.ClientCA)
+		return nil, fmt.Errorf("http: client_ca_file: %q contains no PEM certificate", h.ClientCA)
 	}
 	return config, nil
 }
 
-// ui is the whole web page, as it is served: modules without a build step. It loads
-// nothing but its own files and the API beside it, with the token that its reader gives
-// it. See docs/design/page.md; NOTICE says which files are others'.
+// ui is the whole web page as it is served: modules without a build step. It loads only its own
+// files and the agent's API, with the token that its reader enters. See docs/design/page.md; NOTICE
+// lists the files that others wrote.
 //
 //go:embed ui
 var ui embed.FS
 
-// uiTag differs from build to build, so that a browser fetches the page's files again only after an
+// uiTag differs between builds, so that browsers fetch the page's files again only after an
 // upgrade.
 var uiTag = sync.OnceValue(func() string {
 	sum := sha256.New()
 	_ = fs.WalkDir(ui, ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			text, _ := ui.ReadFile(path) // it is in the binary
+			text, _ := ui.ReadFile(path) // cannot fail: the file is embedded
 			_, _ = sum.Write(text)
 		}
 		return err

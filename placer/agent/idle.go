@@ -19,34 +19,36 @@ import (
 )
 
 const (
-	// idleAfter is how long a GPU that a job holds runs nothing before it counts as idle.
+	// idleAfter is how long a held GPU computes nothing before it counts as idle.
 	idleAfter = 15 * time.Minute
-	// idleEvery is how often the agent asks [live.MostNodes] nodes with such GPUs, the next ones each
-	// time. Each GPU is asked once a minute on clusters of up to 640 such nodes, else less often.
+	// idleEvery is the interval at which the agent polls the next [live.MostNodes] nodes with held
+	// GPUs. On clusters with up to 640 such nodes, each GPU is polled once a minute, on larger ones
+	// less often.
 	idleEvery = 6 * time.Second
-	// askAgain is how long a node is left alone after it was asked.
+	// askAgain is the minimum time between two polls of a node.
 	askAgain = time.Minute
 )
 
-// idleGPUs are the GPUs that jobs hold and that run nothing, as far as this agent has asked since it
-// began to place.
+// idleGPUs are the held GPUs that compute nothing, according to the polls since this agent became
+// active.
 type idleGPUs struct {
 	mu    sync.Mutex
 	since map[string]idleGPU // by the GPU's id
 	asked map[string]time.Time
-	// over is idle time that has ended and is not in the history yet, if the agent keeps one.
+	// kept reports whether the agent keeps a history. over is idle time that has ended and is not
+	// in the history yet.
 	kept bool
 	over []accounting.IdleGPU
 }
 
 type idleGPU struct {
 	job    string
-	at     time.Time // of the first look that found it idle, under that job
-	until  time.Time // of the last
-	booked time.Time // until when the history has it
+	at     time.Time // time of the first poll that found it idle under that job
+	until  time.Time // time of the last such poll
+	booked time.Time // the history contains its idle time until then
 }
 
-// next are the nodes to ask now: those with held GPUs that were not asked for the longest time.
+// next returns the nodes to poll now: those with held GPUs that were polled least recently.
 func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -66,7 +68,7 @@ func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 	return nodes[:min(len(nodes), live.MostNodes)]
 }
 
-// heard takes what nodes that were asked tell. A GPU of which they tell nothing is not known to be idle.
+// heard records the answers of polled nodes. A GPU without an answer counts as not idle.
 func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live.Use, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -99,7 +101,8 @@ func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live
 	i.since = since
 }
 
-// unbooked is idle time that the history does not have yet, of a GPU that was idle for long.
+// unbooked returns the idle time that the history does not have yet; ok is false if the GPU was not
+// idle for long enough.
 func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	from := g.at
 	if g.booked.After(from) {
@@ -108,14 +111,14 @@ func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
 }
 
-// keep stores idle time until the history has it.
+// keep makes the agent store idle time until the history has it.
 func (i *idleGPUs) keep() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.kept = true
 }
 
-// unbooked is the idle time that the history does not have yet.
+// unbooked returns all idle time that the history does not have yet.
 func (i *idleGPUs) unbooked() []accounting.IdleGPU {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,7 +131,7 @@ func (i *idleGPUs) unbooked() []accounting.IdleGPU {
 	return all
 }
 
-// booked is that the history has some idle time now.
+// booked records that the history now has some idle time.
 func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -138,7 +141,7 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 			i.since[p.GPU] = was
 			continue
 		}
-		for k := range i.over { // it may go on a little longer than it did when it was written
+		for k := range i.over { // its idle time may have grown since it was written
 			if o := &i.over[k]; o.GPU == p.GPU && o.Job == p.Job && o.From.Equal(p.From) {
 				o.From = p.To
 			}
@@ -147,7 +150,7 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.over = slices.DeleteFunc(i.over, func(o accounting.IdleGPU) bool { return !o.To.After(o.From) })
 }
 
-// of is since when a GPU that a job holds is idle; zero if it is not, or not for long.
+// of returns since when a held GPU is idle; zero if it is not idle, or not for long enough.
 func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -157,7 +160,7 @@ func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// count is how many are idle.
+// count returns the number of idle GPUs.
 func (i *idleGPUs) count(now time.Time) (n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -169,8 +172,8 @@ func (i *idleGPUs) count(now time.Time) (n int) {
 	return n
 }
 
-// watchIdle asks, a few nodes at a time, which held GPUs run nothing, until ctx ends. Who holds which is
-// looked up once a minute.
+// watchIdle polls the nodes of held GPUs, a few at a time, until ctx ends. It refreshes the list of
+// held GPUs once a minute.
 func (a *Agent) watchIdle(ctx context.Context, client *nomad.Client) {
 	reader := live.Reader{}
 	var held []query.Held

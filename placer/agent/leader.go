@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// elect runs lead whenever this agent holds the lock, until ctx ends. lead ends
-// before the lock can be anybody else's; check-and-set commits would make even
-// two that lead at once harmless.
+// elect runs lead whenever this agent holds the lock, until ctx ends. lead ends before another
+// agent can get the lock. Even two leaders at once would do no harm, because writes are
+// check-and-set.
 //
-// Nomad's own LockLeaser is not used: it goes on with what it protects after
-// the lock was lost, and panics when both end at the same time.
+// Nomad's own LockLeaser is not used: it continues the protected work after the lock was lost, and
+// panics when both end at the same time.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, err := ha.times()
 	if err != nil {
@@ -43,10 +43,11 @@ func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(con
 	return ctx.Err()
 }
 
-// term tries to get the lock, and if it does, leads until the lock or ctx is
-// lost. An error is lead's own.
+// term tries to acquire the lock, and if it succeeds, leads until the lock is lost or ctx ends. It
+// returns only errors of lead.
 func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, lead func(context.Context) error) error {
-	// Nomad's client uses the argument between its retries only: requests use the context of the options.
+	// Nomad's client uses this context only between its retries: requests use the context of the
+	// options.
 	call := func(ctx context.Context, within time.Duration, f func(context.Context) error) error {
 		short, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
@@ -54,8 +55,8 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		return f(short)
 	}
 	acquired := time.Now()
-	// A lock that is granted later than that has run out. One that is granted to an agent that has
-	// given up is nobody's until then, so the agent does not give up before.
+	// A lock granted after ttl has already expired. One granted to an agent that has given up
+	// blocks everybody until it expires, so the agent waits for the whole ttl.
 	err := call(ctx, ttl, func(ctx context.Context) error {
 		_, err := locks.Acquire(ctx)
 		return nomad.Denied(err, nomad.WriteVariables)
@@ -69,19 +70,19 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	go func() { ended <- lead(leading) }()
 	for held := acquired; leading.Err() == nil; pause(leading, ttl/5) {
 		now := time.Now()
-		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // a third is left to end
+		switch err := call(ctx, held.Add(2*ttl/3).Sub(now), locks.Renew); { // leaves a third of the ttl for lead to end
 		case err == nil:
 			held = now
 			a.holdLock(now.Add(ttl))
 		case errors.Is(err, api.ErrLockConflict) || time.Since(held) > ttl/2:
-			a.log.Warn("lost the lock, another may lead", "error", nomad.Denied(err, nomad.WriteVariables))
+			a.log.Warn("lost the lock; another agent may take over", "error", nomad.Denied(err, nomad.WriteVariables))
 			if errors.Is(err, api.ErrLockConflict) {
 				a.holdLock(time.Time{})
 			}
 			cancel()
 		}
 		select {
-		case err := <-ended: // by itself
+		case err := <-ended: // lead ended by itself
 			cancel()
 			ended <- err
 		default:
@@ -98,17 +99,18 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	return err
 }
 
-// holdLock notes until when the lock belongs to this agent even without renewal.
+// holdLock records until when this agent holds the lock even without renewal.
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
-// holdsLock reports whether it is this agent's still: it may have hung since it last looked.
+// holdsLock reports whether this agent still holds the lock; the process may have been suspended
+// since the last renewal.
 func (a *Agent) holdsLock(now time.Time) bool {
 	until := a.lockUntil.Load()
 	return until != nil && now.Before(*until)
 }
 
-// noteLock notes the result of acquiring the lock. If another agent has it, all is well. Otherwise
-// there may be no active agent, and an operator has to know why.
+// noteLock records the result of acquiring the lock. If another agent has the lock, all is well.
+// Any other error means that there may be no active agent, and operators must learn why.
 func (a *Agent) noteLock(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -119,13 +121,13 @@ func (a *Agent) noteLock(ctx context.Context, err error) {
 	}
 	switch was := a.lockError.Swap(&text); {
 	case text != "" && (was == nil || *was != text):
-		a.log.Warn("cannot ask for the lock, trying again; until then this agent cannot take over", "error", err)
+		a.log.Warn("cannot request the lock, retrying; until that works this agent cannot take over", "error", err)
 	case text == "" && was != nil && *was != "":
-		a.log.Info("asking for the lock works again")
+		a.log.Info("requesting the lock works again")
 	}
 }
 
-// pause waits unless ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -135,8 +137,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// times are how long a lock lasts that nobody renews, and how long nobody gets
-// it after that.
+// times returns how long an unrenewed lock lasts (ttl), and how long after that nobody can acquire
+// it (delay).
 func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	ttl, delay = 15*time.Second, 5*time.Second
 	if ha == nil {
@@ -146,10 +148,10 @@ func (ha *HA) times() (ttl, delay time.Duration, err error) {
 		return 0, 0, err
 	}
 	if ttl < leastLockTTL || ttl > mostLockTTL {
-		return 0, 0, fmt.Errorf("high_availability: lock_ttl = %q is not in %s…%s, as Nomad wants it", ha.LockTTL, leastLockTTL, mostLockTTL)
+		return 0, 0, fmt.Errorf("high_availability: lock_ttl = %q is not between %s and %s, as Nomad requires", ha.LockTTL, leastLockTTL, mostLockTTL)
 	}
 	return ttl, delay, duration("high_availability: lock_delay", ha.LockDelay, &delay)
 }
 
-// How long Nomad lets a lock last; tests take less.
+// The range that Nomad allows for a lock's TTL. Tests use shorter ones.
 var leastLockTTL, mostLockTTL = 10 * time.Second, 24 * time.Hour

@@ -18,43 +18,44 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Metrics is the answer to /v1/metrics: numbers only, no names, so it needs no token. Those
-// with a help are there for Prometheus, too, by the same name and, in a map, with a label.
+// Metrics is the answer to /v1/metrics. It has only numbers and no names, so it needs no token.
+// Fields with a help text are also Prometheus metrics with the same name; maps have a label.
 type Metrics struct {
-	Leader    int     `json:"leader" help:"1 on the agent that places, 0 on those that wait."`
-	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all that counts GPUs, a part of a shared GPU counts for its share of it."`
+	Leader    int     `json:"leader" help:"1 on the active agent, 0 on standby agents."`
+	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all metrics that count GPUs, a part of a shared GPU counts as a fraction."`
 	Free      float64 `json:"gpus_free" help:"GPUs that a job could get now."`
-	Allocated float64 `json:"gpus_allocated" help:"GPUs that jobs hold, or are promised, and that are neither unhealthy nor in quarantine."`
-	Idle      int     `json:"gpus_held_idle" help:"GPUs that jobs hold and that have run nothing for 15 minutes: their utilization was 0 whenever the agent looked, once a minute."`
-	// InTrouble are GPUs that are not chosen: unhealthy, quarantined; and degraded ones,
+	Allocated float64 `json:"gpus_allocated" help:"GPUs that jobs hold or that are reserved for them, except unhealthy and quarantined ones."`
+	Idle      int     `json:"gpus_held_idle" help:"GPUs that jobs hold and that have been idle for 15 minutes: their utilization was 0 at each reading, once a minute."`
+	// InTrouble counts unhealthy and quarantined GPUs, which are not chosen, and degraded GPUs,
 	// which are chosen last.
 	InTrouble model.GPUsInTrouble `json:"gpus_in_trouble"`
 	Outliers  map[string]float64  `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
-	// Speeds are by device group and application class, with a comma between; so are Rates.
-	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, over that of the cluster's fastest model."`
+	// Keys of Speeds and Rates are device group and application class, separated by a comma.
+	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, relative to the cluster's fastest model."`
 	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, 10⁹ gathers/s for D."`
-	// Slowdown has "chosen" and "packed"; none while no gang runs of which both are known.
-	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Predicted slowdown of the gangs that run, a mean over their GPUs: as they were placed (chosen), and as packing would have placed them (packed). 1 is a gang on median GPUs of one node."`
-	// PredictedGPUs are those of the gangs that Slowdown is about.
-	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown is about."`
+	// Slowdown has the keys "chosen" and "packed". It is empty while no running gang has both.
+	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on their GPUs (chosen), and as packing would have placed them (packed). 1 is a gang on median GPUs of one node."`
+	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
+	PredictedGPUs int                `json:"gpus_predicted" help:"GPUs of the gangs that gpus_predicted_slowdown covers."`
 	Jobs          map[gang.State]int `json:"jobs" label:"state" help:"Jobs with GPUs by state (docs/design/gang-states.md)."`
-	Refused       int                `json:"jobs_refused" help:"Jobs that will not start as things are: rejected, unschedulable, failed."`
+	Refused       int                `json:"jobs_refused" help:"Jobs that cannot start now: rejected, unschedulable or failed."`
 	Requested     float64            `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
-	LongestWait   float64            `json:"longest_wait_seconds" help:"How long the job that has waited longest in the queue has waited, since it was submitted or last stopped. 0 if none waits."`
-	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and what they had done since their last checkpoint if pal_checkpoint says when they write one."`
-	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"How much sooner gangs got the GPUs that others were stopped for, if these would have run as long as expected."`
-	// CycleAge: the loop shows that it works each second, also with nothing to do.
-	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last showed that it works, -1 before it first did."`
+	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest wait of a job in the queue, since it was submitted or last stopped. 0 if none waits."`
+	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and the work since their last checkpoint if they set pal_checkpoint."`
+	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"How much sooner gangs got GPUs because others were stopped for them, assuming that these would have run as long as expected."`
+	// CycleAge: the placer's loop signals once a second that it works, even if it has nothing to
+	// do.
+	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signalled that it works; -1 before the first signal."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
-	Restarts        int     `json:"restarts_total" help:"Times the placer's work was started again."`
-	LostConnections int     `json:"lost_connections_total" help:"Restarts for which Nomad or the network was to blame."`
+	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work."`
+	LostConnections int     `json:"lost_connections_total" help:"Restarts caused by Nomad or the network."`
 	Panics          int     `json:"panics_total" help:"Panics that the placer survived."`
 	APIPanics       int64   `json:"api_panics_total" help:"Requests to the API that ended in a panic."`
-	// Goroutines of the process: more and more of them is a leak.
+	// Goroutines is the process's number of goroutines; steady growth is a leak.
 	Goroutines int `json:"go_goroutines"`
 }
 
-// metrics are those of the agent now.
+// metrics returns the agent's current metrics.
 func (a *Agent) metrics(now time.Time) Metrics {
 	m := Metrics{Jobs: map[gang.State]int{}, Outliers: map[string]float64{}, Slowdown: map[string]float64{}, Speeds: map[string]float64{}, Rates: map[string]float64{}, CycleAge: -1, APIPanics: a.panics.Load(), Goroutines: runtime.NumGoroutine()}
 	for _, state := range gang.States() {
@@ -103,8 +104,7 @@ func (a *Agent) metrics(now time.Time) Metrics {
 	return m
 }
 
-// serveMetrics answers numbers to everybody. Series that name namespaces are for
-// operators.
+// serveMetrics serves metrics to everybody. Only operators get series that name namespaces.
 func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("format") != "prometheus" {
 		writeJSON(w, http.StatusOK, s.agent.metrics(time.Now()))
@@ -122,7 +122,7 @@ func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// gauges are what is read when metrics are asked for.
+// gauges returns the metrics that are computed on request.
 func (a *Agent) gauges() []meter.Gauge {
 	read := func(of func(Metrics) any) func() map[string]float64 {
 		return func() map[string]float64 { return readings(reflect.ValueOf(of(a.metrics(time.Now())))) }
@@ -130,9 +130,9 @@ func (a *Agent) gauges() []meter.Gauge {
 	out := []meter.Gauge{
 		{Name: "gpus_unhealthy", Help: "GPUs that are not chosen because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
 		{Name: "gpus_quarantined", Help: "GPUs that are not chosen because jobs failed on them.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
-		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should, and are chosen last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
-		{Name: "trouble", Help: "1 while the placer does not do its work, as /v1/health says.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
-		{Name: "warnings", Help: "Things that operators should look at: /v1/health names them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
+		{Name: "gpus_degraded", Help: "GPUs that work with problems, and are chosen last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
+		{Name: "trouble", Help: "1 while the placer does not do its work: see /v1/health.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
+		{Name: "warnings", Help: "Problems that operators should look at: /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Metrics]()) {
 		if help, name := f.Tag.Get("help"), f.Tag.Get("json"); help != "" {
@@ -143,7 +143,7 @@ func (a *Agent) gauges() []meter.Gauge {
 	return out
 }
 
-// readings are a number, or the numbers of a map by label.
+// readings returns a number, or the numbers of a map by label.
 func readings(v reflect.Value) map[string]float64 {
 	number := func(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
 	if v.Kind() != reflect.Map {

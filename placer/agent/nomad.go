@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rpc"
 )
 
-// Connect makes a client from the nomad block; what it does not say comes from
-// Nomad's environment variables.
+// Connect returns a client for the nomad block. Missing values come from Nomad's environment
+// variables.
 func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*nomad.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
@@ -30,7 +30,7 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 	return nomad.NewClient(cfg, cmp.Or(n, &Nomad{}).Namespace, through...)
 }
 
-// config is the nomad block as Nomad's own client takes it.
+// config returns the nomad block as a configuration of Nomad's own client.
 func (n *Nomad) config() (*api.Config, error) {
 	n = cmp.Or(n, &Nomad{})
 	cfg := nomad.Config(api.Config{Address: n.Address, Region: n.Region, SecretID: n.Token, TLSConfig: &api.TLSConfig{
@@ -50,7 +50,7 @@ func (n *Nomad) config() (*api.Config, error) {
 	return cfg, nil
 }
 
-// connectAuthors connects without a token: those who ask bring theirs.
+// connectAuthors connects without a token, because each request brings its own.
 func (n *Nomad) connectAuthors() (*api.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
@@ -64,8 +64,8 @@ func (n *Nomad) connectAuthors() (*api.Client, error) {
 	return c.API(), nil
 }
 
-// serveChildren lets the client register dispatched and periodic jobs, where
-// an RPC address is configured.
+// serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is
+// configured.
 func (n *Nomad) serveChildren(c *nomad.Client) error {
 	if n == nil || n.RPCAddress == "" {
 		return nil
@@ -86,7 +86,7 @@ func (n *Nomad) serveChildren(c *nomad.Client) error {
 	return nil
 }
 
-// addresses checks those that the block has.
+// addresses checks the addresses in the block.
 func (n *Nomad) addresses() error {
 	if n == nil {
 		return nil
@@ -104,7 +104,7 @@ func (n *Nomad) addresses() error {
 	return err
 }
 
-// rpcAddresses reads "host:port" or several of them, separated by commas.
+// rpcAddresses parses one or several "host:port", separated by commas.
 func rpcAddresses(text string) ([]string, error) {
 	var out []string
 	for _, a := range strings.Split(text, ",") {
@@ -117,14 +117,14 @@ func rpcAddresses(text string) ([]string, error) {
 	return out, nil
 }
 
-// rpcTLS is how to speak TLS with the servers' RPC port: nil if no
-// authority is configured for Nomad's HTTP API either.
+// rpcTLS returns the TLS configuration for the servers' RPC port: nil if no certificate authority
+// is configured for Nomad's HTTP API.
 func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	t := cfg.TLSConfig
 	if t.CACert == "" && t.CAPath == "" {
 		return nil, nil
 	}
-	// The HTTP API's client has read the same files.
+	// This cannot fail: the HTTP API's client has already read the same files.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "server." + cmp.Or(cfg.Region, "global") + ".nomad"}}}
 	if err := api.ConfigureTLS(c, t); err != nil {
 		return nil, fmt.Errorf("nomad: TLS of the RPC port: %w", err)

@@ -32,7 +32,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// Notify sends events of the placer to a URL, as webhooks.
+// Notify configures a webhook for events of the placer.
 type Notify struct {
 	Name       string            `hcl:"name,label"`
 	URL        string            `hcl:"url,optional"`
@@ -47,10 +47,10 @@ type Notify struct {
 }
 
 const (
-	// notifyWithin bounds one request.
+	// notifyWithin is the time limit of one request.
 	notifyWithin = 15 * time.Second
-	// notifyFresh is how old an event may be when it is sent: what was kept back for a receiver that
-	// did not answer for longer is of no use to it.
+	// notifyFresh is the maximum age of an event when it is sent: older ones, kept back because the
+	// receiver did not answer, are no longer useful.
 	notifyFresh = time.Hour
 )
 
@@ -64,17 +64,17 @@ type notifier struct {
 	body   *template.Template
 	http   *retryablehttp.Client
 	count  func(outcome string)
-	// told is until when an earlier placer told what happened.
+	// told is when an earlier placer was last active: it has sent the events before that.
 	told time.Time
 }
 
-// notifiers are those of a configuration, or what is wrong with it.
+// notifiers returns the notifiers of a configuration, or an error if a block is invalid.
 func (a *Agent) notifiers(file File) (all []*notifier, err error) {
 	names := map[string]bool{}
 	for _, of := range file.Notify {
 		n, err := of.notifier()
 		if err == nil && names[of.Name] {
-			err = errors.New("the name is there twice")
+			err = errors.New("the name is used twice")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("notify %q: %w", of.Name, err)
@@ -105,7 +105,7 @@ func (of Notify) notifier() (*notifier, error) {
 	sample := placer.Event{ID: 1, At: time.Unix(0, 0), Kind: placer.Started, Namespace: "default", Job: `"train"`, Text: `text with "quotes"`}
 	text, err := n.text(sample)
 	if err == nil && n.contentType() == jsonType && !json.Valid(text) {
-		err = fmt.Errorf("it does not make JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }", text)
+		err = fmt.Errorf("it does not produce JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }", text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)
@@ -134,7 +134,7 @@ func (n *notifier) readFilters() error {
 	for _, name := range n.of.Events {
 		kind := placer.EventKind(name)
 		if !slices.Contains(placer.EventKinds, kind) {
-			return fmt.Errorf("events: there is no event %q, but %v", name, placer.EventKinds)
+			return fmt.Errorf("events: there is no event %q (events: %v)", name, placer.EventKinds)
 		}
 		n.kinds = append(n.kinds, kind)
 	}
@@ -159,7 +159,7 @@ func (n *notifier) readAddress() error {
 	switch {
 	case n.of.URL != "" && n.of.URLFile != "":
 		return errors.New("url and url_file are both set")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // the URL may be a secret
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // no URL in the error, because it may be a secret
 		return errors.New("url: it is not a URL such as https://hooks.example.com/pal")
 	}
 	return nil
@@ -185,7 +185,7 @@ func (n *notifier) readSecret() error {
 		return errors.New("the secret is empty")
 	}
 	n.secret = []byte(text)
-	if encoded, ok := strings.CutPrefix(text, "whsec_"); ok { // as Standard Webhooks write them
+	if encoded, ok := strings.CutPrefix(text, "whsec_"); ok { // the format of Standard Webhooks
 		var err error
 		if n.secret, err = base64.StdEncoding.DecodeString(encoded); err != nil {
 			return errors.New("the secret begins with whsec_, but what follows is not base64")
@@ -205,7 +205,7 @@ func (n *notifier) contentType() string {
 	return jsonType
 }
 
-// text is the body of the request about an event.
+// text returns the request body for an event.
 func (n *notifier) text(e placer.Event) ([]byte, error) {
 	if n.of.Body == "" {
 		return json.Marshal(e)
@@ -215,7 +215,7 @@ func (n *notifier) text(e placer.Event) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// wants reports whether to send an event, and returns it without what its readers may not know.
+// wants reports whether to send an event, and returns it without what its readers may not see.
 // Events about GPUs belong to no namespace.
 func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	if !slices.Contains(n.kinds, e.Kind) || !e.Since.IsZero() && e.Since.Before(n.told) {
@@ -230,13 +230,13 @@ func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	return e.For(sees, func() bool { return false })
 }
 
-// run sends what comes after the event of an ID, until ctx ends. It returns the last event that is
-// done with: sent, given up, or not wanted.
+// run sends the events after the given ID until ctx ends. It returns the ID of the last event that
+// was sent, given up, or not wanted.
 func (n *notifier) run(ctx context.Context, log *placer.EventLog, after uint64) uint64 {
 	for {
 		events, more := log.After(after)
 		if len(events) > 0 && after > 0 && events[0].ID > after+1 {
-			n.log.Warn("events come faster than the receiver takes them; some are dropped", "notify", n.of.Name, "lost", events[0].ID-after-1)
+			n.log.Warn("events come faster than the receiver accepts them; some are dropped", "notify", n.of.Name, "lost", events[0].ID-after-1)
 		}
 		for _, e := range events {
 			if wanted, ok := n.wants(e); ok {
@@ -258,23 +258,23 @@ func (n *notifier) run(ctx context.Context, log *placer.EventLog, after uint64) 
 	}
 }
 
-// send sends an event, again and again for about a quarter of an hour.
+// send sends an event, with retries for about a quarter of an hour.
 func (n *notifier) send(ctx context.Context, e placer.Event) {
 	err := errors.New("the receiver has not answered for too long")
 	if time.Since(e.At) < notifyFresh {
 		err = n.post(ctx, e)
 	}
 	switch {
-	case ctx.Err() != nil: // goes on with the next configuration
+	case ctx.Err() != nil: // sent under the next configuration
 	case err != nil:
 		n.count("given-up")
-		n.log.Warn("a notification is given up", "notify", n.of.Name, "event", e.Kind, "id", e.ID, "because", n.hidden(err))
+		n.log.Warn("gave up sending a notification", "notify", n.of.Name, "event", e.Kind, "id", e.ID, "because", n.hidden(err))
 	default:
 		n.count("sent")
 	}
 }
 
-// hidden is an error without the URL, which may be a secret.
+// hidden returns an error's text without the URL, which may be a secret.
 func (n *notifier) hidden(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -308,7 +308,7 @@ func (n *notifier) post(ctx context.Context, e placer.Event) error {
 	return nil
 }
 
-// sign adds the headers of Standard Webhooks, and the signature of the body as GitHub writes it.
+// sign adds the headers of Standard Webhooks, and the body's signature in GitHub's format.
 func (n *notifier) sign(h http.Header, id string, at time.Time, body []byte) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	h.Set("webhook-id", id)

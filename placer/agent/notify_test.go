@@ -246,7 +246,7 @@ func TestNotifyConfiguration(t *testing.T) {
 		`url = "http://x"
 		 url_file = "/none"`: "open /none",
 		`url = "http://x"
-		 events = ["begun"]`: `there is no event "begun", but [queued`,
+		 events = ["begun"]`: `there is no event "begun" (events: [queued`,
 		`url = "http://x"
 		 namespaces = ["["]`: `"[" is not a pattern`,
 		`url = "http://x"
@@ -254,7 +254,7 @@ func TestNotifyConfiguration(t *testing.T) {
 		`url = "http://x"
 		 body = "{{ .Nothing }}"`: "body: ",
 		`url = "http://x"
-		 body = "{\"text\": \"{{ .Text }}\"}"`: "it does not make JSON",
+		 body = "{\"text\": \"{{ .Text }}\"}"`: "it does not produce JSON",
 		`url = "http://x"
 		 ca_cert = "/none"`: "ca_cert: ",
 		`url = "http://x"

@@ -18,12 +18,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// queuePageLimit bounds the jobs of one page.
+// queuePageLimit is the maximum number of jobs on one page.
 const queuePageLimit = 200
 
-// QueuePage is a part of the queue. States counts all jobs that the caller may see, Matching the
-// entries that meet the filter, GPUs what these have or request. Unless a part of a name is
-// searched for, an array is one entry: see [model.ByArray].
+// QueuePage is a part of the queue. States counts all jobs that the caller may see. Matching counts
+// the entries that match the filter, and GPUs the GPUs that these hold or request. Without a search
+// text, an array is one entry: see [model.ByArray].
 type QueuePage struct {
 	Total    int                `json:"total"`
 	Matching int                `json:"matching"`
@@ -32,11 +32,11 @@ type QueuePage struct {
 	Jobs     []model.JobStatus  `json:"jobs"`
 }
 
-// queueOrders are the orders of a page. Without a position and without an expected start
+// queueOrders are the sort orders of a page. Jobs without a position, or without an expected start,
 // come last.
 var queueOrders = map[string]func(a, b model.JobStatus) int{
 	"position":  func(a, b model.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
-	"job":       func(a, b model.JobStatus) int { return 0 }, // by name, as all that are equal
+	"job":       func(a, b model.JobStatus) int { return 0 }, // all orders sort equal jobs by name
 	"state":     func(a, b model.JobStatus) int { return cmp.Compare(a.State, b.State) },
 	"gpus":      func(a, b model.JobStatus) int { return a.GPUs - b.GPUs },
 	"class":     func(a, b model.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
@@ -57,7 +57,7 @@ func last(a, b bool, otherwise int) int {
 	return -1
 }
 
-// serveQueuePage answers a part of the queue:
+// serveQueuePage returns a part of the queue:
 //
 //	GET /v1/queue/page?offset=&limit=&sort=&order=desc&search=&state=&class=
 func (s *server) serveQueuePage(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	}
 	for _, state := range words(v["state"]) {
 		if states := gang.States(); !slices.Contains(states, gang.State(state)) {
-			return q, fmt.Errorf("state=%q: there are %v", state, states)
+			return q, fmt.Errorf("state=%q: not one of %v", state, states)
 		}
 		q.states = append(q.states, gang.State(state))
 	}
@@ -107,7 +107,7 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	sort := cmp.Or(v.Get("sort"), "position")
 	by, ok := queueOrders[sort]
 	if !ok {
-		return q, fmt.Errorf("sort=%q: there are position, job, state, gpus, class, submitted and start", sort)
+		return q, fmt.Errorf("sort=%q: not one of position, job, state, gpus, class, submitted, start", sort)
 	}
 	q.order = func(a, b model.JobStatus) int {
 		return cmp.Or(by(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
@@ -119,7 +119,8 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	return q, err
 }
 
-// words are those of a parameter that may be given several times, or have several with commas.
+// words splits the values of a parameter that may be repeated, or contain several values separated
+// by commas.
 func words(values []string) []string {
 	return strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' })
 }

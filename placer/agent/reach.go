@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Loopback reports whether an address is that of an API which only its own machine reaches.
+// Loopback reports whether an API's address can be reached only from its own machine.
 func Loopback(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -21,10 +21,11 @@ func Loopback(address string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Unprotected returns why a token must not be sent to an agent's address; nil if it may. It may go
-// over loopback, and over TLS. Anybody who can write to Nomad may have put the address there, and
-// the owner of any name can get a certificate for it. So the caller must name an authority that
-// identifies the agent, such as that of Nomad's own certificates.
+// Unprotected returns why a token must not be sent to an agent's address; nil if it may be sent.
+// Loopback is safe. TLS is safe if the caller configures a certificate authority that identifies
+// the agent, such as that of Nomad's own certificates. System authorities do not suffice: anybody
+// who can write to Nomad may have published the address, and the owner of any name can get a
+// certificate for it.
 func Unprotected(address string, published bool, t *api.TLSConfig) error {
 	u, err := url.Parse(address)
 	switch {
@@ -35,9 +36,9 @@ func Unprotected(address string, published bool, t *api.TLSConfig) error {
 	case u.Scheme != "https":
 		return errors.New("your token would cross the network in plain text")
 	case published && t.Insecure:
-		return errors.New("nothing verifies its certificate, and your token would go there")
+		return errors.New("its certificate would not be verified, and your token would be sent there")
 	case published && t.CACert == "" && t.CAPath == "" && len(t.CACertPEM) == 0:
-		return errors.New("no authority that you name vouches for it, and your token would go there")
+		return errors.New("no certificate authority that you configured identifies it, and your token would be sent there")
 	}
 	return nil
 }

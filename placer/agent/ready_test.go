@@ -32,7 +32,7 @@ func TestHealthBeforeTheFirstCycle(t *testing.T) {
 func TestNoAPI(t *testing.T) {
 	log := &testlog.Buffer{}
 	api, err := newAgent(log).listen(File{HTTP: &HTTP{BindAddress: "192.0.2.1"}})
-	if err != nil || api != nil || !strings.Contains(log.String(), "going without the HTTP API") {
+	if err != nil || api != nil || !strings.Contains(log.String(), "running without the HTTP API") {
 		t.Errorf("%v, %v: %s", api, err, log)
 	}
 	if _, err := newAgent(log).listen(File{HTTP: &HTTP{BindAddress: "192.0.2.1", BindPort: new(1)}}); err == nil || !strings.Contains(err.Error(), "opening the HTTP API") {

@@ -23,13 +23,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// submitTimeout is how long an author waits for the placer to look at a job.
+// submitTimeout is how long an author waits for the placer's decision.
 const submitTimeout = 5 * time.Second
 
-// serveRegister registers a gated job, as PUT /v1/jobs of Nomad does, with the
-// GPUs chosen where it can start at once. The request and the answer are
-// Nomad's own, and so is the decision whether the caller may: the job is
-// registered with the caller's token. 503 means that nothing was done.
+// serveRegister registers a gated job like Nomad's PUT /v1/jobs, and chooses its GPUs if it can
+// start at once. Request and answer are Nomad's own. Nomad decides whether the caller may register
+// it, because the caller's token is used. 503 means that nothing was done.
 func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	var in api.JobRegisterRequest
 	done, ok := s.bodies.decode(w, r, &in)
@@ -39,7 +38,7 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	job, err := canonical(in.Job)
 	if err == nil && !rewrite.Gated(job) {
-		err = fmt.Errorf("job %q has no gate: it is for Nomad to register", *job.ID)
+		err = fmt.Errorf("job %q has no gate: register it with Nomad", *job.ID)
 	}
 	if err == nil {
 		err = request.Addressable(*job.ID)
@@ -73,21 +72,20 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
-	s.snapshots.changed() // its author sees it at once
+	s.snapshots.changed() // so that its author sees it at once
 	writeJSON(w, http.StatusOK, resp)
 }
 
-// author registers in the name of whoever sent a request.
+// author registers jobs with the token of a request's sender.
 type author struct {
 	nomad *api.Client
 	token string
 }
 
-// may asks Nomad whether the author may register the job, without registering
-// it: he is to replace a version of it that cannot be, so that Nomad checks the
-// job, the token, and then the index, which is wrong. Nomad has no call that asks
-// just that; a dry run takes another right, "plan-job" or "submit-job", than
-// registering does, "register-job" or "submit-job".
+// may asks Nomad whether the author may register the job, without registering it. It registers the
+// job with a modify index that no job has: Nomad checks the job and the token first, and then
+// refuses the index. Nomad has no call for just this check. A dry run needs other rights
+// ("plan-job" or "submit-job") than a registration ("register-job" or "submit-job").
 func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRequest) error {
 	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: math.MaxUint64, PolicyOverride: request.PolicyOverride}
 	w := (&api.WriteOptions{Namespace: *job.Namespace, AuthToken: a.token}).WithContext(ctx)
@@ -103,9 +101,8 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 	return err
 }
 
-// register is how the author wants the job registered. An index that is to be
-// enforced and is not 0 is that of a job that Nomad has, so that isNew comes to
-// nothing.
+// register registers the job with the author's options. If the author enforces an index other than
+// 0, the job exists; then isNew is a conflict.
 func (a author) register(request api.JobRegisterRequest) placer.Register {
 	return func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error) {
 		opts := &api.RegisterOptions{
@@ -127,7 +124,7 @@ func (a author) register(request api.JobRegisterRequest) placer.Register {
 	}
 }
 
-// refuseAs answers with what Nomad answered.
+// refuseAs passes on Nomad's answer.
 func refuseAs(w http.ResponseWriter, err error) {
 	var unexpected api.UnexpectedResponseError
 	switch {
@@ -142,21 +139,19 @@ func refuseAs(w http.ResponseWriter, err error) {
 	}
 }
 
-// rightsAge is how long the agent remembers that a token may register jobs in
-// a namespace. Whether it still may is for Nomad to say, which each job is
-// registered at with that token; this only keeps those from the queue who never
-// could. Nomad logs each question as a failed request.
+// rightsAge is how long the agent caches that a token may register jobs in a namespace. Nomad still
+// checks each registration, because it uses the same token. The cache only keeps jobs out of the
+// queue whose tokens could never register them. Nomad logs each uncached check as a failed request.
 const rightsAge = 30 * time.Second
 
-// rights are the tokens that may register jobs, by namespace. Tokens that may not
-// are not remembered: they take no memory, and a right that is granted counts at
-// once.
+// rights caches the tokens that may register jobs, by namespace. Other tokens are not cached: they
+// would use memory, and a newly granted right should count at once.
 type rights struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]time.Time
 }
 
-// check has ask find out whether the token may, unless that is known.
+// check calls ask to find out whether the token may register jobs, unless the cache has it.
 func (r *rights) check(token, namespace string, now time.Time, ask func() error) error {
 	key := sha256.Sum256([]byte(token + "\x00" + namespace))
 	if r.knows(key, now) {

@@ -22,12 +22,13 @@ import (
 
 const (
 	sampleEvery = time.Minute
-	// firstEvery is how often the agent looks whether it knows the cluster, for its first sample.
+	// firstEvery is the polling interval until the agent knows the cluster and takes its first
+	// sample.
 	firstEvery  = time.Second
-	samplesKept = 24 * 60 // a day's
+	samplesKept = 24 * 60 // one day
 )
 
-// Sample is how things were at a time. It names nobody.
+// Sample is the state of the cluster at one time. It contains no names.
 type Sample struct {
 	At        time.Time `json:"at"`
 	GPUs      float64   `json:"gpus"`
@@ -35,29 +36,30 @@ type Sample struct {
 	Allocated float64   `json:"allocated"`
 	Waiting   int       `json:"waiting"`
 	Running   int       `json:"running"`
-	Requested float64   `json:"requested"` // GPUs, by jobs that wait
-	Placed    int       `json:"placed"`    // gangs, since the sample before
-	// Unhealthy, Quarantined and Degraded are GPUs; Outliers too, by application class.
+	Requested float64   `json:"requested"` // GPUs that waiting jobs request
+	Placed    int       `json:"placed"`    // gangs placed since the previous sample
+	// Unhealthy, Quarantined and Degraded count GPUs. So does Outliers, by application class.
 	Unhealthy   float64            `json:"unhealthy,omitempty"`
 	Quarantined float64            `json:"quarantined,omitempty"`
 	Degraded    float64            `json:"degraded,omitempty"`
 	Outliers    map[string]float64 `json:"outliers,omitempty"`
-	Refused     int                `json:"refused,omitempty"` // jobs that will not start as things are
-	// Chosen and Packed are the predicted slowdowns of running gangs; they cover this many GPUs.
+	Refused     int                `json:"refused,omitempty"` // jobs that cannot start now
+	// Chosen and Packed are the mean predicted slowdowns of running gangs with SlowdownGPUs GPUs in
+	// all.
 	Chosen       float64 `json:"slowdown_chosen,omitempty"`
 	Packed       float64 `json:"slowdown_packed,omitempty"`
 	SlowdownGPUs int     `json:"slowdown_gpus,omitempty"`
 }
 
-// samples keeps a day's samples in memory, some 300 bytes each.
+// samples keeps one day of samples in memory, about 300 bytes each.
 type samples struct {
 	mu      sync.Mutex
-	kept    []Sample // the oldest first
-	counted uint64   // ID of the last event that the samples count
+	kept    []Sample // oldest first
+	counted uint64   // ID of the last event that is counted in a sample
 }
 
-// add keeps a sample, and counts in it the gangs that were placed since the one before: in
-// this term, or since the configuration was reloaded, or earlier.
+// add appends a sample, and counts in it the gangs placed since the previous one, even if the agent
+// lost the lock or reloaded its configuration in between.
 func (h *samples) add(s Sample, events *placer.EventLog) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +75,7 @@ func (h *samples) add(s Sample, events *placer.EventLog) {
 	h.kept = append(h.kept, s)
 }
 
-// after are the samples behind a time, all behind the zero time.
+// after returns the samples after a time; all for the zero time.
 func (h *samples) after(t time.Time) []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,8 +86,8 @@ func (h *samples) after(t time.Time) []Sample {
 	return slices.Clone(h.kept[from:])
 }
 
-// remember takes samples while the agent places, until ctx ends: the first as soon as it knows the
-// cluster. It watches for idle GPUs, too.
+// remember takes samples while the agent is active, until ctx ends: the first as soon as it knows
+// the cluster. It also watches for idle GPUs.
 func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -105,7 +107,7 @@ func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	}
 }
 
-// sampleOf is the sample of a moment; ok is false while the placer knows no cluster yet.
+// sampleOf converts metrics to a sample; ok is false while the placer has not read the cluster.
 func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 	s = Sample{
 		At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated,
@@ -118,8 +120,8 @@ func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 	return s, m.CycleAge >= 0 && m.GPUs > 0
 }
 
-// serveSamples answers the samples of the last day, one a minute, the oldest first: as
-// metrics they name nobody, and need no token.
+// serveSamples returns the samples of the last day, one per minute, oldest first. Like metrics they
+// contain no names, so they need no token.
 //
 //	GET /v1/history?after=<time of a sample>
 func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +136,7 @@ func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.agent.samples.after(after))
 }
 
-// Use is that a job had GPUs. To is zero if it has them still.
+// Use is a period in which a job held GPUs. To is zero if it still holds them.
 type Use struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
@@ -143,7 +145,7 @@ type Use struct {
 	To        time.Time `json:"to,omitzero"`
 }
 
-// uses are who had which GPUs, by the events of the placer, the oldest first.
+// uses returns which jobs held which GPUs, according to the placer's events, oldest first.
 func uses(events []placer.Event) []Use {
 	var out []Use
 	open := map[[2]string]int{}
@@ -164,12 +166,12 @@ func uses(events []placer.Event) []Use {
 	return out
 }
 
-// serveUses answers who had which GPUs of nodes, or what GPUs a job had:
+// serveUses returns which jobs held GPUs of nodes, or which GPUs a job held:
 //
 //	GET /v1/uses?node=<name>&node=…
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
-// The active agent knows it of the events that it keeps; of what ran before, nothing.
+// The active agent derives this from the events that it keeps; it has nothing about earlier runs.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)

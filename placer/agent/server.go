@@ -28,22 +28,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// server is the HTTP API under one configuration. What it says of jobs and GPUs
-// it says to whom Nomad would say it: see [caller]. Each handler judges the
-// token first; only then does it read of Nomad what the agent's own token shows.
+// server is the HTTP API under one configuration. It shows jobs and GPUs only to callers to whom
+// Nomad would show them: see [caller]. Each handler checks the caller's token before it uses data
+// that was read with the agent's own token.
 type server struct {
 	agent     *Agent
 	file      File
 	cfg       model.Config
 	snapshots *snapshots
-	// activities answers without a token. It asks Nomad at most every 2 s.
+	// activities answers requests without a token. It reads from Nomad at most every 2 s.
 	activities activities
-	// pages has the data of the web pages, the same for all readers.
+	// pages has the data of the web pages, which is the same for all readers.
 	pages pages
-	// authors is a connection without a token: each request brings its author's.
+	// authors is a connection without a token: each request brings its author's token.
 	authors *api.Client
 	rights  rights
-	// live has the load of GPUs now.
+	// live reads the current load of GPUs.
 	live   live.Reader
 	bodies bodies
 }
@@ -64,8 +64,8 @@ func (a *Agent) newServer(file File) (*server, error) {
 	return s, nil
 }
 
-// handler routes; what guards it is around it, see [server.guarded].
-// An agent that stands by has the active one answer, see [server.byActive].
+// handler returns the routes. [server.guarded] adds the guards around them. A standby agent
+// forwards most requests to the active one: see [server.byActive].
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.serveHealth)
@@ -86,12 +86,12 @@ func (s *server) handler() http.Handler {
 	mux.Handle("GET /v1/usage", packed(s.serveUsage))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /v1/failures", s.serveFailures)
-	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may hold slashes
+	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may contain slashes
 	mux.HandleFunc("PUT /v1/job/{id...}", s.serveControl)
 	mux.HandleFunc("POST /v1/reread", s.serveReread)
 	mux.HandleFunc("PUT /v1/reread", s.serveReread)
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
-	mux.HandleFunc("PUT /v1/plan", s.servePlan) // as Nomad's own client writes
+	mux.HandleFunc("PUT /v1/plan", s.servePlan) // Nomad's own client uses PUT
 	if s.file.HTTP != nil && s.file.HTTP.Admission {
 		mux.HandleFunc("POST /v1/admission", s.serveAdmission)
 		mux.HandleFunc("PUT /v1/admission", s.serveAdmission)
@@ -103,10 +103,10 @@ func (s *server) handler() http.Handler {
 	return s.byActive(mux)
 }
 
-// packed compresses long answers for those who take that.
+// packed compresses long answers for clients that accept it.
 func packed(answer http.HandlerFunc) http.Handler { return gzhttp.GzipHandler(answer) }
 
-// judged is the caller, if he may; else the request is refused.
+// judged returns the caller if may allows the request; otherwise it refuses the request.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
 	c, err := s.caller(r)
 	if err == nil {
@@ -118,8 +118,8 @@ func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller
 	return c, err == nil
 }
 
-// snapshotFor is how things are, for a caller who may know; else the request is refused. With ?stale, as in
-// Nomad's API, it may be a second old.
+// snapshotFor returns a snapshot if may allows the request; otherwise it refuses the request. With
+// ?stale, as in Nomad's API, the snapshot may be a second old.
 func (s *server) snapshotFor(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (*caller, *query.Snapshot, bool) {
 	c, ok := s.judged(w, r, may)
 	if !ok {
@@ -143,7 +143,7 @@ func (s *server) serveQueue(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// jobsFor are the jobs that the caller may see; ok is false if the request is refused.
+// jobsFor returns the jobs that the caller may see; ok is false if the request was refused.
 func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.JobStatus, ok bool) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
@@ -161,8 +161,8 @@ func (s *server) jobsFor(w http.ResponseWriter, r *http.Request) (jobs []model.J
 //	GET /v1/gpus?node=<name or id>&node=…&gpu=<id>&job=<namespace>/<id>&trouble=true
 //	GET /v1/gpus?outliers=true&limit=<n>
 //
-// With live=true, GPUs tell what they do now; those of at most [live.MostNodes] nodes.
-// Jobs in namespaces that the caller cannot list are not named.
+// With live=true, GPUs include their current load, for at most [live.MostNodes] nodes. Jobs in
+// namespaces that the caller cannot list are not named.
 func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
 	if !ok {
@@ -203,21 +203,22 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, gpus)
 }
 
-// serveModels reports how fast the cluster's GPU models are.
+// serveModels returns the speeds of the cluster's GPU models.
 func (s *server) serveModels(w http.ResponseWriter, r *http.Request) {
 	if _, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes); ok {
 		writeJSON(w, http.StatusOK, snapshot.Models())
 	}
 }
 
-// explanation is how the agent explains a job: with what explain says first and last of it.
+// explanation is a job's explanation, with its headline and the next steps.
 type explanation struct {
 	*query.Explanation
 	Summary string   `json:"summary"`
 	Next    []string `json:"next,omitempty"`
 }
 
-// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. Times in texts are in that zone.
+// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. Times in
+// texts are in that zone.
 func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id, ok := explained(r.PathValue("id"))
 	if !ok {
@@ -247,7 +248,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
 }
 
-// zoneOf is the time zone of who asks; UTC if that is not known here.
+// zoneOf returns the time zone that the request names; UTC if the agent does not know it.
 func zoneOf(r *http.Request) *time.Location {
 	if zone, err := time.LoadLocation(r.URL.Query().Get("zone")); err == nil {
 		return zone
@@ -255,8 +256,8 @@ func zoneOf(r *http.Request) *time.Location {
 	return time.UTC
 }
 
-// addLive adds what the GPUs of a job's members do now, for callers who may read nodes. Where nodes do not
-// answer, or are too many, it is left out: that does not keep the explanation back.
+// addLive adds the current load of the job's GPUs, if the caller may read nodes. It leaves the load
+// out if nodes do not answer or are too many, because that must not delay the explanation.
 func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapshot, e *query.Explanation) {
 	if len(e.Allocations) == 0 || c.readsNodes(ctx) != nil {
 		return
@@ -276,10 +277,10 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 	}
 }
 
-// heardWithin is how soon after a registration the placer has heard of the job.
+// heardWithin is how soon after a registration the placer has received the job.
 const heardWithin = 2 * time.Second
 
-// servePlan reports what would happen to a job: POST {"Job": …}.
+// servePlan explains what would happen to a job: POST {"Job": …}.
 func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	var request struct{ Job *api.Job }
 	done, ok := s.bodies.decode(w, r, &request)
@@ -300,11 +301,11 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		err = s.sayUser(r.Context(), c, job)
 	}
 	if why, ok := invalid(err); ok {
-		if e := query.Refused(job); e != nil { // it says what to change
+		if e := query.Refused(job); e != nil { // this explanation tells the author what to change
 			writeJSON(w, http.StatusOK, e)
 			return
 		}
-		http.Error(w, "Nomad refuses the job as it is written: "+why, http.StatusBadRequest)
+		http.Error(w, "Nomad refuses the job: "+why, http.StatusBadRequest)
 		return
 	}
 	if err != nil {
@@ -324,8 +325,8 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
-// serveActivity reports whether a placer is active, in this agent or another. It needs no token,
-// because it tells no more than /v1/health.
+// serveActivity returns whether a placer is active, in this agent or another. It needs no token,
+// because /v1/health reveals as much.
 func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())
 	if err != nil {
@@ -335,8 +336,8 @@ func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, a)
 }
 
-// validateEndpoints checks what the placer's own configuration does not: addresses,
-// certificates, admission, and what only shows when something is made of it.
+// validateEndpoints checks what [model.Config.Validate] does not: addresses, certificates,
+// admission, and values that only fail when they are used.
 func (f File) validateEndpoints(cfg model.Config) error {
 	if err := f.Admission.Validate(); err != nil {
 		return err
@@ -373,8 +374,7 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	return placer.Validate(cfg)
 }
 
-// serveTenants lists how tenants stand, those of which the caller may list the jobs
-// of a namespace.
+// serveTenants lists the tenants with at least one namespace whose jobs the caller may list.
 func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
@@ -383,8 +383,8 @@ func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
 }
 
-// serveMoves lists the moves that would pay now, of gangs in namespaces whose jobs the caller may
-// list. Whether the agent makes them is for its configuration to say.
+// serveMoves lists the moves that would pay now, for gangs in namespaces whose jobs the caller may
+// list. The configuration decides whether the agent makes them.
 func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {
@@ -394,8 +394,8 @@ func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, slices.DeleteFunc(snapshot.Moves(), func(m query.Move) bool { return !sees(m.Namespace) }))
 }
 
-// serveFailures lists the allocations that failed, the oldest first, in namespaces whose jobs the
-// caller may list. They are those that Nomad's variables keep: a restart loses none.
+// serveFailures lists failed allocations, oldest first, in namespaces whose jobs the caller may
+// list. They are stored in Nomad's variables, so they survive restarts.
 func (s *server) serveFailures(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// snapshotAge is how long a snapshot is reused. A page that follows the cluster gets changes as
-// often.
+// snapshotAge is how long a snapshot is reused. Pages that follow the cluster get changes at this
+// interval.
 const snapshotAge = 2 * time.Second
 
 // snapshots holds the snapshots of the active placer in this agent.
@@ -92,7 +92,7 @@ func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	}
 }
 
-// beginsWithin is how long a reader waits until there is a placer.
+// beginsWithin is how long a reader waits for a placer.
 const beginsWithin = 5 * time.Second
 
 // upToNow returns a snapshot that includes all Nomad events up to the request. If the placer needs
@@ -110,7 +110,7 @@ func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, time.Time{})
 }
 
-// upToNowWithin is how long a reader waits at most if there is an older snapshot.
+// upToNowWithin is the maximum wait of a reader if there is an older snapshot.
 const upToNowWithin = 2 * time.Second
 
 // latest returns the last snapshot, however old; nil if there is none.
@@ -134,7 +134,8 @@ func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, since)
 }
 
-// changed makes the next snapshot include all changes up to now: the next reader may have made one.
+// changed makes the next snapshot include all changes up to now, because the next reader may have
+// made one.
 func (s *snapshots) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +149,8 @@ func (s *snapshots) forget() {
 	}
 }
 
-// shared runs do once for all callers that ask meanwhile, with this time limit. A caller that
-// leaves does not stop it for the others.
+// shared runs do once, with this time limit, for all callers that ask while it runs. If one caller
+// leaves, do continues for the others.
 func shared[T any](
 	ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error),
 ) (made T, err error) {
@@ -179,7 +180,7 @@ type activity struct {
 	read time.Time
 }
 
-// activityTimeout bounds the reading of one variable.
+// activityTimeout is the time limit for reading the heartbeat.
 const activityTimeout = 10 * time.Second
 
 // get returns the heartbeat, at most snapshotAge old.

@@ -24,9 +24,10 @@ import (
 )
 
 const (
-	// deltasKept is how many changes are kept for pages that reconnect: at least half a minute's.
+	// deltasKept is how many changes are kept for pages that reconnect: those of at least half a
+	// minute.
 	deltasKept = 32
-	// slowReader is how long a page may take to read a message; then it is dropped.
+	// slowReader is the time limit for writing a message to a page; a slower page is disconnected.
 	slowReader = 15 * time.Second
 	// aliveEvery is the interval of keep-alive messages.
 	aliveEvery = 10 * time.Second
@@ -87,7 +88,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// follows takes one of the places for followers, or refuses the request.
+// follows reserves a place for a follower, or refuses the request.
 func (a *Agent) follows(w http.ResponseWriter) bool {
 	if a.followers.Add(1) > followersAtOnce {
 		a.followers.Add(-1)
@@ -150,7 +151,7 @@ func (p *packer) send(ms []message) error {
 	return p.c.Flush()
 }
 
-// end ends the gzip stream with an empty last block and the sums.
+// end writes an empty last block and the checksums of the gzip stream.
 func (p *packer) end() {
 	if p.gzip {
 		tail := binary.LittleEndian.AppendUint32([]byte{1, 0, 0, 0xff, 0xff}, p.crc)
@@ -165,8 +166,8 @@ type pages struct {
 	version uint64
 	racks   []byte // in JSON
 	cells   []query.Cell
-	jobs    uint64 // grows when the queue changes
-	queue   uint64 // its hash
+	jobs    uint64 // incremented when the queue changes
+	queue   uint64 // hash of the queue
 	deltas  []delta
 	whole   *delta // built on demand
 }
@@ -177,8 +178,8 @@ type delta struct {
 	m        [2]message
 }
 
-// state is the content of a message. Cells are those of all GPUs, 2 bytes each in base64. With From
-// they are the numbers of the changed cells, each with its new value.
+// state is the content of a message. Without From, Cells are all GPUs, 2 bytes each in base64. With
+// From, they are the indexes of the changed cells, each followed by its new value.
 type state struct {
 	Version uint64          `json:"version"`
 	From    uint64          `json:"from,omitempty"`
@@ -247,7 +248,7 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 		p.jobs++
 	}
 	was := p.version
-	// Versions are above those of an agent that was active earlier.
+	// Versions are greater than those of an agent that was active earlier.
 	p.version = max(was+1, uint64(time.Now().UnixMilli()))
 	p.racks, p.cells, p.queue, p.whole = racks, m.Cells, queue, nil
 	if !same || len(changed) > len(p.cells)/2 { // the whole state is shorter
@@ -264,8 +265,8 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 	p.deltas = append(p.deltas, newDelta(s))
 }
 
-// hashOf detects changes of the queue. Expected starts move with the clock, so a change below a
-// minute does not count.
+// hashOf returns a hash that changes with the queue. Expected starts move with the clock, so it
+// ignores changes of less than a minute.
 func hashOf(jobs []model.JobStatus) uint64 {
 	h := fnv.New64a()
 	for _, j := range jobs {

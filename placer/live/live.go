@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package live reads what GPUs do now: utilisation, memory, temperature and power. Device plugins
-// sample these on their nodes, and Nomad's client API serves them (GET /v1/client/stats?node_id=,
-// right node:read). Each query costs a Nomad server and a client one request, so a [Reader] queries
-// few nodes at a time and caches answers for some seconds.
+// Package live reads the current load of GPUs: utilisation, memory, temperature and power. Device
+// plugins sample these on their nodes, and Nomad's client API serves them (GET
+// /v1/client/stats?node_id=, which needs node:read). Each query costs a Nomad server and a client
+// one request, so a [Reader] queries few nodes at a time and caches answers for some seconds.
 package live
 
 import (
@@ -31,11 +31,11 @@ const (
 	within = 3 * time.Second
 )
 
-// Use is what a GPU does now. A nil value is unknown, because the GPU does not report it.
+// Use is the current load of a GPU. A nil value is unknown: the GPU does not report it.
 type Use struct {
-	// At is the time when the plugin read it.
+	// At is when the plugin read the values.
 	At time.Time `json:"at,omitzero"`
-	// Utilization is the share of time in which a kernel ran, in percent.
+	// Utilization is the percentage of time in which a kernel ran.
 	Utilization    *int64 `json:"utilization_percent,omitempty"`
 	MemoryUsedMiB  *int64 `json:"memory_used_mib,omitempty"`
 	MemoryTotalMiB *int64 `json:"memory_total_mib,omitempty"`
@@ -44,7 +44,7 @@ type Use struct {
 	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`
 }
 
-// Idle reports whether the GPU is known to run nothing.
+// Idle reports whether the GPU is known to compute nothing.
 func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
 
 // Of returns the use of each GPU in a node's statistics, by GPU id. nomad-device-nvidia uses the
@@ -57,7 +57,7 @@ func Of(stats *api.HostStats) map[string]Use {
 		}
 		for id, s := range group.InstanceStats {
 			if s == nil || s.Stats == nil || s.Stats.Attributes[attr.StatUtilization] == nil {
-				continue // a further part: the first one has the GPU's statistics
+				continue // another part: the GPU's statistics are those of its first part
 			}
 			of := s.Stats.Attributes
 			u := Use{At: s.Timestamp, TemperatureC: number(of, attr.StatTemperature)}
@@ -89,14 +89,14 @@ func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	return v.IntNumeratorVal, all
 }
 
-// Reader asks nodes. Its zero value is ready; it is safe for concurrent use.
+// Reader reads nodes. Its zero value is ready to use; it is safe for concurrent use.
 type Reader struct {
 	mu    sync.Mutex
 	nodes map[string]*heard
 }
 
-// heard is a node's last answer. Its mutex is held during a request, so that callers who want the
-// same node at once make one request.
+// heard is a node's last answer. Its mutex is held during a request, so that callers that want the
+// same node at the same time share one request.
 type heard struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -104,8 +104,8 @@ type heard struct {
 	err error
 }
 
-// Nodes returns the use of the GPUs of some nodes, by id, and why nodes did not answer, by node id.
-// It refuses more than [MostNodes].
+// Nodes returns the load of the GPUs of some nodes, by GPU id, and by node id why nodes did not
+// answer. It fails for more than [MostNodes] nodes.
 func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	if len(nodes) > MostNodes {
@@ -117,7 +117,7 @@ func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use 
 	for i, id := range nodes {
 		asking.Go(func() error { answers[i] = r.node(ctx, c, id); return nil })
 	}
-	_ = asking.Wait() // errors are kept node by node
+	_ = asking.Wait() // errors are kept for each node
 	use, silent = map[string]Use{}, map[string]error{}
 	for i, id := range nodes {
 		if answers[i].err != nil {
@@ -128,7 +128,7 @@ func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use 
 	return use, silent, nil
 }
 
-// node is the answer of one node, maybe one that it gave a moment ago.
+// node returns the answer of one node, from the cache if it is fresh.
 func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	h := r.slot(id)
 	h.mu.Lock()
@@ -139,7 +139,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	brief, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	stats, err := c.Nodes().Stats(id, (&api.QueryOptions{}).WithContext(brief))
-	if ctx.Err() != nil { // the caller is gone, which says nothing about the node
+	if ctx.Err() != nil { // the caller gave up; this is no error of the node
 		return &heard{err: ctx.Err()}
 	}
 	if h.at, h.use, h.err = time.Now(), nil, err; err == nil {
@@ -148,7 +148,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	return &heard{use: h.use, err: err}
 }
 
-// slot caches a node's answer and drops old ones.
+// slot returns the cache entry of a node, and drops old entries of others.
 func (r *Reader) slot(id string) *heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *Reader) slot(id string) *heard {
 	if r.nodes[id] == nil {
 		maps.DeleteFunc(r.nodes, func(_ string, h *heard) bool {
 			if !h.mu.TryLock() {
-				return false // it is being asked
+				return false // a request is in progress
 			}
 			defer h.mu.Unlock()
 			return !h.at.IsZero() && time.Since(h.at) > Fresh

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// capability is what a request needs.
+// capability is a right that a request needs.
 type capability string
 
 const (
@@ -23,29 +23,29 @@ const (
 	readVars   capability = "read-variables"
 )
 
-// Token is what a secret may do. A management token may do everything.
+// Token is the rights of a secret. A management token may do everything.
 type Token struct {
 	Management bool
 	// Nodes: it may read nodes.
 	Nodes bool
-	// Namespaces are its capabilities, by namespace or "*": list-jobs, read-job,
-	// submit-job, alloc-lifecycle, read-fs, variables, read-variables.
+	// Namespaces maps namespaces, or "*" for all, to capabilities: list-jobs, read-job, submit-job,
+	// alloc-lifecycle, read-fs, variables, read-variables.
 	Namespaces map[string][]string
 }
 
-// SetTokens switches ACLs on, with these secrets. Requests without a token, or
-// with another one, are refused.
+// SetTokens enables ACLs with these secrets. Requests with an unknown token are refused; requests
+// without a token have the rights of the secret "".
 func (s *Server) SetTokens(tokens map[string]Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.acl = tokens
 }
 
-// errNoToken refuses a token that Nomad does not know.
+// errNoToken is the answer to an unknown token.
 var errNoToken = httpError(http.StatusForbidden, "ACL token not found")
 
-// authorize reports whether the request's token has a right; in namespace "*", whether it
-// has it anywhere.
+// authorize returns an error unless the request's token has a right. For namespace "*", any
+// namespace suffices.
 func (s *Server) authorize(r *http.Request, namespace string, what capability) error {
 	if s.acl == nil {
 		return nil
@@ -69,10 +69,10 @@ func (s *Server) authorize(r *http.Request, namespace string, what capability) e
 	return httpError(http.StatusForbidden, "Permission denied")
 }
 
-// tokenSelf is GET /v1/acl/token/self.
+// tokenSelf serves GET /v1/acl/token/self.
 func (s *Server) tokenSelf(r *http.Request) (any, error) {
 	if s.acl == nil {
-		return map[string]string{"AccessorID": "acls-disabled", "Name": "ACLs disabled token", "Type": "client"}, nil // 1.11.3; earlier ones answer 400
+		return map[string]string{"AccessorID": "acls-disabled", "Name": "ACLs disabled token", "Type": "client"}, nil // as in 1.11.3; earlier versions answer 400
 	}
 	t, known := s.acl[r.Header.Get("X-Nomad-Token")]
 	switch {

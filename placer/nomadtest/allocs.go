@@ -23,53 +23,54 @@ type alloc struct {
 	id, name string
 	key      Key
 	group    string
-	number   int // of the group's members
+	number   int // the member's index in its group
 	node     string
 	eval     string
-	job      *api.Job // the version that it runs
-	placedBy *api.Job // the version that it was placed for
+	job      *api.Job // the job version that it runs
+	placedBy *api.Job // the job version that it was placed for
 	desired  string
 	client   string
 	gpus     map[string][]string // by task
 	model    string              // of the GPUs
 	tasks    map[string]*api.TaskState
-	// migrate: it is to be stopped and replaced; drained: not replaced at once
-	// where it is of a batch job.
+	// migrate: it must be stopped and replaced. drained: a batch job's member is not replaced at
+	// once.
 	migrate, drained bool
 	next, previous   string
 	preemptedBy      string
 	preempts         []string
-	// reschedules are when it, and those before it, failed and were tried elsewhere.
+	// reschedules are the times at which it, and the allocations before it, failed and were
+	// rescheduled.
 	reschedules []time.Time
-	followUp    string // the evaluation that tries it elsewhere
-	// deployment is the JobModifyIndex of the version for whose deployment it was placed, or updated,
-	// 0 for none; healthy and unhealthy what it is for that, and may replace: Nomad may replace it
-	// though that goes on.
+	followUp    string // the evaluation that reschedules it
+	// deployment is the JobModifyIndex of the version in whose deployment it was placed or updated;
+	// 0 for none. healthy and unhealthy are its state in that deployment. mayReplace: Nomad may
+	// replace it even during the deployment.
 	deployment                     uint64
 	healthy, unhealthy, mayReplace bool
 	canary, promoted               bool
 	failedAt                       time.Time
 	restarts                       int
-	// run counts what the client does: what was to happen in an earlier run does
-	// no longer.
+	// run is incremented whenever the client starts or ends its tasks, so that actions scheduled
+	// for an earlier run are dropped.
 	run int
-	// killing: it is being stopped; signalled: its tasks were asked to end.
+	// killing: it is being stopped. signalled: its tasks were asked to end.
 	killing, signalled bool
-	// unreported is how it ended while its client was cut off, "" if it did not.
+	// unreported is the status with which it ended while its client was cut off; "" if it did not.
 	unreported string
-	// untold is what its tasks went through since its client was cut off.
+	// untold are the task events since its client was cut off.
 	untold []*api.TaskEvent
-	// unknownSince is the time when Nomad lost touch with it the last time, toReconnect whether Nomad has to note
-	// yet the outcome.
+	// unknownSince is when Nomad last lost contact with it. toReconnect: Nomad has not yet recorded
+	// whether it survived.
 	unknownSince time.Time
 	toReconnect  bool
-	began        time.Time // its tasks, the last time
-	terminated   time.Time // its tasks, unless they have begun again
-	score        int       // of its placement
-	// purged is the time when its job was purged.
+	began        time.Time // when its tasks last began
+	terminated   time.Time // when its tasks ended, unless they have begun again
+	score        int       // score of its placement
+	// purged is when its job was purged.
 	purged      time.Time
 	purgedIndex uint64
-	lostIndex   uint64 // at which its node was found down
+	lostIndex   uint64 // the index at which its node was found down
 	disk        int
 	created     time.Time
 	modified    time.Time
@@ -79,16 +80,17 @@ type alloc struct {
 
 func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 
-// ended reports whether its client knows that it is over: what Nomad takes for lost may run on.
+// ended reports whether its client has ended it: an allocation that Nomad counts as lost may still
+// run.
 func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
 
-// LostWithNode is why Nomad stopped what it took for lost.
+// LostWithNode is Nomad's description of an allocation that it stopped because it counts as lost.
 const LostWithNode = "alloc is lost since its node is down"
 
-// wasLost reports whether Nomad took it for lost, whatever its client has told since.
+// wasLost reports whether Nomad has counted it as lost, whatever its client has reported since.
 func (a *alloc) wasLost() bool { return a.lostIndex > 0 }
 
-// Ended reports whether a client status is that of an allocation that is over.
+// Ended reports whether a client status is terminal.
 func Ended(client string) bool {
 	return client == api.AllocClientStatusComplete || client == api.AllocClientStatusFailed || client == api.AllocClientStatusLost
 }
@@ -100,7 +102,7 @@ func (a *alloc) holdsResources() bool { return !a.clientTerminal() }
 
 func (a *alloc) taskGroup() *api.TaskGroup { return a.job.LookupTaskGroup(a.group) }
 
-// allGPUs are the GPUs of all tasks, sorted.
+// allGPUs returns the GPUs of all tasks, sorted.
 func (a *alloc) allGPUs() []string {
 	var out []string
 	for _, ids := range a.gpus {
@@ -118,8 +120,8 @@ func compareAllocs(a, b *alloc) int {
 	return cmp.Or(cmp.Compare(a.createIndex, b.createIndex), a.key.Compare(b.key), cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 }
 
-// updateAlloc notes a change of an allocation at the present index, and tells of it.
-// Nomad tells nothing of what its clients say of purged jobs (seen on 1.11.3).
+// updateAlloc records a change of an allocation at the current index, and publishes it. Nomad
+// publishes no client updates for purged jobs (seen on 1.11.3).
 func (s *Server) updateAlloc(a *alloc, event string) {
 	a.modifyIndex, a.modified = s.index, s.now()
 	s.tables["allocs"] = s.index
@@ -131,12 +133,12 @@ func (s *Server) updateAlloc(a *alloc, event string) {
 	s.publish(event, "Allocation", a.id, a.key.Namespace, map[string]any{"Allocation": out})
 }
 
-// behaviour is what a task does, read from its command line: "sleep 30; exit 1".
+// behaviour is how a task behaves, read from its command line: "sleep 30; exit 1".
 type behaviour struct {
 	runs time.Duration
 	ever bool
 	exit int
-	// endsWell: it ends with 0 if it is asked to ("trap 'exit 0' INT").
+	// endsWell: it exits with 0 when it is asked to end ("trap 'exit 0' INT").
 	endsWell bool
 }
 
@@ -145,8 +147,8 @@ var (
 	exits  = regexp.MustCompile(`\bexit ([0-9]+)`)
 )
 
-// taskBehaviour reads a task's configuration. NOMAD_ALLOC_INDEX is known, and "[ $I = n ] &&"
-// before "exit" limits it to one member.
+// taskBehaviour reads a task's configuration. "[ $I = n ] &&" before "exit" limits the exit to the
+// member with this NOMAD_ALLOC_INDEX.
 func taskBehaviour(t *api.Task, number int) (b behaviour) {
 	var text strings.Builder
 	text.WriteString(fmt.Sprint(t.Config["command"]))
@@ -174,7 +176,7 @@ func taskBehaviour(t *api.Task, number int) (b behaviour) {
 				b.ever = true
 				return b
 			}
-			d, _ := strconv.ParseFloat(m[1], 64) // by the expression
+			d, _ := strconv.ParseFloat(m[1], 64) // cannot fail: the expression matches only numbers
 			b.runs += time.Duration(d * float64(time.Second))
 		}
 		if m := exits.FindStringSubmatch(part); m != nil {
@@ -185,7 +187,7 @@ func taskBehaviour(t *api.Task, number int) (b behaviour) {
 	return b
 }
 
-// startAlloc has the client start what it was given.
+// startAlloc makes the client start an allocation.
 func (s *Server) startAlloc(a *alloc) {
 	a.run++
 	run := a.run
@@ -215,10 +217,11 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// client is a node whose client does what it was told, as long as it is not cut off: one that Nomad has forgotten, too.
+// client returns a node whose client runs what it was told to run, unless it is cut off; also one
+// that Nomad has forgotten.
 func (s *Server) client(id string) *node { return cmp.Or(s.nodes[id], s.forgotten[id]) }
 
-// tellRunning has the client tell that an allocation runs.
+// tellRunning makes the client report that an allocation runs.
 func (s *Server) tellRunning(a *alloc) {
 	for _, t := range a.tasks {
 		t.State = "running"
@@ -229,10 +232,11 @@ func (s *Server) tellRunning(a *alloc) {
 	s.jobChanged(a.key, "AllocationUpdated")
 }
 
-// previousStillRuns reports whether the one that the allocation replaces has not ended yet, or one that
-// gave way to it (both wait on the same client: scenarios "destructive" and "preempted"). It waits for no other, which may still run on its GPUs, and not for one that was lost, which its
-// client still ends when the node is back (both seen on 1.11.3, the second by "node down"; a client that only hung was
-// seen to wait for that, too).
+// previousStillRuns reports whether an allocation must wait on its client: for the one that it
+// replaces, or for those preempted for it (scenarios "destructive" and "preempted"). It does not
+// wait for other allocations, which may still use its GPUs. It also does not wait for one that was
+// lost, which its client still ends when the node is back. Both were seen on 1.11.3, the second in
+// scenario "node down"; a client that only hung did wait for such an allocation.
 func (s *Server) previousStillRuns(a *alloc) bool {
 	for _, id := range a.preempts {
 		if o := s.allocs[id]; o != nil && !o.clientTerminal() {
@@ -243,8 +247,8 @@ func (s *Server) previousStillRuns(a *alloc) bool {
 	return o != nil && o.node == a.node && o.desired != api.AllocDesiredStatusRun && !o.clientTerminal()
 }
 
-// reserveError is what the device plugin says where GPUs fell sick before the task
-// was started.
+// reserveError returns the device plugin's error if a GPU became unhealthy before the task was
+// started.
 func (s *Server) reserveError(a *alloc) string {
 	for _, d := range s.client(a.node).NodeResources.Devices {
 		for _, in := range d.Instances {
@@ -256,7 +260,7 @@ func (s *Server) reserveError(a *alloc) string {
 	return ""
 }
 
-// runTasks has the tasks run as long as they do, and end.
+// runTasks lets the tasks run for their time, and then end.
 func (s *Server) runTasks(a *alloc) {
 	g := a.taskGroup()
 	if g == nil {
@@ -274,7 +278,7 @@ func (s *Server) runTasks(a *alloc) {
 	s.after(b.runs+s.jitter(10*time.Millisecond, "end of "+a.id), "tasks of "+a.id+" end", func() { s.tasksEnded(a, run, b.exit) })
 }
 
-// tasksEnded notes that the tasks have ended by themselves.
+// tasksEnded handles the end of tasks that nobody stopped.
 func (s *Server) tasksEnded(a *alloc, run, exit int) {
 	if a.run != run || a.ended() {
 		return
@@ -306,21 +310,21 @@ func (s *Server) tasksEnded(a *alloc, run, exit int) {
 	}
 }
 
-// reportUpdate has the servers hear of the client's change, unless it is cut off.
+// reportUpdate sends the client's update to the servers, unless the client is cut off.
 func (s *Server) reportUpdate(a *alloc) {
 	if n := s.nodes[a.node]; n != nil && !n.cut {
 		s.updateAlloc(a, "AllocationUpdated")
 	}
 }
 
-// allocEnded notes that an allocation is over, on the client and on the servers
-// where the client can be heard.
+// allocEnded records the end of an allocation on the client, and on the servers if the client can
+// reach them.
 func (s *Server) allocEnded(a *alloc, status string) {
 	a.run++
 	s.releaseGPUs(a)
 	n := s.nodes[a.node]
 	if n == nil || n.cut {
-		a.unreported = status // the servers are told when the node is back
+		a.unreported = status // reported when the node is back
 		return
 	}
 	for _, t := range a.tasks {
@@ -341,7 +345,7 @@ func (s *Server) allocEnded(a *alloc, status string) {
 		}
 		s.evaluate(a.key, "reconnect")
 	} else if s.reportUnhealthy(a) {
-		// its deployment's watcher sees to it
+		// the deployment watcher handles it
 	} else if _, again := s.rescheduleTime(a); again && status == api.AllocClientStatusFailed && a.followUp == "" {
 		s.evaluate(a.key, "alloc-failure")
 	}
@@ -349,7 +353,7 @@ func (s *Server) allocEnded(a *alloc, status string) {
 	s.capacityChanged()
 }
 
-// jobChanged brings a job's status up to date after a change of its allocations.
+// jobChanged updates a job's status after a change of its allocations.
 func (s *Server) jobChanged(k Key, event string) {
 	if s.updateStatus(k) {
 		s.publishJob(event, k)
@@ -372,7 +376,7 @@ func (s *Server) taskEvent(a *alloc, e *api.TaskEvent) {
 	s.tellEvent(a, e)
 }
 
-// tellUntold tells what tasks went through while their client was cut off.
+// tellUntold reports the task events from the time when the client was cut off.
 func (s *Server) tellUntold(a *alloc) {
 	for _, e := range a.untold {
 		s.tellEvent(a, e)
@@ -388,8 +392,8 @@ func (s *Server) tellEvent(a *alloc, e *api.TaskEvent) {
 	}
 }
 
-// stopTasks has the client end an allocation that the servers want stopped: it hears
-// of that a moment later, says so, and asks the tasks to end.
+// stopTasks makes the client end an allocation that the servers have stopped. The client learns of
+// it a moment later, reports it, and asks the tasks to end.
 func (s *Server) stopTasks(a *alloc) {
 	if a.killing || a.clientTerminal() {
 		return
@@ -397,7 +401,7 @@ func (s *Server) stopTasks(a *alloc) {
 	a.killing = true
 	reach := func() bool {
 		n := s.nodes[a.node]
-		a.killing = n != nil && !n.cut // else it is told when it is back
+		a.killing = n != nil && !n.cut // otherwise it learns of it when it is back
 		return a.killing && !a.clientTerminal() && a.unreported == ""
 	}
 	s.afterJitter(s.opts.Client/4, "client is to end "+a.id, func() {
@@ -422,8 +426,8 @@ func (s *Server) stopTasks(a *alloc) {
 	})
 }
 
-// killTime is how long the tasks take to end, at least: what goes on after half of
-// its kill_timeout is as good as killed when that is over.
+// killTime returns the minimum time that the tasks take to end, at most half of kill_timeout:
+// nothing runs beyond kill_timeout.
 func (s *Server) killTime(a *alloc) time.Duration {
 	d := s.opts.Kill
 	for _, t := range a.taskGroup().Tasks {
@@ -434,8 +438,9 @@ func (s *Server) killTime(a *alloc) time.Duration {
 	return d
 }
 
-// reconnectAlloc settles what a client that is back runs: what the servers have given
-// up meanwhile is ended; what it has forgotten is gone.
+// reconnectAlloc updates an allocation after its client has reconnected. The client ends
+// allocations that the servers have stopped in the meantime. If forgotten is true, its machine
+// crashed and its tasks are gone.
 func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	running := s.gpuUsers != nil && s.usesGPU(a)
 	s.tellUntold(a)
@@ -444,7 +449,7 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	}
 	switch {
 	case a.clientTerminal() && running:
-		if s.random("client tells of "+a.id).IntN(2) == 0 { // before it has ended it
+		if s.random("client tells of "+a.id).IntN(2) == 0 { // before the client has ended it
 			s.afterJitter(s.opts.Client, "client tells that what was lost runs, "+a.id, func() {
 				if s.usesGPU(a) && a.client == api.AllocClientStatusLost {
 					s.tellRunning(a)
@@ -471,12 +476,12 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	case forgotten && a.client != api.AllocClientStatusPending && a.desired == api.AllocDesiredStatusRun:
 		s.startOver(a)
 	case forgotten && a.client != api.AllocClientStatusPending:
-		a.signalled = true // it did not end by itself
+		a.signalled = true // its tasks did not end by themselves
 		s.allocEnded(a, api.AllocClientStatusComplete)
 	case a.unreported != "":
 		s.allocEnded(a, a.unreported)
 	case a.desired != api.AllocDesiredStatusRun:
-		s.stopTasks(a) // unless it is about to
+		s.stopTasks(a) // unless that is already under way
 	case a.client == api.AllocClientStatusPending:
 		s.startAlloc(a)
 	case a.client == api.AllocClientStatusUnknown:
@@ -487,9 +492,10 @@ func (s *Server) reconnectAlloc(a *alloc, forgotten bool) {
 	}
 }
 
-// killUnknown has the client of a node that Nomad had forgotten end what it runs: it was told of no allocation while it
-// was unknown. If Nomad has not looked by then, it takes the members of batch jobs for finished, and looks at services no
-// more (both seen on 1.11.3 with an evaluation broker that was paused; a client that hears late enough ends nothing).
+// killUnknown makes the client of a node that Nomad had forgotten end its allocations, because
+// Nomad sent it none while the node was unknown. If Nomad has not evaluated the jobs by then,
+// members of batch jobs count as finished, and services are not evaluated again. Both were seen on
+// 1.11.3 with a paused evaluation broker; a client that reconnects late enough ends nothing.
 func (s *Server) killUnknown(a *alloc) {
 	if a.desired != api.AllocDesiredStatusRun || !a.tasksRun() || s.random("client ends "+a.id).IntN(2) == 0 {
 		return
@@ -506,7 +512,8 @@ func (s *Server) killUnknown(a *alloc) {
 	})
 }
 
-// startOver has the client of a machine that has crashed start again what it ran (scenarios "rebooted" and "away and crashed").
+// startOver makes the client of a crashed machine start its allocations again (scenarios "rebooted"
+// and "away and crashed").
 func (s *Server) startOver(a *alloc) {
 	a.run++
 	run := a.run
@@ -514,7 +521,7 @@ func (s *Server) startOver(a *alloc) {
 	if a.client == api.AllocClientStatusUnknown {
 		s.tellReconnected(a)
 	}
-	s.afterJitter(s.opts.Client, "client starts "+a.id+" again", func() { // also if it is cut off by then
+	s.afterJitter(s.opts.Client, "client starts "+a.id+" again", func() { // even if it is cut off by then
 		if a.run != run || s.nodes[a.node] == nil || a.signalled || a.clientTerminal() {
 			return
 		}
@@ -532,7 +539,7 @@ func (s *Server) startOver(a *alloc) {
 	})
 }
 
-// useGPUs notes which tasks really use a GPU.
+// useGPUs records which allocations really use a GPU.
 func (s *Server) useGPUs(a *alloc) {
 	for _, id := range a.allGPUs() {
 		if s.gpuUsers[id] == nil {
@@ -558,7 +565,7 @@ func (s *Server) usesGPU(a *alloc) bool {
 	return slices.ContainsFunc(a.allGPUs(), func(id string) bool { return s.gpuUsers[id][a.id] })
 }
 
-// stopAlloc is `nomad alloc stop`.
+// stopAlloc serves nomad alloc stop.
 func (s *Server) stopAlloc(id string) (*api.AllocStopResponse, error) {
 	a := s.allocs[id]
 	if a == nil {
@@ -571,7 +578,7 @@ func (s *Server) stopAlloc(id string) (*api.AllocStopResponse, error) {
 	return &api.AllocStopResponse{EvalID: e.ID}, nil
 }
 
-// resources are what a list or an event says of an allocation's resources.
+// resources returns an allocation's resources as in lists and events.
 func (a *alloc) resources() *api.AllocatedResources {
 	out := &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{}, Shared: api.AllocatedSharedResources{DiskMB: int64(a.disk)}}
 	for _, t := range a.taskGroup().Tasks {
@@ -590,7 +597,7 @@ func (a *alloc) resources() *api.AllocatedResources {
 	return out
 }
 
-// allocation is the allocation as Nomad tells it by itself.
+// allocation returns an allocation as Nomad's API does.
 func (s *Server) allocation(a *alloc) *api.Allocation {
 	var health *api.AllocDeploymentStatus
 	if a.deployment != 0 {
@@ -611,7 +618,7 @@ func (s *Server) allocation(a *alloc) *api.Allocation {
 	}
 }
 
-// stub is the allocation as lists have it.
+// stub returns an allocation as in lists.
 func (s *Server) stub(a *alloc, resources bool) *api.AllocationListStub {
 	full := s.allocation(a)
 	out := full.Stub()

@@ -11,7 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// This file is what Nomad makes of a group's disconnect block, as far as it was seen on 1.11.3 (scenarios "away…").
+// This file models a group's disconnect block, as far as its behaviour was seen on 1.11.3
+// (scenarios "away…").
 
 func (a *alloc) disconnect() api.DisconnectStrategy {
 	if g := a.taskGroup(); g != nil && g.Disconnect != nil {
@@ -20,13 +21,14 @@ func (a *alloc) disconnect() api.DisconnectStrategy {
 	return api.DisconnectStrategy{}
 }
 
-// replaced reports whether Nomad may replace it while it does not know whether it runs.
+// replaced reports whether Nomad may replace the allocation while it is unknown.
 func (a *alloc) replaced() bool {
 	d := a.disconnect()
 	return d.Replace == nil || *d.Replace
 }
 
-// expired reports whether Nomad has not known for too long whether it runs.
+// expired reports whether the allocation has been unknown for longer than its disconnect block
+// allows.
 func (s *Server) expired(a *alloc) bool {
 	return a.client == api.AllocClientStatusUnknown && s.now().Sub(a.unknownSince) >= value(a.disconnect().LostAfter)
 }
@@ -36,7 +38,7 @@ func (a *alloc) tasksRun() bool {
 	return a.client == api.AllocClientStatusRunning || a.client == api.AllocClientStatusUnknown
 }
 
-// mayBeBack reports whether a node that is away is to be waited for: for some member there.
+// mayBeBack reports whether Nomad waits for a node that is away, because of some allocation on it.
 func (s *Server) mayBeBack(id string) bool {
 	for _, a := range s.allocs {
 		if a.node == id && a.desired == api.AllocDesiredStatusRun && value(a.disconnect().LostAfter) > 0 && !s.expired(a) {
@@ -56,7 +58,7 @@ const (
 	isReturning
 )
 
-// whereabouts reports what the place of an allocation makes of it that is to go on.
+// whereabouts classifies an allocation that should run, by the state of its node.
 func (p *plan) whereabouts(a *alloc) whereabouts {
 	switch {
 	case a.toReconnect && a.client == api.AllocClientStatusFailed:
@@ -94,7 +96,7 @@ func (p *plan) whereabouts(a *alloc) whereabouts {
 	return isThere
 }
 
-// loseStopped takes for lost what was to be stopped on a node that is down.
+// loseStopped marks stopped allocations on nodes that are down as lost.
 func (p *plan) loseStopped() {
 	for _, a := range p.s.byJob[p.key] {
 		n := p.s.nodes[a.node]
@@ -104,7 +106,7 @@ func (p *plan) loseStopped() {
 	}
 }
 
-// stopAnyhow stops what is not to go on.
+// stopAnyhow stops an allocation that should not run any more.
 func (p *plan) stopAnyhow(a *alloc) {
 	switch {
 	case a.terminal():
@@ -115,7 +117,8 @@ func (p *plan) stopAnyhow(a *alloc) {
 	}
 }
 
-// settleReturning decides what goes on that is back: it, or what has replaced it.
+// settleReturning decides what keeps running when an allocation is back: the allocation or its
+// replacement.
 func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	stop := map[*alloc]bool{}
 	for _, a := range is.returning {
@@ -144,7 +147,8 @@ func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	p.returned = append(p.returned, is.returning...)
 }
 
-// keepsReplacement reports whether the replacement is to go on of a member that is back.
+// keepsReplacement reports whether the replacement of an allocation that is back keeps running,
+// instead of the allocation.
 func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	if *by.job.Version > *a.job.Version || *by.job.CreateIndex > *a.job.CreateIndex {
 		return true
@@ -169,8 +173,8 @@ func (p *plan) keepsReplacement(g *api.TaskGroup, a, by *alloc) bool {
 	return better
 }
 
-// score reports how well a place is, as far as Nomad's does by the load of the node: more of it is better, but
-// not by members of the same job.
+// score rates a placement. It models only the part of Nomad's score that depends on the node's
+// load: more load is better, but not from members of the same job.
 func (p *plan) score(a *alloc) (score int) {
 	for _, o := range p.s.allocs {
 		if _, stopped := p.stop[o]; o.node != a.node || !o.holdsResources() || stopped {
@@ -184,8 +188,8 @@ func (p *plan) score(a *alloc) (score int) {
 	return score
 }
 
-// settleParting notes that a node is away: members there may be tried elsewhere after a while, unless their
-// author does not want that.
+// settleParting handles members whose node is away: they may be rescheduled after a while, unless
+// their author forbids it.
 func (p *plan) settleParting(is *groupAllocs) {
 	p.parting = append(p.parting, is.parting...)
 	for _, a := range is.parting {
@@ -196,7 +200,7 @@ func (p *plan) settleParting(is *groupAllocs) {
 	}
 }
 
-// applyParting writes of which members Nomad no longer knows whether they run, and when they are lost.
+// applyParting records which members are unknown from now on, and when they count as lost.
 func (s *Server) applyParting(p *plan) {
 	after := map[time.Duration]string{}
 	for _, a := range p.parting {
@@ -219,8 +223,8 @@ func (s *Server) applyParting(p *plan) {
 
 const maxDisconnectTimeout = "max-disconnect-timeout"
 
-// hearOfUnknown has the client of a node that is back hear that nothing was known of what it runs: it tells so
-// even of what is stopped just then.
+// hearOfUnknown makes the client of a node that is back learn that its allocations were unknown. It
+// reports that even for allocations that are being stopped at that time.
 func (s *Server) hearOfUnknown(n *node) {
 	for _, a := range s.sortedAllocs() {
 		if a.node == n.ID && a.client == api.AllocClientStatusUnknown && a.desired == api.AllocDesiredStatusRun {
@@ -229,7 +233,7 @@ func (s *Server) hearOfUnknown(n *node) {
 	}
 }
 
-// tellReconnected has a client tell that a member runs on that nothing was known of.
+// tellReconnected makes a client report that an unknown allocation still runs.
 func (s *Server) tellReconnected(a *alloc) {
 	a.client = api.AllocClientStatusRunning
 	s.nextIndex("allocs", "evals")
@@ -238,7 +242,7 @@ func (s *Server) tellReconnected(a *alloc) {
 	s.evaluate(a.key, "reconnect")
 }
 
-// forgetFollowUp cancels the evaluation that was to see to a member that is back.
+// forgetFollowUp cancels the evaluation that was scheduled for a member that is now back.
 func (s *Server) forgetFollowUp(a *alloc) {
 	id := a.followUp
 	if !a.toReconnect || id == "" {
@@ -257,7 +261,7 @@ func (s *Server) forgetFollowUp(a *alloc) {
 	}
 }
 
-// stopAlone has the client of a node that is away stop what is not to run on there for long.
+// stopAlone makes the client of a node that is away stop allocations with stop_on_client_after.
 func (s *Server) stopAlone(id string) {
 	n := s.nodes[id]
 	for _, a := range s.sortedAllocs() {
@@ -281,8 +285,8 @@ func (s *Server) stopAlone(id string) {
 	}
 }
 
-// waitForClients is after how long Nomad takes it that the clients have stopped by themselves what is lost; it places
-// nothing before.
+// waitForClients returns how long Nomad waits before it replaces lost members: until their clients
+// must have stopped them by themselves.
 func waitForClients(lost []*alloc) (wait time.Duration) {
 	for _, a := range lost {
 		if d := value(a.disconnect().StopOnClientAfter); d > 0 {

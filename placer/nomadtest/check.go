@@ -22,18 +22,17 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s, index %d: %s", v.At.Format("15:04:05.000"), v.Index, v.What)
 }
 
-// Write is a change of a job that a client asked for, as it was done.
+// Write is a completed change of a job that a client requested.
 type Write struct {
 	Client, Kind  string // register, deregister, stop
 	Job           Key
 	Before, After *api.Job // nil if there is none
-	// Checked is the index at which Nomad had checked a registration, and Index that at
-	// which it was written.
+	// Checked is the index at which Nomad checked a registration. Index is the index of its write.
 	Checked, Index uint64
 	At             time.Time
 }
 
-// Member is an allocation as it is at a moment.
+// Member is an allocation at one moment.
 type Member struct {
 	Job    Key
 	ID     string
@@ -41,38 +40,38 @@ type Member struct {
 	Number int
 	Node   string
 	GPUs   []string // sorted
-	// Version is the version of the job that it runs, PlacedBy the one that it was placed
-	// for: Nomad updates members in place.
+	// Version is the job version that it runs. PlacedBy is the version that it was placed for; they
+	// differ after an in-place update.
 	Version, PlacedBy *api.Job
-	// Desired and Client are its states.
+	// Desired and Client are its desired and its client status.
 	Desired, Client string
-	// Done: its tasks ended well by themselves, and Nomad had not taken it for lost.
+	// Done: its tasks succeeded by themselves, and Nomad never counted it as lost.
 	Done bool
-	// Created is the index at which it was placed, CreatedAt the time.
+	// Created and CreatedAt are the index and the time of its placement.
 	Created   uint64
 	CreatedAt time.Time
-	// PreemptedBy is the job for which Nomad stopped it; the zero key: it did not.
+	// PreemptedBy is the job for which Nomad preempted it; zero if none.
 	PreemptedBy Key
-	// Purged is the time when its job was purged: no list has it since. It is zero if the job
-	// was not.
+	// Purged is when its job was purged; since then no list contains it. Zero if the job was not
+	// purged.
 	Purged time.Time
 	// PurgedIndex is the index at that time.
 	PurgedIndex uint64
-	// LostIndex is the index at which its node was found down, 0 if it was not.
+	// LostIndex is the index at which its node was found down; 0 if it was not.
 	LostIndex uint64
-	// Terminated is the time when its tasks ended by the word of its client, which may have been cut off then; the zero time: they
-	// run, or it says nothing, as its machine crashed.
+	// Terminated is when its tasks ended, according to its client, which may have been cut off at
+	// that time. Zero if they run, or if the machine crashed and the client reported nothing.
 	Terminated time.Time
 	At         time.Time
 }
 
-// Ended reports whether its client has told that it is over.
+// Ended reports whether its client has reported its end.
 func (m Member) Ended() bool { return Ended(m.Client) }
 
-// Live reports whether it is there, and is to go on.
+// Live reports whether it has not ended and should keep running.
 func (m Member) Live() bool { return !m.Ended() && m.Desired == api.AllocDesiredStatusRun }
 
-// Members are a job's allocations, oldest first.
+// Members returns a job's allocations, oldest first.
 func (s *Server) Members(k Key) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,18 +82,18 @@ func (s *Server) Members(k Key) []Member {
 	return out
 }
 
-// Observer is told what happens, as it happens. Nil functions are not called;
-// they must not call the server.
+// Observer has functions that are called when something happens; nil functions are not called. They
+// must not call the server.
 type Observer struct {
 	Wrote  func(Write)
 	Placed func(Member)
 	Ended  func(Member)
-	// Shared: the second begins to use a GPU whose tasks the first still runs, as
-	// where a node was cut off and is back.
+	// Shared: second begins to use a GPU that first's tasks still use, for example after a node was
+	// cut off and came back.
 	Shared func(gpu string, first, second Member)
 }
 
-// Observe has an observer told from now on.
+// Observe adds an observer.
 func (s *Server) Observe(o Observer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +136,8 @@ func (s *Server) notifyEnded(a *alloc) {
 	}
 }
 
-// Violations are the invariants of Nomad itself that were broken so far: no GPU
-// is held for two jobs at a time. They are bugs of the model.
+// Violations returns violations of Nomad's own invariant that two jobs never hold one GPU at the
+// same time. They are bugs of the model.
 func (s *Server) Violations() []Violation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +152,7 @@ func (s *Server) notifyShared(gpu string, first, second *alloc) {
 	}
 }
 
-// checkGPUsHeldOnce finds a GPU that two allocations of different jobs hold.
+// checkGPUsHeldOnce records a violation if allocations of two jobs hold one GPU.
 func (s *Server) checkGPUsHeldOnce(placed *alloc) {
 	mine := placed.allGPUs()
 	for _, a := range s.allocs {
@@ -168,14 +167,14 @@ func (s *Server) checkGPUsHeldOnce(placed *alloc) {
 	}
 }
 
-// Evaluations are a job's evaluations, oldest first.
+// Evaluations returns a job's evaluations, oldest first.
 func (s *Server) Evaluations(k Key) []*api.Evaluation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.evals[k])
 }
 
-// Jobs are the keys of all jobs.
+// Jobs returns the keys of all jobs.
 func (s *Server) Jobs() []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()

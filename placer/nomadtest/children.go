@@ -16,24 +16,24 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// RPC is the header of a registration or dry run as through the RPC port of Nomad's servers, which
-// take a job as it is. Its HTTP API makes a child forget what it is.
+// RPC is a header that marks a registration or dry run as coming through the RPC port of Nomad's
+// servers, which accept a job as it is. The HTTP API drops the fields that make a job a child.
 const RPC = "Nomadtest-Rpc"
 
-// overHTTP is a job as the HTTP API takes it, unless the request comes through the RPC port.
+// overHTTP drops the fields that the HTTP API drops, unless the request is marked as RPC.
 func overHTTP(r *http.Request, j *api.Job) {
 	if r.Header.Get(RPC) == "" {
 		j.ParentID, j.Dispatched, j.DispatchIdempotencyToken, j.Payload, j.Version = nil, false, nil, nil, nil
 	}
 }
 
-// isParameterized reports whether the job itself is never placed as it takes parameters.
+// isParameterized reports whether the job takes parameters, so that only its children are placed.
 func isParameterized(j *api.Job) bool { return j.ParameterizedJob != nil && !j.Dispatched }
 
-// isTemplate reports whether the job itself is never placed.
+// isTemplate reports whether only the job's children are placed.
 func isTemplate(j *api.Job) bool { return j.Periodic != nil || isParameterized(j) }
 
-// told is a job as events have it: payloads are compressed there, and nothing is one zero byte.
+// told returns a job as in events. Payloads are compressed there, so an empty one is one zero byte.
 func told(j *api.Job) *api.Job {
 	if !j.Dispatched {
 		return j
@@ -43,7 +43,7 @@ func told(j *api.Job) *api.Job {
 	return &own
 }
 
-// checkUpdate is what Nomad does not let a new version of a job become.
+// checkUpdate returns the error for changes that Nomad forbids in a new version of a job.
 func checkUpdate(was *job, j *api.Job) error {
 	if was == nil {
 		return nil
@@ -106,7 +106,7 @@ func (s *Server) serveDispatch(r *http.Request, k Key) (any, error) {
 	return &api.JobDispatchResponse{DispatchedJobID: *own.ID, EvalID: out.EvalID, EvalCreateIndex: out.EvalCreateIndex, JobCreateIndex: out.JobModifyIndex}, nil
 }
 
-// checkDispatch is what Nomad refuses to dispatch.
+// checkDispatch returns the error for dispatches that Nomad refuses.
 func checkDispatch(j *job, k Key, request *api.JobDispatchRequest) error {
 	refused := func(format string, args ...any) error {
 		return httpError(http.StatusInternalServerError, format, args...)
@@ -144,7 +144,8 @@ func checkDispatch(j *job, k Key, request *api.JobDispatchRequest) error {
 	return nil
 }
 
-// launchChild registers a child of a template. It begins with the template's version (seen on 1.11.3).
+// launchChild registers a child of a template. The child starts with the template's version number
+// (seen on 1.11.3).
 func (s *Server) launchChild(client, kind string, parent Key, own *api.Job, checked uint64) *api.JobRegisterResponse {
 	own.ParentID, own.Name, own.Stable = new(parent.ID), own.ID, new(false)
 	k := Key{Namespace: parent.Namespace, ID: *own.ID}
@@ -154,13 +155,14 @@ func (s *Server) launchChild(client, kind string, parent Key, own *api.Job, chec
 	return out
 }
 
-// launcher launches the children of a version of a periodic job by Nomad's clock.
+// launcher launches the children of one version of a periodic job by Nomad's clock.
 type launcher struct {
 	job  *api.Job
 	spec *api.PeriodicConfig
 }
 
-// track has the clock launch children of a job, if it is periodic, and by no earlier version of it.
+// track starts launching children of a job if it is periodic, and stops launching those of earlier
+// versions.
 func (s *Server) track(k Key) {
 	delete(s.launchers, k)
 	j := s.jobs[k]
@@ -172,8 +174,8 @@ func (s *Server) track(k Key) {
 	s.launchAfter(k, l, s.now())
 }
 
-// launchAfter launches the next child after a time, and those after it. Where the clock is stepped forward, it
-// makes up for what it has missed.
+// launchAfter schedules the next launch after a time, and those after it. If the clock is stepped
+// forward, it makes up for missed launches.
 func (s *Server) launchAfter(k Key, l *launcher, last time.Time) {
 	at := l.next(last)
 	if at.IsZero() {
@@ -228,7 +230,7 @@ func (s *Server) childGoesOn(parent Key) bool {
 	return false
 }
 
-// serveForce launches a child of a periodic job at once, beside existing ones.
+// serveForce launches a child of a periodic job at once, in addition to existing ones.
 func (s *Server) serveForce(r *http.Request, k Key) (any, error) {
 	switch j := s.jobs[k]; {
 	case j == nil:

@@ -12,41 +12,42 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// deployment is how Nomad brings out one version of a service.
+// deployment is the deployment of one version of a service.
 type deployment struct {
 	id     string
-	of     uint64 // JobModifyIndex of the version
+	of     uint64 // the version's JobModifyIndex
 	job    *api.Job
 	status string
-	why    string // it has ended
-	// resumed: its author has paused it before.
+	why    string // description of its end
+	// resumed: its author paused it earlier.
 	resumed bool
 	groups  map[string]*groupDeployment
-	before  *deployment // of an earlier version
+	before  *deployment // the deployment of an earlier version
 }
 
-// groupDeployment is the same for one group.
+// groupDeployment is the deployment of one group.
 type groupDeployment struct {
 	update *api.UpdateStrategy
-	// total members are to be healthy, canaries of them before the others. healthy counts those that have
-	// failed since.
+	// total members must become healthy, canaries of them before the others. healthy also counts
+	// members that have failed since.
 	total, canaries, healthy int
 	promoted                 bool
-	// by is when one more is to be healthy; the zero time: none was placed yet.
+	// by is the deadline for the next member to become healthy; zero if none was placed yet.
 	by time.Time
 }
 
-// goesOn reports whether a deployment is not over: its author may have paused it.
+// goesOn reports whether a deployment has not ended. It may be paused.
 func (d *deployment) goesOn() bool {
 	return d != nil && (d.status == api.DeploymentStatusRunning || d.paused())
 }
 
 func (d *deployment) failed() bool { return d != nil && d.status == api.DeploymentStatusFailed }
 
-// has reports whether the allocation was placed for the deployment, or updated.
+// has reports whether the allocation was placed or updated in the deployment.
 func (d *deployment) has(a *alloc) bool { return d != nil && a.deployment == d.of }
 
-// done reports whether the group has as many healthy members as it can without its author.
+// done reports whether the group has as many healthy members as possible without promotion by its
+// author.
 func (g *groupDeployment) done() bool {
 	if g.canaries > 0 && !g.promoted {
 		return g.healthy >= g.canaries
@@ -54,7 +55,7 @@ func (g *groupDeployment) done() bool {
 	return g.healthy >= g.total
 }
 
-// deploymentOf is the deployment of a version that has not succeeded, nil for none.
+// deploymentOf returns the deployment of a version, or nil if there is none or it has succeeded.
 func (s *Server) deploymentOf(job *api.Job) *deployment {
 	if job == nil {
 		return nil
@@ -66,8 +67,8 @@ func (s *Server) deploymentOf(job *api.Job) *deployment {
 	return d
 }
 
-// deploy makes a deployment for a version that changes members, or is new, if there is none yet:
-// destructive members get replaced, and place members placed.
+// deploy creates a deployment if the version is new or changes members, and none exists yet.
+// destructive members must be replaced, and place members placed.
 func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 	if value(p.job.Type) != api.JobTypeService || g.Update == nil || value(g.Update.MaxParallel) == 0 {
 		return
@@ -100,7 +101,7 @@ func (p *plan) deploy(g *api.TaskGroup, destructive, place int) {
 	p.deployment.groups[*g.Name] = d
 }
 
-// had is the job's newest deployment before this plan, nil for none.
+// had returns the job's newest deployment before this plan, or nil.
 func (p *plan) had() *deployment {
 	if j := p.s.jobs[p.key]; j != nil {
 		return j.deployment
@@ -108,7 +109,7 @@ func (p *plan) had() *deployment {
 	return nil
 }
 
-// canarying reports whether the group's canaries are not promoted yet.
+// canarying reports whether the group's canaries still wait for promotion.
 func (p *plan) canarying(g *api.TaskGroup) bool {
 	if p.deployment == nil {
 		return false
@@ -117,8 +118,7 @@ func (p *plan) canarying(g *api.TaskGroup) bool {
 	return d != nil && d.canaries > 0 && !d.promoted
 }
 
-// stopCanaries stops canaries that were not promoted, of an earlier version, or one whose deployment has
-// failed.
+// stopCanaries stops unpromoted canaries of an earlier version, or of a failed deployment.
 func (p *plan) stopCanaries(g *api.TaskGroup) {
 	for _, a := range p.s.byJob[p.key] {
 		if a.group == *g.Name && a.waitingCanary() && a.desired == api.AllocDesiredStatusRun && (p.deployment.failed() || a.deployment != *p.job.JobModifyIndex) {
@@ -127,8 +127,8 @@ func (p *plan) stopCanaries(g *api.TaskGroup) {
 	}
 }
 
-// placeCanaries places the canaries of a service that is to be updated, where it has
-// any, and reports whether its members wait for them.
+// placeCanaries places the canaries of a service update, if it has any, and reports whether the
+// other members wait for them.
 func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) bool {
 	if g.Update == nil || value(g.Update.Canary) == 0 || value(p.job.Type) != api.JobTypeService || len(destructive) == 0 || p.deployment.failed() {
 		return false
@@ -155,7 +155,8 @@ func (p *plan) placeCanaries(g *api.TaskGroup, destructive, canaries []*alloc) b
 	return true
 }
 
-// setDeployment stores a plan's deployment. That of an earlier version, or of a job that is stopped, is over.
+// setDeployment stores a plan's deployment. It cancels the deployment of an earlier version or a
+// stopped job.
 func (s *Server) setDeployment(p *plan) {
 	j := s.jobs[p.key]
 	if j == nil {
@@ -171,7 +172,7 @@ func (s *Server) setDeployment(p *plan) {
 	}
 }
 
-// joinDeployment makes an allocation one of a deployment, for which it is to get healthy.
+// joinDeployment adds an allocation to a deployment, in which it should become healthy.
 func (s *Server) joinDeployment(a *alloc, d *deployment) {
 	if !d.goesOn() || d.groups[a.group] == nil || *a.job.JobModifyIndex != d.of {
 		return
@@ -192,7 +193,8 @@ func (s *Server) joinDeployment(a *alloc, d *deployment) {
 	}
 }
 
-// expectProgress has a deployment fail if no member gets healthy for as long as its group says.
+// expectProgress makes a deployment fail if no member becomes healthy within the group's
+// progress_deadline.
 func (s *Server) expectProgress(k Key, d *deployment, g *groupDeployment) {
 	within := value(g.update.ProgressDeadline)
 	if within == 0 {
@@ -207,8 +209,8 @@ func (s *Server) expectProgress(k Key, d *deployment, g *groupDeployment) {
 	})
 }
 
-// reportHealthy has a member of a service be healthy for its deployment once it has
-// run for a while; the next ones are replaced then.
+// reportHealthy makes a service's member healthy in its deployment after min_healthy_time; then the
+// next members are replaced.
 func (s *Server) reportHealthy(a *alloc) {
 	d := s.watched(a)
 	if d == nil || a.client != api.AllocClientStatusRunning {
@@ -216,7 +218,7 @@ func (s *Server) reportHealthy(a *alloc) {
 	}
 	run, g := a.run, d.groups[a.group]
 	if value(g.update.HealthCheck) == "manual" {
-		return // whoever sets it by the API is not here
+		return // the model has no API for manual health
 	}
 	s.after(value(g.update.MinHealthyTime)+s.jitter(10*time.Millisecond, "healthy "+a.id), a.id+" is healthy", func() {
 		if n := s.nodes[a.node]; a.run != run || a.client != api.AllocClientStatusRunning || s.watched(a) != d || n == nil || n.cut {
@@ -233,8 +235,8 @@ func (s *Server) reportHealthy(a *alloc) {
 	})
 }
 
-// watched is the deployment that goes on for which an allocation is neither healthy nor unhealthy yet,
-// nil for none.
+// watched returns the active deployment in which an allocation is neither healthy nor unhealthy
+// yet, or nil.
 func (s *Server) watched(a *alloc) *deployment {
 	j := s.jobs[a.key]
 	if j == nil || !j.deployment.goesOn() || !j.deployment.has(a) || a.healthy || a.unhealthy {
@@ -243,8 +245,8 @@ func (s *Server) watched(a *alloc) *deployment {
 	return j.deployment
 }
 
-// reportUnhealthy has an allocation be unhealthy for its deployment, which fails unless Nomad may try
-// the allocation elsewhere; false: there is no such deployment.
+// reportUnhealthy makes an allocation unhealthy in its deployment. The deployment fails unless
+// Nomad may reschedule the allocation. It returns false if there is no such deployment.
 func (s *Server) reportUnhealthy(a *alloc) bool {
 	d := s.watched(a)
 	if d == nil {
@@ -252,7 +254,7 @@ func (s *Server) reportUnhealthy(a *alloc) bool {
 	}
 	a.unhealthy = true
 	g, failed := d.groups[a.group], a.failedAt
-	if failed.IsZero() { // its tasks run on
+	if failed.IsZero() { // its tasks still run
 		a.failedAt = s.now()
 	}
 	_, again := s.rescheduleTime(a)
@@ -266,8 +268,8 @@ func (s *Server) reportUnhealthy(a *alloc) bool {
 	return true
 }
 
-// failDeployment ends a deployment, and puts the last version back whose deployment has succeeded, if its
-// author wants that.
+// failDeployment ends a deployment. With revert, it also restores the last version whose deployment
+// succeeded.
 func (s *Server) failDeployment(k Key, d *deployment, revert bool, why string) {
 	d.end(api.DeploymentStatusFailed, why)
 	s.nextIndex("jobs", "evals")
@@ -281,7 +283,7 @@ func (s *Server) failDeployment(k Key, d *deployment, revert bool, why string) {
 	s.evaluate(k, "deployment-watcher")
 }
 
-// putBack makes an earlier version the newest, all of it: its submit time, too.
+// putBack registers an earlier version as the newest, including its submit time.
 func (s *Server) putBack(k Key, version *api.Job) {
 	was, own := s.jobs[k], *version
 	own.Version, own.ModifyIndex, own.JobModifyIndex = new(*was.Version+1), new(s.index), new(s.index)
@@ -292,7 +294,7 @@ func (s *Server) putBack(k Key, version *api.Job) {
 	s.publishJob("DeploymentStatusUpdate", k)
 }
 
-// promote makes members of canaries, once all are healthy.
+// promote promotes the canaries once all are healthy.
 func (s *Server) promote(k Key, d *deployment) {
 	for _, g := range d.groups {
 		if g.healthy < g.canaries {
@@ -312,8 +314,9 @@ func (s *Server) promote(k Key, d *deployment) {
 	}
 }
 
-// endDeployment ends it once an evaluation finds that all members are healthy that are to be, and there is
-// nothing to do. That evaluation still goes by it (seen on 1.11.3).
+// endDeployment ends a deployment as successful when an evaluation finds all required members
+// healthy and nothing left to do. That evaluation itself still uses the deployment (seen on
+// 1.11.3).
 func (s *Server) endDeployment(p *plan) {
 	d := p.deployment
 	if !d.goesOn() || p.undone || len(p.update) > 0 {
@@ -336,7 +339,7 @@ func (s *Server) endDeployment(p *plan) {
 	s.publishJob("PlanResult", p.key)
 }
 
-// latestDeployment is the newest deployment of a job as Nomad tells it, nil for none.
+// latestDeployment returns a job's newest deployment as Nomad's API does, or nil.
 func (s *Server) latestDeployment(k Key) *api.Deployment {
 	j := s.jobs[k]
 	if j == nil || j.deployment == nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Drain drains a node at once: all that runs on it is stopped.
+// Drain drains a node at once: it stops all allocations there.
 func (s *Server) Drain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.force(id, s.setDrain(id, api.DrainSpec{Deadline: -1}))
 }
 
-// DrainWithin drains a node: the members of services are moved, of each group as many at a time as its migrate
-// block says, and those of batch jobs run on until they end. What is there at the deadline is stopped; without
-// one, 0, nothing is.
+// DrainWithin drains a node. It moves members of services, in each group as many at a time as the
+// migrate block allows, and lets members of batch jobs run until they end. At the deadline it stops
+// what is left; a deadline of 0 means that there is none.
 func (s *Server) DrainWithin(id string, deadline time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,13 +47,13 @@ func (s *Server) setDrain(id string, spec api.DrainSpec) *api.DrainStrategy {
 	return d
 }
 
-// drains reports whether a drain goes on, and not another one, of the same node.
+// drains reports whether this drain of the node, and not a later one, is still active.
 func (s *Server) drains(id string, d *api.DrainStrategy) bool {
 	n := s.nodes[id]
 	return n != nil && n.Drain && n.DrainStrategy == d
 }
 
-// force stops what runs on a node, which ends the drain.
+// force stops all allocations on a node, which ends the drain.
 func (s *Server) force(id string, d *api.DrainStrategy) {
 	s.move(id, func(*alloc) bool { return true })
 	s.afterJitter(time.Second, "drain of "+id+" is complete", func() { s.drained(id, d) })
@@ -65,7 +65,7 @@ func (s *Server) drained(id string, d *api.DrainStrategy) {
 	}
 }
 
-// move has Nomad move members off a node.
+// move makes Nomad move members off a node.
 func (s *Server) move(id string, which func(*alloc) bool) {
 	touched := map[Key]bool{}
 	for _, a := range s.sortedAllocs() {
@@ -79,7 +79,8 @@ func (s *Server) move(id string, which func(*alloc) bool) {
 	}
 }
 
-// drainStep moves as many members as may be moved now, and looks again a second later, until nothing is there.
+// drainStep moves as many members as allowed, and repeats that every second until the node is
+// empty.
 func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	if !s.drains(id, d) {
 		return
@@ -92,7 +93,7 @@ func (s *Server) drainStep(id string, d *api.DrainStrategy) {
 	s.afterJitter(time.Second, "more of the drain of "+id, func() { s.drainStep(id, d) })
 }
 
-// mayMove reports whether enough of the group's members have run for long enough without that one (scenario
+// mayMove reports whether enough other members of the group have run for long enough (scenario
 // "drained member by member").
 func (s *Server) mayMove(a *alloc) bool {
 	tg, healthy := a.taskGroup(), 0

@@ -10,33 +10,34 @@ import (
 	"time"
 )
 
-// Fault is what goes wrong with a request.
+// Fault is a way in which a request fails.
 type Fault int
 
 // The faults.
 const (
 	None Fault = iota
-	// TooMany is answered with 429.
+	// TooMany: not done, answered with 429.
 	TooMany
-	// Failed is answered with 500, and not done.
+	// Failed: not done, answered with 500.
 	Failed
-	// DoneButFailed is done, and answered with 500.
+	// DoneButFailed: done, but answered with 500.
 	DoneButFailed
-	// Refused is a connection that is not made.
+	// Refused: the connection is refused.
 	Refused
-	// Broken is done, and the connection breaks before the answer.
+	// Broken: done, but the connection breaks before the answer.
 	Broken
-	// Half is done, and answered with the first half of the answer.
+	// Half: done, but only half of the answer arrives.
 	Half
-	// Lost is not done and never answered.
+	// Lost: not done, never answered.
 	Lost
-	// Unanswered is done and never answered.
+	// Unanswered: done, never answered.
 	Unanswered
-	// Slow is done and answered after ten seconds.
+	// Slow: done, answered after ten seconds.
 	Slow
-	// SlowWrite is done, but ten seconds after Nomad has checked it.
+	// SlowWrite: done, but only ten seconds after Nomad has checked it.
 	SlowWrite
-	// LateWrite is done twenty seconds after that: longer than the placer waits for an answer.
+	// LateWrite: done, but only twenty seconds after Nomad has checked it, which is longer than the
+	// placer waits for an answer.
 	LateWrite
 )
 
@@ -48,7 +49,7 @@ var faultNames = [...]string{
 
 func (f Fault) String() string { return faultNames[f] }
 
-// EveryFault are the faults that may befall a single request.
+// EveryFault returns all faults of a single request.
 func EveryFault() (all []Fault) {
 	for f := range faultNames {
 		if Fault(f) != None {
@@ -58,10 +59,10 @@ func EveryFault() (all []Fault) {
 	return all
 }
 
-// slowAnswerDelay is how long a slow answer takes.
+// slowAnswerDelay is the delay of a slow answer or a slow write.
 const slowAnswerDelay = 10 * time.Second
 
-// lateWriteDelay is how long a late write takes.
+// lateWriteDelay is the delay of a late write.
 const lateWriteDelay = 20 * time.Second
 
 // Request is a request as it arrives.
@@ -69,10 +70,9 @@ type Request struct {
 	Client, Method, Path string
 	// Query is its raw query.
 	Query string
-	// Job is the id of the job that is to be registered.
+	// Job is the id of the job to register.
 	Job string
-	// Number counts the requests of this client with this method, path, query and job: 1,
-	// 2, …
+	// Number counts the requests of this client with the same method, path, query and job, from 1.
 	Number int
 }
 
@@ -87,11 +87,10 @@ func (r Request) String() string {
 	return fmt.Sprintf("%s: %s %s%s (%d)", r.Client, r.Method, r.Path, about, r.Number)
 }
 
-// Write reports whether the request is to change something.
+// Write reports whether the request changes something.
 func (r Request) Write() bool { return r.Method != "GET" }
 
-// Match reports whether the request is one such as "PUT /v1/jobs" or
-// "GET /v1/job/*".
+// Match reports whether the request matches a pattern such as "PUT /v1/jobs" or "GET /v1/job/*".
 func (r Request) Match(pattern string) bool {
 	method, p, ok := strings.Cut(pattern, " ")
 	if !ok {
@@ -101,7 +100,7 @@ func (r Request) Match(pattern string) bool {
 	return err == nil && matched && (method == "*" || method == r.Method)
 }
 
-// rule is a fault for some requests.
+// rule makes some requests fail.
 type rule struct {
 	client, pattern string
 	fault           Fault
@@ -109,9 +108,9 @@ type rule struct {
 	used            int
 }
 
-// Fail has the next requests of a client ("" for any) that match fail, times
-// times, -1 for always. It returns a function that ends it, and says how often
-// it came to pass.
+// Fail makes the next requests of a client ("" for any) that match the pattern fail; times limits
+// how many, -1 means all. It returns a function that ends the rule and returns how often it
+// applied.
 func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,15 +124,15 @@ func (s *Server) Fail(client, pattern string, f Fault, times int) (end func() in
 	}
 }
 
-// FailBy has f decide for each request; nil for no faults. It must be
-// deterministic; [Server.Roll] helps.
+// FailBy makes f decide on each request; nil disables faults. f must be deterministic: see
+// [Server.Roll].
 func (s *Server) FailBy(f func(Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faultFunc = f
 }
 
-// faultOf decides on a request.
+// faultOf returns the fault of a request.
 func (s *Server) faultOf(r Request) Fault {
 	for _, f := range s.faultRules {
 		if f.times != 0 && (f.client == "" || f.client == r.Client) && r.Match(f.pattern) {
@@ -153,11 +152,11 @@ func (s *Server) faultOf(r Request) Fault {
 	return None
 }
 
-// Roll is a number in [0, 1) that is the same for the same seed and request. It
-// is for the function of [Server.FailBy].
+// Roll returns a number in [0, 1) that depends only on the seed and the request. It is meant for
+// the function of [Server.FailBy].
 func (s *Server) Roll(r Request) float64 { return s.random("fault " + r.String()).Float64() }
 
-// Faults reports how often each fault befell a request or an event.
+// Faults returns how often each fault happened to a request or an event.
 func (s *Server) Faults() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,16 +15,16 @@ import (
 	"github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// What follows is written from Nomad's documentation and scheduler, and shares
-// nothing with placer/nomad, which it is to test.
+// The following code is written from Nomad's documentation and scheduler. It shares nothing with
+// placer/nomad and placer/request, because it tests them.
 
-// ready reports whether Nomad places anything new on the node.
+// ready reports whether Nomad places new allocations on the node.
 func ready(n *api.Node) bool {
 	return n.Status == api.NodeStatusReady && n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
 }
 
-// feasible reports whether the node itself may have an allocation of the group;
-// why is the reason that Nomad gives where it may not.
+// feasible checks whether the node may run an allocation of the group, whatever is free. It returns
+// Nomad's reason if not, otherwise "".
 func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	if !slices.ContainsFunc(j.Datacenters, func(p string) bool { ok, _ := path.Match(p, n.Datacenter); return ok }) {
 		return "datacenter"
@@ -50,7 +50,7 @@ func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 		if v.Type == "host" && !v.PerAlloc && n.HostVolumes[v.Source] == nil {
 			return "missing compatible host volumes"
 		}
-		if v.Type == "csi" { // there is none
+		if v.Type == "csi" { // the model has no CSI volumes
 			return "missing CSI Volume " + v.Source
 		}
 	}
@@ -60,7 +60,7 @@ func feasible(j *api.Job, g *api.TaskGroup, n *api.Node) (why string) {
 	return ""
 }
 
-// hasDevices reports whether the node has the devices of all tasks, in use or not.
+// hasDevices reports whether the node has the devices of all tasks, whether in use or not.
 func hasDevices(g *api.TaskGroup, n *api.Node) bool {
 	used := map[*api.NodeDeviceResource]int{}
 	for _, t := range g.Tasks {
@@ -89,7 +89,7 @@ func hasDevices(g *api.TaskGroup, n *api.Node) bool {
 
 func nodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
-		return true // of several allocations: see plan.distinctHosts
+		return true // concerns several allocations: see plan.distinctHosts
 	}
 	l, lok := nodeTarget(c.LTarget, n)
 	r, rok := nodeTarget(c.RTarget, n)
@@ -123,7 +123,7 @@ func nodeTarget(text string, n *api.Node) (string, bool) {
 	return v, found
 }
 
-// constraintHolds are the operators, of texts.
+// constraintHolds evaluates a constraint on texts.
 func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 	switch operand {
 	case "=", "==", "is", "":
@@ -156,10 +156,10 @@ func constraintHolds(operand, l string, lok bool, r string, rok bool) bool {
 		want, err2 := version.NewConstraint(r)
 		return err1 == nil && err2 == nil && want.Check(v)
 	}
-	return false // as of an operator that Nomad does not have
+	return false // an unknown operator
 }
 
-// inOrder are the operators that compare, of two values' order.
+// inOrder evaluates a comparison operator, given the order of the two values.
 func inOrder(operand string, order int) bool {
 	switch operand {
 	case "!=", "not":
@@ -184,7 +184,7 @@ func split(text string) []string {
 	return parts
 }
 
-// deviceNamed reports whether the request's name fits the device group.
+// deviceNamed reports whether the request's name matches the device group.
 func deviceNamed(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
 	case 1:
@@ -240,8 +240,7 @@ func deviceTarget(text string, d *api.NodeDeviceResource) *structs.Attribute {
 	return &structs.Attribute{Float: a.FloatVal, Int: a.IntVal, String: a.StringVal, Bool: a.BoolVal, Unit: a.Unit}
 }
 
-// instanceMeets reports whether one GPU is among those that the constraints with
-// device.ids name.
+// instanceMeets reports whether a GPU meets the constraints on device.ids.
 func instanceMeets(id string, cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	const ids = "${device.ids}"
 	for _, c := range cs {

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// SetProgress sets what the first member of a job has written into its file alloc/pal-progress,
-// given how long it has run; "": there is no such file.
+// SetProgress sets a function that returns the content of alloc/pal-progress in a job's first
+// member, given how long it has run; "": there is no such file.
 func (s *Server) SetProgress(written func(k Key, ran time.Duration) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress = written
 }
 
-// plainText is an answer that is no JSON.
+// plainText is an answer that is not JSON.
 type plainText string
 
-// serveFile answers what an allocation's client reads of a file.
+// serveFile returns the content of an allocation's file.
 func (s *Server) serveFile(r *http.Request, id string) (any, error) {
 	a := s.allocs[id]
 	if a == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// ServeHTTP speaks Nomad's HTTP API, as far as the placer uses it.
+// ServeHTTP serves Nomad's HTTP API, as far as the placer uses it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/event/stream" {
 		s.serveEvents(w, r)
@@ -53,13 +53,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = w.Write(text) // who has gone does not hear
+	_, _ = w.Write(text) // the client may be gone
 }
 
-// variableConflict is the variable that a checked write did not expect.
+// variableConflict is the current variable, as the answer to a failed check-and-set write.
 type variableConflict struct{ *api.Variable }
 
-// table is what a list's index is of.
+// table returns the table whose index a list has.
 func table(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/v1/node"):
@@ -72,7 +72,7 @@ func table(path string) string {
 	return "jobs"
 }
 
-// namespaceOf is the namespace of a request.
+// namespaceOf returns the namespace of a request.
 func namespaceOf(r *http.Request) string {
 	if ns := r.URL.Query().Get("namespace"); ns != "" {
 		return ns
@@ -88,8 +88,7 @@ func topicsOf(r *http.Request) (out []string) {
 	return out
 }
 
-// route answers a request. s.mu is held, and released while a write is under
-// way.
+// route answers a request. The caller holds s.mu; it is released while a write is pending.
 func (s *Server) route(r *http.Request) (any, error) {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
 	read := r.Method == http.MethodGet
@@ -122,7 +121,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 		switch err := s.authorize(r, namespaceOf(r), variables); {
 		case errors.Is(err, errNoToken):
 			return nil, err
-		case err != nil: // Nomad leaves out what the token may not see
+		case err != nil: // Nomad's lists leave out what the token may not see
 			return []*api.VariableMetadata{}, nil
 		}
 		return s.listVariables(namespaceOf(r), r.URL.Query().Get("prefix")), nil
@@ -135,7 +134,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 			return nil, err
 		}
 		return s.listNamespaces(), nil
-	case "status": // anybody may ask who leads
+	case "status": // needs no token
 		return "127.0.0.1:4647", nil
 	case "operator":
 		return s.serveSchedulerConfig(r)
@@ -143,8 +142,7 @@ func (s *Server) route(r *http.Request) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// serveSchedulerConfig answers and changes how the scheduler works, of which there is only
-// whether jobs preempt others.
+// serveSchedulerConfig reads and sets the scheduler configuration; the model only has preemption.
 func (s *Server) serveSchedulerConfig(r *http.Request) (any, error) {
 	if r.Method == http.MethodPut {
 		var c api.SchedulerConfiguration
@@ -175,7 +173,7 @@ func (s *Server) serveNodes(r *http.Request, parts []string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "node not found")
 }
 
-// page is the first page of a list, if the request asks for pages.
+// page returns the first page of a list, if the request asks for pages.
 func page[T any](r *http.Request, list []T) []T {
 	if n, err := strconv.Atoi(r.URL.Query().Get("per_page")); err == nil && n > 0 && n < len(list) {
 		return list[:n]
@@ -183,8 +181,8 @@ func page[T any](r *http.Request, list []T) []T {
 	return list
 }
 
-// listNodes lists the nodes, with a filter those with GPUs, or those that are away. A node without resources is an error to
-// Nomad's filters (seen on 1.11.3).
+// listNodes lists the nodes; with a filter, those with GPUs or those that are away. With a filter,
+// Nomad fails for a node without resources (seen on 1.11.3).
 func (s *Server) listNodes(r *http.Request) (any, error) {
 	q, out := r.URL.Query(), []*api.NodeListStub{}
 	for _, id := range s.sortedNodes() {
@@ -197,7 +195,7 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 		if q.Get("resources") == "true" {
 			stub.NodeResources = n.NodeResources
 		}
-		if strings.Contains(q.Get("filter"), "Drivers") { // those that are away
+		if strings.Contains(q.Get("filter"), "Drivers") { // the filter for nodes that are away
 			unwell := func(d *api.DriverInfo) bool { return d.Detected && !d.Healthy }
 			if ready(n) && !slices.ContainsFunc(slices.Collect(maps.Values(n.Drivers)), unwell) {
 				continue
@@ -215,7 +213,7 @@ func (s *Server) listNodes(r *http.Request) (any, error) {
 	return page(r, out), nil
 }
 
-// listJobs lists the jobs, with a filter those that ask for devices.
+// listJobs lists the jobs; with a filter, those that request devices.
 func (s *Server) listJobs(r *http.Request) (any, error) {
 	ns, devices := namespaceOf(r), r.URL.Query().Has("filter")
 	if err := s.authorize(r, ns, listJobs); err != nil {
@@ -244,7 +242,7 @@ func asksDevices(j *api.Job) bool {
 	})
 }
 
-// serveRegister checks, and then writes.
+// serveRegister checks a registration and then writes the job.
 func (s *Server) serveRegister(r *http.Request) (any, error) {
 	var request api.JobRegisterRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
@@ -284,7 +282,7 @@ func versionOf(j *job) *api.Job {
 	return j.Job
 }
 
-// commitDelay lets the time pass between a write's check and its application.
+// commitDelay waits between the check of a write and the write itself.
 func (s *Server) commitDelay(r *http.Request, k Key) {
 	d := s.jitter(s.opts.Raft, "raft "+k.String()+strconv.Itoa(s.count("raft "+k.String())))
 	if late, ok := r.Context().Value(slowWrite{}).(time.Duration); ok {
@@ -295,11 +293,11 @@ func (s *Server) commitDelay(r *http.Request, k Key) {
 	}
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	_ = pause(r.Context(), d) // of a server, which does not end
+	_ = pause(r.Context(), d) // not cancelled by the client
 }
 
 func (s *Server) serveJob(r *http.Request, parts []string) (any, error) {
-	// A job's id may have slashes.
+	// A job's id may contain slashes.
 	last := parts[len(parts)-1]
 	if n := len(parts) - 2; n > 0 && last == "force" && parts[n] == "periodic" {
 		parts = parts[:n+1]
@@ -377,7 +375,7 @@ func (s *Server) readJob(r *http.Request, k Key, what string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// serveEvaluate schedules a job again. As in Nomad, the right to read jobs is enough.
+// serveEvaluate evaluates a job again. As in Nomad, the right to read jobs suffices.
 func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
 	s.commitDelay(r, k)
 	j := s.jobs[k]
@@ -391,7 +389,7 @@ func (s *Server) serveEvaluate(r *http.Request, k Key) (any, error) {
 	return &api.JobRegisterResponse{EvalID: s.evaluate(k, "job-register").ID, JobModifyIndex: *j.JobModifyIndex}, nil
 }
 
-// servePlan is a dry run.
+// servePlan serves a dry run.
 func (s *Server) servePlan(r *http.Request, k Key) (any, error) {
 	var request api.JobPlanRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

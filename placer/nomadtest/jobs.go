@@ -16,15 +16,15 @@ import (
 // versionsKept is how many versions of a job Nomad keeps (job_tracked_versions).
 const versionsKept = 6
 
-// job is a job with what Nomad keeps of it. The versions are never changed, only
+// job is a job with the data that Nomad keeps about it. Stored versions are never changed, only
 // replaced.
 type job struct {
 	*api.Job
-	spec string // of the present version
-	// versions are the newest first; the first is the job as it was registered.
+	spec string // of the current version
+	// versions are sorted newest first; the first is the job as registered.
 	versions    []*api.Job
 	submissions map[uint64]*api.JobSubmission
-	// deployment is the newest, of this version or an earlier one.
+	// deployment is the newest deployment, of this version or an earlier one.
 	deployment *deployment
 }
 
@@ -40,8 +40,8 @@ func httpError(code int, format string, args ...any) error {
 	return &statusError{code, fmt.Sprintf(format, args...)}
 }
 
-// Spec is what a job asks for, without what Nomad itself keeps of each version,
-// as text that is the same if that is.
+// Spec returns what a job requests as text, without the fields that Nomad sets for each version.
+// Equal jobs have equal texts.
 func Spec(j *api.Job) string {
 	own := *j
 	own.Status, own.StatusDescription, own.Stable, own.Version, own.SubmitTime = nil, nil, nil, nil, nil
@@ -49,12 +49,12 @@ func Spec(j *api.Job) string {
 	own.NomadTokenID = nil
 	text, err := json.Marshal(&own)
 	if err != nil {
-		panic(err) // it came as JSON
+		panic(err) // cannot fail: it was JSON
 	}
 	return string(text)
 }
 
-// checkModifyIndex checks the index of a registration, as Nomad does before it writes.
+// checkModifyIndex checks the index of a registration, as Nomad does before the write.
 func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	if !r.EnforceIndex {
 		return nil
@@ -71,7 +71,7 @@ func (s *Server) checkModifyIndex(k Key, r *api.JobRegisterRequest) error {
 	return nil
 }
 
-// validate is what Nomad refuses of a job, as far as tests have come upon it.
+// validate returns the error for jobs that Nomad refuses, as far as tests need it.
 func validate(j *api.Job) error {
 	switch {
 	case j == nil:
@@ -89,14 +89,14 @@ func validate(j *api.Job) error {
 	return nil
 }
 
-// register writes a job, whatever its index is by now. Its submit time is when it
-// was checked: if a version was submitted before the one that it replaced, it was written late.
+// register writes a job without checking its index again. Its submit time is that of the check, so
+// a version with an earlier submit time than the version that it replaced was written late.
 func (s *Server) register(r *api.JobRegisterRequest) *api.JobRegisterResponse {
 	j, k := r.Job, Key{Namespace: *r.Job.Namespace, ID: *r.Job.ID}
 	was := s.jobs[k]
 	text := Spec(j)
 	if was != nil && was.spec == text && value(was.Stop) == value(j.Stop) {
-		// Nothing to write, but Nomad looks at the job again.
+		// There is nothing to write, but Nomad evaluates the job again.
 		out := &api.JobRegisterResponse{JobModifyIndex: *was.JobModifyIndex}
 		s.answerEval(out, s.evaluate(k, "job-register"))
 		return out
@@ -139,7 +139,7 @@ func (s *Server) answerEval(out *api.JobRegisterResponse, e *api.Evaluation) {
 func (s *Server) addVersion(j *job, v *api.Job, sub *api.JobSubmission) {
 	j.versions = append([]*api.Job{v}, j.versions...)
 	if n := versionsKept; len(j.versions) > n {
-		if slices.IndexFunc(j.versions, func(v *api.Job) bool { return value(v.Stable) }) == n { // the newest of them stays
+		if slices.IndexFunc(j.versions, func(v *api.Job) bool { return value(v.Stable) }) == n { // the newest stable version is kept
 			j.versions[n-1], j.versions[n] = j.versions[n], j.versions[n-1]
 		}
 		for _, old := range j.versions[versionsKept:] {
@@ -152,7 +152,7 @@ func (s *Server) addVersion(j *job, v *api.Job, sub *api.JobSubmission) {
 	}
 }
 
-// deregister stops a job, or forgets it.
+// deregister stops a job, or purges it.
 func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDeregisterResponse, error) {
 	was := s.jobs[k]
 	out := &api.JobDeregisterResponse{}
@@ -168,7 +168,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 			was.deployment.end(api.DeploymentStatusCancelled, cancelledByStop)
 		}
 		s.purgeAllocs(k)
-		// The event has the job as it was before.
+		// The event contains the job before the purge.
 		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": told(was.Job), "Deleted": true})
 		out.EvalID = s.evaluate(k, "job-deregister").ID
 		return out, nil
@@ -188,8 +188,8 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 	return out, nil
 }
 
-// updateStatus works out a job's status, and reports whether it has changed. The
-// caller tells of it, with the event of what changed it.
+// updateStatus computes a job's status, and reports whether it has changed. The caller publishes
+// that, in the event of the change that caused it.
 func (s *Server) updateStatus(k Key) bool {
 	j := s.jobs[k]
 	if j == nil {
@@ -204,7 +204,7 @@ func (s *Server) updateStatus(k Key) bool {
 	s.tables["jobs"] = s.index
 	next := *j
 	next.Job = &own
-	// The version is the same.
+	// The version stays the same.
 	next.versions = slices.Clone(j.versions)
 	next.versions[0] = &own
 	s.setJob(k, &next)
@@ -231,14 +231,14 @@ func (s *Server) statusOf(k Key, j *api.Job) string {
 	return "pending"
 }
 
-// hasLive reports whether an allocation is neither stopped nor over.
+// hasLive reports whether an allocation is neither stopped nor ended.
 func hasLive(as []*alloc) bool {
 	return slices.ContainsFunc(as, func(a *alloc) bool { return !a.terminal() })
 }
 
-// publishRegistered tells of a registered job. Nomad does so before it writes the job's
-// evaluation, and then again. Until then it calls the job dead if all evaluations under its
-// name are over, those of a purged job as well, and nothing runs (seen on 1.11.3).
+// publishRegistered publishes the registration of a job. Nomad does that before it writes the job's
+// evaluation, and again after it. In the first event, the job is "dead" if all evaluations under
+// its name have ended, including those of a purged job, and nothing runs (seen on 1.11.3).
 func (s *Server) publishRegistered(k Key, own api.Job) {
 	if value(own.Stop) || s.statusOf(k, &own) != "dead" {
 		s.publishJob("JobRegistered", k)
@@ -256,7 +256,7 @@ func (s *Server) publishJob(event string, k Key) {
 	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": told(s.jobs[k].Job)})
 }
 
-// Job is a job as it is, nil if there is none.
+// Job returns a job's current version, or nil.
 func (s *Server) Job(k Key) *api.Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,9 +266,8 @@ func (s *Server) Job(k Key) *api.Job {
 	return nil
 }
 
-// Collect collects garbage: jobs that are dead, and have been for a while, with
-// all that belongs to them. Services count only where they were stopped (Nomad 1.11.3,
-// jobIsGCable).
+// Collect collects garbage: jobs that have been dead for longer than older, with everything that
+// belongs to them. Services count only if they were stopped (Nomad 1.11.3, jobIsGCable).
 func (s *Server) Collect(older time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 // node is a client machine.
 type node struct {
 	*api.Node
-	// cut: it is not heard of, but its tasks run on.
+	// cut: it is cut off the network, but its tasks keep running.
 	cut bool
 	// dead: its tasks are gone.
 	dead bool
@@ -27,8 +27,8 @@ type node struct {
 	times int
 }
 
-// AddNode registers a client, or registers it again with other contents. The node
-// must have an ID; what else is missing is what a small machine has.
+// AddNode registers a client, or registers it again with other contents. The node must have an ID;
+// other missing fields get the values of a small machine.
 func (s *Server) AddNode(n *api.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func setNodeDefaults(n *api.Node) {
 	n.NodeResources = &r
 }
 
-// updateNode stores a node and tells of it.
+// updateNode stores a node and publishes the change.
 func (s *Server) updateNode(n *api.Node, event string) {
 	n.ModifyIndex = s.nextIndex("nodes")
 	n.StatusUpdatedAt = s.now().Unix()
@@ -89,12 +89,10 @@ func (s *Server) must(err error) {
 	}
 }
 
-// CrashNode ends a machine and all that runs on it; Nomad notices by the missing
-// heartbeats.
+// CrashNode crashes a machine with all tasks on it. Nomad notices by missing heartbeats.
 func (s *Server) CrashNode(id string) { s.disconnectNode(id, true) }
 
-// CutNode cuts a machine off the network: Nomad takes it for down, and what runs
-// on it runs on.
+// CutNode cuts a machine off the network: Nomad counts it as down, but its tasks keep running.
 func (s *Server) CutNode(id string) { s.disconnectNode(id, false) }
 
 func (s *Server) disconnectNode(id string, dead bool) {
@@ -117,11 +115,11 @@ func (s *Server) disconnectNode(id string, dead bool) {
 	s.missHeartbeats(n, n.times)
 }
 
-// missHeartbeats has Nomad find that a node is away.
+// missHeartbeats makes Nomad notice that a node is away.
 func (s *Server) missHeartbeats(n *node, times int) {
 	id, wait := n.ID, time.Second
 	if n.Status == api.NodeStatusDisconnected {
-		wait = 10 * time.Second // it is away still
+		wait = 10 * time.Second // it is still away
 	}
 	s.afterJitter(wait, "heartbeats of "+id+" are missed", func() {
 		n := s.nodes[id]
@@ -140,8 +138,8 @@ func (s *Server) missHeartbeats(n *node, times int) {
 	})
 }
 
-// RecoverNode brings a machine back. A client that was cut off is told a moment
-// later what to stop; one that crashed starts again what it ran, if it is to go on.
+// RecoverNode brings a machine back. If it was cut off, its client learns a moment later what to
+// stop. If it crashed, its client starts again what should keep running.
 func (s *Server) RecoverNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +168,7 @@ func (s *Server) RecoverNode(id string) {
 	})
 }
 
-// nodeReady has Nomad use a node again; tell: its client tells now what it runs.
+// nodeReady makes Nomad use a node again. tell: its client now reports its allocations.
 func (s *Server) nodeReady(n *node, tell bool) {
 	s.must(s.editNode(n.ID, "NodeRegistration", func(n *api.Node) { n.Status = api.NodeStatusReady }))
 	if tell {
@@ -189,8 +187,8 @@ func (s *Server) reconnectAllocs(n *node) {
 	n.dead = false
 }
 
-// SetHealth makes GPUs healthy or not, as their plugin tells. Nomad does not stop
-// what runs on them.
+// SetHealth makes GPUs healthy or unhealthy, as if their plugin reported it. Nomad does not stop
+// allocations on them.
 func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +205,7 @@ func (s *Server) SetHealth(healthy bool, gpus ...string) {
 	}
 }
 
-// withHealth is the node with the health of the GPUs changed; nil if it has
-// none of them.
+// withHealth returns the node with changed health of the GPUs; nil if nothing changes.
 func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	out, found := *n, false
 	res := *n.NodeResources
@@ -236,7 +233,7 @@ func withHealth(n *api.Node, healthy bool, gpus []string) *api.Node {
 	return &out
 }
 
-// TakeAway has nodes no longer list GPUs, as when their plugin gets a new configuration.
+// TakeAway removes GPUs from their nodes, as if their plugin got a new configuration.
 func (s *Server) TakeAway(gpus ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,24 +251,26 @@ func (s *Server) TakeAway(gpus ...string) {
 	}
 }
 
-// PurgeNode has Nomad forget a node whose machine never comes back. Nomad sends no event of that (seen on 1.11.3).
+// PurgeNode removes a node from Nomad whose machine never comes back. Nomad publishes no event for
+// that (seen on 1.11.3).
 func (s *Server) PurgeNode(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.purgeNode(id, 0)
 }
 
-// purgeNode has the scheduler look at what ran there after a while.
+// purgeNode removes a node; after a while, the scheduler evaluates the jobs on it.
 func (s *Server) purgeNode(id string, after time.Duration) {
 	s.nextIndex("nodes")
 	delete(s.nodes, id)
 	s.after(after, "jobs on the purged "+id+" are evaluated", func() { s.evaluateNode(id) })
 }
 
-// ForgetNode has Nomad forget a node that is there. What runs on it runs on, and is lost for Nomad. The client finds
-// out by its next heartbeat, after that time or twice that, and registers the node again with the id that it had
-// (scenarios "node purged" and "node purged without other room"). The scheduler looks after another time: what has come
-// back by then is not lost.
+// ForgetNode removes a node from Nomad whose machine still runs. Its tasks keep running, but count
+// as lost. The client notices with its next heartbeat, after that time or up to twice that, and
+// registers the node again with the same id (scenarios "node purged" and "node purged without other
+// room"). The scheduler evaluates the jobs after the time scheduler; allocations that are back by
+// then are not lost.
 func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,14 +304,14 @@ func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	})
 }
 
-// HasNode reports whether Nomad knows a node.
+// HasNode reports whether Nomad has a node.
 func (s *Server) HasNode(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[id] != nil
 }
 
-// SetEligible lets Nomad place on a node, or not. It ends a drain.
+// SetEligible makes a node eligible or ineligible. Making it eligible ends a drain.
 func (s *Server) SetEligible(id string, eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +328,7 @@ func (s *Server) SetEligible(id string, eligible bool) {
 
 func (s *Server) sortedNodes() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
-// ShareGPU adds a shared GPU to a node, in this many parts: "GPU-s-<node>::0" and on.
+// ShareGPU adds a shared GPU with this many parts to a node: "GPU-s-<node>::0" and so on.
 func ShareGPU(n *api.Node, parts int) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.SharedType, Name: "Tesla V100-SXM2-16GB" + attr.SharedSuffix, Attributes: map[string]*api.Attribute{}}
 	for k := range parts {
@@ -339,7 +338,7 @@ func ShareGPU(n *api.Node, parts int) *api.Node {
 	return n
 }
 
-// GPUNode is a node with n GPUs of one model, named n-k.
+// GPUNode returns node number n, with GPUs of one model named GPU-n-k.
 func GPUNode(n, gpus int) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*api.Attribute{}}
 	for k := range gpus {

@@ -13,11 +13,11 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// usage is what is free of a node, with a plan's stops and placements.
+// usage is the free capacity of a node, after a plan's stops and placements.
 type usage struct {
 	cpu, memory int
 	taken       map[string]bool // GPUs
-	ports       map[int]bool    // static ones
+	ports       map[int]bool    // static ports
 }
 
 func (p *plan) usage(id string) *usage {
@@ -33,7 +33,7 @@ func (p *plan) usage(id string) *usage {
 			u.add(a)
 		}
 	}
-	for _, a := range p.place { // by this plan
+	for _, a := range p.place { // placed by this plan
 		if a.node == id {
 			u.add(a)
 		}
@@ -58,7 +58,7 @@ func (u *usage) add(a *alloc) {
 	}
 }
 
-// staticPorts are the host ports that each member of a group has.
+// staticPorts returns the static ports of each member of a group.
 func staticPorts(g *api.TaskGroup) (ports []api.Port) {
 	for _, n := range g.Networks {
 		ports = append(ports, n.ReservedPorts...)
@@ -66,12 +66,12 @@ func staticPorts(g *api.TaskGroup) (ports []api.Port) {
 	return ports
 }
 
-// placeMember finds a place for a member, in the stead of another one or not, and
-// says what it came to.
+// placeMember finds a place for a member, which may replace another one, and records the result in
+// the plan.
 func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefore bool) *alloc {
 	if stopBefore {
 		p.stop[before] = ""
-		p.used = nil // its GPUs are free in this plan
+		p.used = nil // in this plan, its GPUs are free
 	}
 	metric := &api.AllocationMetric{ConstraintFiltered: map[string]int{}, DimensionExhausted: map[string]int{}}
 	var options []option
@@ -80,7 +80,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	for _, id := range p.s.sortedNodes() {
 		n := p.s.nodes[id].Node
 		switch why := feasible(p.job, g, n); {
-		case !ready(n) || why == "datacenter" || why == "node pool": // Nomad does not look at it
+		case !ready(n) || why == "datacenter" || why == "node pool": // Nomad does not evaluate it
 			continue
 		case why != "":
 			metric.NodesEvaluated++
@@ -113,7 +113,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 			p.failed[*g.Name].CoalescedFailures++
 		}
 		if before != nil && (stopBefore || !before.migrate) && before.desired == api.AllocDesiredStatusRun && p.stop[before] == "" {
-			delete(p.stop, before) // it stays until there is a place
+			delete(p.stop, before) // it keeps running until there is a place
 			p.used = nil
 		}
 		return nil
@@ -128,8 +128,8 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 	return a
 }
 
-// spreadOverNodes leaves the options with the fewest members of the group, if it is to be
-// spread over nodes. Of other spread blocks, and without one, anything goes.
+// spreadOverNodes keeps the options with the fewest members of the group, if the job spreads it
+// over nodes. Other spread blocks are not modelled.
 func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) []option {
 	if !slices.ContainsFunc(slices.Concat(p.job.Spreads, g.Spreads), func(s *api.Spread) bool {
 		return s.Attribute == "${node.unique.id}" && len(s.SpreadTarget) == 0
@@ -146,7 +146,7 @@ func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) [
 	return slices.DeleteFunc(options, func(o option) bool { return on[o.node] > on[least.node] })
 }
 
-// option is a node on which a member may run, and what is preempted for it.
+// option is a node on which a member can run, and what must be preempted for it.
 type option struct {
 	node    string
 	gpus    map[string][]string
@@ -154,8 +154,8 @@ type option struct {
 	preempt []*alloc
 }
 
-// preemptOn finds a node on which a member fits if allocations of jobs are preempted whose
-// priority is lower by ten at least: few of them, those of the lowest priority first.
+// preemptOn finds a node on which a member fits if allocations of jobs with a priority lower by at
+// least ten are preempted: as few as possible, those with the lowest priority first.
 func (p *plan) preemptOn(g *api.TaskGroup, full []*api.Node, chance *rand.Rand) []option {
 	for _, n := range full {
 		var victims []*alloc
@@ -216,7 +216,8 @@ func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string
 	return a
 }
 
-// assignDevices finds GPUs for a member on a node; lack is what there is too little of.
+// assignDevices finds GPUs for a member on a node; lack names a resource of which there is too
+// little.
 func (p *plan) assignDevices(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[string][]string, model, lack string) {
 	u := p.usage(n.ID)
 	cpu, memory := u.cpu, u.memory
@@ -268,8 +269,7 @@ func deviceCount(r *api.RequestedDevice) int {
 	return int(min(*r.Count, 1<<20))
 }
 
-// freeInstances are the healthy free GPUs of a device group that may meet a
-// request.
+// freeInstances returns the healthy free GPUs of a device group that meet a request.
 func freeInstances(r *api.RequestedDevice, d *api.NodeDeviceResource, taken map[string]bool) (ids []string) {
 	if !deviceNamed(r.Name, d) || slices.ContainsFunc(r.Constraints, func(c *api.Constraint) bool { return !deviceMeets(c, d) }) {
 		return nil
@@ -282,7 +282,7 @@ func freeInstances(r *api.RequestedDevice, d *api.NodeDeviceResource, taken map[
 	return ids
 }
 
-// distinctHosts reports whether distinct_hosts lets a member onto the node.
+// distinctHosts reports whether distinct_hosts allows a member on the node.
 func (p *plan) distinctHosts(g *api.TaskGroup, node string, but *alloc) bool {
 	has := func(cs []*api.Constraint) bool {
 		return slices.ContainsFunc(cs, func(c *api.Constraint) bool {
@@ -302,7 +302,7 @@ func (p *plan) distinctHosts(g *api.TaskGroup, node string, but *alloc) bool {
 	return true
 }
 
-// apply writes a plan, and what the evaluation came to.
+// apply writes a plan and the result of its evaluation.
 func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.nextIndex("evals")
 	k := p.key
@@ -347,9 +347,9 @@ func (s *Server) apply(p *plan, e api.Evaluation) {
 	s.jobChanged(k, event)
 }
 
-// purgeAllocs drops the allocations of a job when it is purged, as Nomad does. Their clients take a
-// while to end the tasks (seen on 1.11.3: the allocations are gone from all lists while tasks run
-// on for kill_timeout).
+// purgeAllocs removes the allocations of a purged job, as Nomad does. Their clients need a while to
+// end the tasks (seen on 1.11.3: the allocations are in no list while tasks still run for up to
+// kill_timeout).
 func (s *Server) purgeAllocs(k Key) {
 	for _, a := range s.byJob[k] {
 		delete(s.allocs, a.id)
@@ -385,8 +385,8 @@ func (s *Server) applyStop(a *alloc, status string) {
 	s.notifyEnded(a)
 }
 
-// applyPreemptions stops what gives way to an allocation, and has the jobs evaluated of which
-// that is.
+// applyPreemptions stops the allocations that are preempted for an allocation, and evaluates their
+// jobs.
 func (s *Server) applyPreemptions(p *plan, by *alloc) {
 	for _, a := range slices.SortedFunc(maps.Keys(p.preempt), compareAllocs) {
 		if p.preempt[a] != by {
@@ -401,8 +401,7 @@ func (s *Server) applyPreemptions(p *plan, by *alloc) {
 	}
 }
 
-// allocsKept bounds the allocations that are kept of a job; Nomad collects what
-// is over after hours.
+// allocsKept limits the allocations kept for a job; Nomad collects ended ones after hours.
 const allocsKept = 100
 
 func (s *Server) trimAllocs(k Key) {
@@ -416,7 +415,7 @@ func (s *Server) trimAllocs(k Key) {
 	}
 }
 
-// scheduleReschedules has failed allocations tried elsewhere when it is time.
+// scheduleReschedules schedules an evaluation for failed allocations that are rescheduled later.
 func (s *Server) scheduleReschedules(p *plan) {
 	if len(p.rescheduleAt) == 0 {
 		return
@@ -434,7 +433,7 @@ func (s *Server) scheduleReschedules(p *plan) {
 	}
 }
 
-// finishEval records the outcome of an evaluation.
+// finishEval records the result of an evaluation.
 func (s *Server) finishEval(p *plan, e api.Evaluation) {
 	k := p.key
 	if len(p.failed) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// What Nomad says of a deployment.
+// Nomad's descriptions of a deployment.
 const (
 	failedByAuthor  = "Deployment marked as failed"
 	failedByAllocs  = "Failed due to unhealthy allocations"
@@ -29,7 +29,7 @@ func (d *deployment) end(status, why string) { d.status, d.why = status, why }
 
 func (d *deployment) paused() bool { return d != nil && d.status == api.DeploymentStatusPaused }
 
-// description reports how far a deployment is.
+// description returns Nomad's description of a deployment's progress.
 func (d *deployment) description() string {
 	switch {
 	case d.why != "":
@@ -50,7 +50,7 @@ func (d *deployment) description() string {
 	return "Deployment is running"
 }
 
-// serveDeployment is what an author does with a deployment.
+// serveDeployment serves requests about a deployment.
 func (s *Server) serveDeployment(r *http.Request, parts []string) (any, error) {
 	k, d := s.deploymentByID(parts[len(parts)-1])
 	if d == nil {
@@ -84,7 +84,7 @@ func (s *Server) serveDeployment(r *http.Request, parts []string) (any, error) {
 	return nil, httpError(http.StatusNotFound, "Invalid URL: %s", r.URL.Path)
 }
 
-// deploymentByID finds the newest deployment of a job by its id.
+// deploymentByID finds a deployment by its id, among the newest deployment of each job.
 func (s *Server) deploymentByID(id string) (Key, *deployment) {
 	for _, k := range sortedKeys(s.jobs) {
 		if d := s.jobs[k].deployment; d != nil && d.id == id {
@@ -94,7 +94,7 @@ func (s *Server) deploymentByID(id string) (Key, *deployment) {
 	return Key{}, nil
 }
 
-// reverts reports whether some group is to be put back if the deployment fails.
+// reverts reports whether a failure of the deployment reverts the job.
 func (d *deployment) reverts() bool {
 	for _, g := range d.groups {
 		if value(g.update.AutoRevert) {
@@ -129,7 +129,7 @@ func (s *Server) promoteByAuthor(k Key, d *deployment) (any, error) {
 	return api.DeploymentUpdateResponse{DeploymentModifyIndex: s.index}, nil
 }
 
-// pauseDeployment has nothing be placed for a deployment, or goes on with it.
+// pauseDeployment pauses or resumes a deployment.
 func (s *Server) pauseDeployment(r *http.Request, k Key, d *deployment) (any, error) {
 	var request api.DeploymentPauseRequest
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
@@ -143,7 +143,7 @@ func (s *Server) pauseDeployment(r *http.Request, k Key, d *deployment) (any, er
 	return api.DeploymentUpdateResponse{DeploymentModifyIndex: s.index}, nil
 }
 
-// tellDeployment is a deployment as Nomad tells it.
+// tellDeployment returns a deployment as Nomad's API does.
 func (s *Server) tellDeployment(k Key, d *deployment) *api.Deployment {
 	out := &api.Deployment{
 		ID: d.id, Namespace: k.Namespace, JobID: k.ID, JobVersion: *d.job.Version, JobModifyIndex: d.of, JobCreateIndex: *d.job.CreateIndex,
@@ -163,8 +163,8 @@ func (s *Server) tellDeployment(k Key, d *deployment) *api.Deployment {
 	return out
 }
 
-// dropCanaries stops the deployment's canaries that are lost or have to move, promoted or not. Others
-// replace them, as far as needed.
+// dropCanaries stops the deployment's canaries that are lost or must move, promoted or not. Others
+// replace them if needed.
 func (p *plan) dropCanaries(is *groupAllocs) {
 	drop := func(as []*alloc, status string) []*alloc {
 		return slices.DeleteFunc(as, func(a *alloc) bool {
@@ -178,8 +178,8 @@ func (p *plan) dropCanaries(is *groupAllocs) {
 	is.lost, is.migrate = drop(is.lost, api.AllocClientStatusLost), drop(is.migrate, "")
 }
 
-// placeAgain places a member in the stead of another one. While canaries wait, one of an earlier version
-// is replaced by one of the last version that has succeeded or needed no canaries.
+// placeAgain places a replacement of a member. While canaries wait, a member of an earlier version
+// is replaced by the last version whose deployment succeeded or needed no canaries.
 func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 	own := p.job
 	defer func() { p.job = own }()
@@ -194,7 +194,8 @@ func (p *plan) placeAgain(g *api.TaskGroup, before *alloc, canarying bool) {
 // waitingCanary reports whether the allocation is a canary that was not promoted.
 func (a *alloc) waitingCanary() bool { return a.canary && !a.promoted }
 
-// downgraded is the version for which a member is placed while canaries wait; nil for the present one.
+// downgraded returns the version for which a member is placed while canaries wait; nil for the
+// current one.
 func (p *plan) downgraded(g *api.TaskGroup, before *alloc) *api.Job {
 	j := p.s.jobs[p.key]
 	if j == nil {

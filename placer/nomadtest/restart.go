@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// restart restarts the tasks of an allocation in place, as `nomad alloc restart` does, or a template
-// with change_mode = "restart". They are not told that they are killed (scenario "restarted").
+// restart restarts the tasks of an allocation in place, like nomad alloc restart, or a template
+// with change_mode = "restart". Their events do not include a kill (scenario "restarted").
 func (s *Server) restart(id string) (any, error) {
 	a := s.allocs[id]
 	if a == nil {
@@ -39,7 +39,7 @@ func (s *Server) restart(id string) (any, error) {
 	return struct{}{}, nil
 }
 
-// Finish has the tasks of an allocation that runs end well, by themselves.
+// Finish ends the tasks of a running allocation with success.
 func (s *Server) Finish(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Server) Finish(id string) {
 	}
 }
 
-// onSignal is the code with which an allocation's tasks end that are asked to.
+// onSignal returns the exit code of an allocation's tasks when they are asked to end.
 func onSignal(a *alloc) (exit int) {
 	exit = 130
 	for _, t := range a.taskGroup().Tasks {

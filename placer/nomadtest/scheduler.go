@@ -18,8 +18,7 @@ func terminalEval(e *api.Evaluation) bool {
 	return e.Status == api.EvalStatusComplete || e.Status == api.EvalStatusFailed || e.Status == api.EvalStatusCancelled
 }
 
-// evaluate makes an evaluation at the present index, and has the scheduler take
-// it up.
+// evaluate creates an evaluation at the current index, and schedules it.
 func (s *Server) evaluate(k Key, trigger string) *api.Evaluation {
 	return s.evaluateAfter(k, trigger, 0)
 }
@@ -40,7 +39,7 @@ func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.E
 	s.evals[k] = append(s.evals[k], e)
 	s.trimEvals(k)
 	s.jobChanged(k, "EvaluationUpdated")
-	scheduling := s.opts.Scheduling // one worker takes up the oldest first
+	scheduling := s.opts.Scheduling // a single worker takes the oldest first
 	if !s.opts.OneWorker {
 		scheduling = s.jitter(scheduling, "scheduler "+e.ID)
 	}
@@ -48,8 +47,7 @@ func (s *Server) evaluateAfter(k Key, trigger string, wait time.Duration) *api.E
 	return e
 }
 
-// evalsKept bounds the evaluations that are kept of a job; Nomad keeps them for
-// hours.
+// evalsKept limits the evaluations kept for a job; Nomad keeps them for hours.
 const evalsKept = 50
 
 func (s *Server) trimEvals(k Key) {
@@ -84,7 +82,7 @@ func (s *Server) evalByID(k Key, id string) *api.Evaluation {
 	return nil
 }
 
-// evaluateNode makes evaluations for all jobs that have allocations on a node.
+// evaluateNode evaluates all jobs that have allocations on a node.
 func (s *Server) evaluateNode(id string) {
 	seen := map[Key]bool{}
 	for _, a := range s.allocs {
@@ -97,7 +95,7 @@ func (s *Server) evaluateNode(id string) {
 	}
 }
 
-// capacityChanged has the scheduler look again at what is blocked.
+// capacityChanged makes the scheduler retry blocked evaluations.
 func (s *Server) capacityChanged() {
 	var blocked []*api.Evaluation
 	for _, k := range sortedKeys(s.jobs) {
@@ -121,43 +119,42 @@ func (s *Server) capacityChanged() {
 		}
 		k := Key{Namespace: e.Namespace, ID: e.JobID}
 		s.after(wait, "scheduler takes up "+e.ID+" again", func() {
-			if !s.opts.OneWorker || pass == s.unblocked { // else it begins with the oldest again
+			if !s.opts.OneWorker || pass == s.unblocked { // otherwise a later pass starts again with the oldest
 				s.schedule(k, e.ID, nil)
 			}
 		})
 	}
 }
 
-// plan is what one evaluation comes to.
+// plan is the result of one evaluation.
 type plan struct {
 	s    *Server
 	job  *api.Job // nil: it was purged
 	key  Key
 	eval string
-	// stop are the allocations to stop, with the client status that they get; "": what
-	// their clients tell.
+	// stop maps allocations to stop to their new client status; "": their clients report it.
 	stop   map[*alloc]string
 	update []*alloc // in place
 	place  []*alloc
-	// parting are members of which Nomad does not know from now on whether they run.
+	// parting are the members that are unknown from now on.
 	parting []*alloc
-	// returned are members that are back, of which it knows again.
+	// returned are the members that are known again.
 	returned []*alloc
-	// placeAfter is after how long lost members are replaced; 0: at once.
+	// placeAfter is the delay before lost members are replaced; 0: at once.
 	placeAfter time.Duration
-	// preempt are allocations of other jobs that give way to those that are placed, which
-	// wait for their end: by whom.
+	// preempt maps preempted allocations of other jobs to the allocation that preempts them and
+	// waits for their end.
 	preempt map[*alloc]*alloc
 	failed  map[string]*api.AllocationMetric
-	// rescheduleAt are failed allocations to be tried elsewhere then.
+	// rescheduleAt maps failed allocations to the time at which they are rescheduled.
 	rescheduleAt map[*alloc]time.Time
-	// deployment is that of this version, nil for none, or one that has succeeded.
+	// deployment is this version's deployment; nil if there is none or it has succeeded.
 	deployment *deployment
 	undone     bool              // the deployment is not complete
-	used       map[string]*usage // of nodes, with this plan
+	used       map[string]*usage // usage of nodes under this plan
 }
 
-// schedule works an evaluation off. A dry run is one of a job that is not stored.
+// schedule processes an evaluation. A dry run is for a job that is not stored.
 func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	p := &plan{s: s, key: k, eval: id, stop: map[*alloc]string{}, preempt: map[*alloc]*alloc{}, failed: map[string]*api.AllocationMetric{}, rescheduleAt: map[*alloc]time.Time{}}
 	if dry != nil {
@@ -178,7 +175,7 @@ func (s *Server) schedule(k Key, id string, dry *api.Job) *plan {
 	return nil
 }
 
-// compute is the reconciler: what is to be stopped, updated and placed.
+// compute is the reconciler: it decides what to stop, update and place.
 func (p *plan) compute() {
 	p.loseStopped()
 	if p.job == nil || value(p.job.Stop) {
@@ -201,12 +198,12 @@ func (p *plan) compute() {
 	}
 }
 
-// groupAllocs says what the allocations of a group are to the reconciler.
+// groupAllocs groups the allocations of a group by what the reconciler does with them.
 type groupAllocs struct {
 	keep, migrate, lost, rescheduleNow []*alloc
-	rescheduleLater                    []*alloc // failed, to be tried again later
-	// parting are on a node that is away, returning on one that is back, of which Nomad has not noted yet
-	// what they do.
+	rescheduleLater                    []*alloc // failed, to be rescheduled later
+	// parting are on a node that is away. returning are on one that is back, and Nomad has not yet
+	// recorded their state.
 	parting, returning []*alloc
 }
 
@@ -235,7 +232,7 @@ func (p *plan) classify(g *api.TaskGroup) (out groupAllocs) {
 	return out
 }
 
-// classifyKnown does it for a member that is where it was, and may have ended.
+// classifyKnown classifies a member whose state is known; it may have ended.
 func (p *plan) classifyKnown(a *alloc, out *groupAllocs) {
 	batch := value(p.job.Type) == api.JobTypeBatch
 	switch {
@@ -263,8 +260,8 @@ func (p *plan) classifyKnown(a *alloc, out *groupAllocs) {
 	}
 }
 
-// rescheduleTime is the time when a failed member, or one on a node that is away, is tried elsewhere; ok is false
-// where it is not, or waits for the end of the deployment (seen on 1.11.3).
+// rescheduleTime returns when a failed member, or one on a node that is away, is rescheduled; ok is
+// false if it is not, or waits for the end of the deployment (seen on 1.11.3).
 func (p *plan) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if p.inDeployment(a) {
 		return time.Time{}, false
@@ -323,7 +320,7 @@ func (p *plan) computeGroup(g *api.TaskGroup) {
 	p.placeMissing(g, is, keep, missing, ready, canarying)
 }
 
-// placeMissing places members for the lost ones and, with ready, for those that are not there.
+// placeMissing places members for lost ones and, if ready is true, for missing ones.
 func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, missing int, ready, canarying bool) {
 	taken := map[int]bool{}
 	for _, as := range [][]*alloc{keep, is.migrate, is.rescheduleNow} {
@@ -343,9 +340,9 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 	}
 }
 
-// scaleDown stops what is more than there are to be, those that canaries were promoted to replace, and else the
-// highest first. Canaries that wait for that do not count, nor do members on nodes that are away, though these may
-// be stopped, too.
+// scaleDown stops surplus members: first those that promoted canaries replace, then those with the
+// highest numbers. Canaries that wait for promotion do not count, nor do members on nodes that are
+// away, but the latter may be stopped, too.
 func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
 	replaced := map[int]bool{}
@@ -373,7 +370,7 @@ func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bo
 	return out
 }
 
-// classifyUpdates finds which members can go on as they are with the new version.
+// classifyUpdates finds the members that must be replaced for the new version, and the canaries.
 func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, canaries []*alloc) {
 	for _, a := range keep {
 		switch {
@@ -392,21 +389,22 @@ func (p *plan) classifyUpdates(g *api.TaskGroup, keep []*alloc) (destructive, ca
 	return destructive, canaries
 }
 
-// canUpdateInPlace reports whether a member may stay where it is with the new version. Nomad
-// does not ask for that whether the node is ready.
+// canUpdateInPlace reports whether a member can stay where it is with the new version. Nomad does
+// not check here whether the node is ready.
 func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	n := p.s.nodes[a.node]
 	if n == nil || feasible(p.job, g, n.Node) != "" || !p.distinctHosts(g, n.ID, a) {
 		return false
 	}
-	p.stop[a], p.used = "", nil // its own GPUs are free to it
+	p.stop[a], p.used = "", nil // its own GPUs count as free
 	_, _, lack := p.assignDevices(g, n.Node, p.s.random("in place"))
 	delete(p.stop, a)
 	p.used = nil
 	return lack == ""
 }
 
-// maxParallel bounds how many of n members are replaced at a time, beside those that are placed.
+// maxParallel limits how many of n members are replaced at a time, given that place others are
+// placed.
 func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	most := 0
 	if g.Update != nil && value(p.job.Type) == api.JobTypeService {
@@ -428,8 +426,8 @@ func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	return min(n, max(0, most))
 }
 
-// needsRestart reports whether two versions differ in what Nomad cannot change while
-// a member runs.
+// needsRestart reports whether two versions differ in fields that Nomad cannot change while a
+// member runs.
 func needsRestart(a, b *api.Job, group string) bool {
 	was, is := a.LookupTaskGroup(group), b.LookupTaskGroup(group)
 	if was == nil || is == nil || len(was.Tasks) != len(is.Tasks) {
@@ -438,7 +436,7 @@ func needsRestart(a, b *api.Job, group string) bool {
 	return restartingFields(a, was) != restartingFields(b, is)
 }
 
-// restartingFields is what a member cannot keep running without, as text.
+// restartingFields returns, as text, the fields whose change restarts a member.
 func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	var b strings.Builder
 	for _, m := range []map[string]string{j.Meta, g.Meta} {
@@ -462,8 +460,7 @@ func restartingFields(j *api.Job, g *api.TaskGroup) string {
 	return b.String()
 }
 
-// rescheduleTime is the time when a failed allocation is tried elsewhere; ok is false if it
-// is not.
+// rescheduleTime returns when a failed allocation is rescheduled; ok is false if it is not.
 func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	if a.client == api.AllocClientStatusUnknown {
 		return s.rescheduleAfter(a, a.unknownSince)
@@ -471,7 +468,7 @@ func (s *Server) rescheduleTime(a *alloc) (at time.Time, ok bool) {
 	return s.rescheduleAfter(a, a.failedAt)
 }
 
-// rescheduleAfter is the same for one that failed at some time, or was not heard of since.
+// rescheduleAfter returns the same for an allocation that failed, or became unknown, at since.
 func (s *Server) rescheduleAfter(a *alloc, since time.Time) (at time.Time, ok bool) {
 	g := a.taskGroup()
 	if g == nil || g.ReschedulePolicy == nil || since.IsZero() {

@@ -18,34 +18,30 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Options are how a cluster behaves. Zero values mean the defaults.
+// Options configure a cluster's behaviour. Zero values mean the defaults.
 type Options struct {
-	// Seed decides everything that is left to chance.
+	// Seed determines all random choices.
 	Seed uint64
 	// Now is the clock of Nomad's servers; time.Now by default.
 	Now func() time.Time
-	// Latency is how long a request takes to arrive at least; up to as much is
-	// added by chance. 500 µs by default.
+	// Latency is the minimum time until a request arrives; up to as much is added at random.
+	// Default: 500 µs.
 	Latency time.Duration
-	// Raft is how long a write takes from its check until it is applied, at least;
-	// up to as much is added by chance. Nomad checks a job's index before it
-	// writes, not while it does, so that another write may come in between. 1 ms
-	// by default.
+	// Raft is the minimum time between the check of a write and the write; up to as much is added
+	// at random. Nomad checks a job's index before the write, not during it, so another write may
+	// come in between. Default: 1 ms.
 	Raft time.Duration
-	// Scheduling is the time from an evaluation's creation to its plan. 5 ms by
-	// default.
+	// Scheduling is the time from an evaluation's creation to its plan. Default: 5 ms.
 	Scheduling time.Duration
-	// Client is how long a client takes to start a task, and to tell of it. 200 ms
-	// by default.
+	// Client is how long a client takes to start a task, and to report it. Default: 200 ms.
 	Client time.Duration
-	// Kill is how long a task takes to end after it was asked to. 300 ms by
-	// default.
+	// Kill is how long a task takes to end after it was asked to. Default: 300 ms.
 	Kill time.Duration
-	// OneWorker: evaluations are tried oldest first, and what is blocked by priority before that, as by a
-	// server with one worker (and nearly so with two: scenario "blocked"); else in any order, as if each
-	// evaluation had a worker of its own.
+	// OneWorker: evaluations are processed oldest first, and blocked ones by priority first, as on
+	// a server with one worker (and nearly so with two: scenario "blocked"). Otherwise they are
+	// processed in any order, as if each had its own worker.
 	OneWorker bool
-	// Stepped: nothing that is due happens by itself, only by [Server.Step].
+	// Stepped: due actions run only when [Server.Step] is called.
 	Stepped bool
 }
 
@@ -58,7 +54,7 @@ func (o *Options) setDefaults() {
 	o.Client, o.Kill = cmp.Or(o.Client, 200*time.Millisecond), cmp.Or(o.Kill, 300*time.Millisecond)
 }
 
-// Key names a job.
+// Key identifies a job.
 type Key = cluster.JobKey
 
 // Server is a Nomad cluster: servers and clients. Its methods are safe for
@@ -68,59 +64,59 @@ type Server struct {
 
 	mu    sync.Mutex
 	index uint64
-	// tables are the indexes at which the tables changed last.
+	// tables are the indexes of each table's last change.
 	tables map[string]uint64
 	nodes  map[string]*node
-	// forgotten are nodes that Nomad has forgotten and that do not know of it yet.
+	// forgotten are nodes that Nomad has removed but whose clients have not noticed yet.
 	forgotten map[string]*node
 	jobs      map[Key]*job
 	evals     map[Key][]*api.Evaluation
 	allocs    map[string]*alloc
 	byJob     map[Key][]*alloc
-	// preempts: jobs may preempt others, whatever their type.
+	// preempts: jobs of all types may preempt others.
 	preempts  bool
 	preempted int
-	// unknown counts the members that were on a node that was away, back those of them that ran on.
+	// unknown counts the members that have been unknown, and back those of them that kept running.
 	unknown, back int
-	// unblocked counts how often what is blocked was to be tried again.
+	// unblocked counts how often blocked evaluations were to be retried.
 	unblocked int
-	// gpuUsers are the tasks that really use a GPU, by instance id: a client that
-	// is cut off goes on running what Nomad counts as lost.
+	// gpuUsers are the allocations that really use a GPU, by instance id: a client that is cut off
+	// keeps running what Nomad counts as lost.
 	gpuUsers map[string]map[string]bool
-	// uses is the utilization of GPUs, by instance id, see SetUse.
+	// uses is the utilization of GPUs in percent, by instance id: see SetUse.
 	uses map[string]int64
-	// progress is what first members have written of it, see SetProgress.
+	// progress returns the content of progress files: see SetProgress.
 	progress func(k Key, ran time.Duration) string
-	// purged are those of purged jobs whose tasks run still, by id.
+	// purged are the allocations of purged jobs whose tasks still run, by id.
 	purged  map[string]*alloc
 	vars    map[string]*variable
 	streams []*stream
-	refused map[string]bool // clients that get no events, see RefuseEvents
-	// namespaces are those that AddNamespace made.
+	refused map[string]bool // clients that receive no events: see RefuseEvents
+	// namespaces are the namespaces that AddNamespace has created.
 	namespaces []string
-	// actions are the things that will happen, the next first.
+	// actions are scheduled actions, earliest first.
 	actions []action
 	timer   *time.Timer
 	skew    time.Duration
 	closed  bool
-	// counts number what is made, by what it is made for, so that chance does not
-	// depend on the order in which unrelated things happen.
+	// counts number generated things by name, so that random choices do not depend on the order of
+	// unrelated events.
 	counts     map[string]int
 	faultRules []*rule
 	faultFunc  func(Request) Fault
 	acl        map[string]Token
 	steps      int
 	violations []Violation
-	// disconnected are clients that are dead: nothing of theirs arrives.
+	// disconnected are dead clients: their requests do not arrive.
 	disconnected map[string]bool
 	observers    []Observer
-	// eventFaults are by chance for each event and stream.
+	// eventFaults are applied at random to each event and stream.
 	eventFaults EventFaults
 	was         uncommitted
 	launchers   map[Key]*launcher // of periodic jobs
 }
 
-// SetPreemption has jobs preempt others whose priority is lower by ten at least, or not.
+// SetPreemption enables or disables preemption of jobs with a priority lower by at least ten.
 func (s *Server) SetPreemption(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,14 +130,15 @@ func (s *Server) Preempted() int {
 	return s.preempted
 }
 
-// Unknown counts the members that Nomad knew nothing of for a while (disconnect), and how many of them ran on.
+// Unknown counts the members that have been unknown (disconnect block), and those of them that kept
+// running.
 func (s *Server) Unknown() (unknown, back int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unknown, s.back
 }
 
-// New makes a cluster without nodes. Close it when the test ends.
+// New creates a cluster without nodes. Close it at the end of the test.
 func New(o Options) *Server {
 	o.setDefaults()
 	return &Server{
@@ -152,7 +149,7 @@ func New(o Options) *Server {
 	}
 }
 
-// Close ends all streams; nothing happens after that.
+// Close ends all streams, and stops all actions.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,14 +165,14 @@ func (s *Server) Close() {
 
 func (s *Server) now() time.Time { return s.opts.Now().Add(s.skew) }
 
-// StepClock moves the servers' clocks, as a person or a time server does.
+// StepClock steps the servers' clocks, as a person or a time server may do.
 func (s *Server) StepClock(by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.skew += by
 }
 
-// nextIndex is the index of the next write to the tables.
+// nextIndex returns the index of the next write, to these tables.
 func (s *Server) nextIndex(tables ...string) uint64 {
 	s.index++
 	for _, t := range tables {
@@ -184,21 +181,21 @@ func (s *Server) nextIndex(tables ...string) uint64 {
 	return s.index
 }
 
-// count numbers what is made for a name: 1, 2, …
+// count numbers the uses of a name: 1, 2, …
 func (s *Server) count(name string) int {
 	s.counts[name]++
 	return s.counts[name]
 }
 
-// random is chance for one thing: the same for the same seed and name, whatever
-// else happens.
+// random returns a random generator for one purpose. It depends only on the seed and the name, not
+// on what else happens.
 func (s *Server) random(name string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return rand.New(rand.NewPCG(s.opts.Seed, h.Sum64()))
 }
 
-// jitter is d and up to as much again by chance.
+// jitter returns d plus up to as much again at random.
 func (s *Server) jitter(d time.Duration, name string) time.Duration {
 	if d <= 0 {
 		return 0
@@ -206,14 +203,14 @@ func (s *Server) jitter(d time.Duration, name string) time.Duration {
 	return d + time.Duration(s.random(name).Int64N(int64(d)))
 }
 
-// id is an id as Nomad makes them, by chance.
+// id returns a random id in Nomad's format.
 func (s *Server) id(name string) string {
 	r := s.random("id " + name)
 	a, b := r.Uint64(), r.Uint64()
 	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&(1<<48-1))
 }
 
-// action is something that will happen.
+// action is a scheduled action.
 type action struct {
 	at  time.Time
 	key string
@@ -222,12 +219,12 @@ type action struct {
 
 func compareActions(a, b action) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) }
 
-// afterJitter has something happen after d and up to as much again by chance.
+// afterJitter schedules an action after d plus up to as much again at random.
 func (s *Server) afterJitter(d time.Duration, name string, do func()) {
 	s.after(s.jitter(d, fmt.Sprint(name, s.count("after "+name))), name, do)
 }
 
-// after has something happen after d.
+// after schedules an action after d.
 func (s *Server) after(d time.Duration, name string, do func()) {
 	if s.closed {
 		return
@@ -238,7 +235,7 @@ func (s *Server) after(d time.Duration, name string, do func()) {
 	s.setTimer()
 }
 
-// setTimer sets the timer for what is due next.
+// setTimer sets the timer for the next action.
 func (s *Server) setTimer() {
 	if s.opts.Stepped || s.closed || len(s.actions) == 0 {
 		return
@@ -251,7 +248,7 @@ func (s *Server) setTimer() {
 	}
 }
 
-// runDue does what is due.
+// runDue runs the actions that are due.
 func (s *Server) runDue() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +265,7 @@ func (s *Server) step() {
 	a.do()
 }
 
-// Step does what is due next, whatever the time, and says what that was; ok is
-// false if nothing is.
+// Step runs the next action, whatever the time, and returns its name; ok is false if there is none.
 func (s *Server) Step() (what string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,20 +277,20 @@ func (s *Server) Step() (what string, ok bool) {
 	return what, true
 }
 
-// Steps counts what has happened by itself and by requests.
+// Steps counts the actions and requests so far.
 func (s *Server) Steps() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.steps
 }
 
-// Progress is how far a cluster is: the same for as long as nothing happens in it.
+// Progress identifies the state of a cluster: it stays equal as long as nothing happens.
 type Progress struct {
 	steps int
 	index uint64
 }
 
-// Progress reports how far the cluster is.
+// Progress returns the current progress.
 func (s *Server) Progress() Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// SetUse is the utilization of a GPU from now on, in percent. Without it, a GPU's plugin sends none.
+// SetUse sets the utilization of a GPU from now on, in percent. For GPUs without it, the plugin
+// sends no statistics.
 func (s *Server) SetUse(gpu string, percent int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +23,7 @@ func (s *Server) SetUse(gpu string, percent int64) {
 	s.uses[gpu] = percent
 }
 
-// serveStats answers what a client's plugins tell. A client that is down tells nothing.
+// serveStats returns the statistics of a client's plugins. A client that is down does not answer.
 func (s *Server) serveStats(r *http.Request) (any, error) {
 	if err := s.authorize(r, "", readNodes); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// heartbeatInterval is how often Nomad sends a heartbeat on the event stream.
+// heartbeatInterval is the interval of Nomad's heartbeats on the event stream.
 const heartbeatInterval = 10 * time.Second
 
 var (
@@ -25,38 +25,37 @@ var (
 	errRestarted    = errors.New("unexpected EOF: the server was restarted")
 )
 
-// EventFaults are how likely it is for each event and stream that something
-// happens to it. An event that is lost ends the stream, as Nomad does where a
-// subscriber cannot follow; SilentlyLost does not, which Nomad never does.
+// EventFaults are the probabilities of faults for each event and stream. Lost also ends the stream,
+// as Nomad does if a subscriber is too slow; SilentlyLost does not, which never happens with Nomad.
 type EventFaults struct {
 	Lost, SilentlyLost, Late, Doubled float64
-	// Delay is how late an event that is late comes at most; others overtake it.
+	// Delay is the maximum delay of a late event; other events overtake it.
 	Delay time.Duration
-	// Early is how likely an event comes before its change, by half a second or less. Nomad sends
-	// its events before it commits the changes (txn.Commit in Nomad 1.11.3). So whoever reads a job
-	// because of an event may get the old version.
+	// Early is the probability that an event arrives up to half a second before its change. Nomad
+	// sends events before it commits the changes (txn.Commit in Nomad 1.11.3), so a reader that
+	// reacts to an event may read the old version of a job.
 	Early float64
 }
 
-// SetEventFaults sets what happens to events from now on.
+// SetEventFaults sets the faults of events from now on.
 func (s *Server) SetEventFaults(f EventFaults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eventFaults = f
 }
 
-// earlyBy is how long before its change an event comes at most.
+// earlyBy is the maximum time by which an event precedes its change.
 const earlyBy = 500 * time.Millisecond
 
-// uncommitted are the jobs that the last write changes, as they were, while readers may not
-// see it yet. Who has been answered has seen it: Nomad's answers do not go back in time.
+// uncommitted has the jobs of the last write as they were before it, for readers that may not see
+// the change yet. Once a reader has seen it, all do: Nomad's answers do not go back in time.
 type uncommitted struct {
 	index uint64
 	until time.Time
 	jobs  map[Key]*job
 }
 
-// setJob changes a job with the present index; nil: it is forgotten.
+// setJob stores a job at the current index; nil removes it.
 func (s *Server) setJob(k Key, j *job) {
 	if s.was.index != s.index {
 		s.was = uncommitted{index: s.index, jobs: map[Key]*job{}}
@@ -69,7 +68,7 @@ func (s *Server) setJob(k Key, j *job) {
 	}
 }
 
-// visible is a job as a reader sees it.
+// visible returns a job as a reader sees it.
 func (s *Server) visible(k Key) *job {
 	was, changed := s.was.jobs[k]
 	if !changed || s.was.index != s.index || !s.opts.Now().Before(s.was.until) {
@@ -80,20 +79,20 @@ func (s *Server) visible(k Key) *job {
 	return was
 }
 
-// stream is a subscription to the events.
+// stream is a subscription to events.
 type stream struct {
 	client    string
 	topics    map[string]bool
 	notify    chan struct{}
 	ctx       context.Context
-	without   map[string]bool // namespaces that did not exist when it began
-	lineDelay time.Duration   // between two lines; another one for each client
-	unread    []byte          // of the line that is being read
+	without   map[string]bool // namespaces that did not exist when the stream began
+	lineDelay time.Duration   // between two lines; different for each client
+	unread    []byte          // rest of the line that is being read
 
 	mu     sync.Mutex
 	buffer []byte
 	err    error
-	silent bool // not even heartbeats
+	silent bool // sends not even heartbeats
 }
 
 // subscribe begins a subscription.
@@ -110,8 +109,8 @@ func (s *Server) subscribe(ctx context.Context, client string, topics []string) 
 	return st
 }
 
-// RefuseEvents has streams of a client be silent from their beginning, or lifts that: so
-// Nomad refuses who may not read the jobs of some namespace (seen on 1.11.3).
+// RefuseEvents makes a client's new streams silent from their beginning, or undoes that. Nomad does
+// that to clients that may not read the jobs of some namespace (seen on 1.11.3).
 func (s *Server) RefuseEvents(client string, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +120,8 @@ func (s *Server) RefuseEvents(client string, yes bool) {
 	s.refused[client] = yes
 }
 
-// AddNamespace makes a namespace. Streams that are open tell nothing of it, as Nomad's: it works
-// out which ones all namespaces are when a stream begins (seen on 1.11.3).
+// AddNamespace creates a namespace. Streams that are already open send no events of it, as in
+// Nomad, which resolves "all namespaces" when a stream begins (seen on 1.11.3).
 func (s *Server) AddNamespace(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +131,7 @@ func (s *Server) AddNamespace(name string) {
 	}
 }
 
-// listNamespaces lists the default namespace and those that were made.
+// listNamespaces lists the default namespace and the created ones.
 func (s *Server) listNamespaces() (out []*api.Namespace) {
 	for _, name := range append([]string{api.DefaultNamespace}, s.namespaces...) {
 		out = append(out, &api.Namespace{Name: name})
@@ -165,9 +164,9 @@ func (st *stream) send(line []byte) {
 	st.wake()
 }
 
-// Read waits for events, or until a heartbeat is due. It hands out one line at a
-// time, each a moment after the one before, and the end a moment after it came: so a
-// reader does the same with it whenever its goroutines run.
+// Read waits for events, or until a heartbeat is due. It returns one line at a time with a small
+// delay between lines, and the end of the stream a small delay after it happened. So a reader
+// behaves the same whenever its goroutines run.
 func (st *stream) Read(b []byte) (int, error) {
 	next := time.NewTimer(heartbeatInterval)
 	defer next.Stop()
@@ -198,15 +197,15 @@ func (st *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// pending reports whether something is to be read, or why nothing will be.
+// pending reports whether there is something to read; err is why the stream has ended.
 func (st *stream) pending() (ready bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return len(st.buffer) > 0, st.err
 }
 
-// takeBatch takes the next line out of the buffer, or the part of it that has come. Events of one
-// index come in one line, as Nomad sends them.
+// takeBatch takes the next line from the buffer, or the part of it that has arrived. Events with
+// the same index form one line, as Nomad sends them.
 func (st *stream) takeBatch() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -222,7 +221,7 @@ func (st *stream) takeBatch() {
 	}
 }
 
-// cutLine cuts the first line off the buffer.
+// cutLine removes the first line from the buffer and returns it.
 func (st *stream) cutLine() []byte {
 	n := bytes.IndexByte(st.buffer, '\n') + 1
 	if n == 0 {
@@ -233,7 +232,7 @@ func (st *stream) cutLine() []byte {
 	return line
 }
 
-// batchEnd is the end of a batch of events, with its index; "" if it is none.
+// batchEnd returns the end of a batch of events, with its index; "" if the line is no batch.
 func batchEnd(line []byte) string {
 	if i := bytes.LastIndex(line, []byte(`],"Index":`)); i >= 0 {
 		return string(line[i:])
@@ -255,7 +254,7 @@ type event struct {
 	Payload                     any
 }
 
-// publish sends an event to all who have subscribed.
+// publish sends an event to all subscribers.
 func (s *Server) publish(kind, topic, key, namespace string, payload any) {
 	if rng := s.random(fmt.Sprint("early ", s.index)); s.was.index == s.index && rng.Float64() < s.eventFaults.Early {
 		s.was.until = s.opts.Now().Add(time.Duration(rng.Float64() * float64(earlyBy)))
@@ -286,7 +285,7 @@ func (st *stream) ended() bool {
 	return st.err != nil || st.ctx.Err() != nil
 }
 
-// deliver sends a line with whatever chance makes of it.
+// deliver sends a line, subject to random faults.
 func (s *Server) deliver(st *stream, line []byte, name string) {
 	f, roll := s.eventFaults, s.random("event "+name).Float64()
 	switch {
@@ -308,8 +307,7 @@ func (s *Server) deliver(st *stream, line []byte, name string) {
 	st.send(line)
 }
 
-// Restart restarts the servers: streams end, requests under way are not
-// answered, and a new leader takes up what is pending.
+// Restart restarts the servers: streams end. A new leader continues pending work.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,10 +315,10 @@ func (s *Server) Restart() {
 		st.end(errRestarted)
 	}
 	s.streams = nil
-	s.index += 5 // a leader's own entries
+	s.index += 5 // the new leader's own log entries
 }
 
-// Silence has all streams that are open now fall silent, without an end.
+// Silence makes all currently open streams silent, without ending them.
 func (s *Server) Silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

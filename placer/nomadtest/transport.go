@@ -17,14 +17,13 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Config connects nomad/api to the server without sockets. The client's name is
-// what faults and writes are told by.
+// Config connects nomad/api to the server without sockets. Faults and recorded writes identify the
+// client by its name.
 func (s *Server) Config(client, token string) *api.Config {
 	return &api.Config{Address: "http://nomad.test", SecretID: token, HttpClient: &http.Client{Transport: s.Transport(client)}}
 }
 
-// Transport takes requests to the server without sockets, with what goes wrong
-// on the way.
+// Transport sends requests to the server without sockets, and applies faults to them.
 func (s *Server) Transport(client string) http.RoundTripper { return transport{s, client} }
 
 type transport struct {
@@ -69,7 +68,7 @@ func bodyOf(r *http.Request) ([]byte, error) {
 	return io.ReadAll(r.Body)
 }
 
-// send has the server answer, with the fault.
+// send lets the server answer, subject to the fault.
 func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Response, error) {
 	switch fault {
 	case Refused:
@@ -87,7 +86,7 @@ func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Respon
 	}
 	a := httptest.NewRecorder()
 	done := make(chan struct{})
-	go func() { // a server goes on with what its client has given up
+	go func() { // a server continues requests that its client has given up
 		defer close(done)
 		own := r.Clone(context.WithoutCancel(r.Context()))
 		own.Body = io.NopCloser(bytes.NewReader(body))
@@ -107,7 +106,7 @@ func (t transport) send(r *http.Request, body []byte, fault Fault) (*http.Respon
 
 type slowWrite struct{}
 
-// finish is what the client gets of an answer.
+// finish returns the part of an answer that the client gets.
 func (t transport) finish(r *http.Request, a *httptest.ResponseRecorder, fault Fault) (*http.Response, error) {
 	switch fault {
 	case Broken:
@@ -136,7 +135,7 @@ func answer(r *http.Request, a *httptest.ResponseRecorder) *http.Response {
 func respond(r *http.Request, code int, text string) *http.Response {
 	a := httptest.NewRecorder()
 	a.WriteHeader(code)
-	_, _ = a.WriteString(text) // to memory
+	_, _ = a.WriteString(text) // cannot fail: it writes to memory
 	return answer(r, a)
 }
 
@@ -166,7 +165,7 @@ func (t transport) open(r *http.Request, fault Fault) (*http.Response, error) {
 	}, nil
 }
 
-// pause waits unless ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -181,8 +180,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Disconnect has nothing more of a client's arrive, as where its process was
-// killed. What is under way is done, and its answers are lost.
+// Disconnect drops all further requests of a client, as if its process was killed. Pending requests
+// are completed, but their answers are lost.
 func (s *Server) Disconnect(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// variableBytes is how much a variable may hold.
+// variableBytes is the maximum size of a variable.
 const variableBytes = 64 << 10
 
 // variable is a Nomad variable, or a lock.
 type variable struct {
 	api.Variable
-	// expires is the time when the lock ends that nobody renews; free is from when on
-	// somebody else may have it.
+	// expires is when the lock expires if nobody renews it. free is when others can acquire it
+	// after that.
 	expires, free time.Time
 }
 
@@ -35,8 +35,8 @@ func size(items map[string]string) int {
 	return n
 }
 
-// setVariable writes a variable; cas is the index that it must have, -1 for any.
-// The conflict is what it is instead.
+// setVariable writes a variable; cas is the index that it must have, -1 for any. conflict is the
+// current variable if the index differs.
 func (s *Server) setVariable(v *api.Variable, cas int64) (out *api.Variable, conflict *api.Variable, err error) {
 	if size(v.Items) > variableBytes {
 		return nil, nil, httpError(http.StatusBadRequest, "variables are limited to 64KiB in total size")
@@ -90,7 +90,7 @@ func (s *Server) listVariables(namespace, prefix string) []*api.VariableMetadata
 	return out
 }
 
-// expire ends a lock that nobody has renewed in time.
+// expire releases a lock that was not renewed in time.
 func (s *Server) expire(v *variable) {
 	if v.Lock != nil && !s.now().Before(v.expires) {
 		delay, err := time.ParseDuration(v.Lock.LockDelay)
@@ -101,7 +101,7 @@ func (s *Server) expire(v *variable) {
 	}
 }
 
-// acquire gives a lock, or says who has it.
+// acquire acquires a lock, or returns the variable that another client has locked.
 func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err error) {
 	key := variableKey(v.Namespace, v.Path)
 	was := s.vars[key]
@@ -134,7 +134,7 @@ func (s *Server) acquire(v *api.Variable) (out, conflict *api.Variable, err erro
 	return &own.Variable, nil, nil
 }
 
-// heldLock finds a lock that is held with the id.
+// heldLock returns the lock if it is held with this id.
 func (s *Server) heldLock(v *api.Variable) (*variable, error) {
 	was := s.vars[variableKey(v.Namespace, v.Path)]
 	if was != nil {
@@ -171,7 +171,7 @@ func (s *Server) releaseLock(v *api.Variable) (*api.Variable, error) {
 	return &own.Variable, nil
 }
 
-// Variable is what a variable holds, nil if there is none.
+// Variable returns the items of a variable; nil if there is none.
 func (s *Server) Variable(namespace, path string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

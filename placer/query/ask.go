@@ -13,11 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// said are the estimates that are tried for a job without one.
+// said are the run times that ask tries for a job without an estimate.
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
-// ask asks for an estimate for a waiting job whose run time nothing tells, and says what one would
-// gain now; "" for other jobs, and if it would gain nothing. Callers hold mu.
+// ask suggests an estimate for a waiting job whose run time is unknown, and describes what an
+// estimate would gain now. It returns "" for other jobs, and if an estimate would gain nothing.
+// Callers hold mu.
 func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
@@ -25,7 +26,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	}
 	was := startOf(w.Wait)
 	var sooner []string
-	var later []time.Duration // with these it must not start now
+	var later []time.Duration // with these run times it cannot start now
 	for _, d := range said {
 		if job.Estimate = d; s.startsNow(job) {
 			sooner = append(sooner, "now if it runs "+model.ShortDuration(d))
@@ -76,10 +77,10 @@ func (s facts) startsNow(job queue.Job) bool {
 	return ok
 }
 
-// notePreempt names the configuration key that makes a job preemptible if the job does not say so
-// itself.
+// notePreempt names the configuration key that makes a job preemptible, unless the job itself sets
+// pal_preempt.
 func (s facts) notePreempt(e *Explanation, t *model.Tracked) {
 	if from := t.Request.PreemptFrom; from != "" {
-		e.addNote(fmt.Sprintf("it may be stopped for others by %s: pal_preempt = \"false\" in its meta prevents that", from))
+		e.addNote(fmt.Sprintf("%s allows the placer to stop it for other jobs; pal_preempt = \"false\" in its meta prevents that", from))
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // Advice that doctor gives in several places.
 const (
-	NextStatus  = "nomad-pal status shows it until it is over"
+	NextStatus  = "nomad-pal status shows it until it is resolved"
 	NextServers = "look at the logs of Nomad's servers, and try again"
 )
 
@@ -43,7 +43,7 @@ type Check struct {
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`
-	// Next is what to do about it; "" for nothing.
+	// Next is the advice on what to do; "" if there is nothing to do.
 	Next string `json:"next,omitempty"`
 }
 
@@ -61,7 +61,7 @@ func (s *Snapshot) Checks() []Check {
 	return out
 }
 
-// checkVersion checks the clients: the servers do not show their versions to every token.
+// checkVersion checks the clients, because servers show their own versions only to some tokens.
 func (s facts) checkVersion() Check {
 	low, known := s.m.State.Nodes.OldestNomad(), version.Must(version.NewVersion(cluster.ExactPins))
 	switch {
@@ -101,7 +101,7 @@ func (s facts) checkGPUs() Check {
 	case c.NumGPUs() == 0:
 		return Check{"gpus", Fail, "no client shows a GPU", "install the device plugin in the plugin_dir of each client with GPUs, and restart Nomad there"}
 	case sick > 0:
-		return Check{"gpus", Warn, fmt.Sprintf("%s; %d are unhealthy", found, sick), "nomad-pal gpus says why"}
+		return Check{"gpus", Warn, fmt.Sprintf("%s; %d are unhealthy", found, sick), "nomad-pal gpus shows why"}
 	}
 	return Check{"gpus", OK, found, ""}
 }
@@ -116,13 +116,13 @@ func (s facts) checkPlugin() Check {
 		}
 	}
 	if len(others) > 0 {
-		return Check{"device plugin", Warn, fmt.Sprintf("%d of %d clients have their GPUs from another device plugin: %s", len(others), len(with), some(others)), "install nomad-pal's there: without it their GPUs are not measured"}
+		return Check{"device plugin", Warn, fmt.Sprintf("on %d of %d clients, another device plugin provides the GPUs: %s", len(others), len(with), some(others)), "install nomad-pal's plugin there: without it these GPUs are not measured"}
 	}
-	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's on all %d clients with GPUs", len(with)), ""}
+	return Check{"device plugin", OK, fmt.Sprintf("nomad-pal's plugin runs on all %d clients with GPUs", len(with)), ""}
 }
 
-// checkMeasuring reports why device plugins do not measure. GPUs that are never measured, by
-// configuration or because the model is not supported, are not a fault.
+// checkMeasuring reports why device plugins do not measure GPUs. A GPU that is never measured,
+// because of its configuration or because its model is not supported, is not a fault.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
@@ -144,7 +144,7 @@ func (s facts) checkMeasuring() Check {
 		}
 	}
 	if len(waits) > 0 {
-		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "nomad-device-pal doctor on the node says more; nomad-pal measure <node> measures with jobs"}
+		return Check{"measuring", Warn, "GPUs wait to be measured " + reasons(waits), "nomad-device-pal doctor on the node explains more; nomad-pal measure <node> measures by running jobs"}
 	}
 	if len(unable) > 0 {
 		return Check{"measuring", OK, "GPUs are not measured " + reasons(unable), ""}
@@ -169,7 +169,7 @@ func reasons(nodes map[string][]string) string {
 
 const mostReasons = 3
 
-// some names the first of many.
+// some lists the first few names, and counts the rest.
 func some(names []string) string {
 	const most = 5
 	if len(names) > most {
@@ -185,7 +185,7 @@ func (s facts) checkProfile() Check {
 	}
 	found := fmt.Sprintf("version %d of %d GPUs", p.Version, len(p.GPUs))
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
-		found += ", made " + reason.Moment(made)
+		found += ", built " + reason.Moment(made)
 		if s.m.Time.Sub(made) > profileOld {
 			return Check{"profile", Warn, found, "measure again: GPUs change over months"}
 		}
@@ -253,14 +253,14 @@ func CheckClocks(written, worked, now time.Time) Check {
 	case written.IsZero() || worked.IsZero():
 		return Check{"clocks", Warn, "not compared: there is no heartbeat of an agent", ""}
 	case apart > heartbeat.HeartbeatEvery || apart < -most:
-		return Check{"clocks", Warn, fmt.Sprintf("the agent's clock and that of Nomad's servers are %s apart", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waits and quarantines are off by that much"}
+		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waits and quarantines are off by that much"}
 	case ahead > most:
 		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
 	}
-	return Check{"clocks", OK, "the agent's and the servers' agree within seconds", ""}
+	return Check{"clocks", OK, "the agent's and the servers' clocks agree within seconds", ""}
 }
 
-// ChecksFailed are the checks that could not be made because Nomad cannot be read.
+// ChecksFailed replaces the checks if Nomad cannot be read.
 func ChecksFailed(err error) Check {
 	c := Check{"reading nomad", Fail, err.Error(), NextServers}
 	if nomad.Refused(err) {

@@ -140,7 +140,7 @@ func TestAfterItRan(t *testing.T) {
 
 // Jobs of a higher priority go first, and explain says so of those behind them.
 func TestPriorityIsExplained(t *testing.T) {
-	for counts, want := range map[bool]string{true: "priority 40: 2 waiting jobs go before it, by a higher priority", false: ""} {
+	for counts, want := range map[bool]string{true: "priority 40: 2 waiting jobs go first because of a higher priority", false: ""} {
 		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.JobPriority = counts }}, func(w *bed.World) {
 			w.AddNodes(1, 4)
 			w.StartPlacer()

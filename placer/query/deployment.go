@@ -20,11 +20,11 @@ type Deployment struct {
 	ID          string `json:"id"`
 	Status      string `json:"status"`
 	Description string `json:"description,omitempty"`
-	// Version is the version of the job that it deploys.
+	// Version is the job version that it deploys.
 	Version uint64 `json:"version"`
-	// Promote reports whether it waits for somebody to promote it.
+	// Promote reports whether the deployment waits for somebody to promote it.
 	Promote bool `json:"promote,omitempty"`
-	// Superseded reports whether the job has a newer version, which Nomad has not looked at yet.
+	// Superseded reports whether the job has a newer version that Nomad has not evaluated yet.
 	Superseded bool          `json:"superseded,omitempty"`
 	Groups     []DeployGroup `json:"groups"`
 }
@@ -41,7 +41,7 @@ type DeployGroup struct {
 	Unhealthy int    `json:"unhealthy"`
 }
 
-// deployment reads the deployment of a service, if one is active or has failed.
+// deployment returns a service's deployment if it is active or has failed, otherwise nil.
 func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.Deployment, error) {
 	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
 		return nil, nil
@@ -97,7 +97,7 @@ func promotesItself(job *api.Job, group string) bool {
 	return g != nil && g.Update != nil && g.Update.AutoPromote != nil && *g.Update.AutoPromote
 }
 
-// reason describes how far the deployment is.
+// reason describes the progress of the deployment.
 func (d *Deployment) reason() reason.Reason {
 	r := reason.Reason{Kind: reason.Deploys, Version: d.Version}
 	for _, g := range d.Groups {

@@ -31,19 +31,19 @@ type Explanation struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
 	State     gang.State `json:"state"`
-	// Parent is the parameterized or periodic job that made it.
+	// Parent is the parameterized or periodic job that made this job.
 	Parent string `json:"parent,omitempty"`
 	// Runs counts the jobs that a parameterized or periodic job has made.
 	Runs *model.Runs `json:"runs,omitempty"`
-	// Reason is why it is in its state.
+	// Reason is why the job is in its state.
 	Reason reason.Reason `json:"reason,omitzero"`
 	// Planned reports whether the explanation is of a job that is not submitted: what would happen
 	// now.
 	Planned bool `json:"planned,omitempty"`
-	// Outcome is how it ended, if it did.
+	// Outcome is how the job ended, if it has.
 	Outcome *Outcome    `json:"outcome,omitempty"`
 	Wait    *queue.Wait `json:"wait,omitempty"`
-	// WaitsFor is what it waits for, according to the queue.
+	// WaitsFor is what the job waits for, according to the queue.
 	WaitsFor reason.Reason `json:"waits_for,omitzero"`
 	// StartFrom and StartTo are the range of its expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
@@ -61,25 +61,25 @@ type Explanation struct {
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom names the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`
-	// SpeedsFrom names the source of its speed on each GPU model.
+	// SpeedsFrom names, for each GPU model, the source of the job's speed on it.
 	SpeedsFrom map[string]string `json:"speeds_from,omitempty"`
-	// NeighboursFrom names the source of the cost of neighbours of each class. A missing class
-	// comes from the table of neighbours.
+	// NeighboursFrom names, for each class of neighbour, the source of the cost of sharing a GPU
+	// with it. The cost of a missing class comes from the table of neighbours.
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
 	Note string `json:"note,omitempty"`
-	// Obstacles are what keeps it from nodes, while it cannot start.
+	// Obstacles are what keeps a job that cannot start off nodes.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
-	// Submitted is since when it waits, or waited; zero if that is not known.
+	// Submitted is when the job began to wait; zero if that is unknown.
 	Submitted time.Time `json:"submitted,omitzero"`
-	// Holders are the jobs with the GPUs that it waits for. Remedies would let it start now, or
-	// ever if it cannot run on this cluster.
+	// Holders are the jobs that hold the GPUs it waits for. Remedies are changes with which it
+	// could start now; for a job that cannot run on this cluster, with which it could run at all.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
-	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and says what
-	// an estimate would gain.
+	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
+	// what an estimate would gain.
 	Ask string `json:"ask,omitempty"`
-	// Try is a remedy in the form that explain -what-if takes.
+	// Try is a remedy in the form that explain -what-if accepts.
 	Try string `json:"try,omitempty"`
 	// Alternatives are other placements, for comparison.
 	Alternatives []Alternative `json:"alternatives,omitempty"`
@@ -91,11 +91,11 @@ type Explanation struct {
 	Failures []model.Try `json:"failures,omitempty"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// holds are the GPUs of all its members now; nil if some are missing.
+	// holds are the GPUs of all its current members; nil if some members are missing.
 	holds *pal.Choice
 	// beside are the GPUs of its members and of canaries; nil if there are none.
 	beside *pal.Choice
-	// asks is the job's application class now.
+	// asks is the job's current application class.
 	asks pal.AppClass
 	// pinned is the job as the placer would register it if it started now.
 	pinned *api.Job
@@ -128,9 +128,9 @@ type Explanation struct {
 	Progress string `json:"progress,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
-	// Live is what their GPUs do now, by id, if that is known.
+	// Live maps GPU ids to their current load, if it is known.
 	Live map[string]live.Use `json:"live,omitempty"`
-	// Idle maps those of its GPUs that run nothing to since when.
+	// Idle maps each of its GPUs that computes nothing to the time since when.
 	Idle map[string]time.Time `json:"idle,omitempty"`
 }
 
@@ -282,8 +282,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	return e, st, true
 }
 
-// broken says what to fix in a job that still runs in its old version because its newer version is
-// invalid; t may be nil.
+// broken adds what to fix in a job that still runs in its old version because its newer version is
+// invalid. t may be nil.
 func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
@@ -329,7 +329,7 @@ func (s *Snapshot) explainUnknown(ctx context.Context, k cluster.JobKey) (*Expla
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Native, Reason: reason.Reason{Kind: reason.WithoutGPUs, Cause: request.NoGPUs(job)}}, nil
 }
 
-// native says why the placer leaves a job to Nomad.
+// native sets the reason why the placer leaves a job to Nomad.
 func (e *Explanation) native(st gang.Observed) {
 	e.Reason = reason.Reason{Kind: reason.NotOurs, Needs: st.Holds(), Have: st.Have, Want: st.Want}
 	if err := request.Servable(st.Job); err != nil {
@@ -341,7 +341,7 @@ func (e *Explanation) native(st gang.Observed) {
 
 // addRecord adds the recorded last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
-	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // the stop made a version; the time of the version before is the author's
+	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // stopping the job made a new version; the author's submit time is that of the version before
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
 		}
@@ -384,13 +384,13 @@ func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	})
 }
 
-// lacks reports whether has lacks GPUs of of.
+// lacks reports whether some GPU of of is not in has.
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// besideNow returns the choice with the jobs that share GPUs with the gang now. The record has
+// besideNow returns the choice with the jobs that now share GPUs with the gang. The record only has
 // those at the time of placement.
 func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 	if chosen == nil {
@@ -415,11 +415,12 @@ func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 	return &c
 }
 
-// MeasuredNow names the alternative that is the gang's own GPUs, by their current measurements.
+// MeasuredNow names the alternative that consists of the gang's own GPUs with their current
+// measurements.
 const MeasuredNow = "here, measured now"
 
-// remeasured adds that alternative if its slowdown differs from that of the decision, because a GPU
-// was measured again since.
+// remeasured adds that alternative if its slowdown differs by 5 % or more from the decision's,
+// because a GPU was measured again since then.
 func (e *Explanation) remeasured(d pal.Decision) {
 	was := d.Chosen
 	if was == nil || e.asks != "" && e.asks != d.Class || e.holds.Cost > 0.95*was.Cost && e.holds.Cost < 1.05*was.Cost {
@@ -428,7 +429,7 @@ func (e *Explanation) remeasured(d pal.Decision) {
 	e.Alternatives = slices.Insert(e.Alternatives, 0, Alternative{MeasuredNow, e.holds})
 }
 
-// recordComes is how long after a placement the placer has recorded the reasons, except in bursts.
+// recordComes is the time after a placement within which its record is written, except in bursts.
 // It includes the delay of records and the time until the members are seen.
 const recordComes = 2 * time.Second
 
@@ -470,8 +471,8 @@ func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
-// sparing returns the application class for which a gang leaves out free outliers; "" if it leaves
-// out none.
+// sparing returns the application class for which a gang leaves out free outliers, or "" if it
+// leaves out none.
 func sparing(d pal.Decision) pal.AppClass {
 	if d.Candidates.Outliers == 0 {
 		return ""
@@ -479,8 +480,8 @@ func sparing(d pal.Decision) pal.AppClass {
 	return d.Class
 }
 
-// explainWaiting says what a waiting job waits for, and what could be done about it. Callers hold
-// mu.
+// explainWaiting explains what a waiting job waits for, and what could be done about it. Callers
+// hold mu.
 func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	wait := s.waiting()[t.Key.String()]
 	switch e.State = t.Shown(s.m, wait); e.State {
@@ -536,8 +537,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees the GPUs that are reserved for a gang's current start, until back is called: the
-// gang lacks other GPUs than those.
+// keptForIt frees the GPUs that are reserved for a gang that is being started, until back is
+// called, because the gang lacks GPUs other than these.
 func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}
@@ -546,14 +547,14 @@ func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	return back
 }
 
-// never marks a job that no node can take, according to Nomad.
+// never marks a job that Nomad cannot place on any node.
 func (e *Explanation) never(found []request.Obstacle) {
 	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, request.NeverPlaced(found)
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
 }
 
-// askNomad asks Nomad's scheduler about a job that waits, or that would start according to the
-// snapshot. If Nomad refuses it on every node, it never starts.
+// askNomad asks Nomad's scheduler about a job that waits, or that could start according to the
+// snapshot. If Nomad refuses it on every node, the job can never start.
 func (s *Snapshot) askNomad(ctx context.Context, e *Explanation, job *api.Job) {
 	if s.nomad == nil || e.State != gang.Waiting && e.State != gang.Starting || cluster.Template(job) || cluster.Child(job) {
 		return
@@ -585,8 +586,8 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	return pal.Explain(c, g, by)
 }
 
-// besideWindows explains a waiting job that would fit again, without the GPUs of windows that
-// exclude it. Those GPUs count as taken until back is called.
+// besideWindows explains a waiting job that would fit if no window kept GPUs from it: d then
+// explains the other GPUs. The windows' GPUs count as taken until back is called.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}

@@ -33,8 +33,8 @@ type GPU struct {
 	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
 	Available bool                         `json:"available"`
-	// Unhealthy and Unavailable are why the GPU is not chosen, Degraded why it is in the last
-	// class; "" if none applies.
+	// Unhealthy and Unavailable are why the GPU is not chosen. Degraded is why it is chosen only
+	// last. Each is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
@@ -47,36 +47,36 @@ type GPU struct {
 	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
-	// Live is what it does now, if that was requested; NotLive is why that is not known.
+	// Live is its current load, if requested; NotLive is why that is unknown.
 	Live    *live.Use `json:"live,omitempty"`
 	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is since when it runs nothing although a job holds it; zero if it computes, or that
-	// is not known.
+	// IdleSince is since when the GPU computes nothing although a job holds it; zero if it
+	// computes, or if that is unknown.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
 // GPUs lists the cluster's GPUs.
 func (s *Snapshot) GPUs() []GPU { return s.SomeGPUs(GPUFilter{}) }
 
-// Models returns how fast the cluster's GPU models are, if that was measured.
+// Models returns the measured speeds of the cluster's GPU models.
 func (s *Snapshot) Models() []ledger.ModelSpeed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.m.View.ModelSpeeds()
 }
 
-// GPUFilter selects GPUs: those that meet all its conditions.
+// GPUFilter selects the GPUs that meet all of its conditions.
 type GPUFilter struct {
 	// Nodes are names or ids, or names as in [MapNode]; empty for all.
 	Nodes []string
-	// Job holds the GPU: namespace/id. ID is the GPU's.
+	// Job selects the GPUs that a job (namespace/id) holds. ID selects one GPU.
 	Job, ID string
 	// Trouble selects GPUs that are unhealthy, degraded, or in quarantine.
 	Trouble bool
 	// Outliers selects GPUs whose PM score for some application class is above the
 	// outlier_threshold.
 	Outliers bool
-	// Most is how many are listed at most; 0: all.
+	// Most limits how many are listed; 0: no limit.
 	Most int
 }
 
@@ -136,7 +136,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	return g
 }
 
-// windowOf returns the window that keeps a GPU now, or "", and for whom. Callers hold mu.
+// windowOf returns the window that keeps a GPU now and whom it is for, or "". Callers hold mu.
 func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	if s.kept == nil {
 		s.kept = map[int]model.OpenWindow{}
@@ -153,7 +153,7 @@ func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	return w.Name + " until " + reason.Moment(w.To), w.For
 }
 
-// Keeper is the window that keeps the GPU now, until when and for whom; "" if none does.
+// Keeper describes the window that keeps the GPU now: until when and for whom; "" if there is none.
 func (g GPU) Keeper() string {
 	switch {
 	case g.Window == "":
@@ -164,7 +164,7 @@ func (g GPU) Keeper() string {
 	return g.Window + ", for " + strings.Join(g.WindowFor, ", ")
 }
 
-// leastIDLength is the least that is shown of a GPU's id: "GPU-" and eight digits.
+// leastIDLength is the length to which ids are shortened at most: "GPU-" and eight digits.
 const leastIDLength = len("GPU-12345678")
 
 // IDLength returns how many bytes of a GPU's id distinguish it from all others. Parts of a GPU are
@@ -182,7 +182,7 @@ func IDLength(ids []string) int {
 	return n
 }
 
-// idLength is IDLength for the cluster's GPUs.
+// idLength returns IDLength of the cluster's GPUs.
 func (s facts) idLength() int {
 	c := s.m.View.Cluster
 	ids := make([]string, c.NumGPUs())
@@ -197,7 +197,7 @@ func (s facts) idLength() int {
 // below come on top.
 type Cell uint16
 
-// Further contents of a cell: two flags, and in the highest two bits why it is out of service.
+// Further bits of a cell: two flags, and in the highest two bits why the GPU is out of service.
 const (
 	CellAllocated   Cell = 1 << 12
 	CellDegraded    Cell = 1 << 13
@@ -208,7 +208,7 @@ const (
 
 var outOfService = map[model.GPUState]Cell{model.GPUUnhealthy: CellUnhealthy, model.GPUQuarantined: CellQuarantined, model.GPUUnavailable: CellUnavailable}
 
-// Map is the cluster as a page draws it.
+// Map is the cluster as the web page draws it.
 type Map struct {
 	Racks []MapRack
 	// Cells are the GPUs, rack by rack and node by node.
@@ -314,7 +314,8 @@ func (g GPU) For(sees model.Sees, operator bool) GPU {
 	return g
 }
 
-// windowFor lists for whom a window is, as far as the user may see these namespaces.
+// windowFor lists whom a window is for; it replaces namespaces that the user may not see by
+// "others".
 func windowFor(sees model.Sees, whom []string) (seen []string) {
 	for _, w := range whom {
 		if namespace, _, _ := strings.Cut(w, "/"); !sees(namespace) {

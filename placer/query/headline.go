@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Headline is an explanation in a sentence or two: what, since when, and why. Times are in the zone of now.
+// Headline summarises an explanation in a sentence or two: what happens, since when, and why. Times
+// are in the zone of now.
 func (e *Explanation) Headline(now time.Time) string {
 	text := mainSentence(e, now)
 	for _, r := range slices.Concat(e.Leaving, e.Members) {
@@ -89,7 +90,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 			running += len(a.GPUs)
 		}
 	}
-	if e.State == gang.Starting && !e.Ready.IsZero() { // it was once whole
+	if e.State == gang.Starting && !e.Ready.IsZero() { // all members ran before
 		if held >= d.Demand && d.Demand > 0 {
 			return fmt.Sprintf("%s needs more members: %s. It got %s at %s.", e.Job, e.Reason.String(), pal.CountGPUs(d.Demand), Clock(now.Location(), e.Decided))
 		}
@@ -113,7 +114,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
 	switch {
 	case !e.Restarted.IsZero():
-		text += " since " + When(e.Restarted, now) + ". Nomad started its members again then; the placer chose where " + When(e.Decided, now)
+		text += " since " + When(e.Restarted, now) + ". Nomad restarted its members then; the placer chose their GPUs " + When(e.Decided, now)
 	case !e.Decided.IsZero():
 		text += " since " + When(e.Decided, now)
 	}
@@ -123,7 +124,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		text += ". "
 	}
 	if e.Predicted != nil {
-		return text + whyThere(d) + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of those chosen: %.2f.", times(c.Cost), e.Predicted.Cost)
+		return text + whyThere(d) + fmt.Sprintf("Nomad gave it other GPUs than the placer chose, as its pins allow. Predicted slowdown: %s; of the chosen ones: %.2f.", times(c.Cost), e.Predicted.Cost)
 	}
 	text += whyThere(d) + whyThese(d)
 	if d.Packed != nil && d.Packed.Cost != c.Cost {
@@ -131,7 +132,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	}
 	for _, a := range e.Alternatives {
 		if a.What == MeasuredNow {
-			text += fmt.Sprintf(". By the present measurements of its GPUs it is %.2f times: the slowest has PM score %s", a.Cost, Score(a.PMScore))
+			text += fmt.Sprintf(". By the current measurements of its GPUs it is %.2f times: the slowest GPU has PM score %s", a.Cost, Score(a.PMScore))
 		}
 	}
 	return text + "."
@@ -191,7 +192,7 @@ func node(c *pal.Choice) string {
 	return "node " + c.Members[0].Node
 }
 
-// times is a predicted slowdown in words.
+// times formats a predicted slowdown.
 func times(cost float64) string {
 	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Advice for a waiting gang: which jobs hold GPUs that it could use, until about when, and which
-// change of it would start now.
+// Advice for a waiting gang: which jobs hold GPUs that it could use, about when they end, and with
+// which change the gang could start now.
 
 // mostHolders is how many holders an explanation names.
 const mostHolders = 20
@@ -32,7 +32,7 @@ const mostHolders = 20
 type Holder struct {
 	// Job is namespace/id.
 	Job string `json:"job"`
-	// GPUs is how many of those it holds.
+	// GPUs is how many of these GPUs it holds.
 	GPUs int `json:"gpus"`
 	// Stopping reports whether its members were told to stop and have not ended yet.
 	Stopping bool `json:"stopping,omitempty"`
@@ -44,12 +44,12 @@ type Holder struct {
 	// is unknown, if it is stopping, or if it is a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// MayGive is how many of those GPUs an elastic gang would give back for the waiting one, if
-	// that then starts; GiveFrom is the earliest time.
+	// MayGive is how many of these GPUs an elastic gang would give back if the waiting gang then
+	// starts. GiveFrom is the earliest time of that.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
-	// Needed reports whether it is one of the jobs that end first and together leave room for the
-	// gang.
+	// Needed marks jobs of the shortest list, in order of their ends, that leaves enough room for
+	// the gang.
 	Needed bool `json:"needed,omitempty"`
 }
 
@@ -76,8 +76,8 @@ func (h Holder) rank() int {
 	return 2
 }
 
-// matching returns a predicate for the GPUs on which a member of the gang may run on an idle
-// cluster. GPUs of a model with too few GPUs for the gang are excluded, unless all are.
+// matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
+// were idle. GPUs of a model with too few GPUs for the gang are excluded, unless that excludes all.
 func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 	may, _ := matchingGroups(c, g)
 	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
@@ -158,8 +158,8 @@ func (s facts) stopping(k cluster.JobKey) bool {
 	return ending
 }
 
-// holding returns what a holder requested; ok is false if that is unknown. The model has nothing
-// about a job that has ended and whose members are stopping.
+// holding returns what a holder requested; ok is false if that is unknown. A job that has ended
+// while its members are still stopping is no longer in the model, so its request is read again.
 func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
@@ -172,9 +172,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 	return t.Request, true
 }
 
-// needed marks the holders that make room for the gang when they end, one after another. It ignores
-// jobs that Nomad placed alone, and the resources of their nodes. It restores the cluster
-// afterwards.
+// needed marks the holders that make room for the gang when they end one after another. It ignores
+// jobs that Nomad placed alone, and resources other than GPUs. It restores the cluster afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
@@ -227,7 +226,7 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
 		return out, try
 	}
-	// The smallest number of members that does not fit.
+	// Find the smallest number of members that does not fit.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
 	if n > 0 {
 		key := sizeKey(r, "min")
@@ -241,11 +240,12 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	return out, try
 }
 
-// editCount is how to change the number of members of a service that waits for some. Nomad blocks
-// scaling during a deployment (seen on 1.11.3), and a service with missing members is in one.
+// editCount advises how to change the number of members of a service that waits for members. Nomad
+// blocks scaling during a deployment (seen on 1.11.3), and a service with missing members is in a
+// deployment.
 var editCount = reason.Reason{Kind: reason.EditCount}
 
-// mayStart reports whether a waiting job could start now with another gang, on GPUs that are not
+// mayStart reports whether a waiting job could start now as another gang, on GPUs that are not
 // reserved for a gang ahead.
 func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
@@ -270,11 +270,11 @@ func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	return stops || w != nil && below(w.Ahead)
 }
 
-// tryPriority is the priority that is suggested.
+// tryPriority is the suggested priority.
 const tryPriority = 80
 
-// whatNow says who holds the GPUs that a waiting job could use, what would let it start, and what
-// to try. Callers hold mu.
+// whatNow sets the holders of GPUs that a waiting job could use, the remedies, and the change to
+// try. Callers hold mu.
 func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	if w != nil && limited(w) {
 		if w.Reason == reason.Quota {
@@ -293,8 +293,8 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	}
 }
 
-// whenWhole handles a running service whose author has added more members than fit. It says what
-// keeps them out, and what would make room.
+// whenWhole handles a running service to which its author has added more members than fit. It
+// explains what keeps them out, and what would make room.
 func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
@@ -328,8 +328,8 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FewerWhole, Key: "count", Room: whole, Members: t.Want}.And(editCount))
 }
 
-// sizeKey returns the -what-if key of the number of members; an elastic job has it in its scaling
-// block.
+// sizeKey returns the -what-if key that sets the number of members. For an elastic job that is a
+// bound in its scaling block.
 func sizeKey(r request.Request, elastic string) string {
 	if r.Elastic != nil {
 		return elastic
@@ -345,8 +345,8 @@ type Alternative struct {
 	*pal.Choice
 }
 
-// runsOn says which GPUs a running gang has, where it would go if it started now, and what would
-// change that.
+// runsOn sets the GPUs that a running gang has, where it would be placed if it started now, and
+// which changes of the job would alter that.
 func (s facts) runsOn(e *Explanation, t *model.Tracked) {
 	c, g := s.m.View.Cluster, t.Request.Gang
 	at := s.m.At(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/live"
 )
 
-// AddLive asks nodes what their GPUs do now. It fails for more than [live.MostNodes] nodes. If a
-// node does not answer, its GPUs carry the error.
+// AddLive reads the current load of GPUs from their nodes. It fails for more than [live.MostNodes]
+// nodes. If a node does not answer, its GPUs carry the error.
 func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU) error {
 	nodes := make([]string, len(gpus))
 	for i, g := range gpus {

@@ -17,7 +17,7 @@ type Move struct {
 	To        *pal.Choice `json:"to"`
 }
 
-// Moves returns the moves that would be made now if migration were on.
+// Moves returns the moves that the queue would make now if migration were on.
 func (s *Snapshot) Moves() []Move {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Next lists what somebody can do about an explanation, ready to be typed. If the job is explained
-// from a jobspec, the commands get the jobspec.
+// Next lists the steps that somebody can take, with commands ready to type. For a job explained
+// from a jobspec, the commands name the jobspec.
 func (e *Explanation) Next(jobspec string) []string {
 	var steps []string
 	for _, r := range e.Remedies {
@@ -54,7 +54,7 @@ func (e *Explanation) Next(jobspec string) []string {
 	return steps
 }
 
-// fasterNow reports whether a running job would be faster on the GPUs that are free now.
+// fasterNow suggests a move if a running job would be faster on GPUs that are free now.
 func (e *Explanation) fasterNow() (steps []string) {
 	if e.Decision == nil || e.Decision.Chosen == nil {
 		return nil
@@ -71,7 +71,8 @@ func (e *Explanation) fasterNow() (steps []string) {
 	return steps
 }
 
-// servicesEnd says how the GPUs of services come free, because waiting does not help.
+// servicesEnd explains how services release their GPUs: waiting does not help, because they do not
+// end.
 func servicesEnd(h *Holders) (steps []string) {
 	if h == nil {
 		return nil
@@ -87,10 +88,10 @@ func servicesEnd(h *Holders) (steps []string) {
 	return steps[:min(len(steps), mostServices)]
 }
 
-// mostServices is how many services are named so.
+// mostServices limits how many services are listed.
 const mostServices = 3
 
-// retryStep says how to restart a missing member of a job whose members do not need each other.
+// retryStep explains how to restart a missing member of a job whose members do not need each other.
 func (e *Explanation) retryStep(jobspec string) string {
 	job := e.argument(jobspec, e.Job)
 	return map[Retry]string{
@@ -103,8 +104,8 @@ func (e *Explanation) retryStep(jobspec string) string {
 	}[e.Retry]
 }
 
-// argument is an argument of a command, after the flag for the job's namespace; a jobspec names its
-// namespace itself.
+// argument returns a command's argument, after the flag for the job's namespace. A jobspec contains
+// its namespace, so it needs no flag.
 func (e *Explanation) argument(jobspec, arg string) string {
 	if jobspec != "" {
 		return ShellQuoted(arg)

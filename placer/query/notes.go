@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// addNote appends text to the note, if there is any.
+// addNote appends text to the note, if text is not empty.
 func (e *Explanation) addNote(said string) {
 	if e.Note != "" && said != "" {
 		e.Note += "; "
@@ -71,15 +71,15 @@ const endless = "a service does not end by itself"
 // minutes formats whole minutes.
 func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minutes()) }
 
-// windowsAhead returns the windows that a running service is in, or will be within a day unless
-// somebody stops it: nobody does that for the window.
+// windowsAhead returns the windows that a running service is in, or will be in within a day unless
+// somebody stops it. The placer does not stop a service for a window.
 func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	if *t.Job.Type != api.JobTypeService {
 		return nil
 	}
 	now := gang.QueueTime(s.m.Time)
 	for _, k := range s.m.Queue.RunsInto(now, now+24*time.Hour, t.Key.String()) {
-		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s keeps the nodes of %d of its GPUs from %s to %s: %s, so that a drain of the nodes moves it", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
+		said = append(said, reason.Reason{Kind: reason.NodesLeaving, Cause: fmt.Sprintf("window %s keeps the nodes of %d of its GPUs from %s to %s: %s, so only a drain of the nodes moves it", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To), endless)})
 	}
 	return said
 }
@@ -93,7 +93,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 		case job.Endless:
 			e.EndWhy = "when somebody stops it: it is a service"
 		case job.Estimate > 0 || runs > 0 || job.Limit > 0:
-			e.EndWhy = "not known: it has run for longer than was foretold"
+			e.EndWhy = "not known: it has run for longer than predicted"
 		default:
 			e.EndWhy = "not known: no pal_duration, and no run of it has ended yet"
 		}
@@ -101,7 +101,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	}
 	longer := "up to twice as long"
 	if p, ok := s.m.Queue.ProgressOf(gang.QueueTime(s.m.Time), t.Key.String()); ok && p.Tells {
-		e.EndWhy = fmt.Sprintf("it reports %s, and goes on at the pace of its reports, or takes up to %.0f %% longer, as %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
+		e.EndWhy = fmt.Sprintf("it reports %s: at the pace of its reports, or up to %.0f %% slower, because %s", percent(p.Done), 100/float64(p.Steps), reportsTell(p.Steps))
 		return
 	}
 	runs, shortest, longest := s.m.Queue.EarlierRuns(t.Key.String())
@@ -111,7 +111,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	case runs > 0:
 		e.EndWhy = earlierRuns(runs, shortest, longest) + ", estimated for median GPUs of one node"
 		if runs > 1 {
-			longer = fmt.Sprintf("up to %.0f %% longer, as %d runs tell", 100/float64(runs), runs)
+			longer = fmt.Sprintf("up to %.0f %% longer, because the estimate rests on %d runs", 100/float64(runs), runs)
 		}
 	default:
 		e.EndWhy = "max_run_duration counts as the time on median GPUs of one node"
@@ -122,15 +122,15 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	e.EndWhy += ", or " + longer
 }
 
-// reportsTell describes the basis of a foretold end.
+// reportsTell names the basis of the predicted end.
 func reportsTell(steps int) string {
 	if steps == 1 {
-		return "one step tells"
+		return "the pace rests on one step"
 	}
-	return fmt.Sprintf("%d steps tell", steps)
+	return fmt.Sprintf("the pace rests on %d steps", steps)
 }
 
-// percent formats a part as a percentage.
+// percent formats a fraction as a percentage.
 func percent(part float64) string { return fmt.Sprintf("%.3g %%", 100*part) }
 
 // reports describes the progress that a running job reports, or why it is not known; "" if the job
@@ -148,12 +148,12 @@ func (s facts) reports(t *model.Tracked) string {
 	}
 	said := percent(p.Done) + " of its work, as it reports"
 	if p.Wrong > 0 {
-		said += "; its reports do not count much: it took a step back, or ran much longer than they told"
+		said += "; its reports count little: its progress went backwards, or it ran much longer than they predicted"
 	} else if p.Steps == 0 {
 		said += "; its pace is not known yet"
 	}
 	if t.ProgressTrouble != "" {
-		said += "; that was its last: " + t.ProgressTrouble
+		said += "; that was its last report: " + t.ProgressTrouble
 	}
 	return said
 }
@@ -190,12 +190,12 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	e.addNote(said)
 }
 
-// deadlineSentence describes whether a job will meet its deadline if it starts between from and to;
-// 0 and 0: unknown.
+// deadlineSentence describes whether a job will meet its deadline if it starts between from and to.
+// If both are 0, its start is unknown.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "
 	if d.Assumed > 0 {
-		assumed := fmt.Sprintf("its run time is unknown (pal_duration would tell). If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
+		assumed := fmt.Sprintf("its run time is unknown (set pal_duration). If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
 		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets that if it starts by "
 	}
 	if d.Lost {
@@ -205,9 +205,9 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	switch {
 	case to == 0:
 	case to <= startBy:
-		said += ", as it is expected to"
+		said += ", and it is expected to"
 	case from > d.LostAt:
-		said += "; as things are, it will start too late"
+		said += "; it is expected to start too late"
 	default:
 		said += "; it may start later"
 	}
@@ -217,8 +217,8 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	return said
 }
 
-// notePriority tells that other jobs go first because of their priority. Under quotas and fair
-// share the tenant counts first, so then it is about jobs of the same namespace only.
+// notePriority adds how many jobs go first because of their higher priority. Under quotas and fair
+// share the tenant counts first, so it then counts only jobs of the same namespace.
 func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.ByPriority() || t.Nomad != gang.Waiting {
@@ -232,7 +232,7 @@ func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 		}
 	}
 	if higher > 0 {
-		e.addNote(fmt.Sprintf("priority %d: %s before it, by a higher priority", *t.Job.Priority, goes(higher)))
+		e.addNote(fmt.Sprintf("priority %d: %s first because of a higher priority", *t.Job.Priority, goes(higher)))
 	}
 }
 
@@ -243,7 +243,7 @@ func goes(jobs int) string {
 	return fmt.Sprintf("%d waiting jobs go", jobs)
 }
 
-// noteTenant adds what the tenant of a waiting job decides.
+// noteTenant adds how the quota, limits and share of a waiting job's tenant affect it.
 func (s facts) noteTenant(e *Explanation, t *model.Tracked) {
 	u := s.m.Queue.TenantUse(t.Key.Namespace, gang.QueueTime(s.m.Time))
 	holding(&u, s.m.HeldByNamespace())
@@ -265,7 +265,7 @@ func quotaSentence(u queue.TenantUse) string {
 		said += fmt.Sprintf(" and may hold %d", *u.Limit)
 	}
 	if u.Awaited > 0 {
-		said += fmt.Sprintf("; %s more count, for which members of its running jobs wait", reason.Number(u.Awaited))
+		said += fmt.Sprintf("; %s more count, because members of its running jobs wait for them", reason.Number(u.Awaited))
 	}
 	return said
 }
@@ -292,7 +292,7 @@ func userSentence(u queue.TenantUse, user string) string {
 }
 
 // holding sets a tenant's GPUs to those that its jobs hold. The queue also counts GPUs that running
-// jobs requested and do not have: a service that got more members from its author.
+// jobs requested and do not have yet, for example because the author added members to a service.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {
@@ -307,7 +307,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if !c.Queue.FairShare {
 		return ""
 	}
-	const goes = "; where several tenants wait, the one with the least for its weight goes first"
+	const goes = "; if several tenants wait, the one with the least use for its weight goes first"
 	if c.Queue.HalfLife == 0 {
 		return fmt.Sprintf("fair share: tenant %s has %s in use for its weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
@@ -318,10 +318,10 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (what was used %s ago counts half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
+	return said + fmt.Sprintf(" (use %s ago counts half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
-// Round3 rounds to three digits, or to all digits before the decimal point.
+// Round3 formats a number with three digits, or with all digits before the decimal point.
 func Round3(x float64) string {
 	if x >= 100 {
 		return fmt.Sprintf("%.0f", x)
@@ -399,10 +399,10 @@ func (s *Snapshot) canariesWait(ctx context.Context, e *Explanation, st gang.Obs
 	return nil
 }
 
-// withoutCanaries is how to update a service without canaries.
+// withoutCanaries advises how to update a service without canaries.
 var withoutCanaries = reason.Reason{Kind: reason.WithoutCanary}
 
-// canariesAtLimit is what to do if their tenant's limit blocks canaries.
+// canariesAtLimit advises what to do if the tenant's limit blocks canaries.
 func canariesAtLimit(w queue.Wait) reason.Reason {
 	if w.Reason == reason.Quota {
 		return reason.Reason{Kind: reason.AwaitTenants, User: w.User}.And(withoutCanaries)

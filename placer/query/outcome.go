@@ -18,11 +18,11 @@ import (
 
 // Outcome is how a job ended, in Nomad's words.
 type Outcome struct {
-	// Status is complete, failed, stopped or, if its author has scaled it to zero, at rest.
+	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`
-	// At is the time when the last member ended, or the job was stopped; zero if Nomad no longer tells.
+	// At is when the last member ended, or the job was stopped; zero if Nomad no longer has that.
 	At time.Time `json:"at,omitzero"`
-	// Reason is what Nomad tells about the members: exit code, signal, how many are complete.
+	// Reason is what Nomad reports about the members: exit code, signal, how many are complete.
 	Reason reason.Reason `json:"reason"`
 }
 
@@ -89,7 +89,7 @@ func ofPurged(a *cluster.Alloc, job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
 
-// membersSay describes what the members of a gang with pins do.
+// membersSay describes the state of the members of a gang with pins.
 func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	var d reason.Doing
 	groups, before := groupsWithGPUs(st.Job), map[string]bool{}
@@ -123,8 +123,8 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// membersLack describes the members of a gang that has GPUs while not all of them run; no reason
-// once all run.
+// membersLack describes the members of a gang that has GPUs while not all members run. If all run,
+// it returns no reason.
 func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
 		return reason.Reason{}

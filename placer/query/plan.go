@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Plan tells what would happen to a job if it were registered with a gate now: whether and where it
-// would start, or what it would wait for. It tries that on a copy.
+// Plan explains what would happen to a job if it were registered with a gate now: whether and where
+// it would start, or what it would wait for. It tries that on a copy of the model.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)
@@ -64,7 +64,7 @@ func (s *Snapshot) runs(job *api.Job) bool {
 	return runs
 }
 
-// plan is [Snapshot.Plan] without questions to Nomad.
+// plan is [Snapshot.Plan] without requests to Nomad.
 func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
-	// A later version than any: finished members of earlier versions run again.
+	// A later version than any other, so that finished members of earlier versions run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
@@ -115,7 +115,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		s.planRunning(e, st, t.Lifecycle, v, &d)
 		return e, nil
 	}
-	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before the queue gives GPUs away
+	tradeoffs := s.tradeoffs(v.Cluster, r.Least(), sizeKey(r, "min")) // before planInQueue places gangs
 	if s.planInQueue(e, t, v, &d); e.State == gang.Starting || e.State == gang.Waiting {
 		if e.Tradeoffs = tradeoffs; e.State == gang.Waiting {
 			e.Tradeoffs = s.thatMayStart(t, tradeoffs)
@@ -136,9 +136,9 @@ func Refused(job *api.Job) *Explanation {
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
-// notServed tells why the placer would not place the job: run registers it without a gate, or it is
-// a parameterized or periodic job without children that could be placed. If such children could be
-// placed, it tells that the plan is of one of them. It returns whether the job is not served.
+// notServed sets why the placer would not place the job: run registers it without a gate, or it is
+// a parameterized or periodic job whose children cannot be placed. If its children can be placed,
+// notServed notes that the plan is for one child. It returns whether the job is not served.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
@@ -160,7 +160,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	return true
 }
 
-// planRunning tells what would happen to a running gang after an edit.
+// planRunning explains what an edit would do to a running gang.
 func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
@@ -172,8 +172,8 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers adds that a planned gang first waits for other jobs. plan does not check how far they
-// are, so it cannot tell when this one starts.
+// afterOthers adds that a planned gang first waits for other jobs. plan does not know when they
+// finish, so it cannot predict a start.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return
@@ -190,7 +190,7 @@ func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	}
 }
 
-// planInQueue asks the queue what would happen to a planned gang, and fills in e.
+// planInQueue lets the queue decide on a planned gang, and fills in e.
 func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View, d *pal.Decision) {
 	k := t.Key
 	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())

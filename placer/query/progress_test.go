@@ -56,7 +56,7 @@ func TestEndNotKnown(t *testing.T) {
 		w.RunFor(10 * time.Minute)
 		for name, want := range map[string]string{
 			"first":  "not known: no pal_duration, and no run of it has ended yet",
-			"longer": "not known: it has run for longer than was foretold",
+			"longer": "not known: it has run for longer than predicted",
 			"serves": "when somebody stops it: it is a service",
 		} {
 			if e := explained(w, name); !e.EndTo.IsZero() || e.EndWhy != want || !shown(w, name).EndTo.IsZero() {

@@ -33,16 +33,16 @@ type remedy struct {
 type trial struct {
 	v   *request.View
 	job *api.Job // as its author wrote it
-	// left is how many more changes are tried. Each reads all nodes, the snapshot answers nobody
-	// else meanwhile, and a job may have any number of constraints.
+	// left is how many more changes may be tried. Each try reads all nodes and blocks other
+	// answers, and a job may have any number of constraints.
 	left int
 }
 
-// mostTried is how many changes of one job are tried.
+// mostTried limits how many changes of one job are tried.
 const mostTried = 100
 
-// neverRuns adds the changes with which the job could run, each by itself or, if that is not
-// enough, two together. Obstacles that only exist now do not matter.
+// neverRuns adds the changes with which the job could run: single changes, or if none is enough,
+// two together. It drops obstacles that exist only at the moment.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
@@ -175,9 +175,9 @@ func (t *trial) remedies() (out []remedy) {
 	return out
 }
 
-// meantModel guesses which model of the cluster was meant by an unknown one. It may be a part of
-// the name, or differ by one letter. Models that differ in a word with a number (A6000, 6000) are
-// different ones. "" if there is no such model.
+// meantModel guesses which of the cluster's models an unknown model name means: one whose name
+// contains it, or differs by one letter. Models that differ in a word with a number (A6000, 6000)
+// are different. It returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])
@@ -204,7 +204,7 @@ func meantModel(request string, models []string) string {
 
 var withNumber = regexp.MustCompile(`[a-z]*[0-9][a-z0-9]*`)
 
-// otherModels adds the model that was meant, and "any model".
+// otherModels adds the model that was probably meant, and "any model".
 func (t *trial) otherModels(key, request, of string, add func(key, value, text string, args ...any)) {
 	if !rewrite.NamesModel(request) {
 		return
@@ -226,15 +226,16 @@ func (t *trial) fewer(key string, now int, add func(key, value, text string, arg
 
 // Tradeoff is what a gang would get now if its author requested something else.
 type Tradeoff struct {
-	// Change is the other request as explain -what-if takes it: "pal_class=B", "count=2".
+	// Change is the changed request in the form that explain -what-if accepts: "pal_class=B",
+	// "count=2".
 	Change string `json:"change"`
 	// Choice are the GPUs; nil if it would not fit.
 	Choice *pal.Choice `json:"choice,omitempty"`
 	gang   pal.Gang
 }
 
-// thatMayStart selects the tradeoffs with which a waiting job could start now, or would not fit.
-// For the others, the GPUs are reserved for jobs ahead.
+// thatMayStart keeps the tradeoffs with which a waiting job could start now, and those that do not
+// fit at all. With the others the job would need GPUs that are reserved for jobs ahead.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
@@ -267,7 +268,7 @@ func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeo
 	if len(g.MemberSets) != 1 {
 		return out
 	}
-	// The largest count that fits, or that fits closer together.
+	// Find the largest count that fits, or that fits closer together.
 	better := func(n int) bool {
 		at, ok := find(withMembers(g, n))
 		return ok && (!fits || at.Tier < own.Tier)

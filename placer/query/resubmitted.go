@@ -21,7 +21,8 @@ func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 	if forbidden {
 		return false
 	}
-	// Members run an earlier version than Nomad shows; they have what that version requested.
+	// Members run an earlier version than the job that Nomad has; they hold what that version
+	// requested.
 	elastic, _ := rewrite.ElasticOf(job)
 	for _, g := range job.TaskGroups {
 		members, each := 0, rewrite.GPUsPerMember(g)
@@ -39,8 +40,8 @@ func (s facts) keeps(st gang.Observed, job *api.Job) bool {
 	return true
 }
 
-// tooLarge returns why a gang keeps running its old version although its author now requests
-// something else; none for other gangs.
+// tooLarge returns why a gang keeps running its old version although its author has submitted a new
+// one. For other gangs it returns no reason.
 func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	switch {
 	case t == nil || t.Nomad != gang.Resubmitted:
@@ -56,8 +57,9 @@ func (s facts) tooLarge(t *model.Tracked) reason.Reason {
 	return reason.Reason{}
 }
 
-// resubmitted tells what happens if a job's file is run again while its gang runs: see
-// [gang.Resubmitted]. kept: it requests the GPUs that it has; room is where it could go otherwise.
+// resubmitted explains what happens if a job's file is run again while its gang runs: see
+// [gang.Resubmitted]. kept: the job requests the GPUs that it has. room is where it could run
+// otherwise.
 func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, room gang.Room) {
 	e.State, e.Obstacles = gang.Running, nil
 	e.Reason = reason.Reason{Needs: st.Holds()}
@@ -73,7 +75,7 @@ func (e *Explanation) resubmitted(st gang.Observed, job *api.Job, kept bool, roo
 			e.Reason.Kind = reason.WouldReplace
 		}
 	default:
-		if e.Decision != nil && e.Decision.Placed { // where it would go if nobody waited
+		if e.Decision != nil && e.Decision.Placed { // a place that ignores waiting jobs
 			e.Decision = nil
 		}
 		e.Reason.Kind = reason.WouldRunOn

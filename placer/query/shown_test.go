@@ -131,7 +131,7 @@ func TestNativeOnEveryNode(t *testing.T) {
 		w.Submit(bed.Gang{Name: "daemon", Ungated: true, Change: func(j *api.Job) { j.Type = new(api.JobTypeSysbatch) }})
 		w.RunFor(5 * time.Second)
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "daemon"})
-		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node: there is nothing to choose") || e.NoGate {
+		if err != nil || !strings.HasSuffix(e.Reason.String(), "a sysbatch job runs on every node, so the placer has nothing to choose") || e.NoGate {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 	})
@@ -215,7 +215,7 @@ func TestExplainsTrust(t *testing.T) {
 		}
 		for _, want := range []string{"pal_duration = 1m counts as 10m: jobs of namespace default have run 10 times as long as estimated",
 			"fair share: tenant default has used 0.79", // in a picture that is some seconds old
-			" GPU hours, 1 times its share (what was used 7 days ago counts half), and has 4 GPUs in use"} {
+			" GPU hours, 1 times its share (use 7 days ago counts half), and has 4 GPUs in use"} {
 			if !strings.Contains(e.Note, want) {
 				t.Errorf("note %q lacks %q", e.Note, want)
 			}

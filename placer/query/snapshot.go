@@ -1,12 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package query answers the questions of commands, the API and the page. It tells where a job runs
-// and why, what it waits for and until when, who holds the GPUs, and what would change that. All
-// answers come from one [Snapshot], which the active placer makes from what it knows.
+// Package query answers the questions of commands, the API and the page: where a job runs and why,
+// what it waits for and until when, who holds the GPUs, and what would change that. All answers
+// come from one [Snapshot], which the active placer makes from its model.
 //
-// Answering changes nothing. Only data that Nomad keeps for a single job is read on demand: its record,
-// evaluations, deployments and versions. Nomad's dry run is asked why it places a job nowhere.
+// Answers change nothing. Only data that Nomad keeps for a single job is read on demand: its
+// record, evaluations, deployments and versions. For a job that cannot be placed, Nomad's dry run
+// is asked why.
 package query
 
 import (
@@ -34,17 +35,17 @@ type Snapshot struct {
 	// Activity reports whether a placer was active.
 	Activity heartbeat.Activity
 
-	// mu guards the queue and the view: answers try changes on them. It is not held during requests
-	// to Nomad.
+	// mu guards the queue and the view, because answers try changes on them. It is not held during
+	// requests to Nomad.
 	mu    sync.Mutex
-	waits map[string]*model.Wait   // by job, once worked out
-	kept  map[int]model.OpenWindow // GPUs of windows that are on, once worked out
-	// warned are the warnings of the active placer. counted are the counts, once computed.
+	waits map[string]*model.Wait   // by job; computed on demand
+	kept  map[int]model.OpenWindow // GPUs of active windows; computed on demand
+	// warned are the warnings of the active placer. counted are the counts, computed on demand.
 	warned  []string
 	counted *model.Status
 }
 
-// facts are what the model alone tells. Who reads them holds the snapshot's mu.
+// facts are what the model alone can answer. Callers of its methods hold the snapshot's mu.
 type facts struct{ m *model.Model }
 
 // New returns a snapshot that answers from m. It uses c only for data of single jobs.
@@ -75,15 +76,15 @@ func (s *Snapshot) Status() model.Status {
 	return *s.counted
 }
 
-// With returns a copy for trying changes, with another activity: what a placer that is no longer at
-// work last saw.
+// With returns a copy for trying changes, with another activity, for example that the placer which
+// made the snapshot is no longer active.
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &Snapshot{facts: facts{s.m.Clone()}, nomad: s.nomad, Activity: a, warned: s.warned}
 }
 
-// Read calls f with the model, while no changes are tried on it.
+// Read calls f with the model. While f runs, no changes are tried on the model.
 func (s *Snapshot) Read(f func(*model.Model)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,8 @@ func (s *Snapshot) waiting() map[string]*model.Wait {
 	return s.waits
 }
 
-// waitsOf returns what each waiting job waits for. While no placer is active, that may be a placer.
+// waitsOf returns what each waiting job waits for. While no placer is active, jobs may wait for a
+// placer.
 func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	waits := s.m.WaitsOf(s.m.Queue.Waiting(gang.QueueTime(s.m.Time), c), c)
 	if s.Activity.Idle() {
@@ -119,8 +121,8 @@ func (s *Snapshot) waitsOf(c *pal.Cluster) map[string]*model.Wait {
 	return waits
 }
 
-// Jobs returns every job with GPUs that has not ended, and those that were stopped while jobs that
-// they have made go on.
+// Jobs returns every job with GPUs that has not ended, and stopped jobs whose children still run or
+// wait.
 func (s *Snapshot) Jobs() []model.JobStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +194,8 @@ func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	return runs[k]
 }
 
-// progress fills in since when a job runs, on how many nodes, and until when.
+// progress sets since when a job runs, on how many nodes, when it is expected to end, and its
+// reported progress.
 func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	nodes := map[string]bool{}
 	for _, a := range st.Members {
@@ -209,7 +212,7 @@ func (s facts) progress(j *model.JobStatus, st gang.Observed) {
 	}
 }
 
-// ends returns the range in which a running job is expected to end; zero if nothing is known.
+// ends returns the range in which a running job is expected to end; zero if that is unknown.
 func (s facts) ends(k cluster.JobKey) (from, to time.Time) {
 	if from, to, ok := s.m.Queue.Ends(gang.QueueTime(s.m.Time), k.String()); ok {
 		return time.Unix(0, int64(from)), time.Unix(0, int64(to))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Clock is a time in a zone, and says which that is; "" for one that never was.
+// Clock formats a time in a zone, with the zone's name; the zero time becomes "".
 func Clock(zone *time.Location, t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -16,7 +16,7 @@ func Clock(zone *time.Location, t time.Time) string {
 	return t.In(zone).Format("2006-01-02 15:04:05 MST")
 }
 
-// When is a time in the zone of now, and how far from now it is; "" for one that never was.
+// When formats a time in the zone of now, with its distance from now; the zero time becomes "".
 func When(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -27,7 +27,8 @@ func When(t, now time.Time) string {
 	return Clock(now.Location(), t) + " (" + Ago(t, now) + ")"
 }
 
-// About is a duration in the largest unit of which it has two: 47h say more than 2d do.
+// About formats a duration in the largest unit of which it has at least two: 47h is more precise
+// than 2d.
 func About(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration
@@ -40,7 +41,7 @@ func About(d time.Duration) string {
 	return fmt.Sprintf("%ds", int((d+time.Second/2)/time.Second))
 }
 
-// Ago is how long a time has passed, "" for one that never was.
+// Ago formats the time since t; the zero time becomes "".
 func Ago(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -48,7 +49,7 @@ func Ago(t, now time.Time) string {
 	return About(max(0, now.Sub(t))) + " ago"
 }
 
-// Span is between when something is expected.
+// Span formats the range in which something is expected.
 func Span(from, to, now time.Time) string {
 	from, to = from.In(now.Location()), to.In(now.Location())
 	switch {
@@ -62,7 +63,7 @@ func Span(from, to, now time.Time) string {
 	return fmt.Sprintf("%s – %s (in %s)", from.Format("2006-01-02 15:04 MST"), to.Format("2006-01-02 15:04 MST"), reach(from, to, now))
 }
 
-// reach is how far away a span is.
+// reach formats how far away a span is.
 func reach(from, to, now time.Time) string {
 	near, far := About(max(0, from.Sub(now))), About(max(0, to.Sub(now)))
 	if near == far {
@@ -74,7 +75,7 @@ func reach(from, to, now time.Time) string {
 	return near + "–" + far
 }
 
-// Soon is a span in a table, without its dates; "" for one that nobody knows.
+// Soon formats a span for a table, without dates; an unknown span becomes "".
 func Soon(from, to, now time.Time) string {
 	if to.IsZero() {
 		return ""

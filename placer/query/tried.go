@@ -20,24 +20,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Retry is how a missing member comes back that Nomad does not bring back, in a job whose members
-// do not need each other.
+// Retry is how somebody can get back a missing member that Nomad does not restart, in a job whose
+// members do not need each other.
 type Retry string
 
 // The kinds of retry.
 const (
-	RetryEvaluate Retry = "evaluate" // somebody told Nomad to try a service's member once more
+	RetryEvaluate Retry = "evaluate" // make Nomad try a service's member once more
 	RetryForce    Retry = "force"    // the same for a batch job
-	RetryAgain    Retry = "again"    // the whole batch job runs again
-	RetryChange   Retry = "change"   // the job is edited, as its reschedule block allows no further try
-	RetryRun      Retry = "run"      // the job is run again
-	RetryMove     Retry = "move"     // the whole service is placed again
+	RetryAgain    Retry = "again"    // run the whole batch job again
+	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
+	RetryRun      Retry = "run"      // run the job again
+	RetryMove     Retry = "move"     // have the whole service placed again
 )
 
 // mostMembers bounds how many missing or retried members are described.
 const mostMembers = 3
 
-// addTried adds what is known of retried and of missing members.
+// addTried adds the retries of members, and what happened to missing members.
 func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +47,8 @@ func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 }
 
 // tried describes how often and why Nomad has retried members, and what happened to missing ones.
-// For members that do not need each other it also tells how they come back. While a service is
-// deployed, or after that has failed, Nomad retries none.
+// For members that do not need each other, it also returns how to get them back. Nomad retries no
+// members during a deployment and after a failed one.
 func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
@@ -92,7 +92,7 @@ func byNumber(a, b *cluster.Alloc) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(n, o), cmp.Compare(a.Name, b.Name))
 }
 
-// number returns the member's number, which its name ends with.
+// number returns the member's number, at the end of its name.
 func number(a *cluster.Alloc) (n int, err error) {
 	_, err = fmt.Sscanf(a.Name[strings.LastIndexByte(a.Name, '[')+1:], "%d]", &n)
 	return n, err
@@ -105,8 +105,8 @@ func wanted(job *api.Job, a *cluster.Alloc) bool {
 	return g != nil && (err != nil || n < rewrite.Members(g))
 }
 
-// triedAgain tells how often Nomad has retried a member since the job was last registered, if the
-// member is back; none for never.
+// triedAgain describes how often Nomad has retried a member that runs again, since the job was last
+// registered. If it never has, it returns no reason.
 func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
 	times, restarts := 0, uint64(0)
 	var lastFailed *cluster.Alloc
@@ -130,8 +130,8 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 	return r
 }
 
-// missing tells what happened to a missing member, and how it comes back. If retries, Nomad brings it
-// back, also before it notes when (Later).
+// missing describes what happened to a missing member, and how to get it back. If retries is true,
+// Nomad itself retries the member, even if it has not yet noted when (Later).
 func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU
@@ -175,8 +175,8 @@ func reschedules(job *api.Job, group string) bool {
 	return p.Unlimited != nil && *p.Unlimited || p.Attempts != nil && *p.Attempts > 0
 }
 
-// triesLeft reports whether the reschedule block of a failed member's group allows one more try: Nomad counts
-// those within the interval before it failed.
+// triesLeft reports whether the reschedule block of a failed member's group allows one more try.
+// Nomad counts the tries within the interval before the failure.
 func triesLeft(job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) bool {
 	g := job.LookupTaskGroup(a.Group)
 	if g == nil || g.ReschedulePolicy == nil {

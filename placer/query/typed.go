@@ -25,7 +25,7 @@ func InNamespace(namespace, arg string) string {
 	return arg
 }
 
-// ShellQuoted quotes a text as one word of a shell.
+// ShellQuoted quotes s as one shell word.
 func ShellQuoted(s string) string {
 	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=.,/:+@%") == "" && s != "" {
 		return s

@@ -17,10 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Changes are what explain -what-if tries on a job: values by key.
+// Changes are the changes that explain -what-if tries on a job: values by key.
 type Changes map[string]string
 
-// ParseChanges parses key=value pairs with commas between. A piece without "=" belongs to the value
+// ParseChanges parses key=value pairs separated by commas. A piece without "=" belongs to the value
 // before it, as in pal_after=a,b.
 func ParseChanges(given ...string) (Changes, error) {
 	out := Changes{}
@@ -41,7 +41,7 @@ func ParseChanges(given ...string) (Changes, error) {
 	return out, nil
 }
 
-// String formats the changes as -what-if takes them.
+// String formats the changes in the form that -what-if accepts.
 func (c Changes) String() string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(c)) {
@@ -69,7 +69,7 @@ func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 	return changed, err == nil && c.Apply(changed) == nil
 }
 
-// groupKeys are the keys that may apply to one of several groups: <group>.<key>.
+// groupKeys are the keys that may be limited to one of several groups: <group>.<key>.
 var groupKeys = []string{"count", "min", "max", "gpus", "device", "cpu", "memory"}
 
 func alter(job *api.Job, key, value string) error {
@@ -136,7 +136,7 @@ func alter(job *api.Job, key, value string) error {
 func setNumber(value string, set func(int) error) error {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not a number from 1", value)
+		return fmt.Errorf("%q is not a whole number of at least 1", value)
 	}
 	return set(n)
 }
@@ -172,7 +172,7 @@ func groupOf(job *api.Job, name string) (found *api.TaskGroup, err error) {
 	case found == nil:
 		return nil, fmt.Errorf("the job has no group %q with GPUs", name)
 	case name == "" && len(names) > 1:
-		return nil, fmt.Errorf("the job has several groups with GPUs: say %s.count or the like (%s)", names[0], strings.Join(names, ", "))
+		return nil, fmt.Errorf("the job has several groups with GPUs: use a key such as %s.count (groups: %s)", names[0], strings.Join(names, ", "))
 	}
 	return found, nil
 }
@@ -192,7 +192,7 @@ func gpuTask(g *api.TaskGroup) (task *api.Task, device *api.RequestedDevice, err
 	return task, device, nil
 }
 
-// subject returns what a constraint is on: its left side, or its operand if it has none.
+// subject returns what a constraint is about: its left side, or its operand if it has none.
 func subject(c *api.Constraint) string { return cmp.Or(c.LTarget, c.Operand) }
 
 // dropConstraint removes all constraints on a subject, anywhere in the job.

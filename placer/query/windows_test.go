@@ -107,7 +107,7 @@ func TestServiceBesideWindows(t *testing.T) {
 		moment := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 		w.Submit(bed.Gang{Name: "early", GPUs: 2, Service: true})
 		w.ExpectRunning("early", 10*time.Second)
-		want := fmt.Sprintf("window kernel keeps the nodes of 2 of its GPUs from %s to %s: a service does not end by itself, so that a drain of the nodes moves it", moment(from), moment(from.Add(time.Hour)))
+		want := fmt.Sprintf("window kernel keeps the nodes of 2 of its GPUs from %s to %s: a service does not end by itself, so only a drain of the nodes moves it", moment(from), moment(from.Add(time.Hour)))
 		if e := explained(w, "early"); !slices.Contains(said(e.Leaving), want) {
 			w.T.Errorf("it runs: %q, want %q", e.Leaving, want)
 		}

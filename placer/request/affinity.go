@@ -15,13 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// maxPreferences bounds how many preferences an ask has: each may cost a search.
+// maxPreferences limits the preferences of a request, because each may cost a search.
 const maxPreferences = 8
 
-// preferred turns the affinities of the job, the group, its tasks and its
-// device requests into preferences, each a set of device groups: those with the
-// highest sum of weights, those with the two highest, and so on. nil if no
-// affinity tells the groups apart.
+// preferred turns the affinities of the job, the group, its tasks and its device requests into
+// preferences. Each is a set of device groups: first those with the highest sum of weights, then
+// those with the two highest sums, and so on. It returns nil if all device groups have the same
+// sum.
 func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	if !a.hasAffinities(job) {
 		return nil
@@ -53,8 +53,8 @@ func (a gpuRequest) hasAffinities(job *api.Job) bool {
 		slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return len(r.Affinities) > 0 })
 }
 
-// affinityWeight is the sum of the weights of the affinities that the device group on
-// the node meets.
+// affinityWeight returns the sum of the weights of the affinities that the device group and its
+// node meet.
 func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *api.Node) int {
 	sum := 0
 	add := func(as []*api.Affinity, met func(*api.Constraint) bool) {
@@ -76,7 +76,7 @@ func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *a
 	return sum
 }
 
-// weight is an affinity's weight; Nomad's default is 50.
+// weight returns an affinity's weight; Nomad's default is 50.
 func weight(a *api.Affinity) int {
 	if a.Weight == nil {
 		return 50
@@ -84,8 +84,8 @@ func weight(a *api.Affinity) int {
 	return int(*a.Weight)
 }
 
-// isMIG reports whether a device group is one of MIG instances. nomad-device-nvidia
-// says so by the name only.
+// isMIG reports whether a device group consists of MIG instances. With nomad-device-nvidia, only
+// the name shows that.
 func isMIG(d *api.NodeDeviceResource) bool {
 	return strings.Contains(d.Name, " MIG ") || d.Attributes["mig_profile"] != nil
 }
@@ -95,8 +95,8 @@ func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }
 
-// Avoid makes the gang prefer nodes other than these, by name, to what it
-// prefers otherwise; it still goes there where it fits nowhere else.
+// Avoid makes the gang prefer nodes other than the named ones, before its other preferences. It
+// still uses the named nodes if it fits nowhere else.
 func (v *View) Avoid(r *Request, nodes map[string]bool) {
 	names := slices.Sorted(maps.Keys(nodes))
 	for i := range r.Gang.MemberSets {

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Canaries is the request for the canaries that the present version of a
-// running service lacks.
+// Canaries returns the request for the canaries that the current version of a running service
+// lacks.
 func (v *View) Canaries(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {
@@ -25,7 +25,7 @@ func (v *View) Canaries(job *api.Job) (Request, error) {
 	return r, nil
 }
 
-// CanariesOf is how many canaries an update of the group starts.
+// CanariesOf returns how many canaries an update of the group starts.
 func CanariesOf(g *api.TaskGroup) int {
 	if g.Update == nil || g.Count == nil {
 		return 0
@@ -33,8 +33,8 @@ func CanariesOf(g *api.TaskGroup) int {
 	return min(cluster.ValueOf(g.Update.Canary), rewrite.Members(g))
 }
 
-// HeldPins are pins to what the job's members run on, and to nothing else: a running gang
-// keeps exactly that when its pins are widened for canaries.
+// HeldPins returns pins to exactly the nodes and GPUs that the job's members use. A running gang
+// keeps exactly these when its pins are widened for canaries.
 func (v *View) HeldPins(job *api.Job) rewrite.Pins {
 	pins, _ := rewrite.Pinned(job)
 	held := pins

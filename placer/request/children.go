@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// servesChild reports why a child cannot be served, if that is so.
+// servesChild returns an error if the job is a child that the placer cannot serve.
 func (v *View) servesChild(job *api.Job) error {
 	switch {
 	case !cluster.Child(job):
@@ -24,14 +24,15 @@ func (v *View) servesChild(job *api.Job) error {
 	return nil
 }
 
-// ChoosesInstances reports whether the author names device instances, or lists of
-// them: the job is for plain Nomad then.
+// ChoosesInstances reports whether the author constrains ${device.ids}, and so chooses GPUs
+// himself. Such a job is left to Nomad.
 func ChoosesInstances(job *api.Job) bool {
 	_, t := instanceChooser(job)
 	return t != nil
 }
 
-// instanceChooser is the first task whose author does so, in its group; nil if none does.
+// instanceChooser returns the first task with a constraint on ${device.ids}, and its group; nil if
+// there is none.
 func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	if _, pinned := rewrite.Pinned(job); pinned {
 		job = rewrite.Author(job)
@@ -50,8 +51,8 @@ func instanceChooser(job *api.Job) (*api.TaskGroup, *api.Task) {
 	return nil, nil
 }
 
-// TemplateReason is what happens to the children of a parameterized or periodic job. children: they
-// can be registered.
+// TemplateReason describes what happens to the children of a parameterized or periodic job.
+// children: the placer can register children.
 func TemplateReason(job *api.Job, children bool) reason.Reason {
 	r := reason.Reason{Kind: reason.Template}
 	if !rewrite.Gated(job) {
@@ -66,8 +67,8 @@ func TemplateReason(job *api.Job, children bool) reason.Reason {
 	return r
 }
 
-// Childless is why no child of a parameterized or periodic job can be placed; nil if one can.
-// children: they can be registered.
+// Childless returns why no child of a parameterized or periodic job can be placed; nil if children
+// can be placed. children: the placer can register children.
 func Childless(job *api.Job, children bool) error {
 	switch p := job.ParameterizedJob; {
 	case !cluster.Template(job):

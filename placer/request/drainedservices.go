@@ -15,15 +15,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// replacedWithin is how long GPUs are kept for a member that Nomad has stopped: if it is not there by then,
-// something else keeps Nomad from placing it.
+// replacedWithin is how long GPUs are kept for a member that Nomad has stopped. If Nomad has not
+// replaced it by then, something else prevents that.
 const replacedWithin = 5 * time.Minute
 
-// Drained returns the members of a running service that Nomad moves, or is about to move. On a
-// drained node, Nomad stops members a few at a time (migrate). The others run until then, and a
-// stopped member counts again once Nomad has placed it. Each is a gang of one member, on the nodes
-// that the job's pins name, and on any. Nomad moves no members of batch jobs, and none that are
-// pinned to their GPUs.
+// Drained returns the members of a running service that Nomad is moving, or is about to move. On a
+// drained node, Nomad stops members a few at a time (migrate block). The others keep running until
+// then, and a stopped member counts until Nomad has placed it again. For each such member, Drained
+// returns two gangs of one member: one on the nodes of the job's pins, one on any node. Nomad does
+// not move members of batch jobs, nor members pinned to their GPUs.
 func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	pins, _ := rewrite.Pinned(job)
 	if *job.Type != api.JobTypeService || pins.Mode == rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) {
@@ -57,10 +57,10 @@ func (v *View) Drained(job *api.Job, now time.Time) (members [][]pal.Gang) {
 	return members
 }
 
-// moves is how many members of a service's group are on drained nodes, or were stopped and are not placed
-// again yet.
+// moves returns how many members of a service's group are on drained nodes, or were stopped and
+// have not been placed again.
 func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
-	last := map[string]*cluster.Alloc{} // by name: the newest that is to run, else the newest
+	last := map[string]*cluster.Alloc{} // by name: the newest that should run, otherwise the newest
 	for _, a := range v.State.AllocsOf(cluster.KeyOf(job)) {
 		had := last[a.Name]
 		switch {
@@ -82,8 +82,8 @@ func (v *View) moves(job *api.Job, tg *api.TaskGroup, now time.Time) (n int) {
 	return min(n, max(0, rewrite.Members(tg)-stay))
 }
 
-// stoppedFor is how long ago Nomad stopped an allocation that had not failed, and that it has not replaced;
-// forever of others.
+// stoppedFor returns how long ago Nomad stopped an allocation that has not failed and has not been
+// replaced. For other allocations it returns the maximum duration.
 func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
 	if a.Desired != api.AllocDesiredStatusStop || a.Next != "" || a.Failed() {
 		return math.MaxInt64
@@ -91,7 +91,7 @@ func stoppedFor(a *cluster.Alloc, now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, a.ModifyTime))
 }
 
-// on are those of the device groups that are on the nodes.
+// on returns the eligible device groups that are on the nodes.
 func (v *View) on(eligible []bool, nodes []string) []bool {
 	out := slices.Clone(eligible)
 	for i := range out {

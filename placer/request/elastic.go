@@ -17,10 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// The members of an elastic gang run on while others come and go. So its pins name nodes
-// and a highest variability class, as those of services do, and the class stays what it
-// was at the start: Nomad replaces members whose device block changes. The number of
-// members is the group's count.
+// The members of an elastic gang keep running while others join and leave. Nomad replaces members
+// whose device block changes, so the device block must not change: the pins name nodes and a
+// highest variability class, as for services, and the class stays the same until the gang is placed
+// again. The group's count is the number of members.
 
 func elasticOf(job *api.Job) *rewrite.Elastic {
 	if e, ok := rewrite.ElasticOf(job); ok {
@@ -29,8 +29,8 @@ func elasticOf(job *api.Job) *rewrite.Elastic {
 	return nil
 }
 
-// membersOf is how many members a group is to have: of an elastic gang that waits, as many
-// as it may.
+// membersOf returns how many members a group should have. For a waiting elastic gang that is the
+// maximum.
 func (r Request) membersOf(g *api.TaskGroup) int {
 	if _, pinned := rewrite.Pinned(r.Job); r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
 		return r.Elastic.Most
@@ -38,8 +38,9 @@ func (r Request) membersOf(g *api.TaskGroup) int {
 	return rewrite.Members(g)
 }
 
-// elasticPins turns pins into those of an elastic gang with n members. They cover GPUs of all
-// classes up to the first class with an outlier, unless the gang has an outlier itself.
+// elasticPins turns pins into those of an elastic gang of the placement's size. They allow all
+// classes below the first class that contains an outlier. If the gang itself got an outlier, they
+// allow all classes.
 func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Groups[0].Count = len(p.Members)
 	limit := pal.PMScore(v.opts.OutlierThreshold)
@@ -61,8 +62,8 @@ func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Ceiling = max(pins.Ceiling, min(sound, barred-1))
 }
 
-// Resized are the pins with which a running elastic gang has the members of a placement.
-// The error says why it cannot grow to that without a restart of those that run.
+// Resized returns the pins that give a running elastic gang the members of a placement. It returns
+// an error if the gang cannot grow like that without a restart of its running members.
 func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.Pins, error) {
 	was, _ := old.Of(r.Elastic.Group)
 	is := rewrite.GroupPins{Group: was.Group, GPUs: was.GPUs, Count: len(to.Members)}
@@ -84,8 +85,9 @@ func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.P
 	return old, nil
 }
 
-// sameDevices reports why members on the GPUs need other pins of devices than old ones, which
-// name was; named are those that others would name, because of GPUs that are kept out.
+// sameDevices returns an error if members on the GPUs of the placement need other device pins than
+// old. was are the GPUs that old names. named are the GPUs that new pins would name because other
+// GPUs of their nodes are excluded.
 func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placement) error {
 	for _, m := range to.Members {
 		for _, u := range m.GPUs {
@@ -94,14 +96,14 @@ func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placeme
 				return fmt.Errorf("GPU %s is of class %d, its pins allow %d at most", id, c, old.Ceiling)
 			}
 			if (was != nil || named != nil) && !slices.Contains(was, id) {
-				return fmt.Errorf("GPU %s is not among those that its pins name: other GPUs of its nodes are kept out, or were", id)
+				return fmt.Errorf("GPU %s is not among those that its pins name: other GPUs of its nodes are, or were, excluded", id)
 			}
 		}
 	}
 	return nil
 }
 
-// memberIndex is the allocation's number in its group, by its name; -1 if that has none.
+// memberIndex returns the number at the end of the allocation's name, or -1 if it has none.
 func memberIndex(a *cluster.Alloc) int {
 	_, number, _ := strings.Cut(a.Name[strings.LastIndexByte(a.Name, '.')+1:], "[")
 	n, err := strconv.Atoi(strings.TrimSuffix(number, "]"))
@@ -111,8 +113,8 @@ func memberIndex(a *cluster.Alloc) int {
 	return n
 }
 
-// inOrder are the members of a running elastic gang on the GPUs, in the order in which
-// Nomad would end them, last first; those of no allocation yet come last.
+// inOrder returns the members of a running elastic gang that hold the GPUs, in the order of their
+// numbers: Nomad stops the last ones first. Members without an allocation come last.
 func (v *View) inOrder(r Request, owned []int) []pal.Member {
 	var ms []pal.Member
 	left := slices.Clone(owned)

@@ -15,14 +15,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// nodeFits reports whether [eachLack] finds nothing.
+// nodeFits reports whether the node lacks nothing: see [eachLack].
 func nodeFits(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	fits := true
 	eachLack(job, g, n, func(Lack) bool { fits = false; return false })
 	return fits
 }
 
-// nodeCould reports whether [eachLack] finds nothing but what passes.
+// nodeCould reports whether the node lacks nothing, or only what may change by itself: see
+// [eachLack] and [Lack.passes].
 func nodeCould(job *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	could := true
 	eachLack(job, g, n, func(l Lack) bool { could = l.passes(); return could })
@@ -41,8 +42,8 @@ func hasDriver(n *api.Node, name string) bool {
 	return v == "1" || v == "true"
 }
 
-// requestMatches reports whether a device request's name fits the device group:
-// type, vendor/type or vendor/type/name.
+// requestMatches reports whether a device request's name matches the device group: type,
+// vendor/type or vendor/type/name.
 func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	switch parts := strings.SplitN(request, "/", 3); len(parts) {
 	case 1:
@@ -54,9 +55,9 @@ func requestMatches(request string, d *api.NodeDeviceResource) bool {
 	}
 }
 
-// deviceServes reports whether the device group may meet the request. Constraints
-// that leave out single instances leave out the group, where they leave out
-// any: the core chooses among all instances of a group.
+// deviceServes reports whether the device group meets the request. A constraint that excludes any
+// instance of a group excludes the whole group, because the core chooses among all instances of a
+// group.
 func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
 	if !requestMatches(r.Name, d) {
 		return false
@@ -64,15 +65,15 @@ func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
 	return meetsAll(r.Constraints, d)
 }
 
-// gpuRequest is the request of one allocation of a task group for GPUs of one device group.
+// gpuRequest is what one allocation of a task group requests from one device group.
 type gpuRequest struct {
 	group    *api.TaskGroup
 	requests []*api.RequestedDevice
 	gpus     int
 }
 
-// gpuRequestOf reads a group's requests for GPUs; gpus is 0 if it has none. The
-// error reports why the placer cannot serve the group.
+// gpuRequestOf reads a group's GPU requests; gpus is 0 if it has none. The error explains why the
+// placer cannot serve the group.
 func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	a := gpuRequest{group: g}
 	for _, t := range g.Tasks {
@@ -82,7 +83,7 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 		}
 		for _, r := range rs {
 			if len(a.requests) > 0 && a.requests[0].Name != r.Name {
-				return a, fmt.Errorf("group %q asks for %q and for %q: all GPU tasks of a group must ask for the same device", *g.Name, a.requests[0].Name, r.Name)
+				return a, fmt.Errorf("group %q requests %q and %q: all GPU tasks of a group must request the same device", *g.Name, a.requests[0].Name, r.Name)
 			}
 			a.requests = append(a.requests, r)
 		}
@@ -91,7 +92,7 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	return a, nil
 }
 
-// severalBlocks refuses a task with several device blocks for GPUs.
+// severalBlocks is the error for a task with several device blocks for GPUs.
 func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) error {
 	what := fmt.Sprintf("task %q of group %q has %d GPU device blocks: Nomad gives the task the last one's GPUs only", t.Name, *g.Name, len(rs))
 	all := 0
@@ -103,14 +104,14 @@ func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) err
 	return fmt.Errorf("%s; use one block with count = %d", what, all)
 }
 
-// serves reports whether the device group may serve the ask.
+// serves reports whether the device group meets the request.
 func (a gpuRequest) serves(d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return !deviceServes(r, d) })
 }
 
-// Forbids reports whether a job, as its author wrote it, may not run where these members of
-// it do: its constraints, datacenters, node pool, drivers or devices leave out one of
-// their nodes or GPUs. What the cluster no longer has is not forbidden.
+// Forbids reports whether the job, as its author wrote it, excludes a node or GPU that one of these
+// members uses, by its constraints, datacenters, node pool, drivers or devices. Nodes and GPUs that
+// the cluster no longer has are ignored.
 func (v *View) Forbids(job *api.Job, members []*cluster.Alloc) bool {
 	author := rewrite.Author(job)
 	return slices.ContainsFunc(members, func(m *cluster.Alloc) bool {

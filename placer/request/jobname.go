@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// callNames are what Nomad's HTTP API takes at the end of /v1/job/<id>/… for one of its
-// calls (JobSpecificRequest, Nomad 1.11.3). Ids may hold slashes, so that one which ends
-// with such a name is never seen as an id.
+// callNames are the path suffixes of /v1/job/<id>/… that Nomad's HTTP API interprets as calls
+// (JobSpecificRequest, Nomad 1.11.3). Ids may contain slashes, so the API cannot address a job
+// whose id ends with such a suffix.
 var callNames = []string{
 	"action", "actions", "allocations", "deployment", "deployments", "dispatch", "dispatch/payload", "evaluate",
 	"evaluations", "periodic/force", "plan", "revert", "scale", "services", "stable", "submission", "summary", "tag", "versions",
 }
 
-// Addressable reports why Nomad's HTTP API cannot be asked about a job of that id, nor told to
-// stop it; nil if it can.
+// Addressable returns an error if Nomad's HTTP API cannot address a job with this id, so that the
+// job could be neither read nor stopped.
 func Addressable(id string) error {
 	if id == "." || id == ".." {
 		return fmt.Errorf("job id %q is a part of the path to Nomad's HTTP API: give the job another id", id)
@@ -27,5 +27,5 @@ func Addressable(id string) error {
 	if i < 0 {
 		return nil
 	}
-	return fmt.Errorf("job id %q ends with /%s, which Nomad's HTTP API takes for a call of its own: give the job another id", id, callNames[i])
+	return fmt.Errorf("job id %q ends with /%s, which Nomad's HTTP API interprets as one of its own calls: give the job another id", id, callNames[i])
 }

@@ -15,19 +15,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Scheduler asks Nomad how it would place jobs.
+// Scheduler is Nomad's scheduler.
 type Scheduler interface {
 	DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
-	// AwayNodes are nodes that are not ready, or have a driver that is not healthy; all is false if they
-	// are too many to be read.
+	// AwayNodes returns nodes that are not ready or have an unhealthy driver. all is false if there
+	// are too many to read.
 	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
-	// NodeResources are all nodes, with what they have and no more of them.
+	// NodeResources returns all nodes, with their resources only.
 	NodeResources(ctx context.Context) ([]*api.Node, error)
 }
 
-// Judge asks Nomad's scheduler about a job as its author wrote it. never is what keeps groups of it from
-// every node, also from nodes that are away now: see [Never]. refused is what Nomad would not place now,
-// and why; "" for nothing. largest is the most that a node with GPUs has.
+// Judge asks Nomad's scheduler about a job as its author wrote it. never is what keeps groups of
+// the job off every node, including nodes that are away now: see [Never]. refused is what Nomad
+// would not place now, and why; "" if it would place everything. largest holds the maximum of each
+// resource over nodes with GPUs.
 func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resources) (never []Obstacle, refused string, err error) {
 	author := rewrite.Author(job)
 	resp, err := by.DryRun(ctx, author)
@@ -54,7 +55,8 @@ func Judge(ctx context.Context, by Scheduler, job *api.Job, largest pal.Resource
 	}), refused, nil
 }
 
-// couldTake reports whether a node could take a member of the group once it is back, for all that is known.
+// couldTake reports whether a node that is away could run a member of the group once it is back, as
+// far as is known.
 func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	if a, err := gpuRequestOf(g); err == nil && a.gpus > 0 && !slices.ContainsFunc(cluster.GPUDevices(n), a.serves) {
 		return false
@@ -62,7 +64,7 @@ func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	return nodeCould(author, g, n)
 }
 
-// tooLarge are groups without GPUs a member of which takes more than any node has.
+// tooLarge returns the groups without GPUs of which one member needs more than any node has.
 func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[string]*api.AllocationMetric, largest pal.Resources) (found []Obstacle, err error) {
 	var nodes []*api.Node
 	for _, g := range author.TaskGroups {
@@ -70,7 +72,7 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
-		if nodes == nil { // 10 kB of each: nodes with GPUs are large, so that this is rare
+		if nodes == nil { // about 10 kB per node, but rarely needed: nodes with GPUs are usually large enough
 			if nodes, err = by.NodeResources(ctx); err != nil {
 				return nil, err
 			}

@@ -18,10 +18,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// LackKind is a kind of thing that a node may lack for a group of a job.
+// LackKind classifies what a node may lack for a group of a job.
 type LackKind string
 
-// The kinds.
+// The kinds of lacks.
 const (
 	LackDatacenter LackKind = "datacenter"
 	LackNodePool   LackKind = "node-pool"
@@ -34,8 +34,8 @@ const (
 	LackDevice     LackKind = "device"
 	LackGPUs       LackKind = "gpus" // of one model
 	LackResource   LackKind = "resource"
-	LackPort       LackKind = "port"  // the node keeps it for itself
-	LackNomad      LackKind = "nomad" // what Nomad itself says, in its words
+	LackPort       LackKind = "port"  // reserved by the node's configuration
+	LackNomad      LackKind = "nomad" // Nomad's own message
 	LackProperty   LackKind = "distinct-property"
 	LackReady      LackKind = "ready"
 	LackHealth     LackKind = "health" // of a driver or device
@@ -49,21 +49,21 @@ type Lack struct {
 	Kind LackKind `json:"kind"`
 	// Task is the task that needs it, if only one does.
 	Task string `json:"task,omitempty"`
-	// Name is that of the node's datacenter or pool, and of the driver, volume, device, resource
-	// or port that the job asks for; else what Nomad says.
+	// Name is the node's datacenter or pool, or the driver, volume, device, resource or port that
+	// the job requests, or Nomad's message.
 	Name string `json:"name,omitempty"`
-	// Attribute, Operator and Value are those of a constraint.
+	// Attribute, Operator and Value are the parts of a constraint.
 	Attribute string `json:"attribute,omitempty"`
 	Operator  string `json:"operator,omitempty"`
 	Value     string `json:"value,omitempty"`
-	// Need is how many or how much of it a member needs, and Have how many GPUs of one model the node has.
+	// Need is how much of it a member needs. Have is how many GPUs of one model the node has.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
-	// Threshold is the PM score above which GPUs do not count, if outliers are left out.
+	// Threshold is the PM score above which GPUs are ignored; 0 if outliers are not left out.
 	Threshold float64 `json:"threshold,omitempty"`
 }
 
-// String is the lack in words: as nomad job plan says it, where that says it.
+// String describes the lack, in the words of nomad job plan where it has some.
 func (l Lack) String() string {
 	switch l.Kind {
 	case LackDatacenter:
@@ -89,7 +89,7 @@ func (l Lack) String() string {
 	case LackResource:
 		return fmt.Sprintf("nodes have less than %d %s", l.Need, l.Name)
 	case LackPort:
-		return fmt.Sprintf("the node keeps port %d (%s) for itself", l.Need, l.Name)
+		return fmt.Sprintf("the node's configuration reserves port %d (%s)", l.Need, l.Name)
 	case LackProperty:
 		return fmt.Sprintf("distinct_property %s: %d members, and too few values for them: %s", l.Attribute, l.Need, l.Value)
 	case LackHealth:
@@ -122,7 +122,7 @@ func (l Lack) freeGPUs() string {
 	return text
 }
 
-// passes reports whether nodes may have it as jobs end and nodes come back.
+// passes reports whether the lack may end by itself, when jobs end or nodes come back.
 func (l Lack) passes() bool {
 	switch l.Kind {
 	case LackReady, LackHealth, LackFree, LackFreeGPUs, LackFreePort:
@@ -131,22 +131,23 @@ func (l Lack) passes() bool {
 	return false
 }
 
-// away reports whether it passes once nodes, or what is on them, are back, whatever other jobs do.
+// away reports whether the lack ends when nodes, drivers or devices come back, whatever other jobs
+// do.
 func (l Lack) away() bool { return l.Kind == LackReady || l.Kind == LackHealth }
 
 func (l Lack) condition() constraint.Condition {
 	return constraint.Condition{Attribute: l.Attribute, Operator: l.Operator, Value: l.Value}
 }
 
-// unmet is the lack of a constraint.
+// unmet returns the lack for an unmet constraint.
 func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 	return Lack{Kind: kind, Task: task, Attribute: c.LTarget, Operator: c.Operand, Value: c.RTarget}
 }
 
-// eachLack has found told, until that returns false, of all that keeps Nomad from placing an
-// allocation of the group on the node when it is ready, GPUs and free resources apart. Author's
-// form of the job: our own constraints are not looked at. What only Nomad's dry run knows, as of
-// CSI volumes and of a client's networks, it does not tell.
+// eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
+// the node, until found returns false. It ignores GPUs, free resources and whether the node is
+// ready. job is in its author's form, without our own constraints. Some lacks only Nomad's dry run
+// can find, for example of CSI volumes and of client networks.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return
@@ -180,7 +181,7 @@ func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool
 	}
 }
 
-// missingDriver is the task's driver, if the node has none that works.
+// missingDriver returns a lack if the node has no working driver for the task.
 func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
 	switch d := n.Drivers[t.Driver]; {
 	case hasDriver(n, t.Driver):
@@ -191,8 +192,8 @@ func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
 	return Lack{Kind: LackDriver, Task: t.Name, Name: t.Driver}, true
 }
 
-// missingVolume is a host volume that the group wants and the node does not have. Of a CSI
-// volume it tells only whether the node could mount any: the rest Nomad's dry run knows.
+// missingVolume returns a lack if the node does not have a host volume of the group. For a CSI
+// volume it only checks whether the node can mount any: only Nomad's dry run knows more.
 func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
 		vol := g.Volumes[name]
@@ -216,7 +217,7 @@ func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	return Lack{}, false
 }
 
-// hostVolume is the node's volume for some member of the group; nil if it has none.
+// hostVolume returns the node's volume for some member of the group; nil if it has none.
 func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.HostVolumeInfo {
 	if !vol.PerAlloc {
 		return n.HostVolumes[vol.Source]
@@ -231,8 +232,8 @@ func hostVolume(vol *api.VolumeRequest, g *api.TaskGroup, n *api.Node) *api.Host
 	return nil
 }
 
-// missingDevice is a device other than GPUs of the placer's that a task asks for and the node does
-// not have in sufficient number, healthy, for all of the group's tasks: as Nomad counts, free or not.
+// missingDevice returns a lack if the node has too few healthy devices, of other kinds than the
+// placer's GPUs, for all of the group's tasks. Like Nomad, it also counts devices in use.
 func missingDevice(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	l, is := tooFewDevices(g, n, func(in *api.NodeDevice) bool { return in.Healthy })
 	if is {
@@ -271,7 +272,8 @@ func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) b
 	return Lack{}, false
 }
 
-// countDevices counts the instances of each of the node's device groups that count.
+// countDevices counts, for each of the node's device groups, the instances for which counts is
+// true.
 func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeDeviceResource]int {
 	of := map[*api.NodeDeviceResource]int{}
 	for _, d := range cluster.DevicesOf(n) {
@@ -284,7 +286,8 @@ func countDevices(n *api.Node, counts func(*api.NodeDevice) bool) map[*api.NodeD
 	return of
 }
 
-// tooFewCores is that the node has fewer cores than one member reserves (cores), if it says how many.
+// tooFewCores returns a lack if the node has fewer reservable cores than one member requests
+// (cores). Nodes that do not report their cores are ignored.
 func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	need := 0
 	for _, t := range g.Tasks {
@@ -298,7 +301,7 @@ func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	return Lack{Kind: LackResource, Name: "cores to reserve", Need: need}, true
 }
 
-// keptPort is a static port of the group that the node's own configuration reserves.
+// keptPort returns a lack if the node's own configuration reserves a static port of the group.
 func keptPort(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	kept := cluster.KeptPorts(n)
 	if kept == "" {
@@ -313,7 +316,7 @@ func keptPort(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	return Lack{}, false
 }
 
-// inPorts reports whether a list such as "22,8000-8100" has the port.
+// inPorts reports whether a list such as "22,8000-8100" contains the port.
 func inPorts(list string, port int) bool {
 	for part := range strings.SplitSeq(list, ",") {
 		from, to, is := strings.Cut(strings.TrimSpace(part), "-")
@@ -329,7 +332,7 @@ func inPorts(list string, port int) bool {
 	return false
 }
 
-// tooLittle is the first resource that a node has too little of.
+// tooLittle returns the first resource of which have is less than need.
 func tooLittle(kind LackKind, need, have pal.Resources) (Lack, bool) {
 	for _, r := range []struct {
 		name       string
@@ -347,7 +350,7 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// fault is why no node can have what a constraint asks for; nil of other lacks.
+// fault explains why no node can meet a constraint; nil for other lacks.
 func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NoGPUs reports that a job asks for no GPUs, and names the devices that it asks for instead.
+// NoGPUs explains that a job requests no GPUs, and names the devices that it requests instead.
 func NoGPUs(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -24,13 +24,13 @@ func NoGPUs(job *api.Job) string {
 	case 0:
 		return "the job asks for no GPUs"
 	case 1:
-		return fmt.Sprintf("the job asks for no GPUs: its device %s is none", names[0])
+		return fmt.Sprintf("the job asks for no GPUs: its device %s is not one", names[0])
 	}
-	return fmt.Sprintf("the job asks for no GPUs: its devices %s are none", strings.Join(names, ", "))
+	return fmt.Sprintf("the job asks for no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
 }
 
-// MistypedDevices names the devices of a job that look like GPUs and are none of the placer's;
-// "" if there are none.
+// MistypedDevices warns of devices of a job that look like GPUs but are none of the placer's; "" if
+// there are none.
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -41,10 +41,10 @@ func MistypedDevices(job *api.Job) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The job asks for device %s, which is not a GPU of the placer's: Nomad places it only where a node has such a device.", strings.Join(names, " and "))
+	return fmt.Sprintf("The job asks for device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
 }
 
-// question asks whether a device is a GPU with its name spelt wrong; "" if it hardly is.
+// question asks whether a device is a misspelt GPU; "" if that is unlikely.
 func question(device string) string {
 	if meant := meantGPU(device); meant != "" {
 		return fmt.Sprintf(" (did you mean %q?)", meant)
@@ -52,8 +52,8 @@ func question(device string) string {
 	return ""
 }
 
-// meantGPU is how a request for GPUs is written that is spelt otherwise, or names another
-// vendor's; "" of other devices. A type is compared exactly: a TPU is no GPU.
+// meantGPU returns the correct spelling for a misspelt GPU request, or one with another vendor's
+// name; "" for other devices. The type is compared exactly, because a TPU is not a misspelt GPU.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)
 	for i := range min(2, len(parts)) {

@@ -15,17 +15,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// What nomad's scheduler says of filters that pass: as allocations end, or a plugin is back.
+// passingFilters are the scheduler's filters that may end by themselves, when allocations end or a
+// plugin comes back.
 var passingFilters = []string{
 	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
 	"has exhausted its available", "CSI volume lookup failed",
 }
 
-// knownOfGPUs are filters that the view knows better of groups with GPUs: it tells GPUs and drivers
-// that are not healthy for now, and volumes that are in use, from those that are not there.
+// knownOfGPUs are filters for which, in groups with GPUs, the view knows more than Nomad's message:
+// it distinguishes unhealthy GPUs and drivers, and volumes in use, from missing ones.
 var knownOfGPUs = []string{"missing devices", "missing drivers", "missing compatible host volumes"}
 
-// NeverPlaced is that as a reason.
+// NeverPlaced turns the obstacles into one reason.
 func NeverPlaced(found []Obstacle) reason.Reason {
 	r := reason.Reason{Kind: reason.Never}
 	for _, o := range found {
@@ -36,12 +37,13 @@ func NeverPlaced(found []Obstacle) reason.Reason {
 	return r
 }
 
-// sameClass is what the scheduler says of a node whose class it has refused for another reason.
+// sameClass is the scheduler's message for a node of a computed class that it has already refused
+// for another reason.
 const sameClass = "computed class ineligible"
 
-// Never is what keeps groups of a job, as its author wrote it, from every node that Nomad looks at,
-// by its dry run of that job: none has room taken from it only. nil if some group may only have
-// to wait.
+// Never returns what keeps groups of a job off every node that Nomad evaluated, according to a dry
+// run of the job as its author wrote it. A group counts only if no node merely lacks free
+// resources. It returns nil if every group may start later.
 func Never(author *api.Job, failed map[string]*api.AllocationMetric) (found []Obstacle) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		g, m := author.LookupTaskGroup(name), failed[name]
@@ -62,7 +64,8 @@ func ofNomad(g *api.TaskGroup, what string, o Obstacle) Obstacle {
 	return o
 }
 
-// filteredOn is why all nodes were filtered; nil if some of that passes.
+// filteredOn returns why all nodes were filtered, or nil if some of the reasons may end by
+// themselves.
 func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found []Obstacle) {
 	withGPUs, counts := rewrite.GPUsPerMember(g) > 0, map[string]int{}
 	for what, nodes := range m.ConstraintFiltered {
@@ -70,11 +73,11 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 		if slices.ContainsFunc(passingFilters, passes) || withGPUs && slices.ContainsFunc(knownOfGPUs, passes) {
 			return nil
 		}
-		if what, _, _ = strings.Cut(what, " from client "); what != sameClass { // of each node by its id
+		if what, _, _ = strings.Cut(what, " from client "); what != sameClass { // without the node's id
 			counts[inJobsTerms(job, g, what)] += nodes
 		}
 	}
-	if rest := m.NodesFiltered; len(counts) == 1 { // those of the same class were filtered for that, too
+	if rest := m.NodesFiltered; len(counts) == 1 { // nodes of the same class were filtered for the same reason
 		for what := range counts {
 			counts[what] = rest
 		}
@@ -83,24 +86,25 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 		found = append(found, ofNomad(g, what, Obstacle{Nodes: nodes, Total: m.NodesEvaluated}))
 	}
 	if len(found) == 0 {
-		found = append(found, ofNomad(g, "Nomad does not say why", Obstacle{Nodes: m.NodesFiltered, Total: m.NodesEvaluated}))
+		found = append(found, ofNomad(g, "Nomad gives no reason", Obstacle{Nodes: m.NodesFiltered, Total: m.NodesEvaluated}))
 	}
 	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(b.Nodes-a.Nodes, cmp.Compare(a.What, b.What)) })
 	return found
 }
 
-// implied are attributes by which Nomad itself adds constraints to a job, and what a node without lacks:
-// %s is the part of the name that is left out here.
+// implied are attributes on which Nomad itself adds constraints to a job, and what a node lacks
+// that does not meet them. %s stands for the middle part of the attribute's name.
 var implied = []struct{ before, after, lacks string }{
 	{"${attr.plugins.cni.version.", "}", "no CNI plugin %s, which the network mode needs"},
 	{"${attr.plugins.secrets.", ".version}", "no secrets provider %s"},
 	{"${attr.consul.", "}", "no Consul agent, which services or templates of the job need"},
 	{"${attr.vault.", "}", "no Vault, which the job's vault block needs"},
 	{"${attr.nomad.service_discovery", "}", "Nomad's own services are off (nomad_service_discovery)"},
-	{"${attr.os.signals", "}", "no such signal as the job's tasks are sent"},
+	{"${attr.os.signals", "}", "no signal of the kind that the job's tasks get"},
 }
 
-// impliedLack is a filter that Nomad itself added as a constraint, in words; as it is if its author wrote it.
+// impliedLack describes a filter if Nomad itself added its constraint, and returns it unchanged if
+// the author wrote it.
 func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	attribute, _, _ := strings.Cut(what, " ")
 	sets := [][]*api.Constraint{job.Constraints, g.Constraints}
@@ -119,7 +123,7 @@ func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	return what
 }
 
-// inJobsTerms is a filter of the scheduler's with the names that the job has for what is missing.
+// inJobsTerms completes a filter of the scheduler with the job's names for what is missing.
 func inJobsTerms(job *api.Job, g *api.TaskGroup, what string) string {
 	var names []string
 	add := func(name string) {

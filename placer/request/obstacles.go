@@ -23,23 +23,24 @@ import (
 type Obstacle struct {
 	Group string `json:"group"`
 	Lack
-	// The kinds of obstacles, in words.
+	// What describes the kind of obstacle.
 	What string `json:"what"`
-	// Nodes is how many nodes it keeps out. A node counts for each thing that every node lacks. If
-	// there is no such thing, it counts once, for what most nodes lack.
+	// Nodes is how many nodes it excludes. If every node lacks the same things, each of these
+	// things counts all nodes. Otherwise each node counts once, for what most nodes lack.
 	Nodes int `json:"nodes"`
-	// Total is the number of nodes with GPUs; of nodes that Nomad looked at if it is Nomad that says so.
+	// Total is the number of nodes with GPUs; if the obstacle is Nomad's own, the number of nodes
+	// that Nomad evaluated.
 	Total int `json:"total"`
 	// Fault is why no node can ever meet a constraint, and what to write instead.
 	Fault *constraint.Fault `json:"fault,omitempty"`
-	// Now: it may pass, as jobs end and nodes come back.
+	// Now: it may end by itself, when jobs end or nodes come back.
 	Now bool `json:"now,omitempty"`
-	// Away: the nodes are down, draining or not eligible, or a driver or device there is not healthy,
-	// and nothing else about them is in the way.
+	// Away: the nodes are down, draining or not eligible, or a driver or device on them is
+	// unhealthy, and they lack nothing else.
 	Away bool `json:"-"`
 }
 
-// Reason is the obstacle as a reason.
+// Reason returns the obstacle as a reason.
 func (o Obstacle) Reason() reason.Reason {
 	r := reason.Reason{Kind: reason.Obstacle, Group: o.Group, Cause: o.What, Nodes: o.Nodes, Total: o.Total}
 	if o.Fault != nil {
@@ -50,9 +51,9 @@ func (o Obstacle) Reason() reason.Reason {
 
 func (o Obstacle) String() string { return o.Reason().String() }
 
-// Obstacles are what keeps the job's groups from nodes with GPUs: by group, the
-// most nodes first. Groups that ask for no GPUs are left out. With sparing, the job leaves out
-// GPUs that are outliers for that application class.
+// Obstacles returns what keeps the job's groups off nodes with GPUs, by group, sorted by the number
+// of nodes. Groups without GPUs are ignored. With sparing, the job does not use GPUs that are
+// outliers for that application class.
 func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 	groups := groupsByNode(v.Ledger)
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
@@ -74,8 +75,8 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 	})
 }
 
-// LastingObstacles are those of [View.Obstacles] that do not pass as jobs end: also nodes that
-// are away. Asks that are alike share one look at the nodes.
+// LastingObstacles returns the obstacles that do not end when jobs end, including nodes that are
+// away. Equal requests share one pass over the nodes.
 func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 	return eachAsk(job, func(author *api.Job, a gpuRequest) []Obstacle {
 		key := fmt.Sprintf("%s %d %+v", eligibilityKey(author, a), a.gpus, cluster.Need(a.group))
@@ -99,7 +100,7 @@ func (v *View) LastingObstacles(job *api.Job) []Obstacle {
 	})
 }
 
-// groupsByNode are the cluster's device groups by node.
+// groupsByNode returns the cluster's device groups by node.
 func groupsByNode(v *ledger.Ledger) [][]int {
 	groups := make([][]int, len(v.Nodes))
 	for gi := range v.Devices {
@@ -109,7 +110,8 @@ func groupsByNode(v *ledger.Ledger) [][]int {
 	return groups
 }
 
-// eachAsk has find tell of each group of the job that asks for GPUs, as its author wrote it.
+// eachAsk calls find for each group of the job, as its author wrote it, that requests GPUs, and
+// joins the results.
 func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) (out []Obstacle) {
 	author := rewrite.Author(job)
 	for _, g := range author.TaskGroups {
@@ -126,8 +128,8 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 	return out
 }
 
-// count looks at each node, and counts what is in the way. If there is something that no node has,
-// that is all that is told: every such thing, and why no node can have it.
+// count counts what excludes each node. If there are things that every node lacks, it returns only
+// these, each with the reason why no node can have it.
 func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
 	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
 	for i := range v.Nodes {
@@ -145,7 +147,7 @@ func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle
 	everywhere := len(counts) > 0
 	for _, lacks := range of {
 		if !everywhere && len(lacks) > 0 {
-			counts[slices.MaxFunc(lacks, func(x, y Lack) int { return lacking[x] - lacking[y] })]++ // the first of several
+			counts[slices.MaxFunc(lacks, func(x, y Lack) int { return lacking[x] - lacking[y] })]++ // the first, if several are equally frequent
 		}
 	}
 	for l, nodes := range counts {
@@ -159,7 +161,7 @@ func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle
 	return found
 }
 
-// passingLack is the first thing that keeps the ask from a node for now.
+// passingLack returns the first thing that currently keeps the request off a node.
 func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppClass) (Lack, bool) {
 	if what := cluster.NotReady(v.Nodes[i]); what != "" {
 		return Lack{Kind: LackReady, Name: what}, true
@@ -176,8 +178,8 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 	return Lack{}, false
 }
 
-// lastingLacks is all that keeps the ask from a node even if that is idle; if all of that passes, what
-// does. few: see [eligibility].
+// lastingLacks returns everything that would keep the request off the node even if the node were
+// idle. If all of it may end by itself, it returns that. few: see [eligibility].
 func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.Nodes[i]
 	add := func(l Lack) bool {
@@ -198,7 +200,7 @@ func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few
 	return lacks
 }
 
-// staticPorts are the host ports that a group wants, by their labels.
+// staticPorts returns the host ports that a group requests, by label.
 func staticPorts(g *api.TaskGroup) map[string]int {
 	ports := map[string]int{}
 	for _, network := range g.Networks {
@@ -214,8 +216,8 @@ func staticPorts(g *api.TaskGroup) map[string]int {
 	return ports
 }
 
-// portsInUse are the host ports that other jobs have, by node; nil if n, those that are
-// wanted, is 0.
+// portsInUse returns the host ports that other jobs use, by node. n is the number of requested
+// ports; if it is 0, portsInUse returns nil.
 func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	if n == 0 {
 		return nil
@@ -235,7 +237,7 @@ func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	return inUse
 }
 
-// takenPort is a wanted static port that is in use.
+// takenPort returns a lack if a requested static port is in use.
 func takenPort(ports map[string]int, inUse map[int]bool) (Lack, bool) {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
 		if inUse[ports[label]] {
@@ -245,7 +247,7 @@ func takenPort(ports map[string]int, inUse map[int]bool) (Lack, bool) {
 	return Lack{}, false
 }
 
-// missingGPUs is why none of the node's device groups serves the ask.
+// missingGPUs returns why none of the node's device groups serves the request.
 func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	most := 0
 	for _, gi := range groups {
@@ -275,7 +277,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 			}
 		}
 	}
-	if len(lacks) == 0 { // each constraint is met by some, and all by none
+	if len(lacks) == 0 { // each constraint is met by some group, but no group meets all of them
 		for _, r := range a.requests {
 			for _, c := range r.Constraints {
 				if len(lacks) == 0 && !constraint.DeviceMeets(c, v.Devices[groups[0]]) {
@@ -290,7 +292,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	return lacks
 }
 
-// Models are those of all GPUs, sorted.
+// Models returns the models of all GPUs, sorted.
 func (v *View) Models() (names []string) {
 	for _, d := range v.Devices {
 		names = append(names, d.Name)
@@ -299,7 +301,7 @@ func (v *View) Models() (names []string) {
 	return slices.Compact(names)
 }
 
-// Largest is the most of each resource that some node with GPUs has.
+// Largest returns the maximum of each resource over the nodes with GPUs.
 func (v *View) Largest() (most pal.Resources) {
 	for _, n := range v.Nodes {
 		has := cluster.Capacity(n)
@@ -308,8 +310,7 @@ func (v *View) Largest() (most pal.Resources) {
 	return most
 }
 
-// freeOn is the largest number of free GPUs that the ask could get of one device
-// group.
+// freeOn returns the largest number of free GPUs that the request could get from one device group.
 func (v *View) freeOn(a gpuRequest, groups []int, sparing pal.AppClass) int {
 	most := 0
 	for _, gi := range groups {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NotPlaced is the first group, by name, that Nomad has not placed, and why; both are empty if
+// NotPlaced returns the first group, by name, that Nomad has not placed, and why; both are empty if
 // there is none.
 func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
 	if len(failed) == 0 {
@@ -24,7 +24,7 @@ func NotPlaced(failed map[string]*api.AllocationMetric) (group, why string) {
 	return group, Refusal(failed[group])
 }
 
-// Refusal is Nomad's reason for not placing a group, as one line.
+// Refusal returns Nomad's reason for not placing a group, as one line.
 func Refusal(m *api.AllocationMetric) string {
 	if m == nil {
 		return "no reason given"

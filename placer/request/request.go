@@ -32,24 +32,23 @@ type Request struct {
 	Job   *api.Job // as Nomad has it
 	Gang  pal.Gang
 	Hints rewrite.Hints
-	// PreemptFrom is the key of the configuration that lets the gang be stopped; "": its author does, or it
-	// may not be.
+	// PreemptFrom is the configuration key that allows the placer to stop the gang; "" if its
+	// author decided, or if it must not be stopped.
 	PreemptFrom string
 	Mode        rewrite.Mode
-	// Modelled is false if the job uses something that only Nomad's dry run
-	// can judge.
+	// Modelled is false if the job uses something that only Nomad's dry run can judge.
 	Modelled bool
-	// Elastic is between how many members an elastic gang may run with; nil of others. Gang
-	// has as many as the job has now, all while it waits.
+	// Elastic is the range of an elastic gang's members; nil for other gangs. Gang has the job's
+	// current number of members; while the job waits, the maximum.
 	Elastic *rewrite.Elastic
-	// SpeedsFrom names the source of the gang's speed on each GPU model, in words.
+	// SpeedsFrom describes, for each GPU model, the source of the gang's speed on it.
 	SpeedsFrom map[string]string
-	// NeighboursFrom names the source of what neighbours of each class cost the gang, in words,
-	// where earlier runs tell: see [pal.Sharing].
+	// NeighboursFrom describes, for each class of neighbour, the source of the cost of sharing a
+	// GPU with it, if earlier runs provide it: see [pal.Sharing].
 	NeighboursFrom map[pal.AppClass]string
 }
 
-// Sized is the gang; if it is elastic, with this many members.
+// Sized returns the gang; an elastic gang gets this many members.
 func (r Request) Sized(members int) pal.Gang {
 	g := r.Gang
 	if r.Elastic != nil {
@@ -59,7 +58,7 @@ func (r Request) Sized(members int) pal.Gang {
 	return g
 }
 
-// Full is the gang with all members that it may have, Least with as few as it needs.
+// Full returns the gang with its maximum number of members.
 func (r Request) Full() pal.Gang {
 	if r.Elastic == nil {
 		return r.Gang
@@ -67,7 +66,7 @@ func (r Request) Full() pal.Gang {
 	return r.Sized(r.Elastic.Most)
 }
 
-// Least: see [Request.Full].
+// Least returns the gang with its minimum number of members.
 func (r Request) Least() pal.Gang {
 	if r.Elastic == nil {
 		return r.Gang
@@ -75,15 +74,14 @@ func (r Request) Least() pal.Gang {
 	return r.Sized(r.Elastic.Least)
 }
 
-// Request reads what the job wants. The error is the reason why the placer
-// cannot serve it, for its author.
+// Request reads what the job requests. The error tells the author why the placer cannot serve it.
 func (v *View) Request(job *api.Job) (Request, error) {
 	r := Request{Key: cluster.KeyOf(job), Job: job, Modelled: modelled(job)}
 	if err := Servable(job); err != nil {
 		return r, err
 	}
 	if open := rewrite.OpenGroups(job); rewrite.Gated(job) && len(open) > 0 {
-		return r, fmt.Errorf("group %q has no gate, though others have: Nomad runs it at once; put the gate on the job, whose groups start together", open[0])
+		return r, fmt.Errorf("group %q has no gate, but other groups have one: Nomad runs it at once; put the gate on the job, because its groups start together", open[0])
 	}
 	if err := v.State.Queues.Refusal(job); err != nil {
 		return r, err
@@ -115,12 +113,12 @@ func (v *View) Request(job *api.Job) (Request, error) {
 		if a.gpus == 0 {
 			continue
 		}
-		// A group whose members have all finished stays, so that a member set keeps
+		// A group whose members have all finished stays in the list, so that each member set keeps
 		// its number.
 		set := pal.MemberSet{
 			Name: *g.Name, Members: max(0, r.membersOf(g)-v.finished(job, *g.Name)), GPUs: a.gpus, Need: v.needWithin(author, g),
 		}
-		if set.Members > 0 { // the others must not limit them
+		if set.Members > 0 { // a group without members must not limit the others
 			e := v.eligible(author, a)
 			r.Gang.Share = max(r.Gang.Share, v.Cluster.LargestShare(e.could))
 			set.Eligible, set.Prefer, set.Spreads = e.may, e.prefer, v.spreads(author, a, e)
@@ -138,7 +136,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	return r, r.Gang.Validate()
 }
 
-// recall reads what earlier runs of the job's name tell of neighbours.
+// recall adds what earlier runs of the same job name show about the cost of neighbours.
 func (v *View) recall(job *api.Job, r *Request) {
 	if r.Gang.Sharing != nil && v.opts.Runs != nil {
 		runs := v.opts.Runs(job, r.Full().GPUs()).Beside
@@ -146,7 +144,8 @@ func (v *View) recall(job *api.Job, r *Request) {
 	}
 }
 
-// apart is why the members of a gang cannot be kept on different GPUs; nil if they can, or need not.
+// apart returns an error if the members of a gang must be on different GPUs but cannot be kept
+// apart.
 func apart(author *api.Job, gang pal.Gang) error {
 	if !gang.StaysApart() {
 		return nil
@@ -159,15 +158,14 @@ func apart(author *api.Job, gang pal.Gang) error {
 		case each == 0:
 			first, each = *g.Name, n
 		case n != each:
-			return fmt.Errorf("members of group %q have %d parts of GPUs and those of group %q %d, so that they cannot be kept on different GPUs: "+
-				"ask for as many in both, or add pal_neighbours = \"any,self\"", first, each, *g.Name, n)
+			return fmt.Errorf("members of group %q have %d parts of GPUs and members of group %q have %d, so they cannot be kept on different GPUs: "+
+				"request the same number in both, or add pal_neighbours = \"any,self\"", first, each, *g.Name, n)
 		}
 	}
 	return nil
 }
 
-// Empty says of a job with device blocks for GPUs why it asks for none all the same; nil if it
-// asks for some.
+// Empty explains why a job with device blocks for GPUs requests none; nil if it requests some.
 func Empty(job *api.Job) error {
 	if i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 }); i >= 0 {
 		g := job.TaskGroups[i]
@@ -177,23 +175,23 @@ func Empty(job *api.Job) error {
 	case rewrite.AllGPUs(job) > 0:
 		return nil
 	case slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return rewrite.GPUsPerMember(g) > 0 }):
-		return errors.New("the job asks for no GPUs: every group that does has count = 0")
+		return errors.New("the job asks for no GPUs: every group with GPUs has count = 0")
 	}
 	return errors.New("the job asks for no GPUs: its device blocks have count = 0")
 }
 
-// Paused reports whether the author wants no members of the job for now: each of its groups has a count
-// of 0. Nomad has no more to do for it than the placer, until it is scaled. Of an elastic gang the
-// count is ours.
+// Paused reports whether the author currently wants no members: every group has a count of 0. Then
+// neither Nomad nor the placer has anything to do until the job is scaled. An elastic gang is never
+// paused, because the placer sets its count.
 func Paused(job *api.Job) bool {
 	_, elastic := rewrite.ElasticOf(job)
 	return !elastic && !slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count == nil || *g.Count != 0 })
 }
 
-// NoMembers is said of a job whose author wants no members of it with GPUs for now.
+// NoMembers is the message for a job whose author currently wants no members with GPUs.
 const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
 
-// Takes reports why a job cannot be registered for a placer; nil if it can. One that is paused can.
+// Takes returns why a job cannot be registered for the placer; nil if it can. A paused job can.
 func Takes(job *api.Job) error {
 	if err := Servable(job); err != nil || Paused(job) {
 		return err
@@ -201,10 +199,10 @@ func Takes(job *api.Job) error {
 	return Empty(job)
 }
 
-// Missing is the request for the members that a running job lacks; member sets of which
-// none is missing stay, with no members, so that each keeps its number. Where its pins
-// name nodes only, it leaves out nodes with GPUs that are kept out: naming GPUs would
-// change what its members ask for, and so restart them.
+// Missing returns the request for the members that a running job lacks. Member sets that lack none
+// stay, without members, so that each set keeps its number. If the pins name only nodes, nodes with
+// excluded GPUs are left out: the placer would have to name GPUs there, which changes the device
+// blocks and so restarts running members.
 func (v *View) Missing(job *api.Job) (Request, error) {
 	r, err := v.Request(job)
 	if err != nil {
@@ -221,8 +219,8 @@ func (v *View) Missing(job *api.Job) (Request, error) {
 	return r, nil
 }
 
-// discount leaves in a member set the members that no allocation of the job is there for. One on a
-// silent node and the one that runs in its stead are one member.
+// discount removes from a member set the members for which an allocation exists. An allocation on a
+// disconnected node and its replacement count as one member.
 func (v *View) discount(s *pal.MemberSet, r Request, there func(*cluster.Alloc) bool) {
 	seen := map[string]bool{}
 	for _, a := range v.State.ByJob[r.Key] {
@@ -240,7 +238,7 @@ func (v *View) discount(s *pal.MemberSet, r Request, there func(*cluster.Alloc) 
 	}
 }
 
-// allUsable are those of the device groups on whose nodes no GPU is kept out.
+// allUsable returns those of the device groups whose nodes have no excluded GPU.
 func (v *View) allUsable(eligible []bool) []bool {
 	out := slices.Clone(eligible)
 	for i := range out {
@@ -249,8 +247,8 @@ func (v *View) allUsable(eligible []bool) []bool {
 	return out
 }
 
-// Gate is the job as it is to be registered for the placer: with the gate, unless Nomad alone
-// places it in any case: without GPUs, or on every node.
+// Gate returns the job as it should be registered: with the gate, unless Nomad places it alone
+// anyway, because it requests no GPUs or runs on every node.
 func Gate(job *api.Job) *api.Job {
 	if !rewrite.AsksGPUs(job) || onEveryNode(job) {
 		return job
@@ -258,20 +256,19 @@ func Gate(job *api.Job) *api.Job {
 	return rewrite.Gate(job)
 }
 
-// onEveryNode reports whether a job runs on every node that it may run on.
+// onEveryNode reports whether a job of this type runs on every node that is eligible for it.
 func onEveryNode(job *api.Job) bool {
 	return *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch
 }
 
-// Servable reports why no placer could serve the job, whatever the cluster is; nil if one
-// could.
+// Servable returns why no placer could serve the job on any cluster; nil if one could.
 func Servable(job *api.Job) error {
 	if err := Addressable(*job.ID); err != nil {
 		return err
 	}
 	switch {
 	case onEveryNode(job):
-		return fmt.Errorf("a %s job runs on every node: there is nothing to choose", *job.Type)
+		return fmt.Errorf("a %s job runs on every node, so the placer has nothing to choose", *job.Type)
 	case job.IsMultiregion():
 		return fmt.Errorf("multiregion jobs are not supported: gate the job of each region by itself")
 	case !rewrite.AsksGPUs(job):
@@ -281,13 +278,12 @@ func Servable(job *api.Job) error {
 		return err
 	}
 	if g, t := instanceChooser(job); t != nil {
-		return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: choosing instances is the placer's part; drop that constraint, or leave the gate off (nomad job run adds none)", t.Name, *g.Name)
+		return fmt.Errorf("task %q of group %q constrains ${device.ids} itself: the placer chooses the instances; remove that constraint, or run the job without the gate (nomad job run)", t.Name, *g.Name)
 	}
 	return nil
 }
 
-// ClassFrom reports where the application class of the job comes from, in words;
-// "" if it has none.
+// ClassFrom describes the source of the job's application class; "" if it has none.
 func (v *View) ClassFrom(job *api.Job) string {
 	h, err := rewrite.ParseHints(job)
 	if err != nil {
@@ -300,31 +296,31 @@ func (v *View) ClassFrom(job *api.Job) string {
 	return from
 }
 
-// classOf is the job's application class and where it comes from.
+// classOf returns the job's application class and describes its source.
 func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, from string, err error) {
 	if app, ok := o.Apps[h.App]; ok && h.Class != "" && h.Class != app {
-		return "", "", fmt.Errorf("meta pal_class = %q contradicts pal_app = %q, which is of class %s: leave one out", h.Class, h.App, app)
+		return "", "", fmt.Errorf("meta pal_class = %q contradicts pal_app = %q, which has class %s: remove one of the two", h.Class, h.App, app)
 	}
 	if h.Class != "" {
-		return h.Class, "the job says so (pal_class)", nil
+		return h.Class, "set by the job (pal_class)", nil
 	}
 	if h.App != "" {
 		if c, ok := o.Apps[h.App]; ok {
-			return c, fmt.Sprintf("that of application %q (pal_app)", h.App), nil
+			return c, fmt.Sprintf("the class of application %q (pal_app)", h.App), nil
 		}
 		known := slices.Sorted(maps.Keys(o.Apps))
-		return "", "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); say pal_class instead", h.App, strings.Join(known, ", "))
+		return "", "", fmt.Errorf("meta pal_app = %q: no such application is configured (known: %s); set pal_class instead", h.App, strings.Join(known, ", "))
 	}
 	if o.Learned != nil {
 		if c, ok := o.Learned(job); ok {
 			return c, "learned from earlier runs of this job", nil
 		}
 	}
-	return o.DefaultClass, "the default, as the job names none", nil
+	return o.DefaultClass, "the default, because the job sets none", nil
 }
 
-// modeOf is how tightly the job is pinned. Services, and gangs that lose or gain single
-// members, get pins to nodes and a class: pins to GPUs cannot change without restarting
+// modeOf returns how tightly the job is pinned. Services, and gangs that lose or gain single
+// members, get pins to nodes and a class, because pins to GPUs cannot change without restarting
 // every member.
 func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	switch {
@@ -336,13 +332,13 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	return rewrite.ModeGPU
 }
 
-// replicas reports whether the job's members work alone: those of a service, unless its
-// author reports that they need each other or how close together they are to be.
+// replicas reports whether the job's members work independently. Members of a service do, unless
+// its author sets pal_on_failure = "gang" or pal_locality.
 func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
 }
 
-// sharing is with whom the job shares GPUs; nil if it asks for whole ones.
+// sharing returns with which jobs the job shares GPUs; nil if it requests whole GPUs.
 func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 	if !rewrite.AsksParts(job.TaskGroups...) {
 		return nil
@@ -352,8 +348,8 @@ func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 	return &s
 }
 
-// occupants tell of each job how those see it who share a GPU with it. One whose hints cannot be
-// read counts as if it had none.
+// occupants returns a function that describes a job to jobs that share a GPU with it. A job whose
+// hints cannot be read counts as if it had none.
 func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 	return func(k cluster.JobKey) pal.Occupant {
 		is := pal.Occupant{Gang: k.String(), Class: o.DefaultClass.Index(), Sharing: pal.Sharing{Beside: pal.AnyClass, Stays: true}, Parts: 1}
@@ -382,8 +378,8 @@ func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 	}
 }
 
-// spreadByNomad reports whether Nomad is to spread the members of a group evenly over nodes.
-// Pins to GPUs spread them already, and blocks of the author's come before ours.
+// spreadByNomad reports whether Nomad should spread the members of a group evenly over nodes. Pins
+// to GPUs already spread them, and the author's own spread blocks take precedence.
 func (r Request) spreadByNomad(group string) bool {
 	if !r.Gang.Replicas || r.Mode == rewrite.ModeGPU {
 		return false
@@ -393,8 +389,8 @@ func (r Request) spreadByNomad(group string) bool {
 	return len(author.Spreads) == 0 && g != nil && len(g.Spreads) == 0
 }
 
-// finished counts the group's allocations that did their work: a batch job
-// does not run them again.
+// finished counts the group's allocations that have finished their work: a batch job does not run
+// these again.
 func (v *View) finished(job *api.Job, group string) int {
 	n := 0
 	for _, a := range v.State.ByJob[cluster.KeyOf(job)] {
@@ -405,9 +401,10 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligibility is which device groups may serve an ask, which could once nodes are back that are away,
-// which of them are preferred, and what spreads of such asks go over, by attribute, once worked out. few:
-// too few values of a property that all members must differ in, and so no group may.
+// eligibility is the result of checking all device groups against a request: which may serve it now
+// (may), which could once all nodes are back (could), and which are preferred. values caches, by
+// attribute, the values that spreads use. few is set if a distinct_property has too few values for
+// the members; then no group may serve the request.
 type eligibility struct {
 	may    []bool
 	could  []bool
@@ -417,17 +414,16 @@ type eligibility struct {
 	models []string // of could
 }
 
-// eligible says for each device group whether it may serve the ask: Nomad may
-// use it, and it is a whole GPU where the ask leaves that open and whole GPUs
-// could serve it, busy or not.
+// eligible checks each device group against the request: whether Nomad may use it. If the request
+// names no model and a whole GPU could serve it, busy or not, MIG instances are excluded.
 func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	key := eligibilityKey(job, a)
 	if e, ok := v.eligibility[key]; ok {
 		return e
 	}
-	if len(v.eligibility) >= eligibilityKept { // of jobs that are gone, most of them
+	if len(v.eligibility) >= eligibilityKept { // most of them belong to jobs that are gone
 		clear(v.eligibility)
-		clear(v.avoiding) // its keys are addresses of what eligibility holds
+		clear(v.avoiding) // its keys are addresses of eligibility's slices
 	}
 	e := eligibility{may: make([]bool, len(v.Devices)), could: make([]bool, len(v.Devices)), values: map[string]attributeValues{}}
 	sliced := a.leavesModelOpen() && v.wholeGPU(job, a)
@@ -445,8 +441,7 @@ func (v *View) eligible(job *api.Job, a gpuRequest) eligibility {
 	return e
 }
 
-// wholeGPU reports whether some whole GPU could serve the ask if its node were
-// ready.
+// wholeGPU reports whether a whole GPU could serve the request if its node were ready.
 func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	for i, d := range v.Devices {
 		if !isMIG(d) && a.serves(d) && nodeCould(job, a.group, v.GroupNode(i)) {
@@ -456,8 +451,8 @@ func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	return false
 }
 
-// fewValues is a distinct_property of the job that has too few values, on all nodes that could serve the
-// group, for its members; nil if there is none.
+// fewValues returns a lack if a distinct_property of the job has fewer values than the group needs,
+// over all nodes that could serve it; otherwise nil.
 func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 	members := rewrite.Members(a.group)
 	if is, elastic := rewrite.ElasticOf(job); elastic {
@@ -478,7 +473,7 @@ func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 	return nil
 }
 
-// distinctProperties are the constraints by which the group's members must differ.
+// distinctProperties returns the distinct_property constraints that apply to the group.
 func distinctProperties(job *api.Job, g *api.TaskGroup) (found []*api.Constraint) {
 	sets := [][]*api.Constraint{job.Constraints, g.Constraints}
 	for _, t := range g.Tasks {
@@ -492,7 +487,8 @@ func distinctProperties(job *api.Job, g *api.TaskGroup) (found []*api.Constraint
 	return found
 }
 
-// Ever is the least of the request's gang that is of use, on a cluster to which all nodes are back.
+// Ever returns the smallest gang that satisfies the request, eligible for all nodes including those
+// that are away.
 func (v *View) Ever(r Request) pal.Gang {
 	g, author := r.Least(), rewrite.Author(r.Job)
 	g.MemberSets = slices.Clone(g.MemberSets)
@@ -506,16 +502,17 @@ func (v *View) Ever(r Request) pal.Gang {
 	return g
 }
 
-// eligibilityKept bounds what is remembered of asks: an author who changes a
-// constraint each second makes another one each time.
+// eligibilityKept limits the cache, because an author who changes a constraint every second creates
+// a new entry each time.
 const eligibilityKept = 10_000
 
-// eligibilityKey stands for all that eligibility depends on: constraints, affinities, spreads,
-// drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs that differ in nothing else share
-// an entry, which saves most of the work: one answer takes a look at every device group.
+// eligibilityKey returns a key for all that eligibility depends on: constraints, affinities,
+// spreads, drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs that are
+// equal in all of that share an entry. That saves most of the work, because each entry needs a pass
+// over all device groups.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
 	all := []any{job.Datacenters, cluster.PoolOf(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
-	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one for each member
+	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one volume or value for each member
 		all = append(all, a.group.Count)
 	}
 	for _, t := range a.group.Tasks {
@@ -532,15 +529,15 @@ func eligibilityKey(job *api.Job, a gpuRequest) string {
 	for _, r := range a.requests {
 		all = append(all, r.Name, r.Constraints, r.Affinities)
 	}
-	sum := sha256.New() // authors write as much as they like
+	sum := sha256.New() // a hash, because authors may write any amount of text
 	if err := json.NewEncoder(sum).Encode(all); err != nil {
-		panic(err) // texts and numbers only
+		panic(err) // cannot fail: only texts and numbers
 	}
 	return string(sum.Sum(nil))
 }
 
-// needWithin is [cluster.Need] with what bounds the members on one node: distinct_hosts, and static
-// ports.
+// needWithin returns [cluster.Need], plus the limit on members per node from distinct_hosts and
+// static ports.
 func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	need := cluster.Need(g)
 	switch {
@@ -549,14 +546,14 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	case len(staticPorts(g)) > 0:
 		need.PerNode = addresses(v.Nodes)
 	case rewrite.AsksParts(g) && rewrite.GPUsPerMember(g) > 1:
-		need.PerNode = 1 // Nomad would mix up the parts of two members, which may be of several GPUs
+		need.PerNode = 1 // Nomad would mix up the parts of two members, which may be parts of several GPUs
 	}
 	return need
 }
 
-// addresses is the largest number of addresses that a node has on one network. The node takes that
-// many members with the same static port, for example two with IPv4 and IPv6 (seen on 1.11.3). At
-// least 1.
+// addresses returns the largest number of addresses that any node has on one network, at least 1. A
+// node accepts that many members with the same static port, for example two with IPv4 and IPv6
+// (seen on 1.11.3).
 func addresses(nodes []*api.Node) int {
 	most := 1
 	for _, n := range nodes {
@@ -577,10 +574,9 @@ func distinctHosts(cs []*api.Constraint) bool {
 	})
 }
 
-// modelled reports whether the view knows everything that decides where the job
-// may run.
+// modelled reports whether the view has all the data that decides where the job may run.
 func modelled(job *api.Job) bool {
-	distinct := func(cs []*api.Constraint) bool { // distinct_hosts: between groups only by the dry run
+	distinct := func(cs []*api.Constraint) bool { // only the dry run checks distinct_hosts between groups
 		return distinctHosts(cs) || slices.ContainsFunc(cs, func(c *api.Constraint) bool {
 			return c.Operand == api.ConstraintDistinctProperty
 		})
@@ -589,7 +585,7 @@ func modelled(job *api.Job) bool {
 		return false
 	}
 	for _, g := range job.TaskGroups {
-		// The view has no nodes without GPUs, on which other groups may run.
+		// The view has no nodes without GPUs, but groups without GPUs may run there.
 		if distinct(g.Constraints) || len(g.Volumes) > 0 || rewrite.GPUsPerMember(g) == 0 && rewrite.Members(g) > 0 {
 			return false
 		}
@@ -607,16 +603,16 @@ func modelled(job *api.Job) bool {
 	return true
 }
 
-// ofHostNetwork reports whether a port is to be of a network that not all clients have.
+// ofHostNetwork reports whether a port belongs to a host network that not all clients have.
 func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwork != "default" }
 
-// Pins are the pins that put the request where the placement says. In class mode they
-// name nodes, a class ceiling (the highest class among the chosen GPUs, so that Nomad may
-// choose any that are as good), and GPUs only if some GPU of these nodes is kept out.
+// Pins returns the pins that restrict the request to the placement. In class mode they name nodes
+// and a class ceiling: the highest class of the chosen GPUs, so that Nomad may use any GPU that is
+// as good. They name GPUs only if some GPU of these nodes is excluded.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}
-	open := false // some GPU has no published class: no ceiling then
+	open := false // some GPU has no published class: then there is no ceiling
 	for _, m := range p.Members {
 		name := r.Gang.MemberSets[m.MemberSet].Name
 		g := groups[name]
@@ -660,9 +656,10 @@ func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	return pins
 }
 
-// barOutliers leaves outliers out of pins by class that would allow them, since their class
-// holds sound GPUs, too, or since there is no ceiling: it names the others. Nomad knows
-// nothing of outliers, and would choose any. Those that other pins allow stay.
+// barOutliers removes outliers from class pins that would allow them, either because their class
+// also contains other GPUs or because there is no ceiling: the pins then name the other GPUs. Nomad
+// does not know outliers, and would use any GPU. Outliers that the pins in allowed already allow
+// stay.
 func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pins) {
 	if pins.Mode != rewrite.ModeClass || v.opts.OutlierThreshold == 0 {
 		return
@@ -684,7 +681,7 @@ func (v *View) barOutliers(r Request, pins *rewrite.Pins, allowed ...rewrite.Pin
 	}
 }
 
-// allows reports whether Nomad may give the group GPU u by pins of [rewrite.ModeClass].
+// allows reports whether [rewrite.ModeClass] pins let Nomad give GPU u to the group.
 func (v *View) allows(p rewrite.Pins, group string, u int, class pal.AppClass) bool {
 	g, ok := p.Of(group)
 	if !ok || !slices.Contains(g.Nodes, v.GPUNode(u).ID) || g.GPUs != nil && !slices.Contains(g.GPUs, v.Cluster.GPU(u).ID) {
@@ -694,13 +691,13 @@ func (v *View) allows(p rewrite.Pins, group string, u int, class pal.AppClass) b
 	return p.Ceiling == 0 || c != 0 && c <= p.Ceiling
 }
 
-// outlier reports whether GPU u is one for jobs of the class.
+// outlier reports whether GPU u is an outlier for jobs of the class.
 func (v *View) outlier(u int, class pal.AppClass) bool {
 	return v.Cluster.GPU(u).Scores[class.Index()] > pal.PMScore(v.opts.OutlierThreshold)
 }
 
-// usable are the GPUs of the nodes, sorted, without those that are kept out: Nomad
-// knows nothing of them, and would choose any. nil if none is.
+// usable returns the GPUs of the nodes, sorted, without the excluded ones, because Nomad does not
+// know which GPUs are excluded and would use any. It returns nil if none is excluded.
 func (v *View) usable(nodes []string) []string {
 	all := gpusOf(v.Ledger, nodes)
 	ids := slices.DeleteFunc(slices.Clone(all), func(id string) bool {
@@ -712,7 +709,7 @@ func (v *View) usable(nodes []string) []string {
 	return ids
 }
 
-// partsOf are all parts of GPUs of which some are given, sorted.
+// partsOf returns all parts of the GPUs that the given parts belong to, sorted.
 func partsOf(v *ledger.Ledger, parts []string) (all []string) {
 	for _, id := range parts {
 		first, n := v.Cluster.GroupGPUs(v.Cluster.GroupOf(v.Cluster.Find(id)))
@@ -724,7 +721,7 @@ func partsOf(v *ledger.Ledger, parts []string) (all []string) {
 	return slices.Compact(all)
 }
 
-// gpusOf are the GPUs of the nodes, sorted.
+// gpusOf returns the GPUs of the nodes, sorted.
 func gpusOf(v *ledger.Ledger, nodes []string) []string {
 	ids := []string{}
 	for i, d := range v.Devices {
@@ -736,9 +733,9 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 	return ids
 }
 
-// Widen are pins that allow what a job's pins allow, and what those of further
-// members of it do. Where the ones name GPUs, and the others any of their nodes,
-// these are named, too. The request is that of the further members.
+// Widen returns pins that allow all that old and more allow. old are a job's pins; more are those
+// of further members, and r is the request of these. If only one of the two names GPUs, the GPUs of
+// the other's nodes are named, too.
 func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	if old.Mode != rewrite.ModeClass {
 		return old.Union(more)
@@ -748,7 +745,7 @@ func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	return both
 }
 
-// named are the pins with GPUs named where the others name them.
+// named returns p with GPUs named in each group in which o names them.
 func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
 	p.Groups = slices.Clone(p.Groups)
 	for i, g := range p.Groups {
@@ -759,17 +756,17 @@ func (v *View) named(p, o rewrite.Pins) rewrite.Pins {
 	return p
 }
 
-// Pin is the author's form of the job with exactly these pins: see [rewrite.Pin].
+// Pin returns the author's form of the job with exactly these pins: see [rewrite.Pin].
 func (v *View) Pin(job *api.Job, p rewrite.Pins) (*api.Job, error) {
 	return rewrite.Pin(job, p, v.racks(p.Nodes()))
 }
 
-// racksShare of the cluster's GPU nodes is what racks may hold to be worth
-// naming in a job.
+// racksShare is the largest share of the cluster's GPU nodes that racks may hold to be worth naming
+// in a job.
 const racksShare = 0.25
 
-// racks are the racks of the nodes, where each has one and all of them together
-// are a small part of the cluster.
+// racks returns the racks of the nodes, if each node has one and together they are a small part of
+// the cluster.
 func (v *View) racks(nodes []string) rewrite.Racks {
 	in := map[string]bool{}
 	for _, id := range nodes {
@@ -789,14 +786,14 @@ func (v *View) racks(nodes []string) rewrite.Racks {
 	return rewrite.Racks{Meta: v.opts.Ledger.RackMeta, Names: slices.Sorted(maps.Keys(in))}
 }
 
-// classOfGPU is the published class of GPU u.
+// classOfGPU returns the published class of GPU u.
 func (v *View) classOfGPU(u int, class pal.AppClass) int {
 	return publishedClass(v.Ledger, v.Cluster.GroupOf(u), v.Cluster.GPU(u).ID, class)
 }
 
-// publishedClass is the variability class that the node itself publishes of a
-// GPU, 0 for none. It is what a class ceiling is checked against, and may differ
-// from the profile's until the node has read that.
+// publishedClass returns the variability class that the node itself publishes for a GPU, 0 for
+// none. Class ceilings are checked against it. It may differ from the profile's class until the
+// node has read the profile.
 func publishedClass(v *ledger.Ledger, group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
 		if slices.Contains(attr.SplitIDs(cluster.TextOf(v.Devices[group], attr.List(class, k))), gpu) {

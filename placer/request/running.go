@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Running is the placement of what the request's job holds now: its
-// allocations' GPUs and those its pins promise.
+// Running returns the placement that the request's job holds now: the GPUs of its allocations and
+// of its pins.
 func (v *View) Running(r Request, owned []int) pal.Placement {
 	ms := v.dealt(r, owned)
 	if r.Elastic != nil {
@@ -25,11 +25,11 @@ func (v *View) Running(r Request, owned []int) pal.Placement {
 	return pal.Predict(v.Cluster, r.Gang, ms)
 }
 
-// dealt are members of the job that hold the GPUs. Which member has which GPU is known
-// only for live allocations and pins; within a device group it makes no difference to the
-// slowdown, so the GPUs are dealt out in order.
+// dealt returns members that together hold the GPUs. Only live allocations and pins show which
+// member set holds which GPU. Which member within a device group has which GPU makes no difference
+// to the slowdown, so the GPUs are dealt out in order.
 func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
-	if len(r.Gang.MemberSets) == 0 { // of a job that cannot be served as it is written now
+	if len(r.Gang.MemberSets) == 0 { // the job cannot be served as it is now written
 		return nil
 	}
 	perMember := make([]int, len(r.Gang.MemberSets))
@@ -54,7 +54,7 @@ func (v *View) dealt(r Request, owned []int) (ms []pal.Member) {
 			}
 		}
 	}
-	// Members of one member set in one device group are alike: deal the GPUs out.
+	// Members of one set in one device group are equivalent, so deal out the GPUs in order.
 	type where struct{ set, group int }
 	byGroup := map[where][]int{}
 	for _, u := range owned {

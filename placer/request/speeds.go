@@ -17,14 +17,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// enoughRuns is from how many runs on a model the runs of a job's name alone tell its speed there.
-// Fewer are combined with other knowledge about the model.
+// enoughRuns is how many runs of a job's name on a model suffice to determine its speed there.
+// Fewer runs are combined with other estimates.
 const enoughRuns = 3
 
-// speeds are how fast a job runs on each GPU model that it may use, and, by model, where that is known
-// from: runs of its name, its author, else the measured rates of its class. Nothing is known, and
-// nothing needed, unless two such models are known. Nodes that are away count: speeds must not change
-// with them.
+// speeds returns how fast a job runs on each GPU model that it may use, and the source of each
+// speed: runs of its name, its author, or the measured rates of its class. Unless at least two such
+// models are known it returns nothing, because then there is nothing to compare. Nodes that are
+// away count too, because speeds must not change when nodes come and go.
 func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, map[string]string, error) {
 	rates, from, err := v.toldSpeeds(r, models)
 	if err != nil {
@@ -45,7 +45,8 @@ func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, ma
 	return rounded(pal.SpeedsOf(rates), digits), from, nil
 }
 
-// toldSpeeds are an author's, else those of the class, and from where.
+// toldSpeeds returns the author's speeds, or if there are none the rates of the class, and their
+// sources.
 func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64, from map[string]string, err error) {
 	rates, from = map[string]float64{}, map[string]string{}
 	if said := rewrite.Speeds(r.Hints.Speed); len(said) > 0 {
@@ -66,7 +67,7 @@ func (v *View) toldSpeeds(r *Request, models []string) (rates map[string]float64
 	return rates, from, nil
 }
 
-// saidSpeeds returns the author's speeds, of the models that the job may use.
+// saidSpeeds returns the author's speeds for the models that the job may use.
 func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]float64, error) {
 	rates, known := map[string]float64{}, v.modelsByName()
 	here := false
@@ -84,7 +85,8 @@ func (v *View) saidSpeeds(said map[string]float64, models []string) (map[string]
 	return rates, nil
 }
 
-// modelsByName are the cluster's GPU models by the last part of their names, which authors write.
+// modelsByName returns the cluster's GPU models by the last part of their names, as authors write
+// them.
 func (v *View) modelsByName() map[string][]string {
 	if v.models == nil {
 		v.models = map[string][]string{}
@@ -97,9 +99,10 @@ func (v *View) modelsByName() map[string][]string {
 	return v.models
 }
 
-// pooled are rates by runs, completed by those that are told: these are brought to the scale of the
-// runs by the models of which both are known, in the geometric mean. A model with few runs has a mean
-// of both. from is brought up to date. Runs on one model compare with nothing.
+// pooled returns the rates that follow from runs, completed by the told rates. Told rates are
+// scaled to those of the runs by the geometric mean over the models that have both. A model with
+// fewer than [enoughRuns] runs gets a weighted mean of both. pooled updates from. If there are runs
+// on one model only, there is nothing to compare, and it returns told.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
 		return told
@@ -141,8 +144,8 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 	return rates
 }
 
-// rounded keeps this many digits of each speed: medians move a little with each measurement and
-// each run, and that should not change decisions.
+// rounded keeps this many significant digits of each speed. Medians change slightly with each
+// measurement and run, and such changes should not change decisions.
 func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
 		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))
@@ -151,8 +154,7 @@ func rounded(s pal.Speeds, digits int) pal.Speeds {
 	return s
 }
 
-// modelsOf are the GPU models of the device groups that may serve all of the asks, in the order of
-// the cluster.
+// modelsOf returns the GPU models that could serve all of the requests, in the cluster's order.
 func modelsOf(asks []eligibility) (models []string) {
 	for n, e := range asks {
 		var of []string
@@ -166,7 +168,7 @@ func modelsOf(asks []eligibility) (models []string) {
 	return models
 }
 
-// namesOf are the models of device groups, each once.
+// namesOf returns the models of the device groups, each once.
 func (v *View) namesOf(could []bool) (models []string) {
 	for i, may := range could {
 		if _, model := v.Cluster.Group(i); may && !slices.Contains(models, model) {

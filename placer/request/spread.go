@@ -13,11 +13,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// spreads are the spread blocks of the job and of one of its groups, as the core
-// takes them. Values that no node has which may serve the group do not count.
+// spreads converts the spread blocks of the job and of one of its groups for the core. Values of
+// nodes that cannot serve the group are ignored.
 //
-// As in Nomad a block without targets wants as many members on each value; what
-// targets leave of 100 % is wanted on each value that has none.
+// As in Nomad, a block without targets requests the same number of members for each value. If the
+// targets sum to less than 100 %, the rest is the target of each value without one.
 func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOver {
 	var out []pal.SpreadOver
 	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
@@ -33,8 +33,8 @@ func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOv
 	return out
 }
 
-// attributeValues are the values of an attribute on the nodes that may serve an
-// ask, and the value's number by device group, -1 for none.
+// attributeValues are the values of an attribute on the nodes that may serve a request. of holds
+// each device group's index into names, or -1.
 type attributeValues struct {
 	names []string
 	of    []int
@@ -62,7 +62,7 @@ func (v *View) attributeValues(attribute string, e eligibility) attributeValues 
 	return in
 }
 
-// spreadTargets are how many of count members each value is to have.
+// spreadTargets returns how many of count members each value should have.
 func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 	targets := make([]float64, len(values))
 	rest := 100.0
@@ -83,7 +83,7 @@ func spreadTargets(sp *api.Spread, values []string, count float64) []float64 {
 	return targets
 }
 
-// haveSpread counts a member that is there already.
+// haveSpread counts a member that is already placed.
 func (v *View) haveSpread(s *pal.MemberSet, nodeID string) {
 	node, ok := v.NodeOf[nodeID]
 	if !ok {

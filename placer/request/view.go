@@ -14,45 +14,44 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Options say how Nomad's state becomes a cluster, and what jobs leave to the configuration.
+// Options control how Nomad's state becomes a cluster, and set defaults for jobs.
 type Options struct {
 	Ledger ledger.Options
-	// Apps maps `pal_app` to application classes; DefaultClass is for jobs that
-	// say nothing.
+	// Apps maps pal_app to application classes. DefaultClass is for jobs that set neither pal_class
+	// nor pal_app.
 	Apps         map[string]pal.AppClass
 	DefaultClass pal.AppClass
-	// DefaultPreempt reports whether batch jobs of a namespace and class may be stopped that do not say
-	// so themselves, and where that is said; nil: none may.
+	// DefaultPreempt reports whether batch jobs of a namespace and class may be stopped if they do
+	// not set pal_preempt, and which configuration key decides that. nil: they may not.
 	DefaultPreempt func(namespace string, class pal.AppClass) (may bool, from string)
-	// Learned gives the class that was learned for jobs that say nothing; nil:
-	// nothing is.
+	// Learned returns the class learned for a job that sets none; nil: nothing is learned.
 	Learned func(*api.Job) (pal.AppClass, bool)
-	// Runs are the remembered runs of the job's name with this many GPUs; nil: none.
+	// Runs returns the recorded runs of the job's name with this many GPUs; nil: none.
 	Runs func(job *api.Job, gpus int) queue.PastRuns
-	// Slower is [pal.Sharing.Slower] of a job that is queued or runs; nil: nothing is known.
+	// Slower returns [pal.Sharing.Slower] of a queued or running job; nil: nothing is known.
 	Slower func(cluster.JobKey) [pal.NumClasses]float64
-	// Children: dispatched and periodic jobs can be registered.
+	// Children: the placer can register dispatched and periodic jobs.
 	Children bool
-	// OutlierThreshold is the PM score above which a GPU is an outlier; 0: none is.
+	// OutlierThreshold is the PM score above which a GPU is an outlier; 0: there are no outliers.
 	OutlierThreshold float64
 }
 
-// View is the ledger as jobs see it that ask for GPUs: which of them each may use.
+// View is the ledger from the point of view of jobs: which GPUs each job may use.
 type View struct {
 	*ledger.Ledger
 	opts Options
-	// eligibility caches which device groups may serve an ask, by its text.
+	// eligibility caches which device groups may serve a request, by [eligibilityKey].
 	eligibility map[string]eligibility
-	// lasting caches what lastingly keeps asks from nodes.
+	// lasting caches the lasting obstacles of requests.
 	lasting map[string][]Obstacle
-	// avoiding caches preferences that leave out nodes, by those and what is
-	// eligible: the queue tells kinds of gangs by their slices.
+	// avoiding caches preferences that leave out nodes, by these nodes and the eligible groups. It
+	// must return the same slices each time, because the queue compares gangs by their slices.
 	avoiding map[string][][]bool
-	// models are the GPU models by the last part of their names; nil: to be worked out.
+	// models are the GPU models by the last part of their names; nil: not computed yet.
 	models map[string][]string
 }
 
-// NewView is a view over a new ledger: see [ledger.New].
+// NewView returns a view over a new ledger: see [ledger.New].
 func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, error) {
 	o.Ledger.Occupant = o.occupants(s)
 	l, err := ledger.New(s, o.Ledger, without...)
@@ -62,7 +61,7 @@ func NewView(s *cluster.State, o Options, without ...cluster.JobKey) (*View, err
 	return &View{Ledger: l, opts: o, eligibility: map[string]eligibility{}, lasting: map[string][]Obstacle{}, avoiding: map[string][][]bool{}}, nil
 }
 
-// Update is [ledger.Ledger.Update], with what is known of asks.
+// Update is [ledger.Ledger.Update]; it also drops cached results that have become invalid.
 func (v *View) Update(s *cluster.State, o Options) bool {
 	epoch := v.Epoch()
 	o.Ledger.Occupant = o.occupants(s)
@@ -78,8 +77,8 @@ func (v *View) Update(s *cluster.State, o Options) bool {
 	return true
 }
 
-// Clone is a copy that changes by itself, over a clone of its state, with the runs (see [Options])
-// of a clone of the queue.
+// Clone returns an independent copy over a clone of its state. runs replaces [Options.Runs], for a
+// clone of the queue.
 func (v *View) Clone(of *cluster.State, runs func(*api.Job, int) queue.PastRuns) *View {
 	o := *v
 	o.opts.Runs = runs

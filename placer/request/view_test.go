@@ -40,8 +40,8 @@ func TestRequestRefusals(t *testing.T) {
 	for _, c := range []struct{ name, hcl, want string }{
 		{"bad hint", clustertest.Jobspec("j", 1, 1, `meta { pal_class = "Z" }`), `meta pal_class = "Z" of the job: application class "Z" is unknown`},
 		{"unknown app", clustertest.Jobspec("j", 1, 1, `meta { pal_app = "doom" }`), `meta pal_app = "doom": no such application is configured (known: bert)`},
-		{"class against app", clustertest.Jobspec("j", 1, 1, "meta {\n    pal_class = \"A\"\n    pal_app = \"bert\"\n  }"), `meta pal_class = "A" contradicts pal_app = "bert", which is of class B: leave one out`},
-		{"no members", clustertest.Jobspec("j", 0, 1, ""), "every group that does has count = 0"},
+		{"class against app", clustertest.Jobspec("j", 1, 1, "meta {\n    pal_class = \"A\"\n    pal_app = \"bert\"\n  }"), `meta pal_class = "A" contradicts pal_app = "bert", which has class B: remove one of the two`},
+		{"no members", clustertest.Jobspec("j", 0, 1, ""), "every group with GPUs has count = 0"},
 		{"fewer than none", clustertest.Jobspec("j", -1, 1, ""), `group "g" has count = -1, and a count cannot be negative`},
 		{"no GPUs of a device", clustertest.Jobspec("j", 1, 0, ""), "its device blocks have count = 0"},
 		{"system", strings.Replace(clustertest.Jobspec("j", 1, 1, ""), `"batch"`, `"system"`, 1), "a system job runs on every node"},
@@ -65,7 +65,7 @@ func TestRequestRefusals(t *testing.T) {
       driver = "raw_exec"
     }
   }
-  group "`, 1), `group "web" has no gate, though others have`},
+  group "`, 1), `group "web" has no gate, but other groups have one`},
 		{"two blocks", strings.Replace(clustertest.Jobspec("j", 1, 1, ""), `device "nvidia/gpu" {`, "device \"gpu\" {}\n        device \"nvidia/gpu\" {", 1), "has 2 GPU device blocks"},
 	} {
 		s := world(1)

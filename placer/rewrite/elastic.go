@@ -12,20 +12,20 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// An elastic gang says by its group's scaling block between how many members it may run
-// with, and by a hint that it is the placer that may change their number. The block
-// alone does not: people and Nomad's autoscaler use it, too.
+// The scaling block of an elastic gang's group sets the range of its members, and a hint allows the
+// placer to change their number. The block alone does not, because people and Nomad's autoscaler
+// use it, too.
 
 const elasticHint = "pal_elastic"
 
-// Elastic is the group of an elastic gang and between how many members it may run with.
+// Elastic is the group of an elastic gang and the range of its members.
 type Elastic struct {
 	Group       string
 	Least, Most int
 }
 
-// ElasticOf is how the job is elastic; ok is false if it is not, or is not as it has to
-// be: then [ParseHints] says why.
+// ElasticOf returns the job's elastic group; ok is false if the job is not elastic, or not
+// correctly so: then [ParseHints] returns why.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]
 	for _, g := range job.TaskGroups {
@@ -46,21 +46,21 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 			continue
 		}
 		if group != nil {
-			return e, fmt.Errorf("groups %q and %q both ask for GPUs: an elastic gang is one group", *group.Name, *g.Name)
+			return e, fmt.Errorf("groups %q and %q both request GPUs, but an elastic gang has only one group with GPUs", *group.Name, *g.Name)
 		}
 		group = g
 	}
 	if group == nil {
-		return e, nil // it is refused for that
+		return e, nil // the job is refused because it has no GPUs
 	}
 	s := group.Scaling
 	switch {
 	case s == nil:
-		return e, fmt.Errorf("group %q has no scaling block: its min and max say between how many members the gang may run with", *group.Name)
-	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // Nomad switches it off with the job
+		return e, fmt.Errorf("group %q has no scaling block: its min and max set the range of the gang's members", *group.Name)
+	case s.Enabled != nil && !*s.Enabled && !Stopped(job): // when a job is stopped, Nomad disables the block
 		return e, fmt.Errorf("the scaling block of group %q is not enabled", *group.Name)
 	case len(s.Policy) > 0:
-		return e, fmt.Errorf("the scaling block of group %q has a policy: then the autoscaler changes the count, too", *group.Name)
+		return e, fmt.Errorf("the scaling block of group %q has a policy, with which the autoscaler would also change the count", *group.Name)
 	case s.Min == nil || *s.Min < 1:
 		return e, fmt.Errorf("the scaling block of group %q needs a min of at least 1", *group.Name)
 	case s.Max == nil || *s.Max < *s.Min:
@@ -69,11 +69,11 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 	return Elastic{*group.Name, int(min(*s.Min, atMost)), int(min(*s.Max, atMost))}, nil
 }
 
-// checkElastic reports what contradicts the hints of an elastic gang.
+// checkElastic returns an error if the hints of an elastic gang contradict each other or the job.
 func (h Hints) checkElastic(job *api.Job) error {
 	if !h.Elastic {
 		if h.Efficiency != 0 {
-			return fmt.Errorf(`meta pal_elastic_efficiency says nothing without pal_elastic = "true"`)
+			return fmt.Errorf(`meta pal_elastic_efficiency has no effect without pal_elastic = "true"`)
 		}
 		return nil
 	}
@@ -81,7 +81,7 @@ func (h Hints) checkElastic(job *api.Job) error {
 		return fmt.Errorf("meta pal_elastic is for batch jobs: the members of a %s job do not wait for each other", *job.Type)
 	}
 	if h.Pin != "" && h.Pin != ModeClass {
-		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q: other GPUs would restart the members that run; leave pal_pin out", h.Pin)
+		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q: other GPUs would restart running members; remove pal_pin", h.Pin)
 	}
 	if h.OnFailure == ReplaceMember {
 		return fmt.Errorf(`meta pal_elastic contradicts pal_on_failure = "member"`)

@@ -13,20 +13,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// The gate: a constraint on a node's meta that no node has, unless an operator opens the gate
-// there. Nomad then holds the job in a blocked evaluation. The job comes to Nomad with it: put
-// there by the placer it would come too late, since Nomad schedules a job as soon as it is
-// registered.
+// The gate is a constraint on node meta that no node has, unless an operator opens the gate there.
+// Nomad holds a job with the gate in a blocked evaluation. The job must have the gate when it is
+// registered: if the placer added it, that would be too late, because Nomad schedules a job at
+// once.
 //
-// The gate's value is free. Nomad shows it in "nomad job status", "nomad job plan" and its UI as
-// the reason why nothing is placed, so what nomad-pal writes there says where the job waits.
+// The gate's value is arbitrary. Nomad shows it in "nomad job status", "nomad job plan" and its UI
+// as the reason why nothing is placed, so nomad-pal's value explains where the job waits.
 const (
 	GateMeta   = "pal_gate"
 	GateTarget = "${meta." + GateMeta + "}"
 	GateValue  = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
 )
 
-// isGate recognizes the gate in each spelling of equality that Nomad takes, whatever its value.
+// isGate recognises the gate with any spelling of equality that Nomad accepts, whatever its value.
 func isGate(c *api.Constraint) bool { return isEquality(c) && c.LTarget == GateTarget }
 
 func isEquality(c *api.Constraint) bool {
@@ -40,8 +40,8 @@ func Gated(job *api.Job) bool {
 
 func groupGated(g *api.TaskGroup) bool { return slices.ContainsFunc(g.Constraints, isGate) }
 
-// MistypedGate is what is wrong with a constraint that was meant as the gate and is not; nil if no
-// constraint is. No node satisfies such a constraint, and the placer does not take it off.
+// MistypedGate returns an error if a constraint was meant to be the gate but is not. No node
+// satisfies such a constraint, and the placer does not remove it.
 func MistypedGate(job *api.Job) error {
 	all := slices.Clone(job.Constraints)
 	for _, g := range job.TaskGroups {
@@ -49,21 +49,21 @@ func MistypedGate(job *api.Job) error {
 	}
 	for _, c := range all {
 		if meantAsGate(c) && !isGate(c) {
-			return fmt.Errorf("the constraint on %s = %q is mistyped: the gate is %s = %q (nomad-pal run adds it, if the job has none)", c.LTarget, c.RTarget, GateTarget, GateValue)
+			return fmt.Errorf("the constraint on %s = %q is mistyped: the gate is %s = %q (nomad-pal run adds it to a job without one)", c.LTarget, c.RTarget, GateTarget, GateValue)
 		}
 	}
 	for _, g := range job.TaskGroups {
 		for _, t := range g.Tasks {
 			if slices.ContainsFunc(t.Constraints, meantAsGate) {
-				return fmt.Errorf("the gate is a constraint of task %q: it belongs to the job, whose members start together", t.Name)
+				return fmt.Errorf("the gate is a constraint of task %q: put it on the job, because all members start together", t.Name)
 			}
 		}
 	}
 	return nil
 }
 
-// meantAsGate recognizes the gate in any spelling: by its key on whatever side of the braces, or
-// by a key and a value that are like those of the gate.
+// meantAsGate recognises attempts at the gate: the right key in any spelling, or a similar key with
+// a value like the gate's.
 func meantAsGate(c *api.Constraint) bool {
 	key := strings.Trim(c.LTarget, "${} ")
 	key = strings.ReplaceAll(strings.ToLower(key[strings.LastIndexByte(key, '.')+1:]), "-", "_")
@@ -75,11 +75,11 @@ func meantAsGate(c *api.Constraint) bool {
 	return key == GateMeta || speaks && nearest.Name(key, []string{GateMeta}) != ""
 }
 
-// FullyGated reports whether no group of the job can be scheduled past the gate: it is on
-// the job, or on every group.
+// FullyGated reports whether the gate holds every group of the job: it is on the job, or on every
+// group.
 func FullyGated(job *api.Job) bool { return Gated(job) && len(OpenGroups(job)) == 0 }
 
-// OpenGroups are the groups, by name, of a job that Nomad schedules whatever the gates of others.
+// OpenGroups returns the names of the groups that no gate holds: Nomad schedules them at once.
 func OpenGroups(job *api.Job) (names []string) {
 	if slices.ContainsFunc(job.Constraints, isGate) {
 		return nil
@@ -92,9 +92,8 @@ func OpenGroups(job *api.Job) (names []string) {
 	return names
 }
 
-// Gate returns the job with the gate as a constraint of the whole job: all groups
-// wait, those without GPUs as well. Pins are left as they are. A job that is
-// fully gated is returned unchanged.
+// Gate returns the job with the gate as a constraint of the whole job, so that all groups wait,
+// also those without GPUs. Pins stay. A fully gated job is returned unchanged.
 func Gate(job *api.Job) *api.Job {
 	if FullyGated(job) {
 		return job
@@ -105,7 +104,7 @@ func Gate(job *api.Job) *api.Job {
 	return &out
 }
 
-// Open is the job without the gate, pins left as they are.
+// Open returns the job without the gate; pins stay.
 func Open(job *api.Job) *api.Job {
 	out := *job
 	out.Constraints = without(job.Constraints, isGate)
@@ -120,12 +119,11 @@ func Open(job *api.Job) *api.Job {
 // Stopped reports whether somebody has stopped the job.
 func Stopped(job *api.Job) bool { return job.Stop != nil && *job.Stop }
 
-// Author is the job as its author would write it: without gate and pins.
+// Author returns the job as its author wrote it: without gate and pins.
 func Author(job *api.Job) *api.Job { return unpin(Open(job)) }
 
-// without is s without the elements that match; s itself if none does. A
-// list that becomes empty becomes nil: so Nomad returns a job that has none, and the
-// two must compare as equal.
+// without returns s without the elements that match; s itself if none does. A list that becomes
+// empty becomes nil, as in a job from Nomad that has none, because the two must compare as equal.
 func without[T any](s []T, match func(T) bool) []T {
 	if !slices.ContainsFunc(s, match) {
 		return s
@@ -139,9 +137,8 @@ func without[T any](s []T, match func(T) bool) []T {
 	return kept
 }
 
-// mapGroups copies the groups as far as f may change them. f gets a copy of
-// each group; its lists are still those of the original, and f must replace them
-// instead of writing to them.
+// mapGroups calls f with a shallow copy of each group, and returns the copies. f must replace lists
+// instead of writing to them, because they belong to the original.
 func mapGroups(groups []*api.TaskGroup, f func(*api.TaskGroup)) []*api.TaskGroup {
 	if groups == nil {
 		return nil

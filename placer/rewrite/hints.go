@@ -21,70 +21,68 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Hints are what an author says about a job in its meta, keys `pal_*`. Zero
-// values mean that nothing was said.
+// Hints are the author's settings in a job's meta, keys `pal_*`. A zero value means that the key is
+// not set.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A…D
 	App      string        // pal_app: the application's name, mapped to a class by the placer
 	Pin      Mode          // pal_pin: gpu, class, prefer
-	Locality pal.Tier      // pal_locality: hard limit on how far apart the GPUs may be
-	Wait     time.Duration // pal_locality_wait: how long to wait for locality before relaxing
+	Locality pal.Tier      // pal_locality: hard limit on the distance between the GPUs
+	Wait     time.Duration // pal_locality_wait: how long to wait for locality before relaxing it
 	Duration time.Duration // pal_duration: expected run time
 	Preempt  bool          // pal_preempt: may be stopped and started again
-	// PreemptSaid: set if its author decided it.
+	// PreemptSaid: the author has set pal_preempt.
 	PreemptSaid bool
 	Migrate     bool          // pal_migrate: may be moved
 	OnFailure   FailureAction // pal_on_failure
-	// After are the jobs, of its namespace, that must have finished well first, with
-	// commas between: pal_after. See [Hints.Jobs].
+	// After are the jobs of the same namespace that must succeed first, separated by commas:
+	// pal_after. See [Hints.Jobs].
 	After string
-	// Deadline is the time when the job has to be done, pal_deadline: a time, or (Within) a time since its
-	// author registered it.
+	// Deadline is when the job should have ended: pal_deadline. It is a time, or (Within) a
+	// duration since the author registered the job.
 	Deadline time.Time
 	Within   time.Duration
-	// Parallel is how many children of a parameterized or periodic job run at a time at
-	// most: pal_array_parallel.
+	// Parallel limits how many children of a parameterized or periodic job run at a time:
+	// pal_array_parallel.
 	Parallel int
-	// Elastic: the placer may change the number of members, pal_elastic; Efficiency is what
-	// each doubling of them keeps of a linear speed-up, pal_elastic_efficiency.
+	// Elastic: the placer may change the number of members: pal_elastic. Efficiency is the share of
+	// a linear speed-up that remains with each doubling of the members: pal_elastic_efficiency.
 	Elastic    bool
 	Efficiency float64
-	// Checkpoint is for how long it runs from one checkpoint to the next: pal_checkpoint.
+	// Checkpoint is the interval between checkpoints: pal_checkpoint.
 	Checkpoint time.Duration
-	// Progress: it reports how much of its work it has done: pal_progress.
+	// Progress: the job reports how much of its work is done: pal_progress.
 	Progress bool
-	// Speed is how fast it runs on each GPU model: pal_speed. See [Speeds].
+	// Speed is the job's speed on each GPU model: pal_speed. See [Speeds].
 	Speed string
-	// User is whose job it is, by its author's word: pal_user.
+	// User is the job's owner, as its author wrote it: pal_user.
 	User string
-	// Neighbours are with whom it shares GPUs that are shared: pal_neighbours.
+	// Neighbours are the jobs with which it shares GPUs: pal_neighbours.
 	Neighbours pal.Sharing
 }
 
-// FailureAction is what is placed again after a member was lost. Pins to single
-// GPUs cannot change under running members: Nomad replaces every member whose
-// device block differs from the job's. A changed node constraint replaces nobody. So
-// "member" goes with [ModeClass], whose pins widen by the node constraint alone; jobs
-// that ask for "member" get that mode.
+// FailureAction is what to replace after a member was lost. Pins to single GPUs cannot change under
+// running members: Nomad replaces every member whose device block differs from the job's. A changed
+// node constraint replaces no member. So "member" requires [ModeClass], whose pins widen by the
+// node constraint alone; jobs with "member" get that mode.
 type FailureAction string
 
 // The failure actions.
 const (
 	ReplaceGang   FailureAction = "gang"
 	ReplaceMember FailureAction = "member"
-	// ReplaceNothing: a gang that fails by its own fault is not tried again.
+	// ReplaceNothing: if a gang fails through its own fault, it is not retried.
 	ReplaceNothing FailureAction = "none"
 )
 
 const (
 	hintPrefix = "pal_"
-	// UserHint is whose job it is.
+	// UserHint is the key of the job's owner.
 	UserHint = "pal_user"
 )
 
-// ParseHints reads the hints of the job's meta and of its groups' meta. Groups
-// may repeat hints; where two places disagree, that is an error. Errors name
-// the key, the value and where it stands.
+// ParseHints reads the hints in the job's meta and in its groups' meta. Groups may repeat hints,
+// but the values must agree. Errors name the key, the value and the place.
 func ParseHints(job *api.Job) (Hints, error) {
 	h := Hints{Neighbours: pal.Sharing{Beside: pal.AnyClass}}
 	seen := map[string]string{} // key → value
@@ -100,7 +98,7 @@ func ParseHints(job *api.Job) (Hints, error) {
 		}
 	}
 	if h.OnFailure == ReplaceMember && h.Pin != "" && h.Pin != ModeClass {
-		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q: only pins to nodes and a class can change while other members run; leave pal_pin out, or say "class"`, h.Pin)
+		return Hints{}, fmt.Errorf(`meta pal_on_failure = "member" contradicts pal_pin = %q: only pins to nodes and a class can change while other members run; remove pal_pin, or set it to "class"`, h.Pin)
 	}
 	if err := h.check(job); err != nil {
 		return Hints{}, err
@@ -108,13 +106,13 @@ func ParseHints(job *api.Job) (Hints, error) {
 	return h, nil
 }
 
-// read takes the hints of one place. seen has those of the places before, so that a
-// contradiction names both values. Keys go in order: the same job, the same error.
+// read reads the hints of one place. seen has the hints of earlier places, so that an error can
+// name both values. Keys are read in order, so that the same job always gives the same error.
 func (h *Hints) read(meta map[string]string, where string, seen map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(meta)) {
 		v := meta[k]
 		if hint := meant(k); hint != k {
-			return fmt.Errorf("meta %s = %q of %s: no such hint: write it %s", k, v, where, hint)
+			return fmt.Errorf("meta %s = %q of %s: no such hint; the correct spelling is %s", k, v, where, hint)
 		}
 		if !strings.HasPrefix(k, hintPrefix) {
 			continue
@@ -130,7 +128,7 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 	return nil
 }
 
-// meant is the hint that a key is but for upper case and hyphens, else the key itself.
+// meant returns the hint that key is except for upper case and hyphens, otherwise key itself.
 func meant(key string) string {
 	hint := strings.ReplaceAll(strings.ToLower(key), "-", "_")
 	if hints[hint] == nil {
@@ -139,7 +137,8 @@ func meant(key string) string {
 	return hint
 }
 
-// noHints checks that no task of the group has hints: they would do nothing there.
+// noHints returns an error if a task of the group has hints, because they would have no effect
+// there.
 func noHints(g *api.TaskGroup) error {
 	for _, t := range g.Tasks {
 		for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
@@ -151,7 +150,7 @@ func noHints(g *api.TaskGroup) error {
 	return nil
 }
 
-// hints are all hints, each with how its value is read.
+// hints are all hints, with the function that reads each value.
 var hints = map[string]func(h *Hints, value string) error{
 	"pal_class":              func(h *Hints, v string) (err error) { h.Class, err = pal.ParseAppClass(v); return },
 	"pal_app":                func(h *Hints, v string) (err error) { h.App = v; return },
@@ -174,8 +173,8 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
-// set takes one hint. An unknown key is an error, not ignored: a hint that is spelt wrong
-// would otherwise do nothing, and nobody would notice.
+// set reads one hint. An unknown key is an error: a misspelt hint that is ignored would have no
+// effect, and nobody would notice.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
 		names := slices.Sorted(maps.Keys(hints))
@@ -187,13 +186,13 @@ func (h *Hints) set(key, value string) error {
 	return hints[key](h, value)
 }
 
-// longest is the longest span that an author can say: 100 years, as good as forever. Sums of two
-// and a time of this century are less than an int64 holds of nanoseconds.
+// longest is the longest duration that an author can set: 100 years, in effect forever. The sum of
+// two of them and a time of this century still fits an int64 of nanoseconds.
 const longest = 100 * 365 * 24 * time.Hour
 
-// Limit is after how long Nomad ends all of the job's allocations (max_run_duration
-// of its groups, Nomad 2.0.3 and later), [longest] at most; 0 if it lets any run forever.
-// A group of count 0 has none.
+// Limit returns after how long Nomad stops all of the job's allocations (max_run_duration of its
+// groups, Nomad 2.0.3 and later), at most [longest]; 0 if an allocation may run forever. Groups
+// with count 0 are ignored.
 func Limit(job *api.Job) time.Duration {
 	var most time.Duration
 	for _, g := range job.TaskGroups {
@@ -210,11 +209,12 @@ func Limit(job *api.Job) time.Duration {
 
 var (
 	errNoSpan = errors.New("not a positive duration such as 30s, 12h, 2d or 1-12:00:00")
-	// errTooLong is what [ParseSpan] says of more than [longest], which it then returns too.
+	// errTooLong is the error of [ParseSpan] for a duration above [longest]; ParseSpan then also
+	// returns longest.
 	errTooLong = fmt.Errorf("longer than the longest duration, %.0fh (100 years)", longest.Hours())
 )
 
-// parseSpan reads a hint: what is too long is as good as forever.
+// parseSpan reads the duration of a hint. One that is too long counts as [longest].
 func parseSpan(s string) (time.Duration, error) {
 	d, err := ParseSpan(s)
 	if errors.Is(err, errTooLong) {
@@ -223,18 +223,18 @@ func parseSpan(s string) (time.Duration, error) {
 	return d, err
 }
 
-// tooLong are spans as Go writes them. Those that are more than it can hold it calls invalid, as
-// it does what is no span at all.
+// tooLong matches durations in Go's notation. Go reports one that overflows as invalid, like text
+// that is no duration at all.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
-// inDays is a span that begins with days, as "2d" or "1d12h"; onClock is one as Slurm takes it:
-// "HH:MM:SS", "D-HH:MM:SS", "D-HH:MM" or "D-HH".
+// inDays matches a duration that begins with days, such as "2d" or "1d12h". onClock matches Slurm's
+// notation: "HH:MM:SS", "D-HH:MM:SS", "D-HH:MM" or "D-HH".
 var (
 	inDays  = regexp.MustCompile(`^\+?([0-9]+)d(.*)$`)
 	onClock = regexp.MustCompile(`^(?:([0-9]+)-([0-9]{1,2})(?::([0-9]{2}))?(?::([0-9]{2}))?|([0-9]+):([0-9]{2}):([0-9]{2}))$`)
 )
 
-// asGo is a span as Go writes it: Go knows neither days nor Slurm's colons.
+// asGo converts a duration to Go's notation, which has neither days nor Slurm's colons.
 func asGo(s string) string {
 	if m := onClock.FindStringSubmatch(s); m != nil {
 		return inHours(m[1], m[2]+m[5]) + orZero(m[3]+m[6]) + "m" + orZero(m[4]+m[7]) + "s"
@@ -245,19 +245,19 @@ func asGo(s string) string {
 	return s
 }
 
-// inHours is a number of days and of hours as Go writes it.
+// inHours returns a number of days and hours in Go's notation.
 func inHours(days, hours string) string {
 	d, errDays := strconv.ParseInt(orZero(days), 10, 32)
 	h, errHours := strconv.ParseInt(orZero(hours), 10, 32)
 	if errDays != nil || errHours != nil {
-		return "999999999h" // more than a span can hold
+		return "999999999h" // overflows a duration
 	}
 	return strconv.FormatInt(d*24+h, 10) + "h"
 }
 
 func orZero(number string) string { return cmp.Or(number, "0") }
 
-// ParseSpan reads a span above 0, of [longest] at most.
+// ParseSpan reads a duration above 0 and up to [longest].
 func ParseSpan(s string) (time.Duration, error) {
 	s = asGo(s)
 	d, err := time.ParseDuration(s)
@@ -273,7 +273,7 @@ func ParseSpan(s string) (time.Duration, error) {
 func parseBool(s string) (bool, error) {
 	b, err := strconv.ParseBool(s)
 	if err != nil {
-		return false, fmt.Errorf("neither true nor false")
+		return false, fmt.Errorf("not true or false")
 	}
 	return b, nil
 }
@@ -282,7 +282,8 @@ func parseFailureAction(s string) (FailureAction, error) {
 	return pal.ParseName("action", s, ReplaceGang, ReplaceMember, ReplaceNothing)
 }
 
-// parseNeighbours reads with whom a job shares GPUs: classes, any or none, and self for its own members.
+// parseNeighbours reads with which jobs a job shares GPUs: classes, any or none, and self for its
+// own members.
 func parseNeighbours(s string) (with pal.Sharing, err error) {
 	none := false
 	for word := range strings.SplitSeq(s, ",") {
@@ -302,7 +303,7 @@ func parseNeighbours(s string) (with pal.Sharing, err error) {
 		}
 	}
 	if none && with.Beside != [pal.NumClasses]bool{} {
-		return pal.Sharing{}, errors.New("none goes with self alone")
+		return pal.Sharing{}, errors.New("none can be combined only with self")
 	}
 	return with, nil
 }
@@ -315,7 +316,7 @@ func parseCount(s string) (int, error) {
 	return n, nil
 }
 
-// longestUser is how many bytes a user's name has at most.
+// longestUser is the maximum length of a user's name, in bytes.
 const longestUser = 128
 
 // parseUser reads a user's name.
@@ -326,10 +327,10 @@ func parseUser(s string) (string, error) {
 	return s, nil
 }
 
-// maxAfter bounds the jobs that one waits for: the placer looks at each in every cycle.
+// maxAfter limits how many jobs a job waits for, because the placer checks each in every cycle.
 const maxAfter = 32
 
-// parseJobs tidies a list of job IDs: no spaces, none twice.
+// parseJobs normalises a list of job ids: it removes spaces and duplicates.
 func parseJobs(s string) (string, error) {
 	var ids []string
 	for id := range strings.SplitSeq(s, ",") {
@@ -347,7 +348,7 @@ func parseJobs(s string) (string, error) {
 	return strings.Join(ids, ","), nil
 }
 
-// Jobs are the IDs of the jobs that the job comes after.
+// Jobs returns the ids of the jobs that must succeed before this one.
 func (h Hints) Jobs() []string {
 	if h.After == "" {
 		return nil
@@ -355,7 +356,7 @@ func (h Hints) Jobs() []string {
 	return strings.Split(h.After, ",")
 }
 
-// parseDeadline reads a time of day, or a duration from the registration on.
+// parseDeadline reads a time, or a duration since registration.
 func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	if at, err = time.Parse(time.RFC3339, s); err == nil {
 		return at.UTC(), 0, nil
@@ -366,8 +367,8 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	return time.Time{}, within, nil
 }
 
-// check reports which hints contradict each other, or the job. Children of a template
-// inherit its hints, so that pal_array_parallel is right there too.
+// check returns an error if hints contradict each other, or the job. Children of a template inherit
+// its hints, so pal_array_parallel is valid in them, too.
 func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""
 	template := job.ParameterizedJob != nil || job.Periodic != nil
@@ -375,17 +376,17 @@ func (h Hints) check(job *api.Job) error {
 	case job.ID != nil && slices.Contains(h.Jobs(), *job.ID):
 		return fmt.Errorf("meta pal_after names the job itself")
 	case h.Parallel > 0 && !child && !template:
-		return fmt.Errorf("meta pal_array_parallel bounds how many children of a parameterized or periodic job run at a time: this job has none")
+		return fmt.Errorf("meta pal_array_parallel limits how many children of a parameterized or periodic job run at a time, but this job is neither")
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
-		return fmt.Errorf(`meta pal_checkpoint says when the job is best stopped, and nothing says that it may be: add pal_preempt = "true", or leave it out`)
+		return fmt.Errorf(`meta pal_checkpoint helps to choose when to stop the job, but the job may not be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
 	case h.Within > 0 && h.Duration > h.Within:
 		return fmt.Errorf("meta pal_deadline = %v after it is registered contradicts pal_duration = %v", h.Within, h.Duration)
 	}
 	return h.checkElastic(job)
 }
 
-// DeadlineOf is by when the job is to have ended, if its author registered it at
-// submitted; ok is false if it has no deadline.
+// DeadlineOf returns when the job should have ended, if its author registered it at submitted; ok
+// is false if it has no deadline.
 func (h Hints) DeadlineOf(submitted time.Time) (at time.Time, ok bool) {
 	switch {
 	case !h.Deadline.IsZero():

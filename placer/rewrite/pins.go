@@ -14,19 +14,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Mark is the first element of each list of ours. It is no id, so it selects
-// nothing: set_contains_any is true if any element matches.
+// Mark is the first element of each of our lists. It is no id, so it selects nothing:
+// set_contains_any is true if any element matches.
 const Mark = "nomad-pal"
 
-// Marks of [ModeClass], with a class ceiling and without, and of the job's own
-// constraint.
+// Marks of [ModeClass] pins with a class ceiling and without one, and of the constraint on the
+// whole job.
 const (
 	markClass = Mark + "/class"
 	markNodes = Mark + "/nodes"
 	markJob   = Mark + "/job"
 )
 
-// markSpread stands behind the mark of a group to which a spread block was added.
+// markSpread follows the mark of a group to which a spread block was added.
 const markSpread = Mark + "/spread"
 
 const (
@@ -57,39 +57,39 @@ func ParseMode(s string) (Mode, error) {
 // Pins tie a job to GPUs.
 type Pins struct {
 	Mode Mode
-	// Class and Ceiling are the application class and the highest variability
-	// class allowed (1 the fastest, 0: any); ModeClass only.
+	// Class and Ceiling are the application class and the highest variability class allowed (1 is
+	// the fastest; 0: any). Only for ModeClass.
 	Class   pal.AppClass `json:",omitempty"`
 	Ceiling int          `json:",omitempty"`
 	// Groups are sorted by name.
 	Groups []GroupPins
 }
 
-// GroupPins are the pins of one task group. All its allocations share one spec in
-// Nomad, so the pins are the union over them. They are exact all the same: on every
-// node the group needs as many GPUs as its pins name there.
+// GroupPins are the pins of one task group. In Nomad all its allocations have the same spec, so the
+// pins are the union over the allocations. They are exact nevertheless: on every node, the group
+// needs as many GPUs as its pins name there.
 type GroupPins struct {
 	Group string
 	Nodes []string // node ids, sorted
-	// GPUs are instance ids, sorted. With ModeClass nil means any GPU of the nodes;
-	// else they are those of the nodes' that may be used.
+	// GPUs are instance ids, sorted. With ModeClass, nil allows any GPU of the nodes; otherwise
+	// GPUs lists the allowed ones.
 	GPUs []string `json:",omitempty"`
 	// Count is how many members an elastic gang should have; 0 for other gangs.
 	Count int `json:",omitempty"`
-	// Spread reports whether Nomad is to spread the members evenly over the nodes.
+	// Spread reports whether Nomad should spread the members evenly over the nodes.
 	Spread bool `json:",omitempty"`
 }
 
-// Racks are where all nodes of a job's pins are.
+// Racks are the racks of all nodes in a job's pins.
 type Racks struct {
 	Meta  string   // the node meta key that names a node's rack
-	Names []string // sorted; none: not known, or not worth naming
+	Names []string // sorted; empty: not known, or not worth naming
 }
 
-// GPUs are the instance ids of all groups, sorted.
+// GPUs returns the instance ids of all groups, sorted.
 func (p Pins) GPUs() []string { return p.all(func(g GroupPins) []string { return g.GPUs }) }
 
-// Nodes are the node ids of all groups, sorted.
+// Nodes returns the node ids of all groups, sorted.
 func (p Pins) Nodes() []string { return p.all(func(g GroupPins) []string { return g.Nodes }) }
 
 func (p Pins) all(of func(GroupPins) []string) (all []string) {
@@ -100,7 +100,7 @@ func (p Pins) all(of func(GroupPins) []string) (all []string) {
 	return slices.Compact(all)
 }
 
-// Of are the pins of one group.
+// Of returns the pins of one group.
 func (p Pins) Of(group string) (GroupPins, bool) {
 	for _, g := range p.Groups {
 		if g.Group == group {
@@ -110,8 +110,8 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
-// Union are pins of the same job that allow what either allows. It is for [ModeClass],
-// and only if both name GPUs or neither does: no list of GPUs means any.
+// Union returns pins of the same job that allow what either allows. It works only for [ModeClass],
+// and only if both name GPUs or neither does, because no list of GPUs means any GPU.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -129,7 +129,7 @@ func (p Pins) Union(o Pins) Pins {
 	return p
 }
 
-// union is sorted, nil if both are.
+// union returns all elements, sorted; nil if a and b are nil.
 func union(a, b []string) []string {
 	if a == nil && b == nil {
 		return nil
@@ -139,21 +139,20 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// Pin is the author's form of the job with exactly these pins, gate removed.
-// Every group with pins must be in the job, and every group of the job that
-// asks for GPUs and has a count must have pins.
+// Pin returns the author's form of the job with exactly these pins, without the gate. Every group
+// with pins must be in the job, and every group of the job that requests GPUs and has a count above
+// 0 must have pins.
 //
-// If all groups have pins to nodes, the job gets a constraint too: to the racks of
-// these nodes, or to the nodes if no racks are given. It selects nothing new, but
-// Nomad checks the constraints of the job first, and so passes over thousands of
-// other nodes several times as fast. What it finds about a rack it remembers for a
-// computed class of nodes, and need not look again for the next member; what it finds
-// about a node it forgets.
+// If all groups have pins to nodes, the job also gets a constraint: to the racks of these nodes, or
+// to the nodes if no racks are given. It selects nothing new, but Nomad checks the job's
+// constraints first, and so skips thousands of other nodes several times as fast. Nomad caches its
+// result for racks by computed node class, and reuses it for the next member. It does not cache
+// results for single nodes.
 //
-// The job's constraint cannot replace the groups'. Nomad would judge the devices of
-// all nodes of a computed class by the first one it looks at, and turn the right node
-// down because another lacks the pinned GPUs. A constraint of the group on
-// ${node.unique.id} keeps it from that (seen on 1.11.3).
+// The job's constraint cannot replace those of the groups. Nomad would then judge the devices of
+// all nodes of a computed class by the first node it checks, and reject the right node because
+// another one lacks the pinned GPUs. A group constraint on ${node.unique.id} prevents that (seen on
+// 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -168,7 +167,7 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 				g.Count = &gp.Count
 			}
 		case !ok && g.Count != nil && *g.Count == 0:
-			// Nothing of it is to be placed.
+			// There is nothing to place.
 		case ok != asks && err == nil:
 			err = fmt.Errorf("pinning job %q: group %q asks for GPUs: %v, has pins: %v", *job.ID, *g.Name, asks, ok)
 		}
@@ -189,12 +188,12 @@ func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	return out, nil
 }
 
-// PinAlone is [Pin] for the members on one of the nodes, as if the job had no others; members has
-// their number by group. It is for dry runs.
+// PinAlone is [Pin] for the members on one node, as if the job had no others. members maps groups
+// to the number of their members there. It is for dry runs.
 func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.Job, error) {
 	alone := *job
 	alone.TaskGroups = mapGroups(job.TaskGroups, func(g *api.TaskGroup) {
-		g.Count, g.Scaling = new(members[*g.Name]), nil // a scaling block may ask for more
+		g.Count, g.Scaling = new(members[*g.Name]), nil // a scaling block may require more members
 	})
 	there := p
 	there.Groups = nil
@@ -206,8 +205,8 @@ func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.J
 	return Pin(&alone, there, Racks{})
 }
 
-// pinGroup writes the pins of one group. The mark says which mode wrote them, so that
-// [Pinned] can read them back.
+// pinGroup writes the pins of one group. The mark records the mode, so that [Pinned] can read them
+// back.
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	mark := Mark
 	if p.Mode == ModeClass {
@@ -236,7 +235,8 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 				own = append(own, constraint(idsTarget, markedList(mark, gp.GPUs)))
 			}
 			if p.Ceiling != 0 {
-				// Reversed, so that it is not what an author copies from the docs.
+				// Written in reverse order, so that it differs from the constraint that authors
+				// copy from the docs.
 				own = append(own, constraint(classTarget(p.Class, p.Ceiling), idsTarget))
 			}
 			d.Constraints = own
@@ -246,32 +246,32 @@ func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	})
 }
 
-// classTarget is the attribute that lists the GPUs of a node whose variability class is
-// at most the ceiling; a GPU is chosen by class if that list contains its ID.
+// classTarget returns the attribute that lists the GPUs of a node whose variability class is at
+// most the ceiling. A GPU matches if its id is in that list.
 func classTarget(c pal.AppClass, ceiling int) string {
 	return "${device.attr." + attr.List(c, ceiling) + "}"
 }
 
-// markedList is our list of ids, as the constraint has it.
+// markedList returns our list of ids, as written in the constraint.
 func markedList(mark string, ids []string) string {
 	return mark + "," + strings.Join(ids, ",")
 }
 
-// constraint holds on nodes, or devices, that have any of the values.
+// constraint returns a constraint for nodes, or devices, that have any of the values.
 func constraint(l, r string) *api.Constraint {
 	return &api.Constraint{LTarget: l, RTarget: r, Operand: containsAny}
 }
 
-// affinity prefers nodes, or devices, that have any of the values, at Nomad's highest
-// weight.
+// affinity returns an affinity for nodes, or devices, that have any of the values, with Nomad's
+// highest weight.
 func affinity(l, r string) *api.Affinity {
 	weight := int8(100)
 	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: &weight}
 }
 
-// overNodes spreads members evenly over nodes, at Nomad's highest weight. Nomad's own
-// scheduler keeps the members of a group apart, too, but puts them together where that fills
-// a node well.
+// overNodes returns a spread block that distributes members evenly over nodes, with Nomad's highest
+// weight. Without it, Nomad's scheduler also tends to separate the members of a group, but puts
+// them together if that fills a node well.
 func overNodes() *api.Spread {
 	weight := int8(100)
 	return &api.Spread{Attribute: nodeTarget, Weight: &weight}
@@ -282,9 +282,8 @@ func isOverNodes(s *api.Spread) bool {
 	return s.Attribute == nodeTarget && s.Weight != nil && *s.Weight == 100 && len(s.SpreadTarget) == 0
 }
 
-// eachDevice calls f with a copy of each GPU request of the group, which then
-// takes the request's place. Tasks and resources on the way are copied too, as they
-// may be shared with the job that was passed in.
+// eachDevice calls f with a copy of each GPU request of the group, and replaces the request by the
+// copy. It also copies the tasks and resources around it, because the caller's job may share them.
 func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	tasks := slices.Clone(g.Tasks)
 	for i, t := range tasks {
@@ -309,7 +308,7 @@ func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 // asksGPU reports whether the task asks for GPUs that the placer manages.
 func asksGPU(t *api.Task) bool { return len(GPURequests(t)) > 0 }
 
-// GPURequests are the task's requests for GPUs.
+// GPURequests returns the task's requests for GPUs.
 func GPURequests(t *api.Task) []*api.RequestedDevice {
 	if t.Resources == nil {
 		return nil
@@ -317,13 +316,12 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 	return slices.DeleteFunc(slices.Clone(t.Resources.Devices), func(d *api.RequestedDevice) bool { return !IsGPU(d.Name) })
 }
 
-// atMost bounds the author's numbers: beyond what a gang may ask for, how much more
-// makes no difference. Nomad takes counts up to 2^64-1 (seen on 1.11.3), whose sums
-// would overflow.
+// atMost caps the author's numbers. Beyond what a gang may request, the exact number does not
+// matter. Nomad accepts counts up to 2^64-1 (seen on 1.11.3), and their sums would overflow.
 const atMost = pal.MaxGPUs + 1
 
-// GPUs is the number of GPUs of a device request, 1 if it says none, as in Nomad. Of
-// more than [pal.MaxGPUs] it is only true that they are more.
+// GPUs returns the number of GPUs of a device request; 1 if it has no count, as in Nomad. Numbers
+// above [pal.MaxGPUs] are capped, but stay above it.
 func GPUs(d *api.RequestedDevice) int {
 	if d.Count == nil {
 		return 1
@@ -331,7 +329,7 @@ func GPUs(d *api.RequestedDevice) int {
 	return int(min(*d.Count, atMost))
 }
 
-// Members is the number of allocations that the group wants, bounded as [GPUs] is.
+// Members returns the number of allocations that the group requests, capped like [GPUs].
 func Members(g *api.TaskGroup) int {
 	if g.Count == nil {
 		return 1
@@ -339,7 +337,7 @@ func Members(g *api.TaskGroup) int {
 	return max(0, min(*g.Count, atMost))
 }
 
-// GPUsPerMember are the GPUs of one allocation of the group, bounded as [GPUs] is.
+// GPUsPerMember returns the number of GPUs of one allocation of the group, capped like [GPUs].
 func GPUsPerMember(g *api.TaskGroup) int {
 	n := 0
 	for _, t := range g.Tasks {
@@ -350,7 +348,7 @@ func GPUsPerMember(g *api.TaskGroup) int {
 	return n
 }
 
-// AllGPUs are the GPUs of all members of all groups.
+// AllGPUs returns the number of GPUs of all members of all groups.
 func AllGPUs(job *api.Job) int {
 	n := 0
 	for _, g := range job.TaskGroups {
@@ -359,8 +357,8 @@ func AllGPUs(job *api.Job) int {
 	return n
 }
 
-// IsGPU reports whether a device request can be met by the GPUs that the placer
-// manages: "gpu", "nvidia/gpu" or "nvidia/gpu/<model>", or the same of parts, "gpu.shared".
+// IsGPU reports whether a device request is for GPUs that the placer manages: "gpu", "nvidia/gpu"
+// or "nvidia/gpu/<model>", or the same with "gpu.shared" for parts of GPUs.
 func IsGPU(request string) bool {
 	return isOf(request, attr.Type) || IsPart(request)
 }
@@ -376,8 +374,8 @@ func isOf(request, kind string) bool {
 // NamesModel reports whether a device request names a model.
 func NamesModel(request string) bool { return strings.Count(request, "/") >= 2 }
 
-// OtherDevices are the names of the devices that the job asks for and that are not among the
-// placer's GPUs, each once.
+// OtherDevices returns the names of the devices that the job requests and that are not GPUs of the
+// placer, each once.
 func OtherDevices(job *api.Job) (names []string) {
 	for _, g := range job.TaskGroups {
 		for _, t := range g.Tasks {

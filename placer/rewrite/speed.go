@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// parseSpeeds tidies an author's speeds on GPU models: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2".
+// parseSpeeds normalises an author's speeds on GPU models: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2".
 func parseSpeeds(s string) (string, error) {
 	said, err := pal.ParseSpeeds(s)
 	if err != nil {
@@ -25,11 +25,11 @@ func parseSpeeds(s string) (string, error) {
 	return strings.Join(all, ","), nil
 }
 
-// Speeds are those of a hint (see [Hints.Speed]) by GPU model; nil of an empty one.
+// Speeds returns the speeds of a hint (see [Hints.Speed]) by GPU model; nil for an empty hint.
 func Speeds(hint string) map[string]float64 {
 	if hint == "" {
 		return nil
 	}
-	said, _ := pal.ParseSpeeds(hint) // it was read before
+	said, _ := pal.ParseSpeeds(hint) // valid: parseSpeeds wrote it
 	return said
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pinned are the pins that the job carries, if it carries any. It reads what
-// [Pin] wrote and nothing else, so that the job alone tells a new placer where its
-// gang was placed.
+// Pinned returns the pins that the job carries, if it carries any. It reads exactly what [Pin]
+// wrote, so a new placer learns from the job alone where its gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
 	e, elastic := ElasticOf(job)
@@ -41,9 +40,9 @@ func Pinned(job *api.Job) (Pins, bool) {
 	return p, len(p.Groups) > 0
 }
 
-// groupPin finds the pin of the group itself, and its mode; "" for none. Its nodes may
-// begin with [markSpread]. ModeGPU and
-// ModePrefer share a mark: a constraint or an affinity tells them apart.
+// groupPin finds the pin of the group itself, and its mode; "" if there is none. Its nodes may
+// begin with [markSpread]. ModeGPU and ModePrefer have the same mark, but ModeGPU is a constraint
+// and ModePrefer an affinity.
 func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	for _, c := range g.Constraints {
 		if mark, nodes, ok := splitMarked(c.LTarget, c.Operand, c.RTarget, nodeTarget); ok {
@@ -58,7 +57,7 @@ func groupPin(g *api.TaskGroup) (mode Mode, mark string, nodes []string) {
 	return "", "", nil
 }
 
-// modeOf is the mode that a mark stands for; plain is that of [Mark].
+// modeOf returns the mode that a mark stands for; plain is the mode for [Mark].
 func modeOf(mark string, plain Mode) Mode {
 	if mark == Mark {
 		return plain
@@ -66,7 +65,7 @@ func modeOf(mark string, plain Mode) Mode {
 	return ModeClass
 }
 
-// readDevice adds what one device request says to the pins of its group.
+// readDevice adds the pins in one device request to the pins of its group.
 func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	if p.Mode == ModePrefer {
 		for _, a := range d.Affinities {
@@ -86,7 +85,7 @@ func readDevice(d *api.RequestedDevice, mark string, p *Pins, gp *GroupPins) {
 	}
 }
 
-// splitMarked reads a list of ours from a constraint or an affinity.
+// splitMarked reads one of our lists from a constraint or an affinity.
 func splitMarked(l, operand, r, target string) (mark string, ids []string, ok bool) {
 	if l != target || operand != containsAny {
 		return "", nil, false
@@ -98,8 +97,8 @@ func splitMarked(l, operand, r, target string) (mark string, ids []string, ok bo
 	return all[0], all[1:], true
 }
 
-// ceilingOf reads a class ceiling. It has no mark, as its list is the node's attribute;
-// the mark of the group shows whether it is ours.
+// ceilingOf reads a class ceiling. It has no mark, because its list is the node's attribute; the
+// mark of the group shows whether it is ours.
 func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 	if c.RTarget != idsTarget || c.Operand != containsAny {
 		return "", 0, false
@@ -116,7 +115,7 @@ func ceilingOf(c *api.Constraint) (pal.AppClass, int, bool) {
 	return "", 0, false
 }
 
-// unpin is the job without pins: the job itself if it has none.
+// unpin returns the job without pins: the job itself if it has none.
 func unpin(job *api.Job) *api.Job {
 	rest := without(job.Constraints, func(c *api.Constraint) bool {
 		return c.Operand == containsAny && strings.HasPrefix(c.RTarget, markJob+",")
@@ -130,9 +129,8 @@ func unpin(job *api.Job) *api.Job {
 	return &out
 }
 
-// unpinGroup takes our constraints and affinities off a copy of the group. A group
-// without a pin to nodes has none of ours: what looks like ours on its devices was
-// written by its author.
+// unpinGroup removes our constraints and affinities from a copy of the group. A group without a pin
+// to nodes has none of ours: its author wrote whatever looks like ours on its devices.
 func unpinGroup(g *api.TaskGroup) {
 	mode, mark, nodes := groupPin(g)
 	if mode == "" {
@@ -164,14 +162,13 @@ func unpinGroup(g *api.TaskGroup) {
 	})
 }
 
-// Wrote reports whether a constraint or an affinity with these sides is the gate or one of
-// the pins.
+// Wrote reports whether a constraint or an affinity with these sides is the gate or a pin.
 func Wrote(left, right string) bool {
 	return left == GateTarget || right == idsTarget || right == Mark || strings.HasPrefix(right, Mark+",") || strings.HasPrefix(right, Mark+"/")
 }
 
-// withoutLastCeiling drops our ceiling: the last one, since an author may have
-// written the same and ours is appended.
+// withoutLastCeiling removes our ceiling. That is the last one, because ours is appended; the
+// author may have written the same one before it.
 func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	for _, c := range slices.Backward(cs) {
 		if _, _, ok := ceilingOf(c); ok {
@@ -182,8 +179,8 @@ func withoutLastCeiling(cs []*api.Constraint) []*api.Constraint {
 	return cs
 }
 
-// withoutLastSpread drops our spread block: the last one that looks like it, since an author
-// may have written the same.
+// withoutLastSpread removes our spread block: the last one of its form, because the author may have
+// written the same one before it.
 func withoutLastSpread(all []*api.Spread) []*api.Spread {
 	for i, s := range slices.Backward(all) {
 		if isOverNodes(s) {

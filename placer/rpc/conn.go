@@ -17,28 +17,28 @@ import (
 	msgpackrpc "github.com/hashicorp/net-rpc-msgpackrpc/v2"
 )
 
-// The first bytes of a connection tell the server which protocol follows.
+// The first byte of a connection selects the protocol that follows.
 const (
 	kindNomad = 0x01
 	kindTLS   = 0x04
 )
 
-// Servers hang up without a word on whom they do not trust: with TLS 1.3 only
+// Servers close connections of clients that they do not trust without a message: with TLS 1.3 only
 // after the handshake (nomad/server.go, "invalid role or region for certificate").
 const (
-	tlsHint = "\nServers with verify_server_hostname take only certificates made out to client.<region>.nomad or " +
+	tlsHint = "\nServers with verify_server_hostname accept only certificates for client.<region>.nomad or " +
 		"server.<region>.nomad (nomad tls cert create -client)"
-	noTLSHint = "\nServers with tls { rpc = true } take only TLS connections: set ca_cert, client_cert and client_key"
+	noTLSHint = "\nServers with tls { rpc = true } accept only TLS connections: set ca_cert, client_cert and client_key"
 )
 
-// callLimit is how long a server may take, leader elections included.
+// callLimit is the time limit of a call; it leaves time for a leader election.
 const callLimit = 30 * time.Second
 
-// conn is a connection to one server; one call at a time.
+// conn is a connection to one server, for one call at a time.
 type conn struct {
 	net.Conn
 	codec *msgpackrpc.MsgpackCodec
-	hint  string // what to think of when calls break off
+	hint  string // a possible cause if a call breaks off
 }
 
 // dial connects to the first server that answers.
@@ -90,8 +90,8 @@ func handshake(ctx context.Context, plain net.Conn, config *tls.Config) (net.Con
 	return secure, nil
 }
 
-// handle makes strings of raw bytes and maps with string keys, as a job that is
-// sent back must have.
+// handle decodes raw bytes to strings and maps to maps with string keys, as a job that is sent back
+// requires.
 func handle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.RawToString = true

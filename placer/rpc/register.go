@@ -5,10 +5,9 @@
 // Nomad's servers. Nomad's HTTP API refuses to update a dispatched job and
 // makes a periodic one forget its parent; the servers themselves do neither.
 //
-// A job travels as the generic map that the server sent, with our constraints and counts
-// put in, so that no field is lost that this program does not know. A job that
-// was dispatched with a payload is never written: Nomad takes no payload with a
-// registration, so the payload would be gone.
+// A job is sent back as the generic map that the server returned, with our constraints and counts
+// put in, so that fields unknown to this program are kept. A job that was dispatched with a payload
+// is never written: a registration cannot carry a payload, so it would be lost.
 package rpc
 
 import (
@@ -23,19 +22,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Servers are the RPC ports of a region's servers.
+// Servers are the RPC addresses of a region's servers.
 type Servers struct {
 	// Addresses, host:port, are tried in order.
 	Addresses []string
-	// Region is "" for the region of the servers.
+	// Region is "" for the servers' own region.
 	Region string
 	Token  string
-	// TLS is nil if the servers take connections without; ServerName must be
-	// server.<region>.nomad unless the certificates say otherwise.
+	// TLS is nil if the servers accept connections without TLS. ServerName must be
+	// server.<region>.nomad unless the certificates have other names.
 	TLS *tls.Config
 }
 
-// envelope is what all calls carry; names are those of Nomad's own structs.
+// envelope has the fields common to all calls; the names are those of Nomad's own structs.
 type envelope struct {
 	Region, Namespace, AuthToken string
 }
@@ -52,9 +51,9 @@ type registerJob struct {
 	envelope
 }
 
-// Register writes the constraints, affinities and counts of job, which was read with
-// the given JobModifyIndex, into the job that the servers have. It returns the
-// new index, or [nomad.ErrConflict] if the job has changed.
+// Register writes the constraints, affinities and counts of job, which was read at index, into the
+// servers' version of the job. It returns the new index, or [nomad.ErrConflict] if the job has
+// changed.
 func (s *Servers) Register(ctx context.Context, job *api.Job, index uint64) (uint64, error) {
 	newIndex, err := s.register(ctx, job, index)
 	switch {
@@ -81,12 +80,12 @@ func (s *Servers) register(ctx context.Context, job *api.Job, index uint64) (uin
 	var done struct{ JobModifyIndex uint64 }
 	args := registerJob{Job: full, EnforceIndex: true, JobModifyIndex: index, envelope: s.common(job)}
 	if err := c.call(ctx, "Job.Register", args, &done); err != nil {
-		return 0, fmt.Errorf("%w: %w", nomad.ErrUnknownOutcome, err) // unless the server says why not: see Register
+		return 0, fmt.Errorf("%w: %w", nomad.ErrUnknownOutcome, err) // unless the server gives a reason: see Register
 	}
 	return done.JobModifyIndex, nil
 }
 
-// rewritten is the servers' job with our constraints and counts in it.
+// rewritten returns the servers' job with our constraints and counts.
 func (s *Servers) rewritten(ctx context.Context, c *conn, job *api.Job, index uint64) (map[string]any, error) {
 	var got struct{ Job map[string]any }
 	if err := c.call(ctx, "Job.GetJob", getJob{JobID: *job.ID, envelope: s.common(job)}, &got); err != nil {
@@ -115,8 +114,8 @@ func (s *Servers) region(job *api.Job) string {
 	return s.Region
 }
 
-// dropEmptyPayload makes a payload of nothing nil, as a registration must have
-// it. Servers keep payloads compressed; nothing is one zero byte then.
+// dropEmptyPayload replaces an empty payload by nil, as a registration requires. Servers store
+// payloads compressed, so an empty one is one zero byte.
 func dropEmptyPayload(job map[string]any) error {
 	switch payload := job["Payload"].(type) {
 	case nil:
@@ -150,16 +149,14 @@ type planJob struct {
 	envelope
 }
 
-// refusal is as much of Nomad's metrics of a group as explains why it is not
-// placed.
+// refusal has the fields of Nomad's metrics that explain why a group is not placed.
 type refusal struct {
 	NodesEvaluated, NodesFiltered, NodesExhausted int
 	ConstraintFiltered, DimensionExhausted        map[string]int
 }
 
-// Plan asks Nomad's scheduler whether all of the job could be placed. Over HTTP
-// a dispatched job would be taken for the parameterized one, and Nomad places nothing
-// of that one.
+// Plan asks Nomad's scheduler whether the whole job could be placed. The HTTP API would treat a
+// dispatched job like its parameterized job, of which Nomad places nothing.
 func (s *Servers) Plan(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	failed, err := s.plan(ctx, job)
 	if err != nil {
@@ -190,9 +187,8 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer puts the constraints, affinities and counts of from into the generic
-// job, and leaves everything else as it is. Groups, tasks and devices must be the
-// same in both, in the same order.
+// transfer copies the constraints, affinities and counts of from into the generic job, and leaves
+// everything else as it is. Both must have the same groups, tasks and devices, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints
 	groups, err := list(to, "TaskGroups", len(from.TaskGroups))
@@ -212,9 +208,9 @@ func transferGroup(to map[string]any, from *api.TaskGroup) error {
 		return fmt.Errorf("group %q is %v on the server", *from.Name, to["Name"])
 	}
 	to["Constraints"], to["Affinities"] = from.Constraints, from.Affinities
-	to["Count"] = *from.Count // of an elastic gang, and of a dry run of some members
+	to["Count"] = *from.Count // differs for an elastic gang, and for a dry run of some members
 	if from.Scaling == nil {
-		delete(to, "Scaling") // as [rewrite.PinAlone] has it
+		delete(to, "Scaling") // see [rewrite.PinAlone]
 	}
 	tasks, err := list(to, "Tasks", len(from.Tasks))
 	if err != nil {
@@ -252,7 +248,7 @@ func transferDevices(to map[string]any, from *api.Task) error {
 	return nil
 }
 
-// list is the list of maps under a key.
+// list returns the list of maps under a key.
 func list(m map[string]any, key string, want int) ([]map[string]any, error) {
 	values, _ := m[key].([]any)
 	if len(values) != want {

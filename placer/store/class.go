@@ -20,17 +20,17 @@ type Class struct {
 	Features classify.Features
 }
 
-// Class is what was learned about a job, for its next runs and to judge other jobs.
+// Class is the variable with a job's learned class, for its next runs and for judging other jobs.
 func (s Store) Class(k cluster.JobKey) Variable[Class] {
 	return Variable[Class]{Path(s.Classes().prefix, k.Namespace, k.ID), s.nomad, s.Classes().codec}
 }
 
-// Classes are those of all jobs.
+// Classes are the learned classes of all jobs.
 func (s Store) Classes() Shards[Class, []Class] {
 	return Shards[Class, []Class]{prefix: "nomad-pal/classes", nomad: s.nomad, codec: codec[Class]{encode: encodeClass, decode: decodeClass}, join: whole[Class]}
 }
 
-// FeaturesOf returns the features by which jobs are judged.
+// FeaturesOf returns the features with which other jobs are compared.
 func FeaturesOf(known []Class) []classify.Features {
 	out := make([]classify.Features, len(known))
 	for i, k := range known {
@@ -39,7 +39,7 @@ func FeaturesOf(known []Class) []classify.Features {
 	return out
 }
 
-// numbersOf maps the names of items to the features' numbers.
+// numbersOf maps item names to the numbers in the features.
 func numbersOf(f *classify.Features) map[string]*float64 {
 	return map[string]*float64{"power_cap": &f.PowerCap, "power": &f.Power, "compute": &f.Compute, "memory": &f.Memory}
 }
@@ -58,7 +58,7 @@ func encodeClass(c Class) (items, error) {
 func decodeClass(is items) (Class, error) {
 	class, err := pal.ParseAppClass(is["class"])
 	if err != nil {
-		return Class{}, fmt.Errorf("the remembered class of job %q: %w", is["job"], err)
+		return Class{}, fmt.Errorf("the stored class of job %q: %w", is["job"], err)
 	}
 	c := Class{Job: cluster.JobKey{Namespace: is["namespace"], ID: is["job"]}, Verdict: classify.Verdict{Class: class, Reason: is["reason"]}}
 	if c.Features.Readings, err = strconv.Atoi(is["readings"]); err != nil {

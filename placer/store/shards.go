@@ -52,7 +52,7 @@ func (s Shards[T, V]) Read(ctx context.Context) (v V, err error) {
 			bad = append(bad, err)
 		case err != nil:
 			return v, err
-		case shard.There: // not deleted meanwhile
+		case shard.There: // it was not deleted meanwhile
 			shards = append(shards, shard.Of)
 		}
 	}

@@ -58,7 +58,7 @@ func unreadable(path string, err error) error {
 }
 
 // Unreadable reports whether an error is only about data that could not be parsed. Such data counts
-// as missing; everything else that was read is valid.
+// as missing; all other data that was read is valid.
 func Unreadable(err error) bool {
 	var u unreadableError
 	return errors.As(err, &u)
@@ -112,7 +112,7 @@ func asJSON[T any](item string, shrink func(*T) bool) codec[T] {
 	}
 }
 
-// AtMost returns the beginning of a text, of at most that many bytes.
+// AtMost cuts a text to at most this many bytes.
 func AtMost(bytes int, text string) string {
 	if len(text) <= bytes {
 		return text
@@ -151,7 +151,7 @@ func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	return value, nil
 }
 
-// Write writes the value, whatever was there.
+// Write writes the value, and overwrites any other.
 func (v Variable[T]) Write(ctx context.Context, of T) error {
 	is, err := v.fit(&of)
 	if err != nil {

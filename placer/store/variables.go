@@ -47,15 +47,15 @@ func (s Store) Record(ctx context.Context, k cluster.JobKey) (*gang.Record, erro
 	return &r.Of, err
 }
 
-// DecisionPath returns its path.
+// DecisionPath returns the path of [Store.Decision].
 func DecisionPath(k cluster.JobKey) string { return Path(decisionsPrefix, k.Namespace, k.ID) }
 
-// Decisions are those on all jobs.
+// Decisions are the last decisions on all jobs.
 func (s Store) Decisions() Shards[gang.Record, []gang.Record] {
 	return Shards[gang.Record, []gang.Record]{prefix: decisionsPrefix, nomad: s.nomad, codec: s.Decision(cluster.JobKey{}).codec, join: whole[gang.Record]}
 }
 
-// textBytes is how much of a text is kept in a record that is too large.
+// textBytes limits each text in a record that is too large.
 const textBytes = 1 << 10
 
 func shrinkRecord(r *gang.Record) bool {
@@ -87,7 +87,7 @@ func shrinkRecord(r *gang.Record) bool {
 }
 
 // runTimesShards is how many variables hold run times, finishedShards how many hold finished jobs.
-// A name is always in the same one.
+// A name always belongs to the same variable.
 const (
 	runTimesShards = 8
 	finishedShards = 16
@@ -102,7 +102,7 @@ func (s Store) RunTimes() Shards[[]queue.RunTimes, []queue.RunTimes] {
 	}
 }
 
-// sharded distributes values over that many shards, by name.
+// sharded distributes values over shards, by name.
 func sharded[T any](shards uint32, name func(T) string) func([]T) (map[string][]T, error) {
 	return func(all []T) (map[string][]T, error) {
 		out := map[string][]T{}
@@ -155,17 +155,17 @@ func (s Store) Failures() Variable[Failures] {
 	}}
 }
 
-// Quarantine is which GPUs are and were in quarantine, by id.
+// Quarantine maps the ids of GPUs that are or were in quarantine to their quarantine.
 func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
 
-// Controls are what people set on jobs, by namespace/id.
+// Controls are what users have set on jobs (holds and the like), by namespace/id.
 func (s Store) Controls() Variable[map[string]gang.Control] {
 	return Variable[map[string]gang.Control]{"nomad-pal/controls", s.nomad, asJSON[map[string]gang.Control]("json", nil)}
 }
 
-// Usage is the GPU time of namespaces, as of a time.
+// Usage is the GPU time that namespaces have used, up to a time.
 type Usage struct {
 	At    time.Time     `json:"at"`
 	Usage []queue.Usage `json:"usage"`
@@ -187,8 +187,8 @@ type Finished struct {
 	At        time.Time `json:"at"`
 }
 
-// Finished are the jobs that jobs with pal_after wait for, or waited for. A shard that is too large
-// loses half of them.
+// Finished are the finished jobs that jobs with pal_after wait for, or waited for. A shard that is
+// too large loses half of them.
 func (s Store) Finished() Shards[[]Finished, []Finished] {
 	return Shards[[]Finished, []Finished]{
 		prefix: "nomad-pal/after", nomad: s.nomad, join: concatenated[Finished],
@@ -205,25 +205,25 @@ type Heartbeat struct {
 	// Agent identifies the agent.
 	Agent   string `json:"agent"`
 	Version string `json:"version"`
-	// Address is that of its API; "" if others cannot reach it.
+	// Address is the agent's API address; "" if others cannot reach it.
 	Address string `json:"address,omitempty"`
-	// Since is the time when it began to place, Worked when it last did.
+	// Since is when the agent began to place. Worked is when it last did.
 	Since  time.Time `json:"since"`
 	Worked time.Time `json:"worked"`
-	// Trouble is why it does not place. Starting: it has not yet placed. Stopped: it has shut down.
+	// Trouble is why it does not place. Starting: it has not placed yet. Stopped: it has shut down.
 	Trouble  string `json:"trouble,omitempty"`
 	Starting bool   `json:"starting,omitempty"`
 	Stopped  bool   `json:"stopped,omitempty"`
-	// Warnings are what operators should fix, although it places.
+	// Warnings are problems that operators should fix, although the agent places.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Heartbeat is that of the active agent.
+// Heartbeat is the heartbeat of the active agent.
 func (s Store) Heartbeat() Variable[Heartbeat] {
 	return Variable[Heartbeat]{"nomad-pal/agent", s.nomad, asJSON[Heartbeat]("json", nil)}
 }
 
-// Profile is the profile in force, nil for none.
+// Profile is the profile in force; nil if there is none.
 func (s Store) Profile() Shards[profile.Shard, *profile.Profile] {
 	return Shards[profile.Shard, *profile.Profile]{
 		prefix: "nomad-pal/profile", nomad: s.nomad,
@@ -252,9 +252,9 @@ func CheckSource(source string) error {
 	return nil
 }
 
-// Measurements are those imported from one source, whose name [CheckSource] allows. Each variable
-// is a complete table: if a writer crashes half-way, rows of both versions remain, and all are
-// valid.
+// Measurements are the measurements imported from one source; [CheckSource] checks its name. Each
+// variable is a complete table: if a writer crashes half-way, rows of both versions remain, and all
+// are valid.
 func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sample] {
 	shards := s.MeasurementsBut("")
 	shards.prefix = Path(measurementsPrefix, source)
@@ -264,8 +264,8 @@ func (s Store) Measurements(source string) Shards[[]profile.Sample, []profile.Sa
 	return shards
 }
 
-// MeasurementsBut are those of all sources but one ("": all), for reading, in the order of the
-// sources' names. Several times of one GPU are repetitions.
+// MeasurementsBut are the measurements of all sources except one ("": of all), for reading, in the
+// order of the sources' names. Several times of one GPU are repetitions.
 func (s Store) MeasurementsBut(source string) Shards[[]profile.Sample, []profile.Sample] {
 	but := ""
 	if source != "" {

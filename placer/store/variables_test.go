@@ -235,7 +235,7 @@ func TestClasses(t *testing.T) {
 	if diff := cmp.Diff([]Class{want}, all, cmpopts.EquateNaNs()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if want := `reading variable "nomad-pal/classes/ml/odd": the remembered class of job "odd": application class "Z" is unknown`; !Unreadable(err) || !strings.Contains(err.Error(), want) {
+	if want := `reading variable "nomad-pal/classes/ml/odd": the stored class of job "odd": application class "Z" is unknown`; !Unreadable(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	if fs := FeaturesOf(all); len(fs) != 1 || fs[0].Readings != 22 {

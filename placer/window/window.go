@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package window computes when which nodes are kept for maintenance, or reserved for some jobs, from
-// an operator's configuration. [queue.Window] is the queue's form of it.
+// Package window computes when nodes are kept for maintenance, or reserved for some jobs, and which
+// nodes, from an operator's configuration. [queue.Window] is the queue's form of it.
 //
 //	w := window.Window{Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"}}
 //	from, to, ok := w.At(time.Now())
@@ -22,32 +22,32 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Window is a time, once or again and again, in which nodes are kept. Its keys in HCL are those
-// that are written as they are kept.
+// Window is a single or recurring time in which nodes are kept. Fields with hcl tags have the same
+// form in the configuration.
 type Window struct {
 	Name string `json:"name"`
-	// Start is the time when it begins; Cron instead says when it begins again and again, in
-	// TimeZone (UTC if that is ""), as in Nomad's periodic block.
+	// Start is when a single window begins. Cron is when a recurring one begins, in TimeZone (UTC
+	// if that is ""), as in Nomad's periodic block.
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
 	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`
-	// Duration is how long it lasts each time.
+	// Duration is how long each occurrence lasts.
 	Duration time.Duration `json:"duration"`
-	// Nodes, by name or id, Racks, NodePools and Datacenters choose the nodes: names,
-	// or patterns with * and ?. A node is chosen that fits in all of those that are
-	// given; all nodes are if none is.
+	// Nodes (by name or id), Racks, NodePools and Datacenters select the nodes, by names or by
+	// patterns with * and ?. A node must match all of these fields that are set; if none is set,
+	// all nodes are selected.
 	Nodes       []string `json:"nodes,omitempty" hcl:"nodes,optional"`
 	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
 	NodePools   []string `json:"node_pools,omitempty" hcl:"node_pools,optional"`
 	Datacenters []string `json:"datacenters,omitempty" hcl:"datacenters,optional"`
-	// For names those who may use the nodes all the same: see [queue.Window].
+	// For names the namespaces or jobs that may use the nodes nevertheless: see [queue.Window].
 	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 
-// Node is what a window chooses nodes by.
+// Node has the fields by which a window selects nodes.
 type Node struct{ ID, Name, Rack, Pool, Datacenter string }
 
-// Check reports what is wrong with the window.
+// Check returns an error if the window is invalid.
 func (w Window) Check() error {
 	if err := w.check(); err != nil {
 		return fmt.Errorf("window %q: %w", w.Name, err)
@@ -62,7 +62,7 @@ func (w Window) check() error {
 	case w.Duration <= 0:
 		return fmt.Errorf("duration %v is not above 0", w.Duration)
 	case w.TimeZone != "" && w.Cron == "":
-		return errors.New("time_zone goes with cron; start has one of its own")
+		return errors.New("time_zone can be set only with cron; start contains its own zone")
 	}
 	if _, err := w.zone(); err != nil {
 		return fmt.Errorf("time_zone: %w", err)
@@ -73,7 +73,7 @@ func (w Window) check() error {
 			return fmt.Errorf("cron %q: %w", w.Cron, err)
 		}
 		if gap := longestGap(e); len(w.For) == 0 && gap > 0 && w.Duration >= gap {
-			return fmt.Errorf("duration %v is not shorter than the time until it begins again (%v at most): the window would never end, and nothing would start on its nodes", w.Duration, gap)
+			return fmt.Errorf("duration %v is not shorter than the longest interval between its starts (%v): the window would never end, and nothing would start on its nodes", w.Duration, gap)
 		}
 	}
 	for _, pattern := range slices.Concat(w.Nodes, w.Racks, w.NodePools, w.Datacenters) {
@@ -89,10 +89,11 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap is the longest time between two of an expression's times; 0 if it has no two. Its times of
-// day are the same on each of its days, so it looks at one day and at the distance between days.
+// longestGap returns the longest interval between two times of a cron expression; 0 if it has fewer
+// than two. Its times of day are the same on all its days, so longestGap checks one day and the
+// intervals between days.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
-	const days = 400 // a year of them
+	const days = 400 // more than a year
 	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
 	if first.IsZero() {
 		return 0
@@ -114,9 +115,9 @@ func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 
 func (w Window) zone() (*time.Location, error) { return time.LoadLocation(w.TimeZone) }
 
-// At is the current window, or the next one; ok is false if no more come. Times that
-// overlap are one window: it begins with the first of them, and is over with the last.
-// The window is valid.
+// At returns the current occurrence of the window, or the next one; ok is false if there are no
+// more. Occurrences that overlap count as one: it begins with the first and ends with the last. The
+// window must be valid.
 func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 	from, to = w.Start, w.Start.Add(w.Duration)
 	if w.Cron != "" {
@@ -130,15 +131,15 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 }
 
 const (
-	// lookBack is how far the beginning of a window that is on is looked for, beyond its duration.
+	// lookBack is how far back, beyond its duration, the start of an active window is searched.
 	lookBack = 24 * time.Hour
-	// A window that never ends, as a reservation may, is computed only this far ahead, and for this
-	// many of its times: its end then moves on with the time.
+	// A window that never ends, as a reservation may, is computed only this far ahead, and for at
+	// most this many occurrences. Its end then moves on with time.
 	lookAhead = 366 * 24 * time.Hour
 	mostTimes = 100_000
 )
 
-// joined is the first span without a break that is not over.
+// joined returns the first span of overlapping occurrences that has not ended.
 func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Location) (from, to time.Time) {
 	seen := 0
 	for at := range times(e, now.Add(-w.Duration-lookBack), zone) {
@@ -156,25 +157,25 @@ func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Locatio
 	return from, to
 }
 
-// Over reports that the window is over and does not come again; "" if it is on or comes. The window
-// is valid.
+// Over explains that the window has ended and does not recur; it returns "" if it is active or
+// still to come. The window must be valid.
 func (w Window) Over(now time.Time) string {
 	_, to, ok := w.At(now)
 	switch {
 	case ok:
 		return ""
 	case w.Cron != "":
-		return fmt.Sprintf("%q is never", w.Cron)
+		return fmt.Sprintf("%q never occurs", w.Cron)
 	}
-	return "it was over on " + reason.Moment(to)
+	return "it ended on " + reason.Moment(to)
 }
 
-// farthest is more than clocks are put forward or back at once.
+// farthest is more than clocks are ever put forward or back at once.
 const farthest = 3 * time.Hour
 
-// times are those after now that are as the expression says by the clocks of a zone. Neither do
-// times that the clocks skip fall out, as with Nomad's periodic jobs, nor do those that they show
-// twice count twice: most windows are on Sunday night, when clocks are changed.
+// times returns the times after now that match the expression by the clocks of a zone. A time that
+// the clocks skip still occurs, and a time that they show twice occurs once. That matters because
+// most windows are on Sunday night, when clocks are changed.
 func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		last := now
@@ -188,17 +189,17 @@ func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[
 	}
 }
 
-// shown is what the clocks show at a time, as if it were UTC.
+// shown returns the clock time at t, as if it were UTC.
 func shown(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// when is when clocks first show a time that is given as if it were UTC, or skip it.
+// when returns when clocks first show, or skip, the time clock, which is given as if it were UTC.
 func when(clock time.Time, zone *time.Location) time.Time {
 	_, offset := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, zone).Add(-farthest).Zone()
-	// By the offset that is in force well before it comes. If that ends before, and the clocks
-	// are put forward, they have skipped it or show it sooner; if back, they show it later.
+	// Start with the offset in force well before that time. If the clocks have been put forward
+	// since then, they skip it or show it sooner; if they have been put back, they show it later.
 	at := clock.Add(-time.Duration(offset) * time.Second).In(zone)
 	for {
 		late := clock.Sub(shown(at))
@@ -213,7 +214,7 @@ func when(clock time.Time, zone *time.Location) time.Time {
 	}
 }
 
-// Holds reports whether the node is one of the window's.
+// Holds reports whether the window selects the node.
 func (w Window) Holds(n Node) bool {
 	for _, choice := range []struct {
 		patterns []string
@@ -228,9 +229,9 @@ func (w Window) Holds(n Node) bool {
 	return true
 }
 
-// ToQueue converts windows for the queue: those that are on or come next, each with the numbers of
-// its GPUs by gpus. since turns times into the queue's. next is when one of them ends, the zero
-// time if there is none; empty are the names of windows without a GPU.
+// ToQueue converts the active and future windows for the queue. gpus returns the numbers of a
+// window's GPUs, and since converts times to the queue's. next is when the first of these windows
+// ends, or the zero time; empty names the windows without a GPU.
 func ToQueue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
 	for _, w := range ws {
 		from, to, ok := w.At(now)

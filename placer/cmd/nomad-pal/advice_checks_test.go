@@ -115,14 +115,14 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 			c.types("NVIDIA H200", "profile", "show")
 			well()
 		}, becomes: query.OK},
-		{check: "measuring", says: "nomad-device-pal doctor on the node says more; nomad-pal measure <node> measures with jobs",
+		{check: "measuring", says: "nomad-device-pal doctor on the node explains more; nomad-pal measure <node> measures by running jobs",
 			before: shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {Waits: "nobody knows that it is idle"}}))}), follow: func() {
 				c.types("GPU-0-0", "measure", "-dry-run", "node-0")
 				shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {}}))})()
 			}, becomes: query.OK},
 		{check: "nomad version", says: "nomad node status: are there clients, and may the token read nodes?", before: nodes(func(n *api.Node) { delete(n.Attributes, "nomad.version") }), follow: well, becomes: query.OK},
 		{check: "nomad version", says: "or later; until then such gangs are requeued", before: nodes(func(n *api.Node) { n.Attributes["nomad.version"] = "1.10.5" }), follow: well, becomes: query.OK},
-		{check: "gpus", says: "nomad-pal gpus says why", before: func() { c.nomad.SetHealth(false, "GPU-0-0") }, follow: func() {
+		{check: "gpus", says: "nomad-pal gpus shows why", before: func() { c.nomad.SetHealth(false, "GPU-0-0") }, follow: func() {
 			c.types("unhealthy", "gpus")
 			c.nomad.SetHealth(true, "GPU-0-0")
 		}, becomes: query.OK},

@@ -51,8 +51,8 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"release"}, says: "say one job, or -all", right: []string{"release", "-gate-only", "train"}},
 		{wrong: []string{"quarantine", "-lift", "GPU-1-"}, says: "type more of it", right: []string{"quarantine", "-lift", "GPU-1-0"}, shows: "Lifted the quarantine of GPU-1-0"},
 		{wrong: []string{"quarantine", "-lift"}, says: "say which GPUs, or -all", right: []string{"quarantine", "-lift", "-all"}, shows: "GPU-1-1"},
-		{wrong: []string{"measure", "-dry-run"}, says: "say which nodes or GPUs, or -all", right: []string{"measure", "-dry-run", "-all"}},
-		{wrong: []string{"measure", "-dry-run"}, says: "say which nodes or GPUs, or -all", right: []string{"measure", "-dry-run", "node-0"}},
+		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "-all"}},
+		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "node-0"}},
 		{wrong: []string{"queu"}, says: `did you mean "queue"?`, right: []string{"queue"}},
 		{wrong: []string{"profile", "shw"}, says: `did you mean "profile show"?`, right: []string{"profile", "show", "-help"}},
 		{wrong: []string{"queue", "-limt=1"}, says: "did you mean -limit?", right: []string{"queue", "-limit=1"}},
@@ -423,7 +423,7 @@ func adviceOnNodes(t *testing.T, f *advice.Followed) {
 		t.Fatal(err)
 	}
 	status = api.AllocClientStatusComplete
-	if _, out, said := p.measure("GPU-0-3"); !f.Add(out["GPU-0-3"].Reason, "nomad-device-pal doctor on the node, and the log of its Nomad client, say more") {
+	if _, out, said := p.measure("GPU-0-3"); !f.Add(out["GPU-0-3"].Reason, "see nomad-device-pal doctor on the node, and the log of its Nomad client") {
 		t.Errorf("measure: %+v %s", out, said)
 	}
 	status, p.stuck = "", false

@@ -57,12 +57,12 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"node in device":  {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${meta.rack}", value = "r1"`))), "Write it in a constraint block of the group", job("j", "", constraint(`attribute = "${meta.rack}", value = "r1"`), plain)},
 		"one GPU":         {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`))), "Leave that constraint out", job("j", "", "", plain)},
 		"ids":             {job("j", "", "", gpu("nvidia/gpu", constraint(`attribute = "${device.ids}", operator = "set_contains", value = "GPU-0-1"`))), "drop that constraint", job("j", "", "", plain)},
-		"app":             {job("j", meta(`pal_app = "nothing"`), "", plain), "say pal_class instead", job("j", meta(`pal_class = "A"`), "", plain)},
-		"app and class":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "leave one out", job("j", meta(`pal_app = "resnet"`), "", plain)},
-		"class and app":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "leave one out", job("j", meta(`pal_class = "B"`), "", plain)},
-		"elastic pin":     {job("j", meta("pal_elastic = true\npal_pin = \"gpu\""), elastic, plain), "leave pal_pin out", job("j", meta("pal_elastic = true"), elastic, plain)},
-		"member pin":      {job("j", meta("pal_on_failure = \"member\"\npal_pin = \"gpu\""), "", plain), `leave pal_pin out, or say "class"`, job("j", meta("pal_on_failure = \"member\"\npal_pin = \"class\""), "", plain)},
-		"no member pin":   {job("j", meta("pal_on_failure = \"member\"\npal_pin = \"gpu\""), "", plain), `leave pal_pin out, or say "class"`, job("j", meta("pal_on_failure = \"member\""), "", plain)},
+		"app":             {job("j", meta(`pal_app = "nothing"`), "", plain), "set pal_class instead", job("j", meta(`pal_class = "A"`), "", plain)},
+		"app and class":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "remove one of the two", job("j", meta(`pal_app = "resnet"`), "", plain)},
+		"class and app":   {job("j", meta("pal_app = \"resnet\"\npal_class = \"B\""), "", plain), "remove one of the two", job("j", meta(`pal_class = "B"`), "", plain)},
+		"elastic pin":     {job("j", meta("pal_elastic = true\npal_pin = \"gpu\""), elastic, plain), "remove pal_pin", job("j", meta("pal_elastic = true"), elastic, plain)},
+		"member pin":      {job("j", meta("pal_on_failure = \"member\"\npal_pin = \"gpu\""), "", plain), `remove pal_pin, or set it to "class"`, job("j", meta("pal_on_failure = \"member\"\npal_pin = \"class\""), "", plain)},
+		"no member pin":   {job("j", meta("pal_on_failure = \"member\"\npal_pin = \"gpu\""), "", plain), `remove pal_pin, or set it to "class"`, job("j", meta("pal_on_failure = \"member\""), "", plain)},
 		"hint":            {job("j", meta(`pal_clas = "A"`), "", plain), "did you mean pal_class?", job("j", meta(`pal_class = "A"`), "", plain)},
 		"hint's case":     {job("j", meta(`PAL-CLASS = "A"`), "", plain), "write it pal_class", job("j", meta(`pal_class = "A"`), "", plain)},
 		"id":              {job("a/plan", "", "", plain), "give the job another id", job("a-plan", "", "", plain)},
@@ -70,7 +70,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 		"checkpoint":      {job("j", meta(`pal_checkpoint = "30m"`), "", plain), `add pal_preempt = "true"`, job("j", meta("pal_checkpoint = \"30m\"\npal_preempt = \"true\""), "", plain)},
 		"no checkpoint":   {job("j", meta(`pal_checkpoint = "30m"`), "", plain), "or leave it out", job("j", "", "", plain)},
 		"no gate":         {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "is mistyped: the gate is ${meta.pal_gate} = ", job("j", gate, "", plain)},
-		"run's gate":      {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "nomad-pal run adds it, if the job has none", job("j", "", "", plain)},
+		"run's gate":      {job("j", constraint(`attribute = "${meta.palgate}", value = "open"`), "", plain), "nomad-pal run adds it to a job without one", job("j", "", "", plain)},
 		"regions":         {job("j", "multiregion {\n  region \"global\" {}\n}\n"+gate, "", plain), "gate the job of each region by itself", job("j", gate, "", plain)},
 	} {
 		for how, text := range map[string]string{"wrong": of.wrong, "right": of.right} {
@@ -89,7 +89,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 	c.followsOneGPU(f)
 	c.follows(f, typed{
 		wrong: []string{"explain", "-what-if", "count=1", c.written("groups.nomad.hcl", withGroup(job("j", "", "", plain), "h", "", plain))},
-		says:  "say g.count or the like",
+		says:  "use a key such as g.count",
 		right: []string{"explain", "-what-if", "g.count=1", c.written("groups.nomad.hcl", withGroup(job("j", "", "", plain), "h", "", plain))},
 	})
 }

@@ -466,7 +466,7 @@ func otherLives() map[string]life {
 					j.TaskGroups[0].Constraints = []*api.Constraint{{LTarget: "${meta.pal_gate}", Operand: "=", RTarget: "open"}}
 				}})
 			},
-			job: "a", says: "put the gate on the job, whose groups start together", follow: func(w *bed.World) {
+			job: "a", says: "put the gate on the job, because its groups start together", follow: func(w *bed.World) {
 				w.Submit(bed.Gang{Name: "a", Change: withSecondGroup})
 			},
 		},

@@ -28,9 +28,9 @@ environment variables name.
 
 Agent Options:
 
-  -config=<path>           A file in HCL or JSON, or a directory of such files. May be given several times.
+  -config=<path>           An HCL or JSON file, or a directory of such files. May be given several times.
   -check-config            Check the configuration and exit.
-  -log-level=<level>       trace, debug, info, warn or error; wins over the file.
+  -log-level=<level>       trace, debug, info, warn or error; overrides the configuration.
   -log-json                Log as JSON.
 `, examples(
 	"Run the placer with its defaults:", "nomad-pal agent",
@@ -45,7 +45,7 @@ var agentKeys = map[string]string{
 	"tls-skip-verify": "skip_verify", "pal-namespace": "namespace",
 }
 
-// configOf is what the files say, and what it means for the placer.
+// configOf loads the configuration files, and returns them with the placer's configuration.
 func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	if file, err = agent.Load(files); err == nil {
 		cfg, err = file.PlacerConfig()
@@ -53,8 +53,8 @@ func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	return file, cfg, err
 }
 
-// foreignToAgent refuses options of other commands: the agent connects as its
-// configuration says, also when that is read again.
+// foreignToAgent refuses options that only other commands have. The agent uses the connection in
+// its configuration, also after a reload.
 func foreignToAgent(b *base) error {
 	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {

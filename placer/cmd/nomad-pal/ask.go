@@ -117,7 +117,7 @@ func (a *answers) findPublished(now time.Time) error {
 		return missing("set http { advertise } in its configuration, or NOMAD_PAL_ADDR", "agent %s publishes no address", is.Agent)
 	case agent.Loopback(is.Address) && is.Host() != host:
 		return missing(fmt.Sprintf("run the command on %s, or set http { bind_address } in the agent's configuration", is.Host()),
-			"agent %s listens on its own machine only, at %s", is.Agent, is.Address)
+			"agent %s listens only on its own machine, at %s", is.Agent, is.Address)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (b *base) noNamespace(client *nomad.Client) error {
 	return b.hasNone(client, b.namespace)
 }
 
-// hasNone does the same for any namespace: a job file may name its own.
+// hasNone is noNamespace for any namespace: a job file may name its own.
 func (b *base) hasNone(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
@@ -222,7 +222,7 @@ func (a *answers) plain(err error) error {
 	case code == http.StatusServiceUnavailable && strings.HasPrefix(body, "the history "): // the rest of the agent works
 		return refusal{fmt.Sprintf("the agent at %s answers: %s", a.address, body), err}
 	case code == http.StatusServiceUnavailable:
-		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another agent active? nomad-pal doctor says more", err}
+		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another agent active? nomad-pal doctor explains more", err}
 	default:
 		return refusal{fmt.Sprintf("the agent answers %d: %s", code, body), err}
 	}
@@ -281,7 +281,7 @@ func (a *answers) Profile() (int, error) {
 	return p.Version, err
 }
 
-// Warnings are shown to operators only.
+// Warnings returns the active agent's warnings, which only operators see.
 func (a *answers) Warnings() []string {
 	h, err := a.health("/v1/health?active=true")
 	if err != nil {
@@ -361,7 +361,7 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 	return err == nil && self.AccessorID == "acls-disabled"
 }
 
-// idleSentence says since when no placer has been active.
+// idleSentence describes since when no placer has been active.
 func idleSentence(a heartbeat.Activity, now time.Time) string {
 	const nothing = ": nothing starts until one is"
 	switch {

@@ -73,10 +73,10 @@ General Options:
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default; without
                            both, the address that the agent publishes in Nomad.
-  -pal-token-plain         Send your token to the agent even unencrypted, or to an
-                           agent that nothing verifies. Default: NOMAD_PAL_TOKEN_PLAIN. Without it, the token is
+  -pal-token-plain         Send your token to the agent even unencrypted, or without
+                           verifying the agent. Default: NOMAD_PAL_TOKEN_PLAIN. Without it, the token is
                            sent over loopback, over HTTPS to an address that you name, and over HTTPS to a
-                           published address that -ca-cert or -ca-path verifies.
+                           published address whose certificate -ca-cert or -ca-path verifies.
 `
 
 const outputOptions = `
@@ -168,8 +168,8 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 // given reports whether the flag was given.
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
-// fail prints an error and returns the exit code for it. If Nomad refused because it does not know the
-// token, that is the error: whatever right the request takes is not what is lacking.
+// fail prints an error and returns its exit code. If Nomad refused because it does not know the
+// token, it prints that instead, because then no right is missing.
 func (b *base) fail(err error) int {
 	if nomad.Refused(err) {
 		if unknown := b.tokenUnknown(); unknown != "" {
@@ -265,8 +265,8 @@ func (b *base) structured(v any) (done bool, code int) {
 	return false, 0
 }
 
-// show prints v as JSON or through the template if an option says so, else by print. It returns the
-// exit code.
+// show prints v as JSON or through the template if an option says so; otherwise it calls print. It
+// returns the exit code.
 func (b *base) show(v any, print func()) int {
 	done, code := b.structured(v)
 	if !done {

@@ -28,8 +28,8 @@ Watch the job after its start-up, when it does its usual work.
 
 Classify Options:
 
-  -for=<duration>          How long to watch, 1m by default.
-  -every=<duration>        Time between readings, 5s by default; the plugin
+  -for=<duration>          How long to watch. Default: 1m.
+  -every=<duration>        Time between readings. Default: 5s. The plugin
                            publishes a new reading every collection_interval (client telemetry).
   -save                    Store the class and the readings in the cluster. The job's
                            next runs (nomad-pal run -learned) and the classification of other jobs use them.
@@ -43,7 +43,7 @@ type classified struct {
 	Namespace string              `json:"namespace"`
 	Job       string              `json:"job"`
 	GPUs      []string            `json:"gpus"`
-	Readings  int                 `json:"readings"` // of GPUs at work
+	Readings  int                 `json:"readings"` // number of readings of busy GPUs
 	Verdict   *classify.Verdict   `json:"verdict,omitempty"`
 	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "groups of <n> jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class
@@ -93,7 +93,7 @@ func runClassify(b *base, args []string) int {
 func judge(b *base, client *nomad.Client, f classify.Features, out *classified) (classify.Verdict, bool) {
 	known, err := store.In(client).Classes().Read(b.ctx)
 	if err != nil {
-		fmt.Fprintf(b.io.err, "The history of classified jobs is not, or not fully, used: %v\n", err)
+		fmt.Fprintf(b.io.err, "Not all classified jobs are used for comparison: %v\n", err)
 	}
 	v, by, ok := classify.Judge(store.FeaturesOf(known), f)
 	out.JudgedBy = by
@@ -167,7 +167,7 @@ func printClassified(b *base, out classified, saved bool) int {
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
-		sure = "near a boundary, or too few readings to tell"
+		sure = "uncertain: near a boundary, or too few readings"
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {
@@ -178,7 +178,7 @@ func printClassified(b *base, out classified, saved bool) int {
 	return code
 }
 
-// share is a share in percent.
+// share formats a share in percent.
 func share(x *float64) string {
 	if x == nil {
 		return "not known"

@@ -38,7 +38,7 @@ Doctor Options:
 	"Before the agent is restarted with a new configuration:", "nomad-pal doctor -config /etc/nomad-pal.d",
 ), outputOptions, generalOptions)
 
-// exitUnwell is the exit code of doctor when something fails.
+// exitUnwell is the exit code of doctor if a check fails.
 const exitUnwell = 2
 
 func runDoctor(b *base, args []string) int {
@@ -76,7 +76,7 @@ func printChecks(b *base, checks []query.Check) {
 	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
-// checks returns all checks that can run with Nomad's answers.
+// checks returns all checks that are possible with Nomad's answers.
 func checks(b *base) []query.Check {
 	client, err := b.client()
 	if err != nil {
@@ -151,8 +151,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI asks the agent for its health, as all commands do. It leaves out what other checks have
-// reported.
+// checkAPI checks the agent's health, over the same address as all commands. told are warnings that
+// other checks report.
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {

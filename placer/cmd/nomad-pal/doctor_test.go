@@ -144,7 +144,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 		code       int
 		body, want string
 	}{
-		{http.StatusServiceUnavailable, `{"trouble": "it cannot ask for the lock", "last_error": "denied"}`, "in trouble: it cannot ask for the lock: denied"},
+		{http.StatusServiceUnavailable, `{"trouble": "it cannot request the lock", "last_error": "denied"}`, "in trouble: it cannot request the lock: denied"},
 		{http.StatusInternalServerError, "broken", "its health is unknown"},
 		{http.StatusOK, `{"ready": true, "warnings": ["a"], "warning_count": 1}`, "answers, with 1 warning: a"},
 	} {
@@ -216,7 +216,7 @@ window "weekly" {
   duration = "1h"
 }
 `
-	wants := []string{`window "kernel" keeps nothing: it was over on 2025-11-25 03:00 UTC`, `window "leap" keeps nothing: "0 0 30 2 *" is never`}
+	wants := []string{`window "kernel" keeps nothing: it ended on 2025-11-25 03:00 UTC`, `window "leap" keeps nothing: "0 0 30 2 *" never occurs`}
 	path := c.written("windows.hcl", windows)
 	code, _, out := c.does("agent", "-check-config", "-config="+path)
 	k := c.found("configuration", "-config="+path)

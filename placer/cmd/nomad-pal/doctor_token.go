@@ -19,12 +19,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// checkToken tries each right that the agent needs. It changes nothing.
+// checkToken tests each right that the agent needs. It changes nothing.
 func checkToken(b *base, client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {
 	case aclDisabled(self, err):
-		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no ACLs: anybody may do everything", Next: "for anything but a trial: nomad acl bootstrap"}
+		return query.Check{Name: "token", Verdict: query.Warn, Found: "Nomad has no ACLs: anybody can do anything", Next: "for anything but a trial: nomad acl bootstrap"}
 	case err == nil && self.Type == "management":
 		return query.Check{Name: "token", Verdict: query.OK, Found: "a management token"}
 	}
@@ -98,9 +98,9 @@ func lacks(b *base, client *nomad.Client) (lacks []string, failed error) {
 	return lacks, failed
 }
 
-// submits tries in which known namespaces the token may submit jobs, by a dry run of a job without
+// submits tests in which namespaces the token may submit jobs, by a dry run of a job without
 // members. refused lists the namespaces where it may not; elsewhere reports whether it may in any
-// other.
+// other namespace.
 func submits(b *base, known map[string]bool, client *nomad.Client) (refused []string, elsewhere bool, err error) {
 	for _, namespace := range slices.Sorted(maps.Keys(known)) {
 		task := api.NewTask("none", "raw_exec").SetConfig("command", "true")

@@ -20,7 +20,7 @@ import (
 )
 
 var helpEvents = help("events [options]", `
-Shows what the placer did, oldest first: jobs queued, given GPUs (placed, moved),
+Shows what the placer did, oldest first: jobs queued, placed on GPUs (placed, moved),
 started, stopped, requeued, failed or ended; allocations that failed; and GPUs that
 became unhealthy or were quarantined. The agent keeps the last 5,000 events since its
 start in memory, and leaves out those that your token may not see.
@@ -31,8 +31,8 @@ Events Options:
   -job=<job>               Only events of this job, or of the runs of an array.
   -namespace=<namespace>   Only events of jobs of this namespace.
   -limit=<n>               Start with the last n events; 0: all. Default: 50 on
-                           a terminal, else all.
-  -json                    One JSON object a line.
+                           a terminal; otherwise all.
+  -json                    Print one JSON object per line.
 `, examples(
 	"What happened to my job?", "nomad-pal events -job train",
 	"Watch the cluster:", "nomad-pal events -follow -limit 10",
@@ -42,7 +42,7 @@ Events Options:
 // terminalEvents is the default number of events on a terminal.
 const terminalEvents = 50
 
-// eventsAgain is the pause before asking again an agent that does not answer.
+// eventsAgain is the pause before retrying an agent that does not answer.
 const eventsAgain = 2 * time.Second
 
 func runEvents(b *base, args []string) int {
@@ -83,8 +83,8 @@ func runEvents(b *base, args []string) int {
 	return followEvents(b, s, q, last)
 }
 
-// exists reports whether a job has that id, in any namespace unless one was named. It is true if
-// the agent and Nomad cannot say.
+// exists reports whether a job with this id exists, in any namespace unless one was named. It is
+// true if neither the agent nor Nomad can answer.
 func exists(b *base, s *answers, id string) bool {
 	if job, err := s.nomad.Job(b.ctx, keyOf(b, id)); job != nil || err != nil {
 		return true
@@ -113,7 +113,7 @@ func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 			continue // the agent ends each answer after a while
 		}
 		if !lost {
-			fmt.Fprintln(b.io.err, "Warning: the agent does not answer, trying again:", err)
+			fmt.Fprintln(b.io.err, "Warning: the agent does not answer, retrying:", err)
 		}
 		lost = true
 		select {

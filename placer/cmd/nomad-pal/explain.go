@@ -24,13 +24,13 @@ import (
 )
 
 var helpExplain = help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
-Says in one sentence why the job runs where it runs, or why it waits. Then it shows
+Explains in one sentence why the job runs where it runs, or why it waits. Then it shows
 the evidence: the GPUs to choose from, the entries of the L×V matrix in the order
 they were tried, the chosen GPUs with PM scores and variability classes, and the
-predicted slowdown beside that of packed placement. It also shows with which
-application class or count the job would get other GPUs. Last comes what to do next:
-which jobs hold the GPUs that it waits for, until when, and what would start now.
-For a job that can never run, it says what would have to change.
+predicted slowdown, with that of packed placement for comparison. It also shows with
+which application class or count the job would get other GPUs. At the end it shows the
+next steps: which jobs hold the GPUs that it waits for, until when, and with which
+change it would start now. For a job that can never run, it shows what must change.
 
 For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
 node, the same for each of its GPUs. A unique prefix of an id or name is enough. A file (*.hcl, *.nomad, *.json, or a path), "-" or a
@@ -226,7 +226,7 @@ func printEvidence(b *base, e *query.Explanation) {
 	printFailures(b, e)
 	printDeployment(b, e.Deployment)
 	b.section("Allocations", allocationRows(b, e))
-	b.section("What its GPUs do now", liveRows(b, e))
+	b.section("Current load of its GPUs", liveRows(b, e))
 	printNext(b, e)
 	printWords(b, e)
 }
@@ -247,7 +247,7 @@ func printDeployment(b *base, d *query.Deployment) {
 	b.section("Deployment "+b.short(d.ID)+": "+d.Status, rows)
 }
 
-// liveRows show what the GPUs of each member do now.
+// liveRows returns rows with the current load of each member's GPUs.
 func liveRows(b *base, e *query.Explanation) []string {
 	rows := []string{row("Allocation", "GPU", "Utilization", "Memory", "Temp", "Power", "Idle since")}
 	for _, a := range e.Allocations {
@@ -263,7 +263,7 @@ func liveRows(b *base, e *query.Explanation) []string {
 	return rows
 }
 
-// allocationRows are the members; while a service is deployed, with their versions.
+// allocationRows returns rows of the members; during a deployment, with their versions.
 func allocationRows(b *base, e *query.Explanation) []string {
 	rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
 	if e.Deployment != nil {
@@ -323,11 +323,11 @@ func printFailures(b *base, e *query.Explanation) {
 	b.section("Failures", rows)
 }
 
-// printObstacles lists why nodes cannot run the job, by cause.
+// printObstacles lists why nodes cannot run the job, by reason.
 func printObstacles(b *base, e *query.Explanation) {
-	head := "Why nodes with GPUs do not take it (each counts once)"
+	head := "Why nodes with GPUs cannot run it (each node counts once)"
 	if e.State == gang.Unschedulable {
-		head = "Why nodes could never take it"
+		head = "Why nodes can never run it"
 	}
 	rows := []string{row("Group", "Nodes", "Reason")}
 	for _, o := range e.Obstacles {
@@ -394,10 +394,10 @@ func printNeighbours(b *base, e *query.Explanation) {
 
 func percent(part float64) string { return fmt.Sprintf("%.0f %%", 100*part) }
 
-// printModels lists what each GPU model would have given.
+// printModels lists the placement on each GPU model, for comparison.
 func printModels(b *base, e *query.Explanation) {
 	line := rowWith(true, true, true, true, true, true, len(e.SpeedsFrom) > 0) // unknown for a job that has ended
-	rows := []string{line("GPU model", "Speed", "Slowdown", "Price", "Slowdown with what it keeps from others", "Result", "Speed known from")}
+	rows := []string{line("GPU model", "Speed", "Slowdown", "Price", "Slowdown with cost to others", "Result", "Speed known from")}
 	for _, m := range e.Decision.Models {
 		cost, price, total, result := "-", "-", "-", "no room now"
 		if m.Price > 0 {
@@ -417,8 +417,8 @@ func printModels(b *base, e *query.Explanation) {
 	b.section("GPU models", rows)
 }
 
-// chosenHead is the heading of the chosen GPUs: those of a running job, or the best now for a
-// waiting one.
+// chosenHead returns the heading of the chosen GPUs: for a waiting job, these are the best ones
+// now.
 func chosenHead(e *query.Explanation) string {
 	switch {
 	case e.Predicted != nil:
@@ -444,12 +444,12 @@ func result(w pal.Entry) string {
 	case w.Taken:
 		return "chosen"
 	case w.PassedOver:
-		return "fits, but where wide gangs need the room"
+		return "fits, but on GPUs that wide gangs need"
 	}
 	return "does not fit"
 }
 
-// printTradeoffs lists the changes of the job that would change the answer.
+// printTradeoffs lists changes of the job that would change its placement.
 func printTradeoffs(b *base, all []query.Tradeoff) {
 	rows := []string{row("Change", "Nodes", "Locality", "Penalty", "Slowest PM score", "Slowdown")}
 	for _, t := range all {
@@ -459,7 +459,7 @@ func printTradeoffs(b *base, all []query.Tradeoff) {
 			rows = append(rows, choice(t.Change, t.Choice))
 		}
 	}
-	b.section("What it would get now if it asked for something else", rows)
+	b.section("What it would get now with another request", rows)
 }
 
 func choice(name string, c *pal.Choice) string {
@@ -475,7 +475,7 @@ func class(c uint8) string {
 
 func short(id string) string { return id[:min(8, len(id))] }
 
-// short returns an allocation's id in the length that is shown.
+// short returns an allocation's id at the length at which it is shown.
 func (b *base) short(id string) string {
 	if b.verbose {
 		return id

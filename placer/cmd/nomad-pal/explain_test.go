@@ -192,7 +192,7 @@ func TestExplainRestarted(t *testing.T) {
 	}
 	c.until("explain tells of the restart", func() bool {
 		_, out, _ := c.does("explain", "train")
-		return strings.Contains(out, ". Nomad started its members again then; the placer chose where ") && regexp.MustCompile(`Restarted +=`).MatchString(out)
+		return strings.Contains(out, ". Nomad restarted its members then; the placer chose their GPUs ") && regexp.MustCompile(`Restarted +=`).MatchString(out)
 	})
 	if as, _, err := c.client("").API().Jobs().Allocations("train", false, nil); err != nil || len(as) < 2 {
 		t.Errorf("the edit restarted nothing: %v, %v (before: %s)", as, err, before)
@@ -228,7 +228,7 @@ func TestRunUnschedulable(t *testing.T) {
 		t.Errorf("huge: %d %s%s", code, out, said)
 	}
 	cpu := strings.Replace(jobText("default", "cpu", 1), "nvidia/gpu", "vendor/fpga", 1)
-	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is none, so the placer leaves it to Nomad`) {
+	if code, out, said := c.reads(cpu, "plan", "-"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is not one, so the placer leaves it to Nomad`) {
 		t.Errorf("plan: %d %s%s", code, out, said)
 	}
 	gated := strings.Replace(cpu, "batch\"", "batch\"\n  constraint {\n    attribute = \"${meta.pal_gate}\"\n    value = \"open\"\n  }", 1)
@@ -246,7 +246,7 @@ func TestRunUnschedulable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is none; no task has a device block "gpu"`) {
+	if code, out, said := c.does("explain", "cpu"); code != 0 || !strings.Contains(out, `the job asks for no GPUs: its device "vendor/fpga" is not one; no task has a device block "gpu"`) {
 		t.Errorf("explain: %d %s%s", code, out, said)
 	}
 }
@@ -257,7 +257,7 @@ func TestPlanOfSystemJob(t *testing.T) {
 	c.agent("", "http {\n  bind_port = 0\n}\n")
 	for _, kind := range []string{"system", "sysbatch"} {
 		text := strings.Replace(jobText("default", kind, 1), `"batch"`, `"`+kind+`"`, 1)
-		want := kind + " is left to Nomad: Nomad alone would place it: a " + kind + " job runs on every node: there is nothing to choose."
+		want := kind + " is left to Nomad: Nomad alone would place it: a " + kind + " job runs on every node, so the placer has nothing to choose."
 		for _, does := range []string{"plan", "explain"} {
 			if code, out, said := c.reads(text, does, "-"); code != 0 || !strings.Contains(out, want) {
 				t.Errorf("%s: %d %s%s", does, code, out, said)
@@ -400,7 +400,7 @@ func TestExplainWhatIf(t *testing.T) {
 		_, out, _ := c.does("explain", "wide")
 		return strings.Contains(out, "Who holds the GPUs that it could use") && strings.Contains(out, "default/train")
 	})
-	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 it would fit now.") || !strings.Contains(out, "It has room when default/train has ended.") {
+	if _, out, _ := c.does("explain", "wide"); !strings.Contains(out, "wide has waited for ") || !strings.Contains(out, "With count = 1 instead of 2 it would fit now.") || !strings.Contains(out, "There is room for it when default/train has ended.") {
 		t.Error(out)
 	}
 	for _, s := range []struct{ what, of, want string }{
@@ -419,7 +419,7 @@ func TestExplainWhatIf(t *testing.T) {
 	}
 	for what, want := range map[string]string{
 		"count":         "is not <key>=<value>",
-		"count=0":       `"0" is not a number from 1`,
+		"count=0":       `"0" is not a whole number of at least 1`,
 		"speed=1":       "no such key",
 		"pal_class=Z":   `application class "Z" is unknown`,
 		"other.count=2": `no group "other" with GPUs`,
@@ -480,7 +480,7 @@ func TestExplainTradeoffs(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
 	path := c.written("wide.hcl", strings.Replace(jobText("default", "wide", 4), `group "g" {`, "group \"g\" {\n    count = 2", 1))
-	const head = "What it would get now if it asked for something else"
+	const head = "What it would get now with another request"
 	if _, out, said := c.does("plan", path); !regexp.MustCompile(head + `\nChange .*\ncount=1 +1 +node +1.00`).MatchString(out) {
 		t.Errorf("%s%s", out, said)
 	}

@@ -19,7 +19,7 @@ import (
 func hooks() placer.Hooks {
 	die := func(cluster.JobKey) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // the signal is on its way
+		select {} // wait for the signal
 	}
 	switch os.Getenv("NOMAD_PAL_FAULT") {
 	case "before-commit":

@@ -24,13 +24,13 @@ fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
 is in the last class. With several GPU models, it also shows their measured speeds.
 
-With -live, it shows what GPUs do now instead: utilization, memory, temperature and
-power, as the device plugins sample them. It asks at most 64 nodes, through Nomad;
+With -live, it shows the current load of GPUs instead: utilization, memory, temperature
+and power, as the device plugins sample them. It asks at most 64 nodes, through Nomad;
 the token needs the right to read nodes.
 
 GPUs Options:
 
-  -live                    Show what GPUs do now. On a terminal, refresh until Ctrl-C.
+  -live                    Show the current load. On a terminal, refresh until Ctrl-C.
   -interval=<duration>     With -live: how often to refresh. Default: 2s.
   -node=<name>             Only GPUs of this node; may be given several times.
   -job=<job>               Only GPUs that this job holds.
@@ -51,11 +51,11 @@ func runGPUs(b *base, args []string) int {
 		return 1
 	}
 	if *every <= 0 || b.given("interval") && !r.live {
-		return b.fail(errors.New("-interval goes with -live, and is above 0"))
+		return b.fail(errors.New("-interval requires -live, and must be above 0"))
 	}
 	r.filter.Nodes = nodes
 	if *job != "" {
-		b.config() // which knows the namespace
+		b.config() // sets b.namespace
 		r.filter.Job = keyOf(b, *job).String()
 	}
 	if r.live {
@@ -88,7 +88,7 @@ func printAllGPUs(b *base, gpus []query.GPU, f query.GPUFilter) {
 	printGPUs(b, gpus, idLength(gpus))
 }
 
-// printNoGPUs says what no GPU matches.
+// printNoGPUs prints that no GPU matches the filter.
 func printNoGPUs(b *base, f query.GPUFilter) {
 	of := ""
 	if len(f.Nodes) > 0 {
@@ -107,12 +107,12 @@ func printNoGPUs(b *base, f query.GPUFilter) {
 	b.printf("No GPU%s.\n", of)
 }
 
-// idLength is the shortest length at which GPU ids differ.
+// idLength returns the shortest length at which the ids differ.
 func idLength(gpus []query.GPU) int {
 	return query.IDLength(each(gpus, func(g query.GPU) string { return g.ID }))
 }
 
-// printGPUs prints a table of GPUs. On a terminal, ids have length bytes.
+// printGPUs prints a table of GPUs. On a terminal, ids are cut to this length.
 func printGPUs(b *base, gpus []query.GPU, length int) {
 	only := onlyModel(b, gpus)
 	row := rowWith(true, true, only == "", true, true, true, true, true, true, true)
@@ -128,7 +128,7 @@ func printGPUs(b *base, gpus []query.GPU, length int) {
 	}
 }
 
-// printSpeeds prints how fast the GPU models are, if there are several.
+// printSpeeds prints the speeds of the GPU models, if there are at least this many models.
 func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	head := []any{"GPU model"}
 	for _, c := range pal.AppClasses() {
@@ -156,7 +156,7 @@ func printSpeeds(b *base, speeds []ledger.ModelSpeed, least int) {
 	}
 }
 
-// gpuState is a GPU's state, coloured, with the reason if there is one.
+// gpuState returns a GPU's state, coloured, with the reason if there is one.
 func gpuState(g query.GPU) painted {
 	p := painted{plain, string(g.State)}
 	switch {
@@ -178,8 +178,8 @@ func gpuState(g query.GPU) painted {
 	return p
 }
 
-// onlyModel returns the model if all GPUs have the same and the output is a terminal, where a
-// column for it would take a third of each line; else "".
+// onlyModel returns the model if all GPUs have the same one and the output is a terminal, where a
+// column for it would take a third of each line; otherwise "".
 func onlyModel(b *base, gpus []query.GPU) string {
 	if !b.io.terminal || len(gpus) == 0 || slices.ContainsFunc(gpus, func(g query.GPU) bool { return g.Device != gpus[0].Device }) {
 		return ""

@@ -73,7 +73,7 @@ func clearScreen(b *base) {
 	fmt.Fprint(out, "\x1b[H\x1b[2J")
 }
 
-// followGPUs prints what GPUs do; on a terminal, until interrupted.
+// followGPUs prints the current load of GPUs; on a terminal, it refreshes until interrupted.
 func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	gpus, err := r.read()
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 	}
 }
 
-// printLive prints what GPUs do now.
+// printLive prints the current load of GPUs.
 func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
 	if len(gpus) == 0 {
 		printNoGPUs(b, f)
@@ -127,10 +127,10 @@ func printLive(b *base, gpus []query.GPU, f query.GPUFilter) {
 	b.table(rows)
 }
 
-// meterWidth is how many columns a bar takes.
+// meterWidth is the width of a bar in columns.
 const meterWidth = 10
 
-// bar draws a share of 100.
+// bar draws a percentage as a bar.
 func bar(percent int64) string {
 	n := int(min(max(percent, 0), 100)*meterWidth+99) / 100
 	return strings.Repeat("█", n) + strings.Repeat("·", meterWidth-n)
@@ -181,7 +181,7 @@ func temperature(u *gpulive.Use) string {
 	return of(u.TemperatureC, nil, "°C", 1)
 }
 
-// liveState is a GPU's state, and how long it has been idle under its job.
+// liveState returns a GPU's state, and how long it has been idle under its job.
 func liveState(g query.GPU, now time.Time) painted {
 	p := gpuState(g)
 	if !g.IdleSince.IsZero() {

@@ -46,7 +46,7 @@ func TestLiveGPUs(t *testing.T) {
 			t.Errorf("%s: %d\n%s", at, code, out)
 		}
 	}
-	if code, out, said := c.does("explain", "-pal-address", url, "train"); code != 0 || !strings.Contains(out, "What its GPUs do now") || strings.Count(out, "63%") != 1 {
+	if code, out, said := c.does("explain", "-pal-address", url, "train"); code != 0 || !strings.Contains(out, "Current load of its GPUs") || strings.Count(out, "63%") != 1 {
 		t.Errorf("explain: %d\n%s%s", code, out, said)
 	}
 	if code, _, said := c.does("gpus", "-interval", "3s"); code != 1 || !strings.Contains(said, "-interval goes with -live") {

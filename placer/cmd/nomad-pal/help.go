@@ -27,7 +27,7 @@ func help(usage, text string, options ...string) func() string {
 	}
 }
 
-// examples are pairs of a task and the command for it.
+// examples formats pairs of a task and its command.
 func examples(pairs ...string) string {
 	var b strings.Builder
 	b.WriteString("\nExamples:\n")
@@ -100,8 +100,8 @@ var ofNomad = map[string]string{
 	"job": "nomad job", "alloc": "nomad alloc", "node": "nomad node", "deployment": "nomad deployment", "eval": "nomad eval",
 }
 
-// unknownCommand returns the error for an unknown command, with the one that may be meant; "" if
-// the command exists.
+// unknownCommand returns the error for an unknown command, with a suggestion; "" if the command
+// exists.
 func unknownCommand(args []string, commands map[string]cli.CommandFactory) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return ""
@@ -120,7 +120,7 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	said := fmt.Sprintf("nomad-pal has no command %q", name)
 	switch {
 	case ofNomad[name] != "":
-		return said + ": Nomad has, " + ofNomad[name] + "."
+		return said + "; use Nomad's own command: " + ofNomad[name] + "."
 	case name == "help" && len(args) > 1 && slices.Contains(names, args[1]):
 		return said + fmt.Sprintf("; see nomad-pal %s -help.", args[1])
 	case name == "help":
@@ -137,8 +137,9 @@ func unknownCommand(args []string, commands map[string]cli.CommandFactory) strin
 	return said + fmt.Sprintf(" nomad-pal %s-help.", of)
 }
 
-// unreached suggests what to try after an error: the command that lists jobs if Nomad has no such
-// job, a token if Nomad refused and none was given, the address if Nomad does not answer; else "".
+// unreached suggests what to try after an error: the command that lists jobs, if the job does not
+// exist; a token, if Nomad refused and none was given; the address, if Nomad does not answer.
+// Otherwise it returns "".
 func unreached(b *base, err error) string {
 	if errors.Is(err, nomad.ErrNoJob) {
 		return "nomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace."
@@ -147,12 +148,12 @@ func unreached(b *base, err error) string {
 		return "No token was given: set NOMAD_TOKEN, or -token."
 	}
 	if nomad.StatusOf(err) == http.StatusNotFound && strings.Contains(err.Error(), "404 page not found") {
-		return fmt.Sprintf("%s answers, but not as Nomad does. NOMAD_ADDR (or -address) says where Nomad is.", b.config().Address)
+		return fmt.Sprintf("%s answers, but not like Nomad. Set NOMAD_ADDR (or -address) to Nomad's address.", b.config().Address)
 	}
 	var transport *url.Error
 	var dial *net.OpError
 	if !errors.As(err, &transport) || !errors.As(err, &dial) && !errors.Is(err, context.DeadlineExceeded) {
 		return ""
 	}
-	return fmt.Sprintf("No answer at %s. NOMAD_ADDR (or -address) says where Nomad is.", b.config().Address)
+	return fmt.Sprintf("No answer at %s. Set NOMAD_ADDR (or -address) to Nomad's address.", b.config().Address)
 }

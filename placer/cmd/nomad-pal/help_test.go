@@ -127,9 +127,9 @@ func TestUnknownCommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"explian train": `nomad-pal has no command "explian": did you mean "explain"? See nomad-pal -help.`,
 		"que":           `nomad-pal has no command "que": did you mean "queue"? See nomad-pal -help.`,
-		"stop train":    `nomad-pal has no command "stop": Nomad has, nomad job stop.`,
-		"job status":    `nomad-pal has no command "job": Nomad has, nomad job.`,
-		"exec":          `nomad-pal has no command "exec": Nomad has, nomad alloc exec.`,
+		"stop train":    `nomad-pal has no command "stop"; use Nomad's own command: nomad job stop.`,
+		"job status":    `nomad-pal has no command "job"; use Nomad's own command: nomad job.`,
+		"exec":          `nomad-pal has no command "exec"; use Nomad's own command: nomad alloc exec.`,
 		"help":          `nomad-pal has no command "help"; see nomad-pal -help.`,
 		"help explain":  `nomad-pal has no command "help"; see nomad-pal explain -help.`,
 		"help xyzzy":    `nomad-pal has no command "help"; see nomad-pal -help.`,
@@ -177,7 +177,7 @@ func TestUnreachable(t *testing.T) {
 	c := newCluster(t)
 	for _, args := range [][]string{{"status"}, {"explain", "train"}, {"failures"}, {"quarantine"}, {"release", "train"}} {
 		code, _, said := c.does(append(args[:1:1], append([]string{"-address=http://127.0.0.1:1"}, args[1:]...)...)...)
-		if code != 1 || !strings.Contains(said, "No answer at http://127.0.0.1:1. NOMAD_ADDR (or -address) says where Nomad is.") {
+		if code != 1 || !strings.Contains(said, "No answer at http://127.0.0.1:1. Set NOMAD_ADDR (or -address) to Nomad's address.") {
 			t.Errorf("%v: %d %s", args, code, said)
 		}
 	}

@@ -22,12 +22,12 @@ import (
 )
 
 const historyFilters = `
-  -since=<time>            Start: a span before now such as 7d or 12h, a day such as
+  -since=<time>            Start: a duration before now such as 7d or 12h, a day such as
                            2026-11-01, or a time such as 2026-11-01T08:00:00Z.
   -until=<time>            End, in the same forms.
   -namespace=<namespace>   Only this namespace. Default: all that the token may see.
   -user=<user>, -class=<class>, -model=<model>
-                           Only what matches.
+                           Only runs with this user, class or model.
 `
 
 var helpHistory = help("history [options]", `
@@ -42,8 +42,8 @@ History Options:
   -job=<job>               Only jobs whose ids start with this.
   -limit=<n>               At most n runs; 0: all. Default: 50.
   -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
-                           slowdown is the prediction for the GPUs it got; packed is that for packed GPUs,
-                           any the mean for any GPUs. seen compares with earlier runs of the job. stops counts
+                           slowdown is predicted for the run's GPUs, packed for packed GPUs, and any is the mean
+                           prediction for any GPUs. seen is measured against earlier runs of the job. stops counts
                            how often it was stopped for others, lost is the cost of that, and sooner is how much
                            earlier it started because others were stopped for it.
   -csv                     Print CSV.
@@ -110,7 +110,7 @@ func runColumns() []runColumn {
 	}
 }
 
-// ranFor is how long a run that has started took, or has taken by now.
+// ranFor returns how long a started run took, or has taken so far.
 func ranFor(r accounting.Run, now time.Time) time.Duration {
 	if !r.Ended.IsZero() {
 		now = r.Ended
@@ -118,7 +118,7 @@ func ranFor(r accounting.Run, now time.Time) time.Duration {
 	return now.Sub(r.Started)
 }
 
-// span is a duration to the second, a short one to the millisecond.
+// span formats a duration to the second, or below a second to the millisecond.
 func span(d time.Duration) string {
 	to := time.Second
 	if d < to {
@@ -174,7 +174,7 @@ func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 	return q, nil
 }
 
-// timeOf parses a span before now, a day, or a time.
+// timeOf parses a duration before now, a day, or a time.
 func timeOf(text string, now time.Time) (time.Time, error) {
 	if d, err := rewrite.ParseSpan(text); err == nil {
 		return now.Add(-d), nil
@@ -184,7 +184,7 @@ func timeOf(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, errors.New("is not a span such as 7d, a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z")
+	return time.Time{}, errors.New("is not a duration such as 7d, a day such as 2026-11-01, or a time such as 2026-11-01T08:00:00Z")
 }
 
 func runHistory(b *base, args []string) int {
@@ -256,7 +256,7 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 			more := len(part) == most
 			part = slices.DeleteFunc(part, func(r accounting.Run) bool { return r.Submitted.Equal(at) && listed[key{r.Namespace, r.Job}] })
 			if len(part) == 0 && more {
-				yield(nil, fmt.Errorf("reading the agent's history: %d or more runs were submitted at %v, which are more than can be listed at once", most, at.UTC()))
+				yield(nil, fmt.Errorf("reading the agent's history: %d or more runs were submitted at %v, more than can be listed at once", most, at.UTC()))
 				return
 			}
 			if len(part) > 0 && !yield(part, nil) || !more {
@@ -276,7 +276,7 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 	}
 }
 
-// allRuns returns the same as one list.
+// allRuns returns the runs as one list.
 func (a *answers) allRuns(q url.Values, limit int) ([]accounting.Run, error) {
 	all := []accounting.Run{}
 	for part, err := range a.runs(q, limit) {
@@ -337,7 +337,7 @@ func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// printRunsCSV prints times as RFC 3339, and spans in seconds.
+// printRunsCSV prints times in RFC 3339 format, and durations in seconds.
 func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
 	w := csv.NewWriter(b.io.out)
 	var names []string
@@ -394,7 +394,7 @@ func csvOf(r accounting.Run, c runColumn, now time.Time) string {
 	return ""
 }
 
-// getWith asks the agent with parameters.
+// getWith sends the agent a request with parameters.
 func (a *answers) getWith(path string, q url.Values, out any) error {
 	return a.get(path+"?"+q.Encode(), "", out)
 }
@@ -403,7 +403,7 @@ var helpUsage = help("usage [options]", `
 Adds up who used how many GPU hours, how many were wasted, and how long jobs waited, by
 whole days of UTC, as Slurm's sreport does. The columns: failed, GPU hours of allocations
 that failed or were lost; in vain, GPU hours held while other members of the gang were
-missing; idle, GPU hours in which the GPU is known to have run nothing; saved, the
+missing; idle, GPU hours in which the GPU is known to have been idle; saved, the
 additional GPU hours predicted for packed placement; stops, how often jobs were stopped
 for others; lost, the GPU hours this cost (restarts, and work since the last checkpoint);
 sooner, how many hours earlier jobs got GPUs because others were stopped for them.
@@ -413,7 +413,7 @@ Usage Options:
   -by=<columns>            One line for each of: `+strings.Join(accounting.Columns(), ", ")+`. Several are
                            separated by commas. Default: namespace,user.
   -csv                     Print CSV.
-  -html=<file>             Write a report into a file: one page to open or print.
+  -html=<file>             Write a report to a file: an HTML page to open or print.
                            Without -since, it covers this month.
 `, examples(
 	"A report of October:", "nomad-pal usage -since 2026-10-01 -until 2026-11-01 -html october.html",

@@ -73,12 +73,12 @@ func TestHistoryAndUsage(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"usage -html=x.html -by=user":             "-html excludes -csv, -json and -by",
-		"history -since=yesterday":                "-since yesterday: is not a span such as 7d",
+		"history -since=yesterday":                "-since yesterday: is not a duration such as 7d",
 		"history -state=gone":                     "-state gone is none of [pending running complete failed stopped unknown]",
 		"history -columns=color":                  `-columns: "color" is none of job, user, state`,
 		"history -csv -json":                      "-csv and -json exclude each other",
 		"history -limit=-1":                       "-limit -1 is negative",
-		"simulate -from-history -since=yesterday": "-since yesterday: is not a span such as 7d",
+		"simulate -from-history -since=yesterday": "-since yesterday: is not a duration such as 7d",
 		"usage -by=color":                         `-by: "color" is none of namespace, user, class, model, day, month`,
 	} {
 		if code, _, err := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(err, want) {
@@ -109,7 +109,7 @@ func TestHistoryOutOfReach(t *testing.T) {
 		if strings.Contains(said, "no agent answers") {
 			t.Fatalf("%d %s", code, said)
 		}
-		return code == 1 && strings.Contains(said, "answers: the history is neither read nor written until this is fixed: making the directory of the database")
+		return code == 1 && strings.Contains(said, "answers: the history can be neither read nor written until this is fixed: making the directory of the database")
 	})
 }
 

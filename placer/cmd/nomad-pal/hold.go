@@ -37,7 +37,7 @@ holds a job, since when and why. "nomad-pal release" of a held job also lifts th
 `+controlRights+`
 Hold Options:
 
-  -lift                    Let them start again.
+  -lift                    Lift the hold, so that the jobs can start.
   -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
 `, examples(
 	"Hold a job until its data is repaired:", "nomad-pal hold -reason 'data set is being repaired' train",
@@ -67,7 +67,7 @@ restores the jobspec's priority.
 	"Restore the jobspec's priority:", "nomad-pal priority train 0",
 ), outputOptions, generalOptions)
 
-// controlled is what hold, requeue and priority print about a job.
+// controlled is the output of hold, requeue and priority for one job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
 	// Waits: the job to be requeued is already waiting.
@@ -160,7 +160,7 @@ func someJobs(b *base, fs *flag.FlagSet, args []string) (ids []string, ok bool) 
 		b.fail(errors.New("name at least one job; see nomad-pal " + fs.Name() + " -help"))
 		return nil, false
 	}
-	b.config() // which knows the namespace
+	b.config() // sets b.namespace
 	return ids, ok
 }
 
@@ -204,6 +204,6 @@ func runPriority(b *base, args []string) int {
 	if err != nil || n < 0 {
 		return b.fail(fmt.Errorf("priority %q is not a number of at least 1, or 0 for the job's own", rest[1]))
 	}
-	b.config() // which knows the namespace
+	b.config() // sets b.namespace
 	return control(b, rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")
 }

@@ -27,7 +27,7 @@ everything.
 
 Init Options:
 
-  -o=<dir>                 The folder, nomad-pal by default.
+  -o=<dir>                 The folder. Default: nomad-pal.
   -force                   Overwrite existing files.
 `, examples(
 	"Begin:", "nomad-pal init",
@@ -68,7 +68,7 @@ func runInit(b *base, args []string) int {
 	return 0
 }
 
-// file is one to be written.
+// file is a file to write.
 type file struct {
 	name, text string
 	mode       os.FileMode
@@ -77,7 +77,7 @@ type file struct {
 //go:embed initfiles
 var initFiles embed.FS
 
-// files are what is to be written.
+// files returns the files to write.
 func (s *site) files() []file {
 	names := []string{"plugin.hcl", "agent.hcl", "example.nomad.hcl"}
 	if s.ACL {
@@ -88,7 +88,7 @@ func (s *site) files() []file {
 		t := template.Must(template.New(name+".tmpl").Delims("<<", ">>").Funcs(template.FuncMap{"hcl": hclString}).ParseFS(initFiles, "initfiles/"+name+".tmpl"))
 		var text strings.Builder
 		if err := t.Execute(&text, s); err != nil {
-			panic(err) // it is the program's own
+			panic(err) // cannot fail: the templates are embedded
 		}
 		mode := os.FileMode(0o644)
 		if strings.HasSuffix(name, ".sh") {
@@ -111,7 +111,7 @@ func (s *site) files() []file {
 	return out
 }
 
-// hclString is a string in HCL.
+// hclString quotes a string for HCL.
 func hclString(s string) string {
 	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(s))
 }
@@ -146,7 +146,7 @@ func writeFiles(dir string, files []file, force bool) error {
 	return nil
 }
 
-// steps are what to do with the files.
+// steps describes what to do with the files.
 func (s *site) steps(dir string) []string {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	var out []string

@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// jobFlags are the flags of commands that read a jobspec: Nomad's own, but for -json,
-// which is the form of the output here.
+// jobFlags are the flags of commands that read a jobspec. They are Nomad's own flags, except -json,
+// which selects the output format here.
 type jobFlags struct {
 	vars, varFiles                  paths
 	isJSON, strict                  bool
@@ -33,8 +33,8 @@ type jobFlags struct {
 const jobOptions = `
 Job Options:
 
-  -var=<key>=<value>       An HCL variable; may be given several times. NOMAD_VAR_<key> in the
-                           environment gives one, too.
+  -var=<key>=<value>       An HCL variable; may be given several times. The environment
+                           variable NOMAD_VAR_<key> also sets one.
   -var-file=<path>         A file with HCL variables; may be given several times.
   -hcl2-strict=<bool>      Refuse variables that the jobspec does not declare. Default: true.
   -json-job                Refuse a jobspec that is not JSON. JSON needs no option: what
@@ -81,7 +81,7 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		b.connect.Region = *job.Region
 	}
 	if job.Namespace == nil {
-		b.config() // finds the namespace
+		b.config() // sets b.namespace
 		job.Namespace = &b.namespace
 	}
 	cluster.Canonicalize(job)
@@ -137,9 +137,9 @@ func (f *jobFlags) parse(path string, body []byte) (job *api.Job, submission *ap
 }
 
 const (
-	// jobBytes bounds a jobspec from a URL: Nomad itself takes jobs of 1 MB.
+	// jobBytes is the maximum size of a jobspec from a URL; Nomad itself accepts jobs of 1 MB.
 	jobBytes = 8 << 20
-	// jobWithin bounds how long one takes.
+	// jobWithin is the time limit for reading it.
 	jobWithin = 30 * time.Second
 )
 
@@ -149,7 +149,7 @@ func jobBody(b *base, path string) ([]byte, error) {
 		return b.readFile(path)
 	}
 	if !strings.HasPrefix(path, "http://") && !strings.HasPrefix(path, "https://") {
-		return nil, errors.New("only http:// and https:// are read; fetch it first")
+		return nil, errors.New("only http:// and https:// URLs are supported; download the file first")
 	}
 	request, err := http.NewRequestWithContext(b.ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -157,7 +157,7 @@ func jobBody(b *base, path string) ([]byte, error) {
 	}
 	resp, err := (&http.Client{Timeout: jobWithin}).Do(request)
 	if err != nil {
-		return nil, errors.New(err.Error()) // the server that failed is not Nomad
+		return nil, errors.New(err.Error()) // hides the error's type, because the server that failed is not Nomad
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -182,7 +182,7 @@ func isJSONJob(body []byte) bool {
 	}
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(body, &keys); err != nil {
-		return false // the parser says what is wrong
+		return false // the parser reports what is wrong
 	}
 	return keys["Job"] != nil || keys["ID"] != nil
 }

@@ -123,7 +123,7 @@ func TestJobSources(t *testing.T) {
 	for args, want := range map[string]string{
 		"plan " + files.URL + "/none":                       `getting jobfile from "` + files.URL + `/none": the server answers 404 Not Found`,
 		"plan " + files.URL + "/large":                      "more than 8 MB",
-		"plan s3://bucket/job.hcl":                          "only http:// and https:// are read",
+		"plan s3://bucket/job.hcl":                          "only http:// and https:// URLs are supported",
 		"plan -var a=b " + files.URL + "/json":              "cannot use variables with JSON files",
 		"plan -json-job " + files.URL + "/hcl":              "the job is not valid JSON",
 		"explain " + filepath.Join(t.TempDir(), "none.hcl"): "getting jobfile from",
@@ -222,7 +222,7 @@ func TestValidate(t *testing.T) {
 	}
 	beside := strings.Replace(counted(0), `group "g" {`, "group \"web\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n  group \"g\" {", 1)
 	for what, none := range map[string]string{
-		"every group that does has count = 0":                      beside,
+		"every group with GPUs has count = 0":                      beside,
 		"its device blocks have count = 0":                         strings.Replace(text, "count = 1", "count = 0", 1),
 		`group "g" has count = -1, and a count cannot be negative`: counted(-1),
 	} {

@@ -23,10 +23,10 @@ type logReader struct {
 	l     *logs
 	alloc *api.Allocation
 	task  string
-	name  string // of the member, its node and, if it has several, the task
+	name  string // the member, its node and, if there are several tasks, the task
 	style style
-	all   bool // the whole log is printed, whatever -n says
-	// live ends when the task ends; end cancels it.
+	all   bool // print the whole log, whatever -n says
+	// live ends when the task ends; end ends it.
 	live context.Context
 	end  context.CancelFunc
 
@@ -87,7 +87,7 @@ func (r *logReader) follow(ctx context.Context) {
 			from += n
 		}
 		switch {
-		case r.live.Err() != nil && ctx.Err() == nil: // what it wrote last
+		case r.live.Err() != nil && ctx.Err() == nil: // read what the task wrote last
 			_, err = r.copy(ctx, false, from, out)
 			out.flush()
 			if err != nil && ctx.Err() == nil {
@@ -98,7 +98,7 @@ func (r *logReader) follow(ctx context.Context) {
 		case nomad.Refused(err):
 			r.l.stop(fmt.Errorf("reading the log of %s: %w", r.name, nomad.Denied(err, nomad.ReadLogs)))
 		case err != nil && !lost && n == 0:
-			r.report("its log cannot be read, trying again: " + err.Error())
+			r.report("its log cannot be read, retrying: " + err.Error())
 			lost = true
 		}
 		if err = nil; n > 0 {
@@ -109,7 +109,7 @@ func (r *logReader) follow(ctx context.Context) {
 	out.flush()
 }
 
-// how tells how the task ended.
+// how returns how the task ended.
 func (r *logReader) how() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,7 @@ func (r *logReader) look(a *api.AllocationListStub) {
 	}
 }
 
-// howEnded tells how a task ended.
+// howEnded describes how a task ended.
 func howEnded(a *api.AllocationListStub, s *api.TaskState) string {
 	switch {
 	case a.ClientStatus == api.AllocClientStatusLost:
@@ -157,7 +157,7 @@ func lastEvent(s *api.TaskState, kinds ...string) string {
 			}
 		}
 	}
-	return "Nomad does not say why"
+	return "Nomad gives no reason"
 }
 
 // copy reads the log from a position, and returns how many bytes it has read. With follow, it ends
@@ -249,13 +249,13 @@ func lastLines(text []byte, n int) int {
 	return end + 1
 }
 
-// lineWriter takes whole lines of several tasks.
+// lineWriter writes whole lines of several tasks.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// prefixed writes a task's lines, each behind a prefix.
+// prefixed writes a task's lines, each after a prefix.
 type prefixed struct {
 	to     *lineWriter
 	prefix string
@@ -281,7 +281,7 @@ func (m *prefixed) Write(p []byte) (int, error) {
 	return len(p), m.write(out.Bytes())
 }
 
-// flush prints a last line that has no end.
+// flush prints an unfinished last line.
 func (m *prefixed) flush() {
 	if len(m.rest) > 0 {
 		_ = m.write(fmt.Appendf(nil, "%s%s\n", m.prefix, bytes.TrimSuffix(m.rest, []byte("\r"))))

@@ -44,10 +44,10 @@ Logs Options:
 	"Errors of all ranks:", "nomad-pal logs -stderr -f train",
 ), generalOptions)
 
-// logOptions say which logs are printed.
+// logOptions selects the logs to print.
 type logOptions struct {
 	follow     bool
-	lines      int // from the end of each; negative: all
+	lines      int // number of last lines of each log; negative: all
 	kind       string
 	rank, task string
 }
@@ -129,7 +129,7 @@ func (l *logs) read(ctx context.Context, index uint64) (*api.Job, []*api.Allocat
 // logsLook is how long one request waits for changes.
 const logsLook = 10 * time.Second
 
-// rankOf is the index of a member in its group.
+// rankOf returns the index of a member in its group.
 func rankOf(a *api.AllocationListStub) int { return rankIn(a.Name) }
 
 func rankIn(name string) int {
@@ -141,7 +141,7 @@ func rankIn(name string) int {
 	return n
 }
 
-// member is the name of an allocation within its job, such as workers[3].
+// member returns the name of an allocation within its job, such as workers[3].
 func member(a *api.AllocationListStub) string { return fmt.Sprintf("%s[%d]", a.TaskGroup, rankOf(a)) }
 
 // fits returns an error for a rank or task that the job cannot have, and for a job without members
@@ -206,9 +206,9 @@ func (l *logs) tasks(a *api.AllocationListStub) (out []string) {
 	return out
 }
 
-// nothing is the error for a job of which no member has started.
+// nothing is the error for a job without a started member.
 func (l *logs) nothing() error {
-	return fmt.Errorf("no member of job %q has started: %s says why", l.key.ID, query.ExplainCommand(l.key))
+	return fmt.Errorf("no member of job %q has started: see %s", l.key.ID, query.ExplainCommand(l.key))
 }
 
 // print prints the logs as they are now.
@@ -264,7 +264,7 @@ func (l *logs) follow() error {
 			return nil
 		}
 		if !runs && !idle {
-			l.b.complain(fmt.Sprintf("No member of job %q runs now: %s says why.", l.key.ID, query.ExplainCommand(l.key)))
+			l.b.complain(fmt.Sprintf("No member of job %q runs now: see %s.", l.key.ID, query.ExplainCommand(l.key)))
 		}
 		idle = !runs
 	}

@@ -1,8 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command nomad-pal is the placer: its agent, and the commands of those who
-// use and run it.
+// Command nomad-pal is the placer: its agent, and the commands of users and operators.
 package main
 
 import (
@@ -59,7 +58,7 @@ func run(ctx context.Context, args []string, io streams) int {
 	return code
 }
 
-// command is one of nomad-pal's, with what it does in one line.
+// command is one command, with a one-line description.
 type command struct {
 	base
 	synopsis string
@@ -71,7 +70,7 @@ func (c *command) Synopsis() string      { return c.synopsis }
 func (c *command) Help() string          { return c.help() }
 func (c *command) Run(args []string) int { return c.run(&c.base, args) }
 
-// commands are all commands, one file each.
+// commands returns all commands; each has its own file.
 func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 	make := func(synopsis string, help func() string, run func(*base, []string) int) cli.CommandFactory {
 		return func() (cli.Command, error) { return &command{base{ctx: ctx, io: io}, synopsis, help, run}, nil }
@@ -102,12 +101,12 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"cancel":         make("Stop jobs, and all runs of an array", helpCancel, runCancel),
 		"hold":           make("Hold waiting jobs, or lift a hold", helpHold, runHold),
 		"requeue":        make("Stop running jobs and queue them again", helpRequeue, runRequeue),
-		"priority":       make("Give a job another priority in the queue", helpPriority, runPriority),
-		"release":        make("Give a job back to plain Nomad", helpRelease, runRelease),
+		"priority":       make("Change a job's priority in the queue", helpPriority, runPriority),
+		"release":        make("Hand a job back to plain Nomad", helpRelease, runRelease),
 		"profile":        make("Build, show, import and export profiles", helpProfile, runProfile),
 		"profile build":  make("Calibrate measurements into a profile file", helpProfileBuild, runProfileBuild),
 		"profile show":   make("Show how fast the GPUs are", helpProfileShow, runProfileShow),
-		"profile import": make("Give the placer measurements made elsewhere", helpProfileImport, runProfileImport),
+		"profile import": make("Import measurements made elsewhere", helpProfileImport, runProfileImport),
 		"profile export": make("Write the profile in force to a file", helpProfileExport, runProfileExport),
 		"top":            make("Show the cluster as it changes, in the terminal", helpTop, runTop),
 		"validate":       make("Check a jobspec, without running it", helpValidate, runValidate),

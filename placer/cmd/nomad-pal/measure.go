@@ -31,7 +31,7 @@ each job ends 15 minutes after it got its GPU.
 The jobs need the right to submit jobs in the namespace, a driver whose tasks are processes
 of the node (raw_exec, exec, docker or podman), and a device plugin whose measure mode is
 "idle" or "manual". Results are final only
-if all GPUs of a node are measured together, as a job on the whole node heats them;
+if all GPUs of a node are measured together, because a job on the whole node heats them;
 otherwise they are provisional.
 
 Exit codes: 0 all GPUs were measured, or -dry-run; 1 an error; 2 some were not.
@@ -65,17 +65,17 @@ const (
 	gpuWaits    measureOutcome = "waits"
 )
 
-// measuredGPU is what measure prints of a GPU.
+// measuredGPU is measure's output for one GPU.
 type measuredGPU struct {
 	GPU     string         `json:"gpu"`
 	Node    string         `json:"node"`
 	Outcome measureOutcome `json:"outcome"`
 	// Reason is why it was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`
-	// Key is the comparability key, Times are milliseconds for a unit of work.
+	// Key is the comparability key. Times are milliseconds per unit of work.
 	Key   string                   `json:"key,omitempty"`
 	Times map[pal.AppClass]float64 `json:"times,omitempty"`
-	// Provisional: other GPUs of the node were idle meanwhile.
+	// Provisional: other GPUs of the node were idle during the measurement.
 	Provisional bool `json:"provisional,omitempty"`
 }
 
@@ -101,7 +101,7 @@ func runMeasure(b *base, args []string) int {
 	}
 	switch {
 	case o.all == (len(names) > 0):
-		return b.fail(errors.New("say which nodes or GPUs, or -all; see nomad-pal measure -help"))
+		return b.fail(errors.New("name nodes or GPUs, or use -all; see nomad-pal measure -help"))
 	case b.given("at-most") && o.atMost < 1:
 		return b.fail(fmt.Errorf("-at-most=%d: at least one GPU is needed", o.atMost))
 	case b.given("wait") && o.wait < 0:
@@ -147,7 +147,7 @@ func printMeasured(b *base, out []measuredGPU) {
 	b.table(rows)
 }
 
-// measureTarget is a GPU that is to be measured.
+// measureTarget is a GPU to measure.
 type measureTarget struct {
 	measuredGPU
 	node  *api.Node
@@ -166,8 +166,8 @@ func (t *measureTarget) over() bool {
 	return t.Outcome == gpuMeasured || t.Outcome == gpuFailed || t.Outcome == gpuSkipped
 }
 
-// beginMeasuring returns the targets whose jobs to register now: free GPUs, node by node, until the
-// bound on simultaneous measurements; 0 for no bound.
+// beginMeasuring returns the targets whose jobs to register now: free GPUs, node by node, up to
+// atMost simultaneous measurements (0: no limit).
 func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*measureTarget) {
 	running := 0
 	for _, t := range ts {
@@ -186,7 +186,7 @@ func beginMeasuring(ts []*measureTarget, now time.Time, atMost int) (begin []*me
 	return begin
 }
 
-// selectGPUs returns the named GPUs of these nodes, all if none is named.
+// selectGPUs returns the named GPUs of these nodes; all if no name is given.
 func selectGPUs(nodes map[string]*api.Node, names []string) ([]*measureTarget, error) {
 	var ts []*measureTarget
 	found := map[string]int{} // by name
@@ -229,7 +229,7 @@ func newMeasureTarget(n *api.Node, d *api.NodeDeviceResource, g *api.NodeDevice)
 	return t
 }
 
-// unmeasurable is why a GPU of a node cannot be measured; "" if it can.
+// unmeasurable returns why a GPU of a node cannot be measured; "" if it can.
 func unmeasurable(n *api.Node, gpu string) string {
 	for _, d := range cluster.GPUDevices(n) {
 		i := slices.IndexFunc(d.Instances, func(g *api.NodeDevice) bool { return g.ID == gpu })
@@ -241,7 +241,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 		case d.Type == attr.SharedType:
 			return "it is shared, and this command needs whole GPUs: by default the plugin measures it when no job has a part of it"
 		case !known:
-			return "its device plugin does not measure it: it is emulated, a MIG instance, or another plugin's"
+			return "its device plugin does not measure it: it is emulated or a MIG instance, or belongs to another plugin"
 		case account.Unable != "":
 			return account.Unable
 		case n.Status != api.NodeStatusReady:
@@ -258,7 +258,7 @@ func unmeasurable(n *api.Node, gpu string) string {
 	return "its node no longer has it"
 }
 
-// accountOf is the device plugin's report on measuring a GPU. known is false if there is none.
+// accountOf returns the device plugin's report on measuring a GPU; known is false if there is none.
 func accountOf(d *api.NodeDeviceResource, gpu string) (a attr.Account, known bool) {
 	all, err := attr.ParseAccounts(cluster.TextOf(d, attr.Measuring))
 	if err != nil {

@@ -19,10 +19,11 @@ import (
 // killed command.
 const measureLasts = 15 * time.Minute
 
-// measurePriority is the lowest: any job preempts a measuring job, and it preempts none.
+// measurePriority is the lowest priority: any job can preempt a measuring job, and it preempts
+// none.
 const measurePriority = 1
 
-// measureKey is the job that measures a GPU.
+// measureKey returns the key of the job that measures a GPU.
 func measureKey(namespace, gpu string) cluster.JobKey {
 	return cluster.JobKey{Namespace: namespace, ID: "nomad-pal-measure-" + gpu}
 }

@@ -20,31 +20,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// measureLook is the interval between looks at Nomad; a variable for tests.
+// measureLook is the polling interval; a variable for tests.
 var measureLook = 2 * time.Second
 
 const (
-	// placedWithin is how long a measuring job may wait for its allocation: longer than Nomad
-	// takes if the GPU is free. After measureAgain it is tried again.
+	// placedWithin is how long a measuring job may wait for its allocation; Nomad needs less if the
+	// GPU is free. After measureAgain it is retried.
 	placedWithin = 20 * time.Second
 	measureAgain = time.Minute
-	// measurePatience is how long Nomad may fail, as it does while it elects a leader.
+	// measurePatience is how long Nomad may fail, for example while it elects a leader.
 	measurePatience = 2 * time.Minute
-	// purgeWithin is how long removing the jobs may take once the command is interrupted.
+	// purgeWithin is the time limit for removing the jobs after the command was interrupted.
 	purgeWithin = 20 * time.Second
 )
 
-// measureRun measures GPUs with jobs of Nomad's.
+// measureRun measures GPUs with Nomad jobs.
 type measureRun struct {
 	b       *base
 	o       measureOptions
 	client  *nomad.Client
-	seen    *query.Snapshot // what Nomad said last
+	seen    *query.Snapshot // the last state read from Nomad
 	targets []*measureTarget
 	began   time.Time
 }
 
-// newMeasureRun finds the GPUs, and who holds them.
+// newMeasureRun finds the GPUs, and which jobs hold them.
 func newMeasureRun(b *base, names []string, o measureOptions) (*measureRun, error) {
 	client, err := b.client()
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *measureRun) run() (err error) {
 			return err
 		case failing.IsZero():
 			failing = time.Now()
-			r.b.complain("Nomad fails, trying again: " + err.Error())
+			r.b.complain("Nomad fails, retrying: " + err.Error())
 		}
 		if !slices.ContainsFunc(r.targets, func(t *measureTarget) bool { return !t.over() }) {
 			return nil
@@ -171,8 +171,8 @@ func (r *measureRun) giveUpWaiting() {
 	}
 }
 
-// begin registers a GPU's job. If the job exists, another command registered it, or a killed one
-// left it behind: then it ends by itself.
+// begin registers a GPU's job. If the job already exists, another command has registered it, or a
+// killed command left it behind; in that case it ends by itself.
 func (r *measureRun) begin(t *measureTarget) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	was, err := r.client.Job(r.b.ctx, key)
@@ -180,7 +180,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		return err
 	}
 	if was != nil && !measures(was) {
-		r.end(t, gpuSkipped, fmt.Sprintf("job %q has the name of the job that would measure it, and does not measure: give it another name", key.ID))
+		r.end(t, gpuSkipped, fmt.Sprintf("job %q has the name of the measuring job but does not measure: rename it", key.ID))
 		return nil
 	}
 	if was != nil && was.Status != nil && *was.Status != "dead" {
@@ -204,7 +204,7 @@ func (r *measureRun) begin(t *measureTarget) error {
 		r.end(t, gpuSkipped, err.Error())
 		return nil
 	}
-	for _, d := range cluster.GPUDevices(t.node) { // the plugin may have measured it while it waited
+	for _, d := range cluster.GPUDevices(t.node) { // it may have been measured while it waited
 		if a, known := accountOf(d, t.GPU); known {
 			t.before = a
 		}
@@ -227,7 +227,7 @@ func (r *measureRun) later(t *measureTarget, why string) {
 	t.Outcome, t.Reason, t.registered, t.again = gpuWaits, why, time.Time{}, time.Now().Add(measureAgain)
 }
 
-// end notes the outcome of a GPU.
+// end records the outcome of a GPU.
 func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	t.Outcome, t.Reason = o, why
 	text := string(o)
@@ -237,7 +237,7 @@ func (r *measureRun) end(t *measureTarget, o measureOutcome, why string) {
 	r.progress(t, text)
 }
 
-// look reads Nomad's events since the last look.
+// look reads what has changed in Nomad since the last poll.
 func (r *measureRun) look() error {
 	if slices.ContainsFunc(r.targets, func(t *measureTarget) bool { return t.registered.IsZero() && !t.over() }) {
 		if err := r.lookHolders(); err != nil {
@@ -263,7 +263,7 @@ func (r *measureRun) look() error {
 	return nil
 }
 
-// node reads a GPU's node. A node that Nomad no longer has has no GPUs.
+// node reads a GPU's node. If Nomad no longer has it, node returns one without GPUs.
 func (r *measureRun) node(t *measureTarget) (*api.Node, error) {
 	n, _, err := r.client.API().Nodes().Info(t.node.ID, (&api.QueryOptions{}).WithContext(r.b.ctx))
 	if nomad.StatusOf(err) == http.StatusNotFound {
@@ -305,13 +305,13 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 	case live || len(allocs) == 0 && time.Since(t.registered) <= placedWithin:
 		return nil
 	case has(func(a *cluster.Alloc) bool { return a.Client == api.AllocClientStatusFailed }):
-		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+query.InNamespace(key.Namespace, key.ID)+" says why")
+		r.end(t, gpuFailed, "the task of job "+key.ID+" failed: nomad job status "+query.InNamespace(key.Namespace, key.ID)+" shows why")
 		return nil // keep the job, so that somebody can inspect it
 	}
 	if err := r.client.Deregister(r.b.ctx, key, true); err != nil {
 		return err
 	}
-	if node, err = r.node(t); err != nil { // it may be why the job ended
+	if node, err = r.node(t); err != nil { // its state may explain why the job ended
 		return err
 	}
 	switch why := unmeasurable(node, t.GPU); {
@@ -327,12 +327,12 @@ func (r *measureRun) follow(t *measureTarget, node *api.Node) error {
 		r.end(t, gpuSkipped, "somebody stopped its job")
 	default:
 		r.end(t, gpuFailed, fmt.Sprintf("not measured within %s: %s", measureLasts,
-			cmp.Or(t.told, "nomad-device-pal doctor on the node, and the log of its Nomad client, say more")))
+			cmp.Or(t.told, "see nomad-device-pal doctor on the node, and the log of its Nomad client")))
 	}
 	return nil
 }
 
-// take notes the result of a session.
+// take records the result of a measurement.
 func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Account) {
 	if a.Problem != "" {
 		r.end(t, gpuFailed, a.Problem)
@@ -347,7 +347,7 @@ func (r *measureRun) take(t *measureTarget, d *api.NodeDeviceResource, a attr.Ac
 	r.end(t, gpuMeasured, "")
 }
 
-// purge removes the jobs that are still there.
+// purge removes the remaining jobs.
 func (r *measureRun) purge() (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.ctx), purgeWithin)
 	defer cancel()

@@ -247,7 +247,7 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 		t.Errorf("exit code %d, %d GPUs\n%s", code, len(out), errs)
 	}
 	for text, args := range map[string][]string{
-		"say which nodes or GPUs, or -all":             {"measure"},
+		"name nodes or GPUs, or use -all":             {"measure"},
 		`"nope" is neither a node with GPUs nor a GPU`: {"measure", "nope"},
 		"-at-most=0: at least one GPU is needed":       {"measure", "-all", "-at-most=0"},
 		`no namespace "teams"`:                         {"measure", "-namespace=teams", "-all"},
@@ -345,7 +345,7 @@ func TestMeasureLeavesOtherJobsAlone(t *testing.T) {
 	code, text, errs := c.does("measure", "-json", "GPU-1-0", "GPU-1-1", "GPU-1-2")
 	stop()
 	<-done
-	if code != 2 || strings.Count(text, `has the name of the job that would measure it, and does not measure`) != 2 || strings.Count(text, `"measured"`) != 1 {
+	if code != 2 || strings.Count(text, `has the name of the measuring job but does not measure`) != 2 || strings.Count(text, `"measured"`) != 1 {
 		t.Errorf("exit code %d\n%s%s", code, text, errs)
 	}
 	if left := p.measuringJobs(); len(left) != 2 {

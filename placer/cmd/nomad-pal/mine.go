@@ -56,7 +56,7 @@ func (b *base) mine(client *nomad.Client, jobs []model.JobStatus) ([]model.JobSt
 	return mine, nil
 }
 
-// jobs are all jobs with GPUs, and those to show: all, or those of who asks.
+// jobs returns all jobs with GPUs, and those to show: all, or with mine only the user's.
 func jobs(b *base, s *answers, mine bool) (all, shown []model.JobStatus, err error) {
 	if all, err = s.Jobs(); err != nil || !mine {
 		return all, all, err

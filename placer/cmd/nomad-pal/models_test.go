@@ -67,9 +67,9 @@ func TestSeveralModels(t *testing.T) {
 	}
 	c.until("wide waits", func() bool {
 		_, out, _ := c.does("explain", "wide")
-		return strings.Contains(out, "It has room when")
+		return strings.Contains(out, "There is room for it when")
 	})
-	shows(`It has room when default/measured and default/told have ended\.`, "explain", "wide")
+	shows(`There is room for it when default/measured and default/told have ended\.`, "explain", "wide")
 	shows(`needs 8 GPUs; 9 are free, but too scattered, .*; 4 matching are of a model with too few GPUs for this job`, "explain", "wide")
 	if _, out, _ := c.does("explain", "wide"); strings.Contains(out, "default/small") {
 		t.Errorf("it waits for a job on a model that is too small for it:\n%s", out)

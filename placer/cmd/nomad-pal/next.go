@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// stateCell is a state, coloured.
+// stateCell returns a state, coloured.
 func stateCell(s gang.State) painted {
 	p := painted{plain, string(s)}
 	switch s {
@@ -36,7 +36,7 @@ func shortGPU(id string, n int) string {
 	return attr.Shorten(id, n)
 }
 
-// idLength is the length of shown GPU ids: on a terminal as short as is unique, else all.
+// idLength returns the length at which GPU ids are shown: n on a terminal, otherwise 0 for all.
 func (b *base) idLength(n int) int {
 	if b.io.terminal && !b.verbose {
 		return n
@@ -48,7 +48,7 @@ func shortGPUs(ids []string, n int) string {
 	return strings.Join(each(ids, func(id string) string { return shortGPU(id, n) }), " ")
 }
 
-// printNext says what to do next.
+// printNext prints the next steps.
 func printNext(b *base, e *query.Explanation) {
 	printHolders(b, e.Holders)
 	printSteps(b, e.Next(b.jobspec))
@@ -64,7 +64,7 @@ func printSteps(b *base, steps []string) {
 	}
 }
 
-// printHolders says who holds the GPUs that a gang waits for.
+// printHolders prints which jobs hold the GPUs that a gang waits for.
 func printHolders(b *base, h *query.Holders) {
 	if h == nil || len(h.Jobs) == 0 {
 		return
@@ -88,13 +88,13 @@ func printHolders(b *base, h *query.Holders) {
 		b.say(plain, fmt.Sprintf("And %d more jobs.", h.Omitted))
 	}
 	if h.Enough && len(needed) <= 3 {
-		b.say(plain, "It has room when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
+		b.say(plain, "There is room for it when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")
 	} else if h.Enough {
-		b.say(plain, fmt.Sprintf("It has room when the first %d of them have ended.", len(needed)))
+		b.say(plain, fmt.Sprintf("There is room for it when the first %d of them have ended.", len(needed)))
 	}
 }
 
-// whenItEnds is when a job that holds GPUs gives them back.
+// whenItEnds describes when a job is expected to release its GPUs.
 func whenItEnds(j query.Holder, now time.Time) string {
 	end := "unknown: it has no pal_duration and no earlier run, or has run longer than these"
 	switch {
@@ -111,7 +111,7 @@ func whenItEnds(j query.Holder, now time.Time) string {
 	return end
 }
 
-// words explain PAL's terms.
+// words explains PAL's terms.
 var words = map[string]string{
 	"PM score":          "time on this GPU relative to the median GPU; 0.9 is faster, 1.1 slower",
 	"Variability class": "GPUs with similar PM scores; 1 is the fastest",
@@ -122,7 +122,7 @@ var words = map[string]string{
 	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
 }
 
-// printLegend says what words mean.
+// printLegend explains words.
 func printLegend(b *base, used ...string) {
 	b.head("Words")
 	for _, w := range used {
@@ -130,7 +130,7 @@ func printLegend(b *base, used ...string) {
 	}
 }
 
-// printWords says what the words of an explanation mean.
+// printWords explains the words in an explanation.
 func printWords(b *base, e *query.Explanation) {
 	d := e.Decision
 	if d == nil || e.State == gang.Unschedulable {

@@ -60,7 +60,7 @@ func TestWithoutAgent(t *testing.T) {
 		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now, Stopped: true, Address: lost.URL}, "", "", ""},
 		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now, Address: lost.URL}, "", lost.URL + " (published in Nomad ", "is an agent running there?"},
 		{"without an API", store.Heartbeat{Agent: host + "/1", Since: now, Worked: now}, "", "agent " + host + "/1 publishes no address", "set http { advertise }"},
-		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Worked: now, Address: "http://127.0.0.1:8090"}, "", "agent other/1 listens on its own machine only, at http://127.0.0.1:8090", "run the command on other"},
+		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Worked: now, Address: "http://127.0.0.1:8090"}, "", "agent other/1 listens only on its own machine, at http://127.0.0.1:8090", "run the command on other"},
 		{"named, and not there", store.Heartbeat{}, lost.URL, lost.URL + " (NOMAD_PAL_ADDR): ", "is an agent running there?"},
 	} {
 		if of.beat.Agent != "" {

@@ -27,25 +27,25 @@ shows what would change, as nomad job plan does.
 
 Plan Options:
 
-  -diff=<bool>             Show what would change of the job. Default: true.
+  -diff=<bool>             Show the changes to the job. Default: true.
   -policy-override         Override soft mandatory Sentinel policies (Enterprise).
 
-Exit codes: 0 the job would wait, or runs and would run on, or is left to Nomad (ask
-nomad job plan); 1 it would start now; 2 it would never start, as it is written or on this cluster;
-3 no placer is active, so that it does not start; 255 an error, as when Nomad refuses the job. (As
+Exit codes: 0 the job would wait, would keep running, or is left to Nomad (see
+nomad job plan); 1 it would start now; 2 it would never start, because of the jobspec or the cluster;
+3 no placer is active, so it does not start; 255 an error, such as that Nomad refuses the job. (As
 with nomad job plan, 1 means that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
 	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason.text}}' train.nomad.hcl",
 ), jobOptions, outputOptions, generalOptions)
 
-// planned is what plan prints.
+// planned is the output of plan.
 type planned struct {
 	*query.Explanation
-	// JobModifyIndex is that of the job in Nomad, for run -check-index; 0 for a new job.
+	// JobModifyIndex is the index of the job in Nomad, for run -check-index; 0 for a new job.
 	JobModifyIndex uint64 `json:"job_modify_index"`
-	// Diff is what would change of the job in Nomad, a line each, without what the placer
-	// wrote into it.
+	// Diff is what would change in Nomad's job, one change per line, without the parts that the
+	// placer wrote.
 	Diff []string `json:"diff,omitempty"`
 }
 
@@ -82,9 +82,9 @@ func runPlan(b *base, args []string) int {
 	} else if none := b.hasNone(s.nomad, *job.Namespace); none != nil {
 		return failed(none)
 	}
-	if unread == nil && *diff && e.State != gang.Rejected { // Nomad may refuse that, too, in words of its own
+	if unread == nil && *diff && e.State != gang.Rejected { // a rejected job's diff would only add Nomad's own error
 		if x.Diff, err = b.diff(s, is, job, *override); err != nil {
-			s.note = fmt.Sprintf("what would change of the job is not known: %v", err)
+			s.note = fmt.Sprintf("the changes to the job are not known: %v", err)
 		}
 	}
 	if done, code := b.structured(x); done {
@@ -94,7 +94,7 @@ func runPlan(b *base, args []string) int {
 	} else {
 		printPlan(b, x, unread == nil)
 	}
-	if e.State == gang.Native { // it waits for no placer
+	if e.State == gang.Native { // no placer is involved
 		s.printNote()
 		return 0
 	}
@@ -111,7 +111,7 @@ func runPlan(b *base, args []string) int {
 // never reports whether the job, as it is written, can never start.
 func (x planned) never() bool { return x.State == gang.Rejected || x.State == gang.Unschedulable }
 
-// printPlan writes a plan for people. indexKnown: it is known whether Nomad has the job, and in
+// printPlan prints a plan for people. indexKnown: it is known whether Nomad has the job, and in
 // which version.
 func printPlan(b *base, x planned, indexKnown bool) {
 	for _, line := range x.Diff {
@@ -127,10 +127,10 @@ func printPlan(b *base, x planned, indexKnown bool) {
 	}
 }
 
-// What would change of a job that Nomad has, as nomad job plan shows it, but of the job
-// as its author writes it: Nomad compares with what the placer has made of it.
+// The changes to a job, as nomad job plan shows them, but compared with the job as its author wrote
+// it: Nomad would compare with the job as the placer has rewritten it.
 
-// diff is what would change, a line each; none for a job that Nomad does not have.
+// diff returns the changes, one per line; none for a job that Nomad does not have.
 func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, error) {
 	if is == nil {
 		return nil, nil
@@ -149,7 +149,7 @@ func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, erro
 	return diffLines(resp.Diff), nil
 }
 
-// diffLines are a diff without what the placer wrote.
+// diffLines returns a diff without what the placer wrote.
 func diffLines(d *api.JobDiff) (out []string) {
 	if d == nil {
 		return nil
@@ -170,7 +170,7 @@ func diffLines(d *api.JobDiff) (out []string) {
 	return headed(0, d.Type, fmt.Sprintf("Job: %q", d.ID), out)
 }
 
-// headed are lines below what they belong to; none if only the placer changed it.
+// headed returns lines with a heading; none if only the placer changed something.
 func headed(depth int, kind, head string, lines []string) []string {
 	if kind == "None" || kind == "Edited" && len(lines) == 0 {
 		return nil
@@ -205,7 +205,7 @@ func objectLines(depth int, objects []*api.ObjectDiff) (out []string) {
 	return out
 }
 
-// written reports whether a constraint or an affinity is the placer's.
+// written reports whether the placer wrote the constraint or affinity.
 func written(o *api.ObjectDiff) bool {
 	if o.Name != "Constraint" && o.Name != "Affinity" {
 		return false

@@ -22,16 +22,16 @@ import (
 var helpProfile = help("profile <command>", "A profile says how fast each GPU is, per application class.",
 	examples("Show the one in force:", "nomad-pal profile show"))
 
-// runProfile only says which commands there are below it.
+// runProfile only prints the list of its subcommands.
 func runProfile(*base, []string) int { return cli.RunResultHelp }
 
 const fileOptions = `
 File Options:
 
-  -app=<name>              The application of rows that name none.
-  -model=<name>            The GPU model of rows that name none.
-  -key=<key>               The comparability key of rows that name none: what must be equal for
-                           two times to be compared (batch size, power limit, driver branch).
+  -app=<name>              The application of rows without one.
+  -model=<name>            The GPU model of rows without one.
+  -key=<key>               The comparability key of rows without one. Two times are compared only
+                           if their keys are equal (batch size, power limit, driver branch).
 
 Files are tables (CSV) with a header and the columns gpu, app, time and
 optionally model, key, noise and rate (work a second, in TFLOP/s for the classes A
@@ -42,9 +42,9 @@ of nomad-device-pal measure; or profiles. "-" is standard input.
 const calibrationOptions = `
 Calibration Options:
 
-  -method=<method>         edges (default), kmeans or kmeans-silhouette.
-  -min-gpus=<n>            GPUs below which a reference is provisional, 8 by default.
-  -outlier=<score>         The PM score from which a GPU is an outlier, 1.5 by default.
+  -method=<method>         edges, kmeans or kmeans-silhouette. Default: edges.
+  -min-gpus=<n>            A median of fewer GPUs is provisional. Default: 8.
+  -outlier=<score>         A GPU with this PM score or more is an outlier. Default: 1.5.
 `
 
 // fileFlags adds the flags of fileOptions.
@@ -83,8 +83,8 @@ func readRows(b *base, files []string, d measured.Defaults) ([]measured.Row, err
 	return rows, nil
 }
 
-// readCalibration reads what to calibrate from, without one imported source ("": with all),
-// and says what is left out.
+// readCalibration reads the cluster's measurements and profile, except the imported source but ("":
+// reads all sources). It warns of each source that it cannot use.
 func readCalibration(b *base, client *nomad.Client, but string) (*placer.Calibration, error) {
 	cal, problem, err := placer.ReadCalibration(b.ctx, client, but)
 	if err == nil && problem != nil {
@@ -93,8 +93,8 @@ func readCalibration(b *base, client *nomad.Client, but string) (*placer.Calibra
 	return cal, err
 }
 
-// samplesOf completes the models of rows from the cluster's GPUs. strangers
-// are GPUs that are not in known, by the place where they stand first.
+// samplesOf fills in the models of rows from the cluster's GPUs. strangers maps each GPU that is
+// not in known to the place of its first row.
 func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.Sample, strangers map[string]string, err error) {
 	strangers = map[string]string{}
 	for _, r := range rows {
@@ -104,7 +104,7 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 			return nil, nil, fmt.Errorf("%s: GPU %q is a %q in the cluster, not a %q", r.At, r.GPU, model, r.Model)
 		case here:
 			r.Model = model
-		case r.Model == "" && err == nil: // strangers are the caller's to judge first
+		case r.Model == "" && err == nil: // the caller decides about strangers first
 			err = fmt.Errorf("%s: no model is given for GPU %q: add a column model, or say -model", r.At, r.GPU)
 		}
 		if _, seen := strangers[r.GPU]; !here && !seen {
@@ -115,7 +115,7 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 	return samples, strangers, err
 }
 
-// strange is an error that names GPUs and where they stand.
+// strange returns an error that lists GPUs that the cluster does not have, and their rows.
 func strange(strangers map[string]string) error {
 	ids := slices.Sorted(maps.Keys(strangers))
 	const few = 5
@@ -129,7 +129,7 @@ func strange(strangers map[string]string) error {
 	return fmt.Errorf("%d GPUs are not in the cluster:\n%s\nCheck the ids with nomad-pal gpus, or say -allow-unknown", len(ids), strings.Join(lines, "\n"))
 }
 
-// writeTo writes data to a file at once, or to standard output for "" and "-".
+// writeTo writes data to a file atomically, or to standard output if path is "" or "-".
 func writeTo(b *base, path string, data []byte) error {
 	if path == "" || path == "-" {
 		_, err := b.io.out.Write(data)

@@ -20,10 +20,10 @@ The profile is printed, or written to a file that the device plugin can read
 
 Build Options:
 
-  -cluster                 Take in what the cluster's nodes publish, and what was imported before.
-  -o=<file>                Write the profile there, and what it says to standard output.
-  -previous=<file>         The profile before this one: it gives the version to follow, and
-                           classes change only beyond the hysteresis.
+  -cluster                 Also use what the cluster's nodes publish, and earlier imports.
+  -o=<file>                Write the profile to this file, and a summary to standard output.
+  -previous=<file>         The profile before this one. The new one gets the next version, and
+                           a GPU changes its class only if its score moves far enough.
 `, fileOptions, calibrationOptions, examples(
 	"Turn measured times into a profile for the device plugin:", "nomad-pal profile build -o profile.json times.csv",
 	"Recalibrate what the cluster has measured:", "nomad-pal profile build -cluster -method kmeans",
@@ -71,8 +71,8 @@ func runProfileBuild(b *base, args []string) int {
 	return b.show(summarise(p, ""), func() { printProfile(b, p, "", false) })
 }
 
-// calibration is what to start from: the cluster, or nothing, and the profile
-// to follow.
+// calibration returns the starting point: the cluster's measurements or none, and the previous
+// profile.
 func calibration(b *base, cluster bool, previous string) (*placer.Calibration, error) {
 	cal := &placer.Calibration{}
 	if cluster {

@@ -16,7 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// summarise is the profile by groups, those of one application if app is given.
+// summarise returns a summary of each group of the profile, or only of app's groups if app is not
+// "".
 func summarise(p *profile.Profile, app string) []groupSummary {
 	var out []groupSummary
 	for _, g := range p.Groups {
@@ -46,7 +47,7 @@ func summarise(p *profile.Profile, app string) []groupSummary {
 	return out
 }
 
-// members are the group's GPUs, fastest first, then by id.
+// members returns the group's GPUs, fastest first, then by id.
 func members(p *profile.Profile, g profile.Group) []memberSummary {
 	ms := []memberSummary{}
 	for _, u := range p.GPUs {
@@ -63,8 +64,8 @@ func members(p *profile.Profile, g profile.Group) []memberSummary {
 	return ms
 }
 
-// The chart: one panel per group, PM score to the right, a dot per GPU, dots of
-// like scores stacked. Scores beyond lastScore stand at the right edge.
+// The chart has one panel per group. PM scores grow to the right; each GPU is a dot, and dots with
+// similar scores are stacked. Scores above lastScore are drawn at the right edge.
 const (
 	panelWidth, panelHeight = 800, 150
 	marginLeft, marginTop   = 40, 60

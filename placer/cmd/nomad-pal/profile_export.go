@@ -11,15 +11,15 @@ import (
 )
 
 var helpProfileExport = help("profile export [options]", `
-Writes the profile that the agent keeps in Nomad's variables: as it is, for the
-device plugin, another cluster or safekeeping; or the times in it as a table.
+Writes the profile that the agent keeps in Nomad's variables: unchanged, for the
+device plugin, another cluster or a backup; or only its times, as a table.
 
 Export Options:
 
-  -o=<file>                Where to, standard output by default.
-  -csv                     The times as a table, as profile build and import read it.
+  -o=<file>                The file to write. Default: standard output.
+  -csv                     Write the times as a table that profile build and import read.
 `, examples(
-	"Keep the profile:", "nomad-pal profile export -o profile.json",
+	"Back up the profile:", "nomad-pal profile export -o profile.json",
 	"As a table:", "nomad-pal profile export -csv -o times.csv",
 ), generalOptions)
 

@@ -19,13 +19,13 @@ var helpProfileImport = help("profile import [options] <file>...", `
 Stores measured times in Nomad's variables. The agent reads them at its next
 full read (resync, 5 minutes by default) or at once on SIGHUP, and calibrates
 again. For GPUs and applications in the file, these times replace those that the
-nodes publish. Importing under the same name again replaces what was there.
+nodes publish. A second import under the same name replaces the first.
 
 Import Options:
 
-  -name=<name>             What to keep them under; by default the first file's name.
-  -allow-unknown           Keep GPUs that the cluster does not have at the moment.
-  -dry-run                 Say what would change, and change nothing.
+  -name=<name>             The name of this import. Default: that of the first file.
+  -allow-unknown           Accept GPUs that the cluster does not have now.
+  -dry-run                 Print what would change, and change nothing.
   -delete                  Delete what was imported under -name.
 `, fileOptions, examples(
 	"What would measurements from elsewhere change?", "nomad-pal profile import -dry-run times.csv",
@@ -33,7 +33,7 @@ Import Options:
 	"Stop using them:", "nomad-pal profile import -name bench -delete",
 ), outputOptions, generalOptions)
 
-// imported is what profile import says.
+// imported is the JSON output of profile import.
 type imported struct {
 	Source  string          `json:"source"`
 	Samples int             `json:"samples"`
@@ -41,7 +41,7 @@ type imported struct {
 	Unknown int             `json:"unknown_gpus"`
 	Changes []profile.Event `json:"changes"`
 	DryRun  bool            `json:"dry_run"`
-	// Hidden are outliers that a new comparability key hides.
+	// Hidden are GPUs that no longer count as outliers because their comparability key changed.
 	Hidden []profile.Event `json:"hidden_outliers,omitempty"`
 }
 
@@ -84,7 +84,7 @@ func dropImported(b *base, client *nomad.Client, source string) int {
 	kept := store.In(client).Measurements(source)
 	paths, err := kept.Paths(b.ctx)
 	if err == nil && len(paths) == 0 {
-		if _, err = kept.ReadOrRefused(b.ctx); err == nil { // else Nomad hides them
+		if _, err = kept.ReadOrRefused(b.ctx); err == nil { // otherwise Nomad may hide them from this token
 			err = fmt.Errorf("nothing is imported under %q", source)
 		}
 	}
@@ -159,8 +159,8 @@ func printImported(b *base, im imported) {
 	}
 }
 
-// hiddenOutliers are GPUs that no longer count as outliers because they are compared under
-// another key, with other GPUs or with none.
+// hiddenOutliers returns the GPUs that no longer count as outliers because their key changed: they
+// are now compared with other GPUs, or with none.
 func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier float64) []profile.Event {
 	var out []profile.Event
 	for _, e := range changes {
@@ -175,7 +175,7 @@ func hiddenOutliers(was, is *profile.Profile, changes []profile.Event, outlier f
 	return out
 }
 
-// sourceName makes a name from that of a file.
+// sourceName derives the name of an import from that of its file.
 func sourceName(file string) string {
 	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	name := regexp.MustCompile(`[^a-zA-Z0-9_-]+`).ReplaceAllString(base, "-")

@@ -21,7 +21,7 @@ var errNoProfile = errors.New("there is no profile yet: the agent makes one of t
 var helpProfileShow = help("profile show [options] [<file>]", `
 Shows, for each GPU model and application, how PM scores (time relative to the
 median GPU) are distributed over the variability classes, and names the
-outliers; and how fast GPU models are beside each other, where rates were measured.
+outliers; and compares GPU models whose rates were measured.
 Without a file it shows the profile in force.
 
 Show Options:
@@ -72,7 +72,7 @@ func readProfile(b *base, files []string) (*profile.Profile, error) {
 	return nil, fmt.Errorf("nomad-pal profile show takes one file, got %d", len(files))
 }
 
-// parseProfile reads a profile from a file; errors say what it is.
+// parseProfile reads a profile from a file; what names it in errors.
 func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	data, err := b.readFile(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func parseProfile(b *base, path, what string) (*profile.Profile, error) {
 	return p, nil
 }
 
-// profileInForce is the profile in force; the error says why there is none to be seen.
+// profileInForce reads the profile in force; its error explains why none can be read.
 func profileInForce(b *base) (*profile.Profile, error) {
 	client, err := b.client()
 	if err != nil {
@@ -98,12 +98,13 @@ func profileInForce(b *base) (*profile.Profile, error) {
 	return p, err
 }
 
-// groupSummary is how the GPUs of one model, application and key compare.
+// groupSummary compares the GPUs of one model, application and key.
 type groupSummary struct {
 	profile.Group
 	Classes []classSummary `json:"classes"`
-	// Rate is the median of the model's measured rates for the application, in Unit, and RatedGPUs how
-	// many GPUs it rests on; Speed is it over that of the fastest model. All may be of other keys, too.
+	// Rate, in Unit, is the median of the rates that RatedGPUs GPUs of this model reached for this
+	// application. Speed is Rate relative to the fastest model. All three include GPUs measured
+	// under other keys.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"rate_unit,omitempty"`
 	RatedGPUs int     `json:"rated_gpus,omitempty"`
@@ -112,7 +113,7 @@ type groupSummary struct {
 	Members []memberSummary `json:"gpus"`
 }
 
-// classSummary is one variability class; Min and Max are PM scores.
+// classSummary is one variability class. Min and Max are its lowest and highest PM scores.
 type classSummary struct {
 	Class int         `json:"class"`
 	GPUs  int         `json:"gpus"`
@@ -128,7 +129,7 @@ type memberSummary struct {
 	Pending int         `json:"pending_class,omitempty"`
 }
 
-// bars are as long as this for the fullest class.
+// barWidth is the length of the fullest class's bar, in characters.
 const barWidth = 40
 
 func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
@@ -149,7 +150,8 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 	}
 }
 
-// modelSpeeds are those of the profile's models, away or not, for one application if app is given.
+// modelSpeeds returns the speeds of the profile's models, including models that have left the
+// cluster, for one application if app is not "".
 func modelSpeeds(p *profile.Profile, app string) (out []ledger.ModelSpeed) {
 	for _, r := range p.Rates {
 		if app == "" || r.App == pal.AppClass(app) {
@@ -190,7 +192,7 @@ func printGroup(b *base, g groupSummary, verbose bool) {
 	printMembers(b, g, verbose)
 }
 
-// printMembers names the outliers, or all GPUs.
+// printMembers lists the outliers, or with verbose all GPUs.
 func printMembers(b *base, g groupSummary, verbose bool) {
 	rows := []string{row("GPU", "PM score", "Class", "Remark")}
 	for _, m := range g.Members {

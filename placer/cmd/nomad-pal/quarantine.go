@@ -22,11 +22,11 @@ import (
 )
 
 var helpQuarantine = help("quarantine [options] | -reason <text> [options] <gpu>... | -lift [options] <gpu>... | -lift -all", `
-Shows the GPUs that get no new jobs for a while because something failed on
-them, or because an operator said so, until when and why. With -reason, puts GPUs
-there: what runs on them runs on. With -lift, frees GPUs before their time: a running
-agent notices within seconds, and forgets what failed on them. Unhealthy GPUs get no
-jobs even then.
+Shows the GPUs that get no new jobs for a while because jobs failed on them, or
+because an operator wants it: until when, and why. With -reason, puts GPUs in
+quarantine; jobs that run on them keep running. With -lift, ends the quarantine of
+GPUs early: a running agent notices within seconds, and forgets the failures on them.
+Unhealthy GPUs get no jobs even then.
 
 Quarantine Options:
 
@@ -80,10 +80,11 @@ func runQuarantine(b *base, args []string) int {
 	})
 }
 
-// longestReason is how many bytes of an operator's reason are kept.
+// longestReason is the maximum length of an operator's reason, in bytes.
 const longestReason = 200
 
-// putInQuarantine puts GPUs in quarantine that the agent knows, by their ids or the beginnings of them.
+// putInQuarantine puts GPUs in quarantine. Each is given by its id or the beginning of its id, and
+// the agent must know it.
 func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	span, err := failure.Longest, error(nil)
 	if long != "" {
@@ -126,7 +127,8 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
 }
 
-// gpuOf is the GPU of that id, or the one whose id alone begins so. A part means its GPU.
+// gpuOf returns the GPU with this id, or the only one whose id begins with prefix. The id of a part
+// of a GPU (such as a MIG instance) stands for the whole GPU.
 func gpuOf(ids []string, prefix string) (string, error) {
 	prefix = attr.GPUOf(prefix)
 	var found []string
@@ -144,8 +146,8 @@ func gpuOf(ids []string, prefix string) (string, error) {
 	return found[0], nil
 }
 
-// haveReread has the active agent read the quarantine again; nil: none answers. One that does not
-// finds out when it reads it next.
+// haveReread asks the active agent to read the quarantine again. If a is nil (no agent answers),
+// the agent notices at its next read.
 func haveReread(b *base, a *answers) {
 	if a == nil {
 		return
@@ -155,7 +157,7 @@ func haveReread(b *base, a *answers) {
 	}
 }
 
-// quarantined are the GPUs that are in quarantine now.
+// quarantined returns the GPUs that are in quarantine now.
 func quarantined(b *base, client *nomad.Client) (map[string]failure.Quarantine, error) {
 	qs, err := placer.ReadQuarantine(b.ctx, client)
 	now := time.Now()
@@ -178,7 +180,7 @@ func (b *base) lift(gpus []string) int {
 	return b.show(lifted, func() { b.printEach(lifted, "Lifted the quarantine of", "No GPU is in quarantine.") })
 }
 
-// wholeIDs are the ids of GPUs in quarantine of which the beginning is given.
+// wholeIDs completes the beginnings of ids to ids of GPUs in quarantine.
 func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	if len(given) == 0 {
 		return nil, nil
@@ -189,7 +191,7 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	}
 	out := slices.Clone(given)
 	for i, prefix := range given {
-		prefix = attr.GPUOf(prefix) // of a part, all of its GPU is in quarantine
+		prefix = attr.GPUOf(prefix) // quarantine applies to whole GPUs, also if only a part was named
 		out[i] = prefix
 		var found []string
 		for id := range qs {
@@ -206,7 +208,7 @@ func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
 	return out, nil
 }
 
-// printQuarantine prints GPUs that are quarantined.
+// printQuarantine prints the GPUs in quarantine.
 func printQuarantine(b *base, qs map[string]failure.Quarantine) {
 	rows, ids := []string{row("GPU", "Until", "Strikes", "Reason")}, slices.Sorted(maps.Keys(qs))
 	for _, id := range ids {
@@ -216,7 +218,7 @@ func printQuarantine(b *base, qs map[string]failure.Quarantine) {
 	b.table(rows)
 }
 
-// untilWhen is until when a GPU is quarantined.
+// untilWhen returns when a GPU's quarantine ends, as text.
 func untilWhen(q failure.Quarantine) string {
 	if q.Endless() {
 		return "it is lifted"

@@ -19,22 +19,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// terminalRows is how many jobs are shown on a terminal if nothing is said.
+// terminalRows is how many jobs a terminal shows by default.
 const terminalRows = 20
 
 var helpQueue = help("queue [options]", `
 Shows the waiting jobs in the order in which they will be served (#), each with
-the reason why it waits, and a summary of all of them. Jobs that will not start as
-things are come last: rejected (as they are written), unschedulable (on this
-cluster), failed (given up). An array, that is a parameterized job and its runs, is
-one line: that of its first run, with how many run, wait and have ended. The GPU
-hours that tenants have used fade: older ones count less (usage_half_life).
+the reason why it waits, and a summary of all of them. Jobs that cannot
+start now come last: rejected (the job must be changed), unschedulable (the cluster
+lacks something), failed (given up). An array, that is a parameterized job and its
+runs, is one line: that of its first run, with the numbers of its runs that run,
+wait and have ended. Old GPU hours of a tenant count less (usage_half_life).
 
 Queue Options:
 
-  -all                     A line for each run of an array. -json has them always.
+  -all                     Print one line for each run of an array; -json always does.
   -limit=<n>               Show the first n jobs; 0: all. Default: 20 on a
-                           terminal, all elsewhere and with -json.
+                           terminal; all otherwise and with -json.
   -namespace=<namespace>   Only jobs of this namespace.
   -mine                    Only your jobs: those whose meta pal_user is NOMAD_PAL_USER, by
                            default the name of your ACL token, or without ACLs your login.
@@ -48,14 +48,14 @@ Queue Options:
 	"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
 ), exitCodes, outputOptions, generalOptions)
 
-// queueStates are those of jobs that have no GPUs and want some; listedStates also those of jobs
-// that have other GPUs than they want now.
+// queueStates are the states of jobs that request GPUs and hold none. listedStates also includes
+// jobs that keep old GPUs until they get new ones.
 var (
 	queueStates  = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
 	listedStates = append(slices.Clone(queueStates), gang.Resubmitted)
 )
 
-// queueFilter is which jobs are shown.
+// queueFilter selects the jobs to show.
 type queueFilter struct {
 	namespace, class string
 	states           []gang.State
@@ -68,7 +68,7 @@ func (f queueFilter) shows(j model.JobStatus) bool {
 	return slices.Contains(f.states, j.State) && (f.namespace == "" || f.namespace == "*" || f.namespace == j.Namespace) && (f.class == "" || f.class == j.Class)
 }
 
-// only has jobs shown in some states only; "": in all that are listed.
+// only limits the filter to some states, separated by commas; "" keeps all listed states.
 func (f *queueFilter) only(states string) error {
 	if states == "" {
 		return nil
@@ -143,7 +143,7 @@ func runQueue(b *base, args []string) int {
 	}))
 }
 
-// shown is how many of n jobs are shown.
+// shown returns how many of n jobs to show.
 func (b *base) shown(limit, n int) int {
 	if limit < 0 && b.io.terminal && !b.json && b.template == "" {
 		limit = terminalRows
@@ -154,7 +154,7 @@ func (b *base) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-// noneWaits says that nothing of what was asked for is in the queue, and what else is.
+// noneWaits reports that the queue has no job that matches, and summarises the others.
 func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	others := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
 	switch {
@@ -166,14 +166,14 @@ func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	return "No such job is in the queue. Others: " + queueSummary(others) + "\n"
 }
 
-// printQueue prints those of the rows that are shown, and a summary of the jobs.
+// printQueue prints the shown rows and a summary of all jobs.
 func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
 	b.printJobs(shown, now)
 	b.write("\n")
 	b.say(plain, queueSummary(jobs)+more(len(rows)-len(shown)))
 }
 
-// printJobs prints a table of jobs; a column that would say the same of all is left out.
+// printJobs prints a table of jobs. It leaves out columns in which all jobs are equal or empty.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	several, placed, foretold, prioritized, runs, ends, arrays, users, reports := false, false, false, false, false, false, false, false, false
 	for _, j := range jobs {
@@ -193,7 +193,7 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	b.table(rows)
 }
 
-// runsOf is how the runs of an array stand; "" of another job.
+// runsOf returns the counts of an array's runs, or "" if the job is no array.
 func runsOf(j model.JobStatus) string {
 	if j.Runs == nil {
 		return ""
@@ -201,7 +201,7 @@ func runsOf(j model.JobStatus) string {
 	return j.Runs.String()
 }
 
-// nodesOf is on how many nodes a job is; "" of one that has none.
+// nodesOf returns the number of nodes that a job runs on, or "" if it has none.
 func nodesOf(j model.JobStatus) string {
 	if j.Nodes == 0 {
 		return ""
@@ -209,7 +209,7 @@ func nodesOf(j model.JobStatus) string {
 	return fmt.Sprint(j.Nodes)
 }
 
-// doneOf is how much of its work a job reports that it has done; "" of one that does not.
+// doneOf returns how much of its work a job has done, in percent, or "" if it reports no progress.
 func doneOf(j model.JobStatus) string {
 	if j.Progress == nil {
 		return ""
@@ -217,7 +217,7 @@ func doneOf(j model.JobStatus) string {
 	return fmt.Sprintf("%.0f %%", math.Floor(100**j.Progress))
 }
 
-// elapsed is how long ago a job started; "" of one that has not.
+// elapsed returns the time since a job started, or "" if it has not.
 func elapsed(started, now time.Time) string {
 	if started.IsZero() {
 		return ""
@@ -225,12 +225,12 @@ func elapsed(started, now time.Time) string {
 	return query.About(max(0, now.Sub(started)))
 }
 
-// byPosition orders jobs: those without a position come last.
+// byPosition compares jobs by queue position; jobs without one come last.
 func byPosition(a, b model.JobStatus) int {
 	return cmp.Compare(cmp.Or(a.Position, math.MaxInt), cmp.Or(b.Position, math.MaxInt))
 }
 
-// positionOf is a job's position in the queue; "" if it has none.
+// positionOf returns a job's position in the queue, or "" if it has none.
 func positionOf(j model.JobStatus) string {
 	if j.Position == 0 {
 		return ""
@@ -238,7 +238,7 @@ func positionOf(j model.JobStatus) string {
 	return fmt.Sprint(j.Position)
 }
 
-// shownReason is a job's reason beside its state.
+// shownReason returns a job's reason for the table.
 func shownReason(j model.JobStatus) string {
 	return j.Reason.String()
 }
@@ -250,7 +250,7 @@ func more(n int) string {
 	return fmt.Sprintf(" %d more are not shown: see -limit.", n)
 }
 
-// queueSummary counts jobs that do not have the GPUs that they want.
+// queueSummary counts jobs that lack the GPUs that they request, by kind.
 func queueSummary(jobs []model.JobStatus) string {
 	waiting, runOn, never, failed, least, requested := 0, 0, 0, 0, 0.0, 0.0
 	for _, j := range jobs {
@@ -281,8 +281,8 @@ func queueSummary(jobs []model.JobStatus) string {
 	return strings.Join(parts, "; ") + "."
 }
 
-// printTenants prints what tenants hold and have used, if there is something to
-// compare: more than one, or a quota.
+// printTenants prints what tenants hold and have used, if there is more than one tenant, or one
+// with a quota, a limit, users or stops.
 func printTenants(b *base, tenants []queue.TenantUse) {
 	told, stops := len(tenants) > 1, queue.Stops{}
 	for _, t := range tenants {
@@ -310,12 +310,12 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 	}
 	b.table(rows)
 	if half := time.Duration(tenants[0].HalfLifeSeconds * float64(time.Second)); half > 0 {
-		b.say(plain, "GPU hours used fade: what was used "+query.Days(half)+" ago counts half (usage_half_life).")
+		b.say(plain, "Old GPU hours count less: those used "+query.Days(half)+" ago count half (usage_half_life).")
 	}
 	printUsers(b, tenants)
 }
 
-// printUsers prints what users have, if they have limits.
+// printUsers prints what users hold, if they have limits.
 func printUsers(b *base, tenants []queue.TenantUse) {
 	rows := []string{row("User", "Tenant", "GPUs", "At most", "Jobs", "At most")}
 	most := func(n int) string {

@@ -13,14 +13,13 @@ import (
 	"unicode/utf8"
 )
 
-// Names of jobs, groups and nodes, and what tasks and drivers say, are their
-// authors' words. Nomad lets escape sequences, control characters and those that
-// turn the direction of text into them, which a terminal obeys: they could hide a
-// row, forge one, or do worse. All that the commands and the agent's log print
-// goes through [quoting]; what stands in one cell of a table through [row], too.
+// Names of jobs, groups and nodes, and messages of tasks and drivers, are text that others wrote.
+// Nomad accepts escape sequences, control characters and bidirectional overrides in them. A
+// terminal obeys these: they could hide a row, forge one, or do worse. So all output of the
+// commands and the agent's log goes through [quoting], and each table cell also through [row].
 
-// quoted is text with what is not seen, or moves what is, spelt out as JSON does,
-// but for the characters to be kept.
+// quoted returns text with invisible and control characters escaped as in JSON, except those in
+// keep.
 func quoted(text, keep string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return hidden(r, keep) }) < 0 {
 		return text
@@ -46,8 +45,8 @@ func quoted(text, keep string) string {
 	return b.String()
 }
 
-// hidden reports whether a rune must not reach a terminal: control and format
-// characters (bidi among them), line separators, and invalid UTF-8.
+// hidden reports whether a rune must not reach a terminal: control and format characters (including
+// bidi controls), line separators, and invalid UTF-8.
 func hidden(r rune, keep string) bool {
 	return r == utf8.RuneError || !unicode.IsGraphic(r) && !strings.ContainsRune(keep, r)
 }
@@ -55,16 +54,16 @@ func hidden(r rune, keep string) bool {
 // quoting is a writer for terminals.
 type quoting struct {
 	w io.Writer
-	// rest is the first bytes of a rune whose others are yet to be written.
+	// rest holds the first bytes of a rune whose other bytes have not been written yet.
 	rest []byte
-	// failed is why something could not be written; [run] says so once, whoever wrote it.
+	// failed is the first error of the underlying writer; [run] reports it once.
 	failed error
-	// styled: the text has styles, see [paint]; colored: they are shown.
+	// styled: the text contains styles, see [paint]. colored: show them.
 	styled, colored bool
 }
 
-// Write keeps line ends and tabs: here only the commands write them, as cells have
-// none left. JSON stays valid, because only its strings can hold what is escaped.
+// Write keeps line ends and tabs: only the commands themselves write these, because [row] has
+// escaped them in cells. JSON stays valid, because escaped characters occur only in its strings.
 func (q *quoting) Write(p []byte) (int, error) {
 	text := append(q.rest, p...)
 	end := len(text)
@@ -91,10 +90,10 @@ func (q *quoting) quoted(text string) string {
 	return escaped(quoted(text, keep+styles), q.colored)
 }
 
-// separator stands between the cells of a row: no cell has it.
+// separator separates the cells of a row; [row] escapes it in cells.
 const separator = "\x1f"
 
-// row is a row of a table.
+// row joins the cells of a table row.
 func row(cells ...any) string {
 	parts := make([]string, len(cells))
 	for i, c := range cells {
@@ -107,7 +106,7 @@ func row(cells ...any) string {
 	return strings.Join(parts, separator)
 }
 
-// rowWith makes rows of the columns that are shown.
+// rowWith returns a variant of [row] that drops the columns that are not shown.
 func rowWith(shown ...bool) func(cells ...any) string {
 	return func(cells ...any) string {
 		var kept []any
@@ -120,5 +119,5 @@ func rowWith(shown ...bool) func(cells ...any) string {
 	}
 }
 
-// oneLine joins the lines of a sentence of ours.
+// oneLine joins the lines of one of our own sentences.
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }

@@ -20,20 +20,20 @@ import (
 
 var helpRelease = help("release [options] <job> | -all", `
 Restores a job as its author wrote it, without gate and pins, and leaves it to
-Nomad. Nomad restarts a running gang, maybe on other GPUs, if taking off its
-pins changes its device blocks; -gate-only leaves the pins of running jobs.
+Nomad. If that changes the device blocks of a running gang, Nomad restarts it, maybe
+on other GPUs; -gate-only keeps the pins of running jobs.
 
-Of a job that somebody holds (nomad-pal hold), it lifts the hold, as scontrol release
-does, and nothing else.
+If the job is held (nomad-pal hold), it only lifts the hold, as scontrol release does.
+
 
 Release Options:
 
   -all                     All jobs that carry a gate or pins, in all namespaces
                            unless -namespace names one.
-  -gate-only               Only open gates.
+  -gate-only               Only remove gates; keep the pins of running jobs.
 `, examples(
 	"Leave one job to Nomad:", "nomad-pal release train",
-	"Before nomad-pal is removed, with running jobs left alone:", "nomad-pal release -all -gate-only",
+	"Before you remove nomad-pal; running jobs keep running:", "nomad-pal release -all -gate-only",
 ), outputOptions, generalOptions)
 
 func runRelease(b *base, args []string) int {
@@ -95,10 +95,10 @@ func runRelease(b *base, args []string) int {
 	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
 }
 
-// mostReleases is how often a release begins again because a job changed meanwhile.
+// mostReleases is how often a release is retried after a job changed during it.
 const mostReleases = 10
 
-// releaseOf gives jobs back to Nomad, until one cannot be. It returns which it gave back.
+// releaseOf hands jobs back to Nomad until one fails. It returns those that it handed back.
 func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly bool, wanted func(cluster.JobKey) bool) (released []string, err error) {
 	for _, k := range state.SortedJobs() {
 		job := state.Jobs[k]
@@ -107,7 +107,7 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 			continue
 		}
 		out := rewrite.Author(job)
-		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // who waits may go elsewhere
+		if gateOnly && slices.ContainsFunc(state.AllocsOf(k), (*cluster.Alloc).Live) { // waiting members may go anywhere
 			out = rewrite.Open(job)
 		}
 		if _, err := client.Register(b.ctx, out, *job.JobModifyIndex); err != nil {
@@ -118,10 +118,10 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 	return released, nil
 }
 
-// isHeld reports whether somebody holds the job. Where no agent answers, nobody knows: the job is given
-// back as it is asked.
+// isHeld reports whether somebody holds the job. If no agent answers, it returns false: the job is
+// released as requested.
 func isHeld(b *base, id string) (bool, error) {
-	b.config() // which knows the namespace
+	b.config() // sets b.namespace
 	a, err := b.ask()
 	if lacksAgent(err) {
 		return false, nil

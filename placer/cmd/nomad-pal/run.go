@@ -31,7 +31,7 @@ var helpRun = help("run [options] <jobspec>", `
 Adds the gate to a job, registers it as nomad job run does, and watches until
 the placer has placed it. If the agent stops answering meanwhile, it waits for up to
 five minutes until one answers. Jobs without GPUs are registered as they are. Running
-the same file again leaves what runs alone. There is no -ui: nomad job status -ui
+the same file again does not touch running members. There is no -ui: nomad job status -ui
 <job> opens Nomad's page of the job.
 
 If NOMAD_PAL_USER is set, a new job with GPUs is that user's: it gets the meta
@@ -42,15 +42,15 @@ With -pal-address, and if that agent has http { register = true }, a job that ca
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
 agent does not accept the job, it is registered at Nomad with its gate.
 
-Exit codes: 0 it runs, or with -detach it was registered; 1 an error, as when Nomad
-refuses the job; 2 it will not start as it is: no placer could serve it, so that it is
-not registered, or it is rejected, unschedulable or failed; 3 it waits, and no placer is
-active.
+Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as
+that Nomad refuses the job; 2 the job will not start as it is: no placer could serve it
+and it was not registered, or it is rejected, unschedulable or failed; 3 it waits, and
+no placer is active.
 
 Run Options:
 
   -detach                  Do not wait for the placer.
-  -check-index=<index>     Only register if the job's modify index is this; 0: if it is new.
+  -check-index=<index>     Register only if the job has this modify index; 0: if it is new.
                            nomad-pal plan shows the index.
   -eval-priority=<n>       The priority of Nomad's evaluation of this registration. The
                            placer's own later registration, which places the job, has the
@@ -60,8 +60,8 @@ Run Options:
   -policy-override         Override soft mandatory Sentinel policies (Enterprise).
   -preserve-counts         Keep the counts of the job's groups as they are in Nomad.
   -preserve-resources      Keep the resources of the job's tasks as they are in Nomad.
-  -learned                 Where the job says no pal_class and no pal_app, say the class that
-                           nomad-pal classify -save remembered.
+  -learned                 If the job has neither pal_class nor pal_app, add the class that
+                           nomad-pal classify -save has stored.
 `, examples(
 	"Run a job, and watch until it runs:", "nomad-pal run train.nomad.hcl",
 	"Leave it in the queue and go on:", "nomad-pal run -detach -var gpus=8 train.nomad.hcl",
@@ -127,8 +127,8 @@ func runRun(b *base, args []string) int {
 	return watch(b, client, gated, resp)
 }
 
-// watch has an agent tell what happens to a job. Where none answers, the job is registered all the
-// same.
+// watch reports what happens to a job, as an agent sees it. If no agent answers, the job is
+// registered all the same, and watch prints that.
 func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterResponse) int {
 	a, err := b.ask()
 	if lacksAgent(err) {
@@ -142,7 +142,7 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 	return watchJob(b, a, cluster.KeyOf(job))
 }
 
-// printJob prints the job as it would be sent.
+// printJob prints the job as Nomad would get it.
 func printJob(b *base, job *api.Job) int {
 	b.json, b.template = true, ""
 	_, code := b.structured(map[string]*api.Job{"Job": job})
@@ -151,8 +151,8 @@ func printJob(b *base, job *api.Job) int {
 
 var enforced = regexp.MustCompile(`\((` + api.RegisterEnforceIndexErrPrefix + `[^)]*)\)`)
 
-// notRegistered reports why Nomad did not take the job: of an index that is not the job's any
-// more, in Nomad's own words.
+// notRegistered reports why Nomad refused the job. If the modify index is outdated, it prints
+// Nomad's own message.
 func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	if m := enforced.FindStringSubmatch(err.Error()); m != nil {
 		code := b.fail(errors.New(m[1]))
@@ -165,7 +165,8 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
 }
 
-// register registers at the agent if there is one for the job, else at Nomad.
+// register registers the job at the agent if -pal-address names one that accepts it, otherwise at
+// Nomad.
 func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOptions) (*api.JobRegisterResponse, error) {
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	if b.palAddress != "" && rewrite.Gated(job) {
@@ -189,10 +190,9 @@ func registerAtAgent(b *base, job *api.Job, opts *api.RegisterOptions, w *api.Wr
 	return resp, err
 }
 
-// elsewhere reports whether the job is to be registered at Nomad: the agent has
-// done nothing, has no such endpoint, or cannot be reached. It may have
-// registered the job in the last case: registering it again with its gate
-// changes nothing then.
+// elsewhere reports whether to register the job at Nomad instead: the agent has done nothing, has
+// no such endpoint, or did not answer. An agent that did not answer may have registered the job;
+// then registering it again with its gate changes nothing.
 func elsewhere(err error) bool {
 	switch nomad.StatusOf(err) {
 	case 0, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusServiceUnavailable:
@@ -201,7 +201,7 @@ func elsewhere(err error) bool {
 	return false
 }
 
-// notTaken reports why an agent did not take a job in.
+// notTaken describes why an agent did not accept a job.
 func notTaken(err error) string {
 	if nomad.StatusOf(err) == http.StatusNotFound {
 		return "does not register jobs (its http block lacks register = true)"
@@ -209,8 +209,7 @@ func notTaken(err error) string {
 	return fmt.Sprintf("did not accept the job (%v)", err)
 }
 
-// useLearned gives the job the class that was remembered for its name, where
-// its author says none.
+// useLearned adds the class that was stored for the job's name, if its author gives none.
 func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	h, err := rewrite.ParseHints(job)
 	if err != nil || h.Class != "" || h.App != "" {
@@ -226,7 +225,7 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 	return nil
 }
 
-// gateForRun adds the gate, or says why no placer could serve the job with one.
+// gateForRun adds the gate, or returns why no placer could serve the job.
 func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	gated, err := gateForGPUs(job)
 	if err != nil || !rewrite.Gated(gated) {
@@ -235,14 +234,14 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 	if err := request.Takes(gated); err != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
-	// Where the queues cannot be read, the placer will say so.
+	// If Nomad's scheduler configuration cannot be read, the placer will report this case.
 	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated))
 	}
 	return gated, nil
 }
 
-// gateForGPUs adds the gate to a job whose GPUs are to be chosen, or says why it must not
+// gateForGPUs adds the gate to a job whose GPUs the placer is to choose, or returns why it must not
 // have one.
 func gateForGPUs(job *api.Job) (*api.Job, error) {
 	if err := request.Addressable(*job.ID); err != nil {
@@ -261,11 +260,11 @@ func gateForGPUs(job *api.Job) (*api.Job, error) {
 	return gated, nil
 }
 
-// registration is what run prints of a job that it does not watch.
+// registration is the output of run for a job that it does not watch.
 type registration struct {
 	Job       string `json:"job"`
 	Namespace string `json:"namespace"`
-	// Gated: it waits for the placer.
+	// Gated: the job waits for the placer.
 	Gated bool `json:"gated"`
 	// Evaluation is the id of Nomad's evaluation.
 	Evaluation string `json:"evaluation"`
@@ -277,7 +276,7 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 	if err != nil {
 		activity.Unknown = err.Error()
 	}
-	after := func(code int) int { // it is registered, which is what was asked for
+	after := func(code int) int { // a warning does not change the exit code: the job is registered
 		if rewrite.Gated(job) && activity.Idle() {
 			fmt.Fprintln(b.io.err, oneLine(idleSentence(activity, time.Now())))
 		}
@@ -306,7 +305,8 @@ func registered(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegist
 	return after(0)
 }
 
-// servesChildren reports whether the agent can place children of a job, if an agent answers.
+// servesChildren reports whether the agent can place the job's children; known is false if no agent
+// answers.
 func servesChildren(b *base, job *api.Job) (children, known bool) {
 	a, err := b.ask()
 	if err != nil {
@@ -316,7 +316,7 @@ func servesChildren(b *base, job *api.Job) (children, known bool) {
 	return err == nil && e.State != gang.Rejected, err == nil
 }
 
-// placed reports whether the job was registered with its GPUs right away.
+// placed reports whether the job was registered with its GPUs already chosen.
 func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	now, err := client.Job(b.ctx, cluster.KeyOf(job))
 	if err != nil || now == nil {
@@ -326,7 +326,7 @@ func placed(b *base, client *nomad.Client, job *api.Job) bool {
 	return pinned && !rewrite.Gated(now)
 }
 
-// watchJob follows the job until all members run or it ends, and prints how it stands then.
+// watchJob follows the job until all members run or it ends, and then prints its explanation.
 func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	e, idle, err := b.awaitStart(a, k)
 	switch {
@@ -340,30 +340,30 @@ func watchJob(b *base, a *answers, k cluster.JobKey) int {
 	return cmp.Or(code, map[bool]int{true: 2}[refusedToStart(e)])
 }
 
-// refusedToStart reports whether the job does not start as it is.
+// refusedToStart reports whether the job cannot start as it is.
 func refusedToStart(e *query.Explanation) bool {
 	return e.State == gang.Rejected || e.State == gang.Failed || e.State == gang.Unschedulable
 }
 
-// isUp reports whether all members run and Nomad has begun to deploy the job's present version. A
-// service's old members run meanwhile, also before Nomad has looked at an update.
+// isUp reports whether all members run and Nomad has begun to deploy the job's current version. A
+// service's old members keep running during an update, and before Nomad has evaluated it.
 func isUp(e *query.Explanation) bool {
 	return e.State == gang.Running && (e.Deployment == nil || !e.Deployment.Superseded) &&
 		!slices.ContainsFunc(e.Allocations, func(a query.Allocation) bool { return a.Status == api.AllocClientStatusPending })
 }
 
-// evaluated reports whether Nomad has looked at all that was registered of a job. Until then the members
-// of a running job stay as they are, whatever an update changes.
+// evaluated reports whether Nomad has processed all evaluations of a job. Until then the members of
+// a running job stay as they are, whatever an update changes.
 func (b *base) evaluated(a *answers, k cluster.JobKey) bool {
 	es, err := a.nomad.Evaluations(b.ctx, k)
 	return err != nil || !slices.ContainsFunc(es, func(e *api.Evaluation) bool { return e.Status == api.EvalStatusPending })
 }
 
-// agentPatience is for how long run waits for an agent that no longer answers.
+// agentPatience is how long run waits for an agent that stopped answering.
 const agentPatience = 5 * time.Minute
 
-// standing asks how the job stands. While no agent answers, it waits for one: the agent restarts, or another
-// one takes over.
+// standing returns the job's current explanation. While no agent answers, it waits for one: the
+// agent may be restarting, or another one taking over.
 func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err error) {
 	told := false
 	for since := time.Now(); ; {
@@ -394,14 +394,14 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 	}
 }
 
-// lookAgain returns how long to wait after a look that took this long. A look at a large cluster
-// costs its servers; people who wait want to see what happens.
+// lookAgain returns the delay until the next poll, given how long the last one took. Polls of a
+// large cluster load its servers, but users want to see changes soon.
 func lookAgain(took time.Duration) time.Duration {
 	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
 }
 
-// awaitStart follows the job until all members run or it ends, printing each new word on it. idle
-// reports whether no placer is active.
+// awaitStart follows the job until all members run or it ends, and prints each change. idle reports
+// whether no placer is active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked, sure := "", "", false, false
 	for {
@@ -437,7 +437,7 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 			return e, said != "", nil
 		}
 		if sure = up && b.evaluated(a, k); sure {
-			continue // it may have looked at an update since the last question
+			continue // Nomad may have processed an update since the last poll
 		}
 		select {
 		case <-time.After(lookAgain(time.Since(began))):

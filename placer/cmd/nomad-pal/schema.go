@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// schemas is one JSON schema of all outputs: its properties are the commands. A test
-// writes it, from the types that the commands print.
+// schemas is one JSON schema with a property for the output of each command. A test generates it
+// from the types that the commands print.
 //
 //go:embed schema.json
 var schemas []byte
 
 var helpSchema = help("schema [<command>]", `
-Prints the JSON schema (2020-12) of what a command prints with -json; without a
-command, that of all of them, each as a property. Fields keep
-their names, and new ones may come: programs must ignore names that they do not know.
+Prints the JSON schema (2020-12) of a command's output with -json; without a command,
+one schema with a property for each command. Fields keep their names, but new fields
+may be added: programs must ignore fields that they do not know.
 Templates (-t) use the same names.
 `, examples(
 	"What does explain -json print?", "nomad-pal schema explain",
@@ -52,22 +52,22 @@ func runSchema(b *base, args []string) int {
 
 var reference = regexp.MustCompile(`"\$ref":\s*"#/\$defs/([^"]+)"`)
 
-// readSchemas are the schemas by command, and the types that they refer to.
+// readSchemas returns the schemas by command, and the types that they refer to.
 func readSchemas() (all struct {
 	Schema     string                     `json:"$schema"`
 	Properties map[string]json.RawMessage `json:"properties"`
 	Defs       map[string]json.RawMessage `json:"$defs"`
 }) {
 	if err := json.Unmarshal(schemas, &all); err != nil {
-		panic(err) // a test writes them
+		panic(err) // a test generates the file
 	}
 	return all
 }
 
-// schemaNames are the commands that have a schema.
+// schemaNames returns the commands that have a schema.
 func schemaNames() []string { return slices.Sorted(maps.Keys(readSchemas().Properties)) }
 
-// schemaOf is the schema of one command, with the types that it uses.
+// schemaOf returns the schema of one command, with the types that it uses.
 func schemaOf(command string) ([]byte, error) {
 	all := readSchemas()
 	one, ok := all.Properties[command]

@@ -16,18 +16,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// others is what somebody else says, a node or a driver, as the end of a sentence of ours.
+// others turns a message of a node or driver into the end of one of our own sentences.
 func others(text string) string { return strings.TrimRight(oneLine(text), ". ") }
 
-// counted is a number of things.
+// counted returns a count with its noun, such as "3 nodes".
 func counted(n int, what string) string { return reason.Counted(n, what, what+"s") }
 
-// allocSentence reports which member of which job an allocation is.
+// allocSentence describes an allocation: its state, node and job.
 func allocSentence(a *api.AllocationListStub) string {
 	return fmt.Sprintf("Allocation %s (%s) is %s on node %s: a member of job %s.", short(a.ID), a.Name, a.ClientStatus, a.NodeName, a.JobID)
 }
 
-// gpuSentence says who holds a GPU, or why nobody does.
+// gpuSentence describes who holds a GPU, or why nobody does.
 func gpuSentence(g query.GPU) string {
 	text := fmt.Sprintf("%s, %s of node %s,", g.ID, g.Device, g.Node)
 	switch {
@@ -47,7 +47,7 @@ func gpuSentence(g query.GPU) string {
 	return fmt.Sprintf("%s is unavailable: %s.", text, g.Unavailable)
 }
 
-// changesSentence reports what is tried; "" for nothing.
+// changesSentence lists the changes that plan or explain tries, or "" if there are none.
 func changesSentence(c query.Changes) string {
 	if len(c) == 0 {
 		return ""
@@ -66,8 +66,8 @@ func changesSentence(c query.Changes) string {
 	return "With " + strings.Join(parts, " and ") + ": "
 }
 
-// isJobFile reports whether an argument of explain is a jobspec: no name of a job that
-// people use looks like one.
+// isJobFile reports whether an argument of explain is a jobspec. In practice, no job's name looks
+// like one.
 func isJobFile(name string) bool {
 	ends, begins := []string{".hcl", ".nomad", ".json"}, []string{"/", "./", "../"}
 	return name == "-" || isURL(name) ||
@@ -75,5 +75,5 @@ func isJobFile(name string) bool {
 		slices.ContainsFunc(begins, func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
-// clock is a time in the reader's zone; "" for one that never was.
+// clock formats a time in the local zone; the zero time becomes "".
 func clock(t time.Time) string { return query.Clock(time.Local, t) }

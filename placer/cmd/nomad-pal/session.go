@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 )
 
-// session is a command that runs in the job of nomad-pal shell.
+// session is one session of nomad-pal shell: it runs a command in the session's job.
 type session struct {
 	b     *base
 	api   *api.Client
@@ -28,7 +28,7 @@ type session struct {
 	limit time.Duration
 }
 
-// newSession finds the allocation of a job that runs.
+// newSession finds the job's running allocation.
 func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 	client, err := b.nodeAPI()
 	if err != nil {
@@ -48,10 +48,10 @@ func newSession(b *base, o shellOptions, job *api.Job) (*session, error) {
 	return nil, fmt.Errorf("job %q has ended before the session began", *job.ID)
 }
 
-// errSilent is that the job could not be told of the session for so long that it has ended.
+// errSilent means that the job missed the session's heartbeats for so long that it has ended.
 var errSilent = errors.New("Nomad did not answer for " + sessionGrace.String() + ", and the job has ended")
 
-// run runs the command, with a terminal if there is one here, and returns its exit code.
+// run runs the command, in a terminal if this process has one, and returns its exit code.
 func (s *session) run(command []string) (int, error) {
 	ctx, cancel := context.WithCancelCause(s.b.ctx)
 	defer cancel(nil)
@@ -64,12 +64,12 @@ func (s *session) run(command []string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("making the terminal raw: %w", err)
 	}
-	defer func() { _ = term.Restore(int(in.Fd()), was) }() // it may have been closed
+	defer func() { _ = term.Restore(int(in.Fd()), was) }() // the terminal may already be closed
 	command = append([]string{"/bin/sh", "-c", `TERM=$1; export TERM; shift; exec "$@"`, "sh", os.Getenv("TERM")}, command...)
 	return s.exec(ctx, command, in, out, out, sizes(ctx, out))
 }
 
-// exec runs a command in the task: in a terminal, if that has sizes.
+// exec runs a command in the task; in a terminal, if sizes is not nil.
 func (s *session) exec(ctx context.Context, command []string, in io.Reader, out, err io.Writer, sizes <-chan api.TerminalSize) (int, error) {
 	q := &api.QueryOptions{Namespace: s.alloc.Namespace}
 	code, failed := s.api.Allocations().Exec(ctx, s.alloc, "shell", sizes != nil, command, in, out, err, sizes, q)
@@ -79,8 +79,8 @@ func (s *session) exec(ctx context.Context, command []string, in io.Reader, out,
 	return code, failed
 }
 
-// beat tells the job again and again that the session is there. It ends the session when that has
-// failed for so long that the job has ended.
+// beat sends the session's heartbeat to the job until ctx ends. If it fails for longer than
+// sessionGrace, the job has ended, and beat ends the session.
 func (s *session) beat(ctx context.Context, end context.CancelCauseFunc) {
 	heard := time.Now()
 	for n := 1; ctx.Err() == nil; n++ {
@@ -97,7 +97,7 @@ func (s *session) beat(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// terminalOf is the terminal that something is read from or written to; nil if it is none.
+// terminalOf returns a reader or writer as a terminal, or nil if it is none.
 func terminalOf(of any) *os.File {
 	if f, ok := of.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
@@ -105,7 +105,7 @@ func terminalOf(of any) *os.File {
 	return nil
 }
 
-// sizes are the terminal's size, and what it becomes.
+// sizes sends the terminal's size now and after each change.
 func sizes(ctx context.Context, of *os.File) <-chan api.TerminalSize {
 	changed, out := make(chan os.Signal, 1), make(chan api.TerminalSize, 1)
 	signal.Notify(changed, syscall.SIGWINCH)

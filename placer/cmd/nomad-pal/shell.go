@@ -26,15 +26,15 @@ error what the job waits for, and attaches your terminal to the command once the
 there. Without a command it runs bash, or sh if there is no bash. Without a terminal the
 command reads standard input, and its standard output and standard error stay apart.
 
-The job ends with the session: when the command ends, on Ctrl-C while it waits, and when the
-terminal is closed. If nomad-pal is killed or loses the connection, the job ends by itself a
-minute later. It ends at its -time limit in any case.
+The job ends with the session: when the command ends, on Ctrl-C while the job waits, and
+when the terminal is closed. If nomad-pal is killed or loses the connection, the job ends
+by itself a minute later. It always ends at its -time limit.
 
 The job is not preempted and not moved (pal_preempt, pal_migrate). If its node fails or is
 drained, the session ends, and you are told why.
 
-Exit codes: that of the command. Else 1 an error; 2 the job does not start as it is; 3 no
-placer is active; 130 interrupted while it waited; 255 the session broke off.
+Exit codes: the command's own; otherwise 1 an error; 2 the job cannot start as it is; 3 no
+placer is active; 130 interrupted while waiting; 255 the session was cut off.
 
 Shell Options:
 
@@ -60,7 +60,7 @@ const (
 	exitBroken      = 255
 )
 
-// anyShell is what runs where no command is named.
+// anyShell is the command that runs if the user gives none.
 var anyShell = []string{"/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"}
 
 func runShell(b *base, args []string) int {
@@ -94,7 +94,7 @@ func runShell(b *base, args []string) int {
 		command = anyShell
 	}
 	var stop context.CancelFunc
-	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // the terminal is closed
+	b.ctx, stop = signal.NotifyContext(b.ctx, syscall.SIGHUP) // SIGHUP: the terminal was closed
 	defer stop()
 	return shell(b, o, command)
 }
@@ -105,7 +105,7 @@ func shell(b *base, o shellOptions, command []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	a, err := b.ask() // before anything is in the queue
+	a, err := b.ask() // before anything is submitted
 	if err != nil {
 		return b.fail(err)
 	}
@@ -119,7 +119,7 @@ func shell(b *base, o shellOptions, command []string) int {
 		return b.fail(err)
 	}
 	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err != nil || was != nil && *was.Status != "dead" {
-		return b.fail(cmp.Or(err, fmt.Errorf("a job %q is there already", o.job)))
+		return b.fail(cmp.Or(err, fmt.Errorf("a job %q exists already", o.job)))
 	}
 	gated, err := gateForRun(b, client, job)
 	if err != nil {
@@ -127,7 +127,7 @@ func shell(b *base, o shellOptions, command []string) int {
 		return 2
 	}
 	if _, err := register(b, client, gated, &api.RegisterOptions{}); err != nil {
-		if nomad.StatusOf(err) == 0 { // it may be there all the same
+		if nomad.StatusOf(err) == 0 { // Nomad may have registered it
 			endShell(b, client, job)
 		}
 		return notRegistered(b, client, job, err)
@@ -136,7 +136,7 @@ func shell(b *base, o shellOptions, command []string) int {
 	return attend(b, a, o, job, command)
 }
 
-// endWithin is how long ending the job may take.
+// endWithin limits how long stopping the job may take.
 const endWithin = 20 * time.Second
 
 // endShell stops the job of a session.
@@ -151,7 +151,7 @@ func endShell(b *base, client *nomad.Client, job *api.Job) {
 // attend waits until the job runs, and runs the command in it.
 func attend(b *base, a *answers, o shellOptions, job *api.Job, command []string) int {
 	told := *b
-	told.io.out = b.io.err // standard output is the command's
+	told.io.out = b.io.err // standard output belongs to the command
 	e, _, err := told.awaitStart(a, cluster.KeyOf(job))
 	switch {
 	case b.ctx.Err() != nil:
@@ -173,7 +173,7 @@ func attend(b *base, a *answers, o shellOptions, job *api.Job, command []string)
 	}
 	told.say(plain, fmt.Sprintf("Job %q runs on node %s%s. It ends with this session, at the latest %s.", *job.ID, s.alloc.NodeName, gpus, clock(time.Now().Add(o.limit))))
 	code, err := s.run(command)
-	if err == nil && code > 128 { // by a signal: perhaps that of the job, which ends its processes
+	if err == nil && code > 128 { // killed by a signal, perhaps because the job ended
 		if why := s.ended(b.ctx); why != "" {
 			err = errors.New(why)
 		}
@@ -188,10 +188,10 @@ func attend(b *base, a *answers, o shellOptions, job *api.Job, command []string)
 	return code
 }
 
-// toldWithin is how long Nomad may take to tell the outcome of the job after the session has ended.
+// toldWithin is how long to wait, after a session was cut off, until Nomad knows why.
 const toldWithin = 5 * time.Second
 
-// broken tells why a session ended before its command.
+// broken explains why a session ended before its command.
 func (s *session) broken(cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.b.ctx), toldWithin)
 	defer cancel()
@@ -203,8 +203,8 @@ func (s *session) broken(cause error) error {
 	return fmt.Errorf("the session broke off: %w", nomad.Denied(cause, nomad.ExecAlloc))
 }
 
-// ended tells why the job of a session has ended or is about to; "" if it runs on, as far as Nomad
-// tells.
+// ended returns why the session's job has ended or is about to end, or "" if as far as Nomad knows
+// it keeps running.
 func (s *session) ended(ctx context.Context) string {
 	if time.Since(s.began) >= s.limit-min(5*time.Second, s.limit/2) {
 		return fmt.Sprintf("its time limit of %s is reached", s.limit)
@@ -222,7 +222,7 @@ func (s *session) ended(ctx context.Context) string {
 	case a.DesiredTransition.ShouldMigrate():
 		return fmt.Sprintf("its node %s is being drained", a.NodeName)
 	case a.DesiredStatus == api.AllocDesiredStatusStop:
-		return fmt.Sprintf("its job was stopped (%s)", cmp.Or(a.DesiredDescription, "Nomad does not say why"))
+		return fmt.Sprintf("its job was stopped (%s)", cmp.Or(a.DesiredDescription, "Nomad gives no reason"))
 	case t != nil && t.State == "dead":
 		return fmt.Sprintf("%s. %s says more", lastEvent(t, api.TaskTerminated, api.TaskDriverFailure, api.TaskKilled),
 			query.ExplainCommand(cluster.JobKey{Namespace: a.Namespace, ID: a.JobID}))

@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// sessionBeat is how often a session tells its job that it is there.
+	// sessionBeat is the interval of a session's heartbeats to its job.
 	sessionBeat = 10 * time.Second
-	// sessionGrace is how long the job runs on without that.
+	// sessionGrace is how long the job keeps running without a heartbeat.
 	sessionGrace = time.Minute
 )
 
-// shellKeeper is what the job itself runs. It ends after $2 seconds, or when the session has been
-// silent for $1 seconds: the session writes a new number into the file each time. Nomad does not end
-// the processes of a session in raw_exec, so the keeper does: they have the allocation's id in their
-// environment.
+// shellKeeper is the job's own script. It ends after $2 seconds, or after $1 seconds without a
+// heartbeat; each heartbeat writes a new number to the file. With raw_exec, Nomad does not kill a
+// session's processes, so the script does: it finds them by the allocation id in their environment.
 const shellKeeper = `finish() {
   trap '' TERM INT
   [ -z "$1" ] || echo "$1"
@@ -55,10 +54,10 @@ while :; do
   [ $((now - heard)) -lt "$1" ] || finish "No session has been heard of for $1 s."
 done`
 
-// sessionFile is the command that tells the keeper that the session is there.
+// sessionFile is the command of a heartbeat.
 const sessionFile = `echo "$1" > "$NOMAD_TASK_DIR/session"`
 
-// shellOptions say what a session gets.
+// shellOptions are the options of nomad-pal shell.
 type shellOptions struct {
 	gpus                            int
 	class, driver, image, pool, job string
@@ -69,7 +68,7 @@ type shellOptions struct {
 
 var unnamed = regexp.MustCompile(`[^a-z0-9-]+`)
 
-// shellName is a name for a job that no other has.
+// shellName returns a unique job name.
 func shellName() string {
 	who := "user"
 	if u, err := user.Current(); err == nil {
@@ -80,8 +79,8 @@ func shellName() string {
 	return "shell-" + who + "-" + hex.EncodeToString(b[:])
 }
 
-// shellJob is the job that holds the GPUs of a session. It is neither restarted nor placed again
-// elsewhere: a session does not move.
+// shellJob returns the job that holds a session's GPUs. Nomad neither restarts nor reschedules it,
+// because a session cannot move.
 func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	task := api.NewTask("shell", o.driver)
 	args := []string{"-c", shellKeeper, "sh", strconv.Itoa(int(sessionGrace.Seconds())), strconv.Itoa(int(o.limit.Seconds()))}
@@ -89,7 +88,7 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	if o.image != "" {
 		task.Config["image"] = o.image
 	}
-	if o.driver == "docker" { // whatever entry point the image has
+	if o.driver == "docker" { // override the image's entry point
 		delete(task.Config, "command")
 		task.Config["entrypoint"] = []string{"/bin/sh"}
 	}
@@ -117,8 +116,8 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	return job, nil
 }
 
-// shellDriver is the driver if none is named: docker for an image, else raw_exec where a client
-// has it, else exec.
+// shellDriver returns the driver if the user names none: docker for an image, otherwise raw_exec if
+// a client has it, otherwise exec.
 func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	switch {
 	case o.driver != "":
@@ -128,7 +127,7 @@ func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	}
 	nodes, _, err := client.API().Nodes().List((&api.QueryOptions{}).WithContext(b.ctx))
 	if err != nil {
-		return "exec" // each client has it
+		return "exec" // every client has it
 	}
 	for _, n := range nodes {
 		if d := n.Drivers["raw_exec"]; d != nil && d.Detected && d.Healthy {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
-// helpSimulate is that of the simulator itself.
+// helpSimulate returns the simulator's own help, with examples.
 func helpSimulate() string {
 	var text strings.Builder
 	simulate.Run([]string{"-help"}, &text, &text, nil)
@@ -24,7 +24,7 @@ func helpSimulate() string {
 	)
 }
 
-// narrow breaks what Go's flags print, and other lines, at 80 columns.
+// narrow wraps lines at 80 columns, including those that package flag prints.
 func narrow(text string) string {
 	const indent = "        "
 	var out []string
@@ -41,11 +41,11 @@ func narrow(text string) string {
 }
 
 func runSimulate(b *base, args []string) int {
-	b.flags("simulate") // for what the environment says of the agent
+	b.flags("simulate") // reads the agent's address from the environment
 	return simulate.Run(args, b.io.out, b.io.err, b.pastRuns)
 }
 
-// pastRuns are the runs in the agent's history that the caller may list.
+// pastRuns returns those runs of the agent's history that the caller may list.
 func (b *base) pastRuns(since, until string) ([]accounting.Run, error) {
 	times := historyOptions{since: since, until: until}
 	q, err := times.query(b, time.Now())

@@ -19,35 +19,36 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// site is what init finds on a cluster, and what its files say.
+// site is what init finds on a cluster, and the data of its file templates.
 type site struct {
 	Address, Region, Storage string
-	// How to connect by TLS, as the command itself does.
+	// The TLS settings that the command itself uses.
 	TLS                                               bool
 	CACert, CAPath, ClientCert, ClientKey, ServerName string
 	SkipVerify                                        bool
 	ACL                                               bool
 	TokenFile                                         string
-	// Servers are their RPC addresses, with commas between.
+	// Servers are the servers' RPC addresses, separated by commas.
 	Servers string
-	// Namespaces are those that the token sees.
+	// Namespaces are those that the token may see.
 	Namespaces []string
-	// RackMeta is the node meta key that names racks, "" if there is none; Racks says what
-	// it tells.
+	// RackMeta is the node meta key that names racks, "" if there is none. Racks summarises its
+	// values.
 	RackMeta, Racks string
-	// OtherPlugin says how many nodes have their GPUs from another device plugin, "" for none.
+	// OtherPlugin begins a sentence on the nodes whose GPUs come from another device plugin; "" if
+	// there are none.
 	OtherPlugin string
-	// Nodes have GPUs, and GPUs in all.
+	// Nodes counts nodes with GPUs, GPUs all their GPUs.
 	Nodes, GPUs int
-	// Quota is an equal share of the GPUs.
+	// Quota is each namespace's equal share of the GPUs.
 	Quota int
 
-	// The example job: it is for nodes of one pool, driver and kind of GPU.
+	// The example job, which is for nodes of one pool, driver and GPU model.
 	Namespace, Pool, Driver, Device, Fits string
 	Count, GPUsEach                       int
 }
 
-// lookAround finds out what the cluster has.
+// lookAround reads what the cluster has.
 func lookAround(b *base, client *nomad.Client) (*site, error) {
 	cfg := b.config()
 	q := (&api.QueryOptions{}).WithContext(b.ctx)
@@ -83,10 +84,10 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 	return s, nil
 }
 
-// namespaceName is what Nomad takes for one, and what may stand in a script.
+// namespaceName matches Nomad's namespace names; these are also safe in a script.
 var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
 
-// namespaces are those of which policies can be written, own if there are none.
+// namespaces returns the namespaces to write policies for; if there are none, it returns own.
 func namespaces(all []string, own string) []string {
 	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
 	switch {
@@ -100,7 +101,7 @@ func namespaces(all []string, own string) []string {
 	return all
 }
 
-// lookAtRacks takes the meta key whose name speaks of racks that most nodes have.
+// lookAtRacks picks, among the meta keys whose name contains "rack", the one that most nodes have.
 func (s *site) lookAtRacks(nodes []*api.Node) {
 	by := map[string]map[string]int{}
 	for _, n := range nodes {
@@ -126,13 +127,13 @@ func (s *site) lookAtRacks(nodes []*api.Node) {
 	}
 }
 
-// kind is a kind of node that an example is for.
+// kind is a kind of node for which the example job may be written.
 type kind struct {
 	pool, driver, vendor, model string
 	gpus                        int
 }
 
-// lookAtGPUs counts GPUs, and shapes the example for the kind of node that has the most.
+// lookAtGPUs counts GPUs, and fits the example to the kind of node with the most GPUs.
 func (s *site) lookAtGPUs(nodes []*api.Node) {
 	s.Pool, s.Driver, s.Device, s.Count, s.GPUsEach = "default", "raw_exec", "nvidia/gpu", 1, 1
 	s.Fits, s.Nodes = "a cluster with a GPU (this one shows none yet)", len(nodes)
@@ -176,7 +177,7 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 	s.Fits = fmt.Sprintf("the cluster: %s with %d × %s", counted(kinds[best], "node"), best.gpus, quoted(best.model, ""))
 }
 
-// driver is the one that can run the example's command on a node.
+// driver returns a driver of the node that can run the example's command.
 func driver(n *api.Node) string {
 	for _, name := range []string{"docker", "raw_exec", "exec"} {
 		if d := n.Drivers[name]; d != nil && d.Detected && d.Healthy {
@@ -186,7 +187,7 @@ func driver(n *api.Node) string {
 	return "raw_exec"
 }
 
-// found reports what the cluster has, in one sentence.
+// found summarises the cluster in one sentence.
 func (s *site) found() string {
 	text := fmt.Sprintf("%s has %s on %s", s.Address, pal.CountGPUs(s.GPUs), counted(s.Nodes, "node"))
 	if s.RackMeta != "" {

@@ -22,14 +22,14 @@ import (
 var helpStatus = help("status [options]", `
 Shows how many GPUs there are and are free, what tenants hold and have used, and
 every job with GPUs that has not ended: its state, how long it has run, on how many
-nodes, when it is expected to end and, if it waits, the reason. Maintenance windows
-and reservations that are on are shown with the GPUs that they keep, and for whom.
-With -namespace, the jobs of that one only. An array, that is a parameterized job and
-its runs, is one line, as in queue.
+nodes, when it is expected to end and, if it waits, the reason. Active maintenance
+windows and reservations are shown with the GPUs that they keep, and for whom. With
+-namespace, shows only the jobs of that namespace. An array, that is a parameterized
+job and its runs, is one line, as in queue.
 
 Status Options:
 
-  -all                     A line for each run of an array. -json has them always.
+  -all                     Print one line for each run of an array; -json always does.
   -mine                    Only your jobs: those whose meta pal_user is NOMAD_PAL_USER, by
                            default the name of your ACL token, or without ACLs your login.
 `, examples(
@@ -37,10 +37,11 @@ Status Options:
 	"How many GPUs are free?", "nomad-pal status -t '{{.free}}'",
 ), exitCodes, outputOptions, generalOptions)
 
-// overview is what status prints.
+// overview is the output of status.
 type overview struct {
 	gpuCounts
-	// Windows are those that are on, until when and for whom, with how many GPUs each keeps.
+	// Windows counts the GPUs that each active window keeps. The keys describe the windows: until
+	// when, for whom.
 	Windows  map[string]int     `json:"windows,omitempty"`
 	Profile  int                `json:"profile_version,omitempty"`
 	Warnings []string           `json:"warnings,omitempty"`
@@ -48,11 +49,11 @@ type overview struct {
 	Tenants  []queue.TenantUse  `json:"tenants,omitempty"`
 	Jobs     []model.JobStatus  `json:"jobs"`
 	hidden   bool               // the token may not see the profile
-	others   int                // jobs that were not asked for
+	others   int                // jobs that the options filter out
 }
 
-// gpuCounts counts GPUs by what they can be used for, each once: an unhealthy or quarantined GPU
-// that a job holds counts as such.
+// gpuCounts counts GPUs by state. Each GPU counts once: an unhealthy or quarantined GPU counts as
+// such even if a job holds it.
 type gpuCounts struct {
 	GPUs        int `json:"gpus"`
 	Allocated   int `json:"allocated"`
@@ -60,7 +61,8 @@ type gpuCounts struct {
 	Unhealthy   int `json:"unhealthy"`
 	Quarantined int `json:"quarantined"`
 	Unavailable int `json:"unavailable"`
-	// parts counts those that are parts of GPUs, and shared these GPUs.
+	// parts counts those that are parts of GPUs (such as MIG instances); shared counts the GPUs
+	// that they are parts of.
 	parts, shared int
 }
 
@@ -89,7 +91,7 @@ func countGPUs(gpus []query.GPU) (n gpuCounts) {
 	return n
 }
 
-// keptByWindows counts the GPUs of each window that is on.
+// keptByWindows counts the GPUs that each active window keeps.
 func keptByWindows(gpus []query.GPU) map[string]int {
 	var n map[string]int
 	for _, g := range gpus {
@@ -188,6 +190,6 @@ func printStatus(b *base, o overview, elements bool) {
 	b.printJobs(o.Jobs, time.Now())
 	if slices.ContainsFunc(o.Jobs, func(j model.JobStatus) bool { return j.State == gang.Running && j.EndTo.IsZero() }) {
 		b.write("\n")
-		b.say(plain, "A running job without an expected end is a service, or says no pal_duration and no run of its name has ended yet, or has run for longer than these.")
+		b.say(plain, "A running job has no expected end if it is a service, if it has neither pal_duration nor earlier runs, or if it has run for longer than these.")
 	}
 }

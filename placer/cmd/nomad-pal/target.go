@@ -23,20 +23,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// target is what an argument of explain means.
+// target is the thing that an argument of explain names.
 type target struct {
 	job   cluster.JobKey
 	alloc *api.AllocationListStub
 	gpu   *query.GPU
 	node  string
-	gpus  []query.GPU // of the node
-	// idLength is how much of an id tells each GPU from all others.
+	gpus  []query.GPU // the node's
+	// idLength is how many characters of an id distinguish every GPU.
 	idLength int
 }
 
-// target finds a job, GPU, node or allocation by its id or name, or by the beginning of
-// it if no other begins so. A whole name goes before a beginning, and in each case jobs
-// go before GPUs, nodes and allocations.
+// target finds a job, GPU, node or allocation by its full id or name, or by an unambiguous prefix.
+// Full names take precedence over prefixes; within each, jobs take precedence over GPUs, nodes and
+// allocations.
 func (b *base) target(s *answers, name string) (*target, error) {
 	if err := request.Addressable(name); err != nil {
 		return nil, err
@@ -54,12 +54,12 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	}
 	all, hidden := s.GPUs()
 	if hidden != nil {
-		all = nil // the token cannot read nodes
+		all = nil // the token may not read nodes
 	}
 	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
-	if k := keyOf(b, name); isJob(b, s, k) { // it has ended, or has no GPUs
+	if k := keyOf(b, name); isJob(b, s, k) { // the job has ended, or has no GPUs
 		return &target{job: k}, nil
 	}
 	k, err := query.FindJob(keys, b.namespace, name)
@@ -85,8 +85,8 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	return &target{job: k}, goneGPU(b, s, name)
 }
 
-// jobBeginning is the job that has ended, or has no GPUs, whose id alone begins as another's; that
-// other one if there is none.
+// jobBeginning completes a prefix to a job that has ended or has no GPUs, or returns k if there is
+// none.
 func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
 	namespace := k.Namespace
 	if b.namespace == "*" {
@@ -94,7 +94,7 @@ func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error)
 	}
 	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {
-	case err != nil || len(found) == 0: // counts as missing
+	case err != nil || len(found) == 0: // an error counts as no match
 		return k, nil
 	case len(found) == 1:
 		return cluster.JobKey{Namespace: found[0].Namespace, ID: found[0].ID}, nil
@@ -103,14 +103,15 @@ func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error)
 	return k, fmt.Errorf("job prefix %q is not unique: %s", k.ID, firstOf(names))
 }
 
-// goneGPU says who runs on a GPU that no node lists; nil if it is none.
+// goneGPU explains which job runs on a GPU that no node lists, or returns nil if prefix cannot be a
+// GPU's id.
 func goneGPU(b *base, s *answers, prefix string) error {
 	if !strings.HasPrefix(prefix, "GPU-") && !strings.HasPrefix(prefix, "MIG-") {
 		return nil
 	}
 	as, _, err := s.nomad.Allocs(b.ctx, &api.QueryOptions{Namespace: "*"})
 	if err != nil {
-		return nil // as if nobody ran on it
+		return nil // treated as if no job ran on it
 	}
 	for _, a := range as {
 		i := slices.IndexFunc(a.GPUs, func(id string) bool { return attr.Begins(id, prefix) })
@@ -121,7 +122,7 @@ func goneGPU(b *base, s *answers, prefix string) error {
 	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
 }
 
-// keyOf is the job of that id, in the namespace of the command.
+// keyOf returns the key of the job with this id in the command's namespace.
 func keyOf(b *base, id string) cluster.JobKey {
 	return cluster.JobKey{Namespace: cmp.Or(strings.Trim(b.namespace, "*"), api.DefaultNamespace), ID: id}
 }
@@ -132,7 +133,7 @@ func isJob(b *base, s *answers, k cluster.JobKey) bool {
 	return err == nil && job != nil && *job.ID == k.ID
 }
 
-// hardware is the GPU or node that alone is meant; nil if there is none.
+// hardware returns the only matching GPU or node, or nil if there is none or more than one.
 func hardware(all []query.GPU, is func(string) bool) *target {
 	if len(beginnings(all, is)) != 1 {
 		return nil
@@ -149,7 +150,7 @@ func hardware(all []query.GPU, is func(string) bool) *target {
 	return nil
 }
 
-// beginnings are the GPUs and nodes that are meant, in order.
+// beginnings returns the matching GPUs and nodes, sorted.
 func beginnings(all []query.GPU, is func(string) bool) []string {
 	found := map[string]bool{}
 	for _, g := range all {
@@ -162,10 +163,10 @@ func beginnings(all []query.GPU, is func(string) bool) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// few is how many names are listed.
+// few is how many names to list at most.
 const few = 5
 
-// firstOf are the first few names.
+// firstOf joins the first few names.
 func firstOf(names []string) string {
 	if len(names) > few {
 		return strings.Join(names[:few], ", ") + ", …"
@@ -173,8 +174,8 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// didYouMean adds to an error about a job that is not there the namespace that has a job of that
-// name, or the job with the name most like it.
+// didYouMean extends an error about a missing job: it names a namespace that has a job of this
+// name, or the job with the most similar name.
 func didYouMean(b *base, s *answers, name string, err error) error {
 	if none := b.noNamespace(s.nomad); none != nil {
 		return none
@@ -183,7 +184,7 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	if unknown != nil {
 		return err
 	}
-	names := map[string]string{} // by small letters
+	names := map[string]string{} // by lower-case name
 	for _, j := range jobs {
 		if j.Job == name {
 			return fmt.Errorf("%w; namespace %s has one: nomad-pal %s %s", err, j.Namespace, b.command, query.InNamespace(j.Namespace, query.ShellQuoted(name)))
@@ -196,17 +197,17 @@ func didYouMean(b *base, s *answers, name string, err error) error {
 	return err
 }
 
-// allocation finds an allocation; nil if there is none.
+// allocation finds an allocation by its id's prefix; it returns nil if there is none.
 func allocation(b *base, s *answers, prefix string) (*target, error) {
 	even := prefix
 	if digits := strings.ReplaceAll(prefix, "-", ""); len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, nil
-	} else if len(digits)%2 == 1 { // Nomad takes whole bytes
+	} else if len(digits)%2 == 1 { // Nomad accepts prefixes of whole bytes only
 		even = prefix[:len(prefix)-1]
 	}
 	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: cmp.Or(b.namespace, "*")}).WithContext(b.ctx))
 	if err != nil {
-		return nil, nil // counts as missing
+		return nil, nil // an error counts as no match
 	}
 	found = slices.DeleteFunc(found, func(a *api.AllocationListStub) bool { return !strings.HasPrefix(a.ID, prefix) })
 	switch len(found) {
@@ -218,14 +219,15 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 	return nil, fmt.Errorf("%q matches %d allocations: type more of it", prefix, len(found))
 }
 
-// nodeState is what Nomad says of a node.
+// nodeState is a node's state in Nomad.
 type nodeState struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	Status      string `json:"status"`
 	Eligibility string `json:"eligibility"`
 	Drain       bool   `json:"drain,omitempty"`
-	// DrainUntil is the time when Nomad stops what still runs there; zero if the drain has no deadline.
+	// DrainUntil is when Nomad stops the allocations that still run there; zero if the drain has no
+	// deadline.
 	DrainUntil time.Time `json:"drain_until,omitzero"`
 }
 
@@ -272,12 +274,12 @@ func printGPU(b *base, x *explained) {
 		}
 		b.table(rows)
 	} else {
-		b.write("\nIt is not measured: nothing is known of how fast it is.\n")
+		b.write("\nIt is not measured yet, so its speed is not known.\n")
 	}
 	var next []string
 	switch {
 	case g.Quarantine != nil && g.Healthy:
-		next = append(next, "To give it free before that: nomad-pal quarantine -lift "+attr.GPUOf(g.ID))
+		next = append(next, "To lift the quarantine now: nomad-pal quarantine -lift "+attr.GPUOf(g.ID))
 	case !g.Healthy && g.Job != "":
 		next = append(next, "To have the job start again on other GPUs: stop it and run it again (nomad job restart keeps its GPUs)")
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// filled has the lists and maps in v that are nil be empty ones: those that the JSON does
-// not leave out are never null.
+// filled replaces nil slices and maps in v by empty ones, except those that JSON omits, so that no
+// list in the JSON is null.
 func filled(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -35,10 +35,9 @@ func filled(v reflect.Value) {
 	}
 }
 
-// named is what a template of -t sees of v: structs as maps with the names of the JSON, so
-// that there is one set of names. Unlike in the JSON, no field is missing: one that the
-// JSON leaves out is there and empty. Times and what writes itself as text stay what they
-// are, with their methods.
+// named returns v as templates of -t see it: structs become maps with the JSON's names, so that
+// there is one set of names. Unlike in the JSON, every field is present: one that the JSON omits is
+// empty. Times, and other values that marshal themselves as text, keep their type and methods.
 func named(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Invalid:
@@ -67,7 +66,7 @@ func named(v reflect.Value) any {
 	return v.Interface()
 }
 
-// namedFields adds the fields of a struct of type t; v is invalid if there is none.
+// namedFields adds the fields of a struct of type t to out; if v is invalid, they are empty.
 func namedFields(out map[string]any, t reflect.Type, v reflect.Value) {
 	if t.Kind() == reflect.Pointer {
 		if t = t.Elem(); v.IsValid() {
@@ -87,14 +86,14 @@ func namedFields(out map[string]any, t reflect.Type, v reflect.Value) {
 		case !value.IsValid():
 			out[name] = ""
 		case value.IsZero() && strings.HasPrefix(options, "omit") && value.Kind() == reflect.Struct:
-			out[name] = "" // a time that never came is not the year 1
+			out[name] = "" // a zero time prints as empty, not as year 1
 		default:
 			out[name] = named(value)
 		}
 	}
 }
 
-// text is a map's key as the JSON has it.
+// text returns a map key as JSON encodes it.
 func text(k reflect.Value) string {
 	if m, ok := k.Interface().(encoding.TextMarshaler); ok {
 		if t, err := m.MarshalText(); err == nil {

@@ -11,14 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// How text looks. On a terminal, lines have at most 80 columns and some words have a
-// colour. Elsewhere lines are left whole, so that grep and scripts find what they look
-// for, and there is no colour.
+// Layout of text. On a terminal, lines have at most 80 columns, and some words are coloured.
+// Elsewhere there are no colours, and lines are not wrapped, so that grep and scripts match whole
+// lines.
 
-// columns is how wide lines on a terminal are.
+// columns is the width of lines on a terminal.
 const columns = 80
 
-// width is how long a line may be, 0 for any length.
+// width returns the maximum length of a line; 0 means no limit.
 func (b *base) width() int {
 	if b.io.terminal {
 		return columns
@@ -26,11 +26,11 @@ func (b *base) width() int {
 	return 0
 }
 
-// style is how a word looks.
+// style is the style of a word.
 type style rune
 
-// The styles. On their way to the terminal they are runes for private use, which no
-// name can bring along: [quoted] spells those out.
+// The styles. Until they reach the terminal they are private-use runes. No name can contain them,
+// because [quoted] escapes them.
 const (
 	plain  style = '\uf000'
 	bold   style = '\uf001'
@@ -45,10 +45,10 @@ const (
 
 var escapes = map[style]string{plain: "\x1b[0m", bold: "\x1b[1m", red: "\x1b[31m", green: "\x1b[32m", yellow: "\x1b[33m", cyan: "\x1b[36m", magenta: "\x1b[35m", blue: "\x1b[34m"}
 
-// styles are all of them.
+// styles contains all of them.
 const styles = "\uf000\uf001\uf002\uf003\uf004\uf005\uf006\uf007"
 
-// painted is text in a style: for example a cell of a table.
+// painted is text in a style, such as a table cell.
 type painted struct {
 	style style
 	text  string
@@ -56,8 +56,8 @@ type painted struct {
 
 func (p painted) String() string { return p.text }
 
-// colored reports whether there is colour: on a terminal, unless NO_COLOR is set or the
-// user says so; or because he says so.
+// colored reports whether to use colour. Options decide; without them, colour is used on a terminal
+// unless NO_COLOR is set.
 func (b *base) colored() bool {
 	switch {
 	case b.noColor:
@@ -68,12 +68,12 @@ func (b *base) colored() bool {
 	return b.io.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// paint is quoted text in a style.
+// paint quotes text and puts it in a style.
 func paint(s style, text string) string {
 	return string(rune(s)) + quoted(text, "") + string(rune(plain))
 }
 
-// escaped replaces the styles in text that is quoted otherwise.
+// escaped replaces the styles in quoted text by escape sequences, or removes them.
 func escaped(text string, colored bool) string {
 	for s, code := range escapes {
 		if !colored {
@@ -84,7 +84,7 @@ func escaped(text string, colored bool) string {
 	return text
 }
 
-// textWidth is how many columns text takes.
+// textWidth returns how many columns text occupies.
 func textWidth(text string) int {
 	n := utf8.RuneCountInString(text)
 	for s := range escapes {
@@ -93,8 +93,8 @@ func textWidth(text string) int {
 	return n
 }
 
-// wrapped breaks text into lines of at most width columns, between words if it can; 0 leaves it
-// whole.
+// wrapped breaks text into lines of at most width columns, between words if possible. A width of 0
+// means no limit.
 func wrapped(text string, width int) []string {
 	if width <= 0 || textWidth(text) <= width {
 		return []string{text}
@@ -121,7 +121,7 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-// each is what of makes of each of all.
+// each applies of to each element of all.
 func each[T, U any](all []T, of func(T) U) []U {
 	out := make([]U, len(all))
 	for i, x := range all {
@@ -133,7 +133,7 @@ func each[T, U any](all []T, of func(T) U) []U {
 // say prints a paragraph.
 func (b *base) say(s style, text string) { b.sayAfter("", s, text) }
 
-// sayAfter prints a paragraph behind a mark; further lines are indented as deep.
+// sayAfter prints a paragraph after a mark; further lines are indented by the mark's width.
 func (b *base) sayAfter(mark string, s style, text string) {
 	room := 0
 	if w := b.width(); w > 0 {
@@ -148,10 +148,10 @@ func (b *base) sayAfter(mark string, s style, text string) {
 	}
 }
 
-// head prints the head of a section.
+// head prints the heading of a section.
 func (b *base) head(text string) { b.write("\n" + paint(bold, text) + "\n") }
 
-// write prints text that is quoted, but for its styles.
+// write prints quoted text; its styles become escape sequences.
 func (b *base) write(text string) {
 	if q, ok := b.io.out.(*quoting); ok {
 		q.styled, q.colored = true, b.colored()
@@ -162,10 +162,10 @@ func (b *base) write(text string) {
 	fmt.Fprint(b.io.out, text)
 }
 
-// table prints rows as [row] makes them, the first being the head.
+// table prints rows made by [row]; the first row is the header.
 func (b *base) table(rows []string) { layOut(b, rows, "  ") }
 
-// section prints a table below a head; nothing if the table has only its own.
+// section prints a heading and a table, or nothing if the table has no rows but its header.
 func (b *base) section(head string, rows []string) {
 	if len(rows) > 1 {
 		b.head(head)
@@ -173,10 +173,10 @@ func (b *base) section(head string, rows []string) {
 	}
 }
 
-// pairs prints rows of a key and its value with "=" between.
+// pairs prints rows of a key and a value, separated by "=".
 func (b *base) pairs(rows []string) { layOut(b, rows, " = ") }
 
-// leastColumn is how narrow a column becomes at most.
+// leastColumn is the width below which squeeze does not narrow a column.
 const leastColumn = 8
 
 func layOut(b *base, rows []string, glue string) {
@@ -225,7 +225,7 @@ func layOut(b *base, rows []string, glue string) {
 	b.write(out.String())
 }
 
-// squeeze makes the widest columns narrower until a line fits the terminal.
+// squeeze narrows the widest columns until a line fits the terminal.
 func squeeze(b *base, widths []int, glue int) {
 	if b.width() == 0 {
 		return

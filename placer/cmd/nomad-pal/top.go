@@ -23,25 +23,25 @@ import (
 
 type topCommand struct {
 	base
-	// screen is that of a test; nil: the terminal.
+	// screen is the screen of a test; nil means the terminal.
 	screen tcell.Screen
 }
 
 var helpTop = help("top [options]", `
-Shows racks, nodes and GPUs by variability class, and jobs: the waiting ones by
-position, then those that run. Below stands why the selected one is as it is.
-u shows what GPUs do now, as nvitop does: utilization, memory, temperature, power
-and who holds them. Works in 80 columns and 24 lines, and without colours.
-Without a terminal, it prints once what "nomad-pal gpus -live" does.
+Shows racks, nodes and GPUs by variability class, and jobs: waiting jobs by position,
+then running ones. Below them it explains the state of the selected job. u shows the
+current load of GPUs, as nvitop does: utilization, memory, temperature, power and the
+job that holds them. It works in 80 columns and 24 lines, and without colours. Without
+a terminal, it prints the output of "nomad-pal gpus -live" once.
 
 `+topHelp+`
 Top Options:
 
-  -interval=<duration>     How often to look. Default: 2s, and up to 20s on a cluster
-                           about which it takes seconds to ask.
+  -interval=<duration>     How often to refresh. Default: 2s; up to 20s on a cluster
+                           that takes seconds to answer.
 `, examples(
 	"Watch the cluster:", "nomad-pal top",
-	"Over the agent of another cluster:", "nomad-pal top -address https://nomad.example.com:4646",
+	"Watch another cluster:", "nomad-pal top -address https://nomad.example.com:4646",
 ), generalOptions)
 
 func runTop(b *base, args []string) int { return (&topCommand{base: *b}).run(args) }
@@ -68,7 +68,7 @@ func (c *topCommand) run(args []string) int {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer v.app.Stop() // also if this panics: the terminal is as it was
+		defer v.app.Stop() // even after a panic: this restores the terminal
 		c.follow(v, a, *every)
 	}()
 	err = v.app.Run()
@@ -80,13 +80,14 @@ func (c *topCommand) run(args []string) int {
 	return 0
 }
 
-// topState is what is shown.
+// topState is one snapshot of the data on screen.
 type topState struct {
 	at   time.Time
-	from string // who was asked
+	from string // the address that answered
 	jobs []model.JobStatus
 	gpus []query.GPU // by rack and node
-	// use are those of the nodes that are asked what their GPUs do, notUsed is why there are none.
+	// use are the GPUs of the nodes that were asked for their current load; notUsed is why there
+	// are none.
 	use      []query.GPU
 	notUsed  string
 	idLength int
@@ -96,14 +97,14 @@ type topState struct {
 	err      error
 }
 
-// follow looks again and again, until the command ends.
+// follow refreshes the screen until the command ends.
 func (c *topCommand) follow(v *topView, a *answers, every time.Duration) {
 	for c.ctx.Err() == nil {
 		began, pause := time.Now(), every
 		var s topState
 		c.within(func() { s = c.look(&a, v.useOf.Load()) })
 		v.on(c.ctx, func() { v.update(s) })
-		if s.err == nil { // a look at a large cluster costs its servers
+		if s.err == nil { // polls of a large cluster load its servers
 			pause = max(every, min(10*time.Since(began), topPause))
 		}
 		next := time.NewTimer(pause)
@@ -123,13 +124,13 @@ func (c *topCommand) follow(v *topView, a *answers, every time.Duration) {
 	}
 }
 
-// topPause is the longest pause between two looks, if nobody asks for a longer one.
+// topPause is the longest pause between two refreshes, unless -interval is longer.
 const topPause = 20 * time.Second
 
-// topWithin is how long an answer may take until there is none.
+// topWithin is the time limit of one refresh.
 const topWithin = 30 * time.Second
 
-// within has f ask with that bound.
+// within runs f with this limit.
 func (c *topCommand) within(f func()) {
 	whole := c.ctx
 	defer func() { c.ctx = whole }()
@@ -139,8 +140,8 @@ func (c *topCommand) within(f func()) {
 	f()
 }
 
-// look asks again whoever was asked before; after an error, it begins again. What GPUs do now is asked of
-// the nodes that are shown so, nil for none.
+// look reads a new state from the same server as before, or after an error starts over. It reads
+// the current load of GPUs only from the nodes in useOf; nil means none.
 func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {
@@ -164,7 +165,7 @@ func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	return s
 }
 
-// arrange does what takes long if nobody waits for it: not for each key.
+// arrange does the slow sorting here, once per refresh, and not at each key press.
 func (s *topState) arrange() {
 	slices.SortStableFunc(s.gpus, func(a, b query.GPU) int {
 		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
@@ -173,7 +174,7 @@ func (s *topState) arrange() {
 	s.counts = countGPUs(s.gpus)
 }
 
-// topWant is a job to be explained; whole: with the evidence.
+// topWant requests the explanation of a job; whole: with all evidence.
 type topWant struct {
 	job   cluster.JobKey
 	whole bool

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topMost is the highest variability class that has a column: outliers are in it.
+// topMost is the highest variability class with its own column; that column includes outliers.
 const topMost = 5
 
 // topUnit is a rack or a node.
@@ -49,14 +49,15 @@ func (v *topView) arrangeHardware() {
 	}
 }
 
-// listUse shows what GPUs do now, those that do most first. Nodes that are not asked yet are asked.
+// listUse shows the current load of GPUs, busiest first. It requests a refresh if it needs other
+// nodes.
 func (v *topView) listUse(nodes []*topUnit) {
 	names := unitNames(nodes)
 	if last := v.useOf.Load(); last == nil || !slices.Equal(*last, names) {
 		v.useOf.Store(&names)
 		select {
 		case v.again <- struct{}{}:
-		default: // they are asked at once as it is
+		default: // a refresh is already requested
 		}
 	}
 	var use []query.GPU
@@ -82,7 +83,7 @@ func (v *topView) listUse(nodes []*topUnit) {
 	})
 }
 
-// percentOf is a GPU's utilization, -1 if it is unknown.
+// percentOf returns a GPU's utilization in percent, or -1 if it is unknown.
 func percentOf(g query.GPU) int64 {
 	if g.Live == nil || g.Live.Utilization == nil {
 		return -1
@@ -90,10 +91,10 @@ func percentOf(g query.GPU) int64 {
 	return *g.Live.Utilization
 }
 
-// rackOf is a GPU's rack; nodes of which none is known stand together.
+// rackOf returns a GPU's rack. Nodes without a known rack form one group.
 func rackOf(g query.GPU) string { return cmp.Or(g.Rack, "no rack") }
 
-// units are the racks or nodes of GPUs, which stand side by side.
+// units groups GPUs by rack or node. The GPUs must be sorted so that each group is contiguous.
 func units(gpus []query.GPU, in func(query.GPU) string) (out []*topUnit) {
 	for i := range gpus {
 		name := in(gpus[i])
@@ -123,7 +124,7 @@ func unitNames(units []*topUnit) []string {
 	return each(units, func(u *topUnit) string { return u.name })
 }
 
-// listRacks shows of each class how many GPUs are free, of how many.
+// listRacks shows, for each class, how many of the GPUs are free.
 func (v *topView) listRacks(racks []*topUnit) {
 	heads := []string{"Rack", "Nodes", "Free"}
 	for k := 1; k <= topMost; k++ {
@@ -172,7 +173,7 @@ func (v *topView) listNodes(nodes []*topUnit) {
 	})
 }
 
-// mark is a GPU in two characters, and its colour.
+// mark returns a GPU as two characters, and their colour.
 func (v *topView) mark(g query.GPU) (string, rune) {
 	class := "."
 	if k := g.Classes[v.class]; k > 0 {

@@ -24,7 +24,7 @@ type topList struct {
 	mark string
 }
 
-// topLines are a list's lines, of which only those that are seen are made.
+// topLines are a list's lines. Only visible lines are rendered.
 type topLines struct {
 	tview.TableContentReadOnly
 	colored, focused bool
@@ -38,7 +38,7 @@ type topCell struct {
 	text  string
 	style style // see text.go
 	right bool
-	// tagged: the text has tview's tags, and what it quotes is escaped.
+	// tagged: the text contains tview's colour tags, and the rest of it is escaped.
 	tagged bool
 }
 
@@ -85,7 +85,7 @@ func (l *topList) focused(is bool) {
 	l.SetSelectedStyle(tcell.StyleDefault.Reverse(is).Bold(true))
 }
 
-// selected is the key of the selected line, "" for none.
+// selected returns the key of the selected line, or "" if none is selected.
 func (l *topList) selected() string {
 	if row, _ := l.GetSelection(); row > 0 && row <= len(l.lines.keys) {
 		return l.lines.keys[row-1]
@@ -93,7 +93,7 @@ func (l *topList) selected() string {
 	return ""
 }
 
-// fill shows other lines; the line that was selected stays selected, if it is there.
+// fill replaces the lines; it keeps the selected line selected if that line still exists.
 func (l *topList) fill(heads, keys []string, line func(i int) []topCell) {
 	was := l.selected()
 	row, _ := l.GetSelection()
@@ -106,13 +106,13 @@ func (l *topList) fill(heads, keys []string, line func(i int) []topCell) {
 	}
 }
 
-// matches reports whether one of the texts has what is filtered for.
+// matches reports whether one of the texts contains the filter.
 func (v *topView) matches(texts ...string) bool {
 	return v.match == "" || slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), v.match) })
 }
 
-// topRank orders jobs: those that wait, those that run or are about to, and those that
-// never start as things are.
+// topRank orders jobs: first waiting jobs, then running or starting ones, then those that cannot
+// start as they are.
 func topRank(j model.JobStatus) int {
 	switch {
 	case j.State == gang.Rejected || j.State == gang.Unschedulable || j.State == gang.Failed:

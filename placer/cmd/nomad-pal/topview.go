@@ -20,7 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// topView is the screen of top. All but on is for the application's own goroutine.
+// topView is the screen of top. Only the application's own goroutine may call its methods, except
+// on.
 type topView struct {
 	app             *tview.Application
 	pages           *tview.Pages
@@ -32,19 +33,19 @@ type topView struct {
 	colored         bool
 	// wants has the latest request to the goroutine that reads the cluster.
 	wants chan topWant
-	// useOf are the nodes whose GPUs are shown with what they do now, nil for none; again has them
-	// asked at once.
+	// useOf are the nodes whose current load is shown; nil means none. again requests an immediate
+	// refresh.
 	useOf atomic.Pointer[[]string]
 	again chan struct{}
 
 	state topState
 	level topLevel
-	// rack and node bound what is shown on the levels below.
+	// rack and node restrict what the lower levels show.
 	rack, node string
 	class      pal.AppClass
 	order      topOrder
 	match      string
-	// saidOf is the job whose sentence is shown.
+	// saidOf is the job whose headline is shown.
 	saidOf cluster.JobKey
 }
 
@@ -55,7 +56,7 @@ const (
 	topRacks topLevel = iota
 	topNodes
 	topGPUs
-	topUse // what GPUs do now
+	topUse // current load
 )
 
 // topOrder is how jobs are sorted.
@@ -72,26 +73,26 @@ var topOrders = [...]string{"position", "GPUs", "age", "name"}
 
 const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  u use"
 
-// topHelp is what ? shows, and the command's help.
+// topHelp is part of the command's help, and shown by the key "?".
 const topHelp = `After a GPU's class, * means allocated to a job, ! unhealthy, q quarantined, and
-~ unavailable (the view of GPUs says why). A GPU that is not measured has . for its class. The GPUs of the
+~ unavailable (see the view of GPUs). A GPU that is not measured has . for its class. The GPUs of the
 selected job are shown reversed. ↓ marks the column by which jobs are sorted.
-What GPUs do now is asked of at most 64 nodes: open a rack or a node of a larger
-cluster first. GPUs that do most come first.
+The current load of GPUs is read from at most 64 nodes: on a larger cluster, open a
+rack or a node first. The busiest GPUs come first.
 
 Keys:
 
   ?, h           this help
   q, Ctrl-C      quit
   Tab            the other list
-  arrows, j, k   move; PgUp, PgDn, g and G, too
+  arrows, j, k   move; also PgUp, PgDn, g and G
   Enter          open: the rack, the node, or the whole explanation of a job
-  Esc            back, and no filter
+  Esc            back; removes the filter
   /              show only what has this text in its name, state, job or reason
   s              sort jobs by position, GPUs, time of submission or name
   v              racks, nodes or GPUs
-  u              what GPUs do now, of the selected rack or node or of all
-  c              the application class, A to D, by which GPUs are shown
+  u              the current load of GPUs: of the selected rack or node, or of all
+  c              the application class (A to D) whose variability classes are shown
 `
 
 func newTopView(colored bool, screen tcell.Screen) *topView {
@@ -128,10 +129,10 @@ func newTopView(colored bool, screen tcell.Screen) *topView {
 	return v
 }
 
-// on has f run on the application's goroutine, and draws.
+// on runs f on the application's goroutine, and redraws.
 func (v *topView) on(ctx context.Context, f func()) {
 	done := make(chan struct{})
-	go func() { // an application that has ended never does it
+	go func() { // QueueUpdateDraw never returns after the application has ended
 		v.app.QueueUpdateDraw(f)
 		close(done)
 	}()
@@ -148,7 +149,7 @@ func (v *topView) focus(to *topList) {
 	v.app.SetFocus(to)
 }
 
-// key does what a key is for; what it returns goes on to the list.
+// key handles a key; an event that it returns goes on to the list.
 func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	front, _ := v.pages.GetFrontPage()
 	if e.Key() == tcell.KeyCtrlC || e.Rune() == 'q' && front != "filter" {
@@ -199,7 +200,7 @@ func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 	return nil
 }
 
-// open shows what is in the selected rack or node.
+// open shows the contents of the selected rack or node.
 func (v *topView) open() {
 	key := v.hardware.selected()
 	switch {
@@ -213,14 +214,14 @@ func (v *topView) open() {
 	v.arrange()
 }
 
-// show has the upper list begin again.
+// show switches the upper list to another level, and selects its first line.
 func (v *topView) show(level topLevel, rack, node string) {
 	v.level, v.rack, v.node = level, rack, node
 	v.useOf.Store(nil)
 	v.hardware.Select(1, 0)
 }
 
-// back undoes the filter, then what open did.
+// back removes the filter, or else goes up one level.
 func (v *topView) back() {
 	switch {
 	case v.match != "":
@@ -232,7 +233,7 @@ func (v *topView) back() {
 	}
 }
 
-// update shows a new state of the cluster; an error stands beside the last state.
+// update shows a new state of the cluster. An error is shown together with the previous state.
 func (v *topView) update(s topState) {
 	if s.err != nil {
 		v.state.err = s.err
@@ -243,7 +244,7 @@ func (v *topView) update(s topState) {
 	v.ask(false)
 }
 
-// ask has the selected job explained.
+// ask requests the explanation of the selected job.
 func (v *topView) ask(whole bool) {
 	key, ok := v.job()
 	if !ok {
@@ -260,7 +261,7 @@ func (v *topView) ask(whole bool) {
 		v.pages.ShowPage("whole")
 		v.app.SetFocus(v.whole)
 	}
-	select { // an older request is out of date
+	select { // drop an outdated request
 	case <-v.wants:
 	default:
 	}
@@ -268,13 +269,13 @@ func (v *topView) ask(whole bool) {
 	v.hardware.mark = key.String()
 }
 
-// job is the selected one.
+// job returns the selected job.
 func (v *topView) job() (cluster.JobKey, bool) {
 	namespace, id, ok := strings.Cut(v.jobs.selected(), "/")
 	return cluster.JobKey{Namespace: namespace, ID: id}, ok
 }
 
-// explained shows why a job is as it is.
+// explained shows the explanation of a job.
 func (v *topView) explained(w topWant, text string) {
 	if w.whole && !v.helping {
 		v.whole.SetText(text + "\n\nEsc: back")
@@ -286,7 +287,7 @@ func (v *topView) explained(w topWant, text string) {
 	}
 }
 
-// arrange fills head and lists.
+// arrange fills the header and both lists.
 func (v *topView) arrange() {
 	v.head.SetText(v.title())
 	style := tcell.StyleDefault.Bold(v.state.err != nil || v.state.activity.Idle())
@@ -298,7 +299,7 @@ func (v *topView) arrange() {
 	v.arrangeJobs()
 }
 
-// title is the three lines on top.
+// title returns the three lines at the top.
 func (v *topView) title() string {
 	s := v.state
 	if s.at.IsZero() {

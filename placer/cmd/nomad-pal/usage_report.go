@@ -18,18 +18,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// usageReport is what a report is written from: the usage of a time, added up in several ways.
+// usageReport is the data of a report: the usage of a period, added up in several ways.
 type usageReport struct {
 	since, until string // days
-	filter       string // "": all that the token sees
+	filter       string // "": all that the token may see
 	all          accounting.Usage
 	by           map[string][]accounting.Usage // by column
 }
 
-// reportColumns are what a report adds up by, and how it calls that.
+// reportColumns are the columns by which a report groups usage, and their names in it.
 var reportColumns = [][2]string{{"namespace", "tenant"}, {"user", "user"}, {"class", "application class"}, {"model", "GPU model"}}
 
-// readUsageReport asks the agent; the time begins with this month if q does not say.
+// readUsageReport reads the usage from the agent. Without since in q, the period begins with this
+// month.
 func readUsageReport(s *answers, q url.Values, now time.Time) (r usageReport, err error) {
 	if !q.Has("since") {
 		q.Set("since", time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC).Format(time.RFC3339))
@@ -66,7 +67,7 @@ func readUsageReport(s *answers, q url.Values, now time.Time) (r usageReport, er
 	return r, nil
 }
 
-// writeUsageReport writes the report into a file: one page that needs nothing else.
+// writeUsageReport writes the report to a file: one self-contained HTML page.
 func writeUsageReport(b *base, file string, r usageReport) int {
 	var page bytes.Buffer
 	if err := r.page().Write(&page); err != nil {
@@ -104,7 +105,8 @@ func (r usageReport) page() plot.Page {
 	return p
 }
 
-// waste is GPU time that brought nothing. What failed may have been idle or held in vain before.
+// waste returns wasted GPU hours, at most all. A run that failed may also have been idle or held
+// GPUs in vain, so the sum may count hours twice.
 func waste(u accounting.Usage) float64 {
 	return min(u.GPUHours, u.FailedGPUHours+u.HeldInVainGPUHours+u.IdleGPUHours)
 }
@@ -120,7 +122,7 @@ func (r usageReport) days() plot.Section {
 			continue
 		}
 		at := day.Sub(first).Hours() / 24
-		if at > p.End { // nothing ran on the days between
+		if at > p.End { // nothing ran on the days before
 			p.At, p.Values = append(p.At, p.End), append(p.Values, make([]float64, 4))
 		}
 		p.At, p.End = append(p.At, at), at+1
@@ -130,10 +132,10 @@ func (r usageReport) days() plot.Section {
 	return plot.Section{Title: "By day", Figures: []plot.Figure{a.Figure()}}
 }
 
-// mostShown are the bars of a figure.
+// mostShown limits the bars of a figure.
 const mostShown = 12
 
-// share draws who used how much; ok is false if there is nothing to compare.
+// share draws how usage is distributed; ok is false if there is nothing to compare.
 func (r usageReport) share(column, called string) (s plot.Section, ok bool) {
 	usage := slices.Clone(r.by[column])
 	if len(usage) < 2 && (len(usage) == 0 || usage[0].Of[0] == "") {
@@ -143,7 +145,7 @@ func (r usageReport) share(column, called string) (s plot.Section, ok bool) {
 	bars := plot.Bars{Name: "by-" + column, Title: "GPU hours by " + called, Label: "GPU hours"}
 	t := &plot.Table{Head: []string{called, "GPU hours", "share", "failed", "in vain", "idle", "saved", "runs", "complete", "failed", "mean wait"}}
 	for i, u := range usage {
-		name := cmp.Or(u.Of[0], "not said")
+		name := cmp.Or(u.Of[0], "not given")
 		if i < mostShown {
 			bars.Bars = append(bars.Bars, plot.Bar{Name: cut(name, 32), Colour: plot.Ours + 1, Value: u.GPUHours, Note: "(" + shareOf(u.GPUHours, r.all.GPUHours) + ")"})
 		}
@@ -190,9 +192,9 @@ func (r usageReport) wasted() plot.Section {
 		}
 	}
 	notes := []string{fmt.Sprintf("%s of %s runs failed, %s were stopped. One GPU hour can be of several kinds. "+
-		"Idle are GPUs whose utilization each reading found at 0 %%, for 15 minutes or longer; GPUs that tell nothing do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}
+		"A GPU is idle if each reading of its utilization was 0 %% for 15 minutes or longer; GPUs without readings do not count.", grouped(u.Failed), grouped(u.Runs), grouped(u.Stopped))}
 	if u.Stops > 0 {
-		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for others, which got GPUs %s hours sooner, if the stopped ones would have run as long as expected.",
+		notes = append(notes, fmt.Sprintf("Runs were stopped %s times for others, which got GPUs %s hours sooner, assuming that the stopped runs would have run as long as expected.",
 			grouped(u.Stops), hoursOf(u.StopsSavedHours)))
 	}
 	return plot.Section{Title: "Failures and waste", Table: t, Notes: notes}
@@ -200,22 +202,22 @@ func (r usageReport) wasted() plot.Section {
 
 func (r usageReport) saved() plot.Section {
 	u, seen := r.all, r.all.Seen
-	t := &plot.Table{Head: []string{"what it would have taken more", "GPU hours", "of GPU hours", "rests on"}}
+	t := &plot.Table{Head: []string{"what other placements would have taken more", "GPU hours", "of GPU hours", "rests on"}}
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, predicted", hoursOf(u.SavedGPUHours), shareOf(u.SavedGPUHours, u.GPUHours), "all GPU hours"},
 		[]string{"on any GPUs of the model, predicted", hoursOf(u.SavedAnyGPUHours), shareOf(u.SavedAnyGPUHours, u.GPUHours), "all GPU hours"})
 	s := plot.Section{Title: "What placement saved", Table: t, Notes: []string{"Any GPUs: the mean over all choices of as many usable GPUs of the model, as far apart as those that were chosen."}}
 	if seen.Runs == 0 {
-		s.Notes = append(s.Notes, "What was seen cannot be told: no run had three complete runs of its job before it, on as many GPUs of the same model.")
+		s.Notes = append(s.Notes, "No savings were measured: no run had three earlier complete runs of its job on as many GPUs of the same model.")
 		return s
 	}
 	on := grouped(seen.Runs) + " runs"
 	t.Rows = append(t.Rows,
-		[]string{"with packed placement, seen", hoursOf(seen.SavedGPUHours), shareOf(seen.SavedGPUHours, seen.GPUHours), on},
-		[]string{"on any GPUs of the model, seen", hoursOf(seen.SavedAnyGPUHours), shareOf(seen.SavedAnyGPUHours, seen.GPUHours), on})
-	s.Notes = append(s.Notes, "Seen: these runs are compared with up to 16 earlier runs of their job, on as many GPUs of the same model. An error that all predictions of a job share does not show.")
+		[]string{"with packed placement, measured", hoursOf(seen.SavedGPUHours), shareOf(seen.SavedGPUHours, seen.GPUHours), on},
+		[]string{"on any GPUs of the model, measured", hoursOf(seen.SavedAnyGPUHours), shareOf(seen.SavedAnyGPUHours, seen.GPUHours), on})
+	s.Notes = append(s.Notes, "Measured: these runs are compared with up to 16 earlier runs of their job, on as many GPUs of the same model. This does not show errors that all predictions of a job have in common.")
 	bars := plot.Bars{Name: "slowdowns", Title: "Slowdown of the " + on + " that can be compared", Label: "mean over GPU hours", Bars: []plot.Bar{
-		{Name: "seen", Colour: plot.Ours + 2, Value: seen.Slowdown}, {Name: "predicted", Colour: plot.Ours + 1, Value: seen.PredictedSlowdown},
+		{Name: "measured", Colour: plot.Ours + 2, Value: seen.Slowdown}, {Name: "predicted", Colour: plot.Ours + 1, Value: seen.PredictedSlowdown},
 		{Name: "any GPUs, predicted", Colour: 4, Value: seen.AnySlowdown}, {Name: "packed, predicted", Colour: 1, Value: seen.PackedSlowdown},
 	}}
 	s.Figures = []plot.Figure{bars.Figure()}
@@ -223,16 +225,16 @@ func (r usageReport) saved() plot.Section {
 }
 
 func (r usageReport) foretold() plot.Section {
-	t := &plot.Table{Head: []string{"what was told", "told", "it held", "sooner", "later"}}
+	t := &plot.Table{Head: []string{"prediction", "predictions", "held", "sooner", "later"}}
 	for _, row := range []struct {
 		name string
 		of   accounting.Foretold
-	}{{"when a job starts, told when it was submitted", r.all.Starts}, {"how long it runs, told when it started", r.all.RunTimes}} {
+	}{{"when a job starts, predicted at submission", r.all.Starts}, {"how long it runs, predicted at its start", r.all.RunTimes}} {
 		f := row.of
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
 	}
-	return plot.Section{Title: "How well expectations held", Table: t, Notes: []string{"Predicted starts are ranges that should hold eight times in ten. Predicted run times come from estimates and earlier runs, plus 40 %."}}
+	return plot.Section{Title: "How well predictions held", Table: t, Notes: []string{"Predicted starts are ranges that should hold eight times in ten. Predicted run times come from estimates and earlier runs, plus 40 %."}}
 }
 
 func hoursOf(h float64) string {
@@ -244,7 +246,7 @@ func hoursOf(h float64) string {
 
 func grouped(n int64) string { return thousands(strconv.FormatInt(n, 10)) }
 
-// thousands puts commas into a whole number.
+// thousands adds commas to a whole number.
 func thousands(digits string) string {
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

@@ -19,8 +19,8 @@ import (
 
 var helpValidate = help("validate [options] <jobspec>", `
 Checks that a jobspec can be read, that its hints agree, that the placer accepts
-it, and, as nomad job validate does, that Nomad accepts it. Whether there is
-room for it is what plan says.
+it, and, as nomad job validate does, that Nomad accepts it. plan shows whether
+the job fits on the cluster now.
 
 Exit codes: 0 it is valid; 1 it is not, or an error.
 `, examples(
@@ -28,16 +28,16 @@ Exit codes: 0 it is valid; 1 it is not, or an error.
 	"All jobspecs of a folder:", "for f in *.nomad.hcl; do nomad-pal validate $f; done",
 ), jobOptions, outputOptions, generalOptions)
 
-// validation is what validate prints.
+// validation is the output of validate.
 type validation struct {
 	Job       string `json:"job"`
 	Namespace string `json:"namespace"`
 	Valid     bool   `json:"valid"`
-	// Errors are why it is not valid.
+	// Errors are the reasons why the job is not valid.
 	Errors []string `json:"errors"`
-	// Warnings are Nomad's.
+	// Warnings are Nomad's warnings.
 	Warnings string `json:"warnings,omitempty"`
-	// Notes are what the placer makes of the job's hints, if that may not be what was meant.
+	// Notes explain how the placer understands the job's hints, if that may surprise the author.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -95,13 +95,13 @@ func printValidation(b *base, v validation) {
 	}
 }
 
-// warnings are what may not be what the job's author meant.
+// warnings returns notes on what may not be what the job's author meant.
 func warnings(job *api.Job, now time.Time) []string {
 	all := []string{pastDeadline(job, now), request.MistypedDevices(job)}
 	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
 }
 
-// pastDeadline reports that the job's deadline has passed; "" if it has not, or has none.
+// pastDeadline returns a warning if the job's deadline has passed, otherwise "".
 func pastDeadline(job *api.Job, now time.Time) string {
 	h, err := rewrite.ParseHints(job)
 	if at, ok := h.DeadlineOf(now); err == nil && ok && !at.After(now) {
@@ -110,7 +110,7 @@ func pastDeadline(job *api.Job, now time.Time) string {
 	return ""
 }
 
-// elasticNote says between how many members an elastic gang runs.
+// elasticNote describes the range of an elastic gang's size.
 func elasticNote(e rewrite.Elastic) string {
 	if e.Least == e.Most {
 		return fmt.Sprintf("Group %q is elastic, but its min and max are both %d: the gang never changes its size.", e.Group, e.Least)

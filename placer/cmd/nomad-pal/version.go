@@ -11,7 +11,7 @@ import (
 
 var helpVersion = help("version [options]", "Prints version and revision.", examples("Which version is this?", "nomad-pal version"), outputOptions)
 
-// versions are what version prints.
+// versions is the output of version.
 type versions struct {
 	Version string `json:"version"`
 	// Revision is the commit of the build.
