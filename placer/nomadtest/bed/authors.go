@@ -17,33 +17,33 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Gang is a job as its author writes it: one group of members with GPUs. It is
-// gated and of type batch unless it says otherwise.
+// Gang describes a job as its author writes it: one group of members with GPUs. By default it is a
+// gated batch job.
 type Gang struct {
 	Name      string
-	Namespace string // "default"
-	// Members and GPUs of each; 1 if they are 0.
+	Namespace string // "": "default"
+	// Members is the number of members, and GPUs the GPUs of each; 0 means 1.
 	Members, GPUs int
-	// Runs is how long each member works; forever where it is 0.
+	// Runs is how long each member works; 0: forever.
 	Runs time.Duration
-	// Exit is how they end.
+	// Exit is the members' exit code.
 	Exit int
-	// OneExit: only the first ends so, the others well.
+	// OneExit reports whether only the first member exits with Exit, and the others with 0.
 	OneExit bool
 	Service bool
 	Ungated bool
-	// Restarts and Reschedules are how often Nomad tries a failed member again on
-	// its node, and elsewhere.
+	// Restarts and Reschedules are how often Nomad retries a failed member on its node, and on
+	// others.
 	Restarts, Reschedules int
 	Priority              int
 	Meta                  map[string]string
-	// Device is what it asks for; "": nvidia/gpu.
+	// Device is the device that it requests; "": nvidia/gpu.
 	Device string
-	// Change changes the job as it would be.
+	// Change changes the finished job; nil: no change.
 	Change func(*api.Job)
 }
 
-// Job is the job as its author registers it.
+// Job returns the job as its author registers it.
 func (g Gang) Job() *api.Job {
 	kind, script := "batch", "sleep infinity"
 	if g.Service {
@@ -79,7 +79,7 @@ func (g Gang) Job() *api.Job {
 	return rewrite.Gate(job)
 }
 
-// elastic lets a job's gang run with least to most members.
+// elastic returns a function that makes a job elastic, with least to most members.
 func elastic(least, most int64) func(*api.Job) {
 	return func(j *api.Job) {
 		j.Meta = maps.Clone(j.Meta)
@@ -91,7 +91,7 @@ func elastic(least, most int64) func(*api.Job) {
 	}
 }
 
-// Key is the key of a job in namespace "default".
+// Key returns the key of a job in namespace "default".
 func Key(name string) nomadtest.Key { return nomadtest.Key{Namespace: "default", ID: name} }
 
 // Submit registers a gang as its author does.
@@ -102,15 +102,15 @@ func (w *World) Submit(g Gang) {
 	}
 }
 
-// Register registers a job as its author does, and says what Nomad says.
+// Register registers a job as its author does, and returns Nomad's error.
 func (w *World) Register(job *api.Job) error {
 	w.rules.submits(copyOf(job))
 	_, _, err := w.Author.Jobs().Register(job, &api.WriteOptions{Namespace: *job.Namespace})
 	return err
 }
 
-// Edit registers a job again with a change, as its author does who does not know
-// what the placer has made of it.
+// Edit registers a job again with a change, as an author does who does not know of the placer's
+// changes.
 func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
 	w.T.Helper()
 	job := w.rules.authored(k)
@@ -121,7 +121,7 @@ func (w *World) Edit(k nomadtest.Key, change func(*api.Job)) error {
 	return w.Register(job)
 }
 
-// Rerun registers a job as it was registered last.
+// Rerun registers a job again without a change.
 func (w *World) Rerun(k nomadtest.Key) error {
 	w.T.Helper()
 	return w.Edit(k, func(*api.Job) {})
@@ -139,7 +139,7 @@ func (w *World) deregister(k nomadtest.Key, purge bool) error {
 	return err
 }
 
-// Quarantine keeps GPUs out for an hour, as an agent does on which much has failed.
+// Quarantine puts GPUs into quarantine for an hour, as an agent does after many failures.
 func (w *World) Quarantine(gpus ...string) {
 	w.T.Helper()
 	now, out := time.Now(), map[string]failure.Quarantine{}

@@ -16,8 +16,8 @@
 //		})
 //	}
 //
-// An hour of it takes milliseconds to seconds. The invariants in [World.Broken]
-// are checked all the time, and fail the test when it ends.
+// An hour of virtual time takes milliseconds to seconds. The rules are checked all the time, and a
+// violation (see [World.Broken]) fails the test at its end.
 //
 // Random walks allow these cases, because no placer could do better:
 //
@@ -35,9 +35,9 @@
 //   - A batch member that ended before Nomad looked counts as finished when its node is purged ("forget
 //     a node"), as in Nomad.
 //
-// Not modelled: what Nomad's servers do to each other, federated regions, clients that lost their
-// state, and real GPUs. Not in the walks: registrations that Nomad writes after the placer has stopped
-// waiting (stories cover those), and hundreds of failures at a time.
+// Not modelled: how Nomad's servers interact, federated regions, clients that lost their state, and
+// real GPUs. Random walks do not contain registrations that Nomad writes after the placer has
+// stopped waiting (scenarios cover those), or hundreds of failures at a time.
 package bed
 
 import (
@@ -62,46 +62,44 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Options are how a world is. Zero values mean the defaults.
+// Options describe a world. Zero values mean the defaults.
 type Options struct {
-	// Seed decides everything that is left to chance.
+	// Seed determines all random choices.
 	Seed uint64
-	// Nomad is how the cluster behaves; its seed is the field above.
+	// Nomad describes the cluster's behaviour; its seed is Seed.
 	Nomad nomadtest.Options
-	// Placer changes the placer's rules.
+	// Placer changes the placer's configuration.
 	Placer func(*model.Config)
-	// Partial is how long a gang may be there in part while nothing is wrong; a
-	// minute by default.
+	// Partial is how long a gang may be incomplete without a fault. Default: one minute.
 	Partial time.Duration
-	// Unchecked: broken invariants do not fail the test, which looks at
+	// Unchecked reports whether violations of the rules do not fail the test. The test then checks
 	// [World.Broken] itself.
 	Unchecked bool
-	// Published sees each picture that a placer publishes.
+	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled: its test takes a sample of its worlds by itself, or needs this one. Of other worlds
-	// few run under the race detector.
+	// Sampled reports whether the test samples its worlds itself, or needs this one. Only a few of
+	// the other worlds run under the race detector.
 	Sampled bool
 }
 
-// World is a cluster in virtual time with what happens in it.
+// World is a cluster in virtual time.
 type World struct {
 	T     *testing.T
 	Nomad *nomadtest.Server
-	// Author is the API as people use it. No faults befall it that are not meant
-	// for client "author".
+	// Author is the API client for people's requests. Only faults for client "author" affect it.
 	Author *api.Client
 
 	opts    Options
 	placers []*Placer
 	nodes   int
-	// Parts: each node that is added has one more GPU, shared in this many parts.
+	// Parts is the number of parts of an additional shared GPU on each new node; 0: no such GPU.
 	Parts int
 	log   *lastLines
 	rules *rules
 }
 
-// Run runs f in a world of its own. The world ends with f: placers are stopped,
-// and invariants that were broken fail the test.
+// Run runs f in its own world. When f returns, the placers are stopped, and violations of the rules
+// fail the test.
 func Run(t *testing.T, o Options, f func(w *World)) {
 	t.Helper()
 	if !o.Sampled && race.Skips(t.Name()) {
@@ -155,24 +153,24 @@ func (w *World) AddNodes(nodes, gpus int) {
 	}
 }
 
-// NodeID is the id of the n-th node.
+// NodeID returns the ID of the n-th node.
 func NodeID(n int) string { return nomadtest.GPUNode(n, 0).ID }
 
 // Placer is an active placer.
 type Placer struct {
 	*placer.Placer
-	// Name is its name as a client.
+	// Name is its client name.
 	Name   string
 	began  time.Time
 	w      *World
 	cancel context.CancelFunc
 	done   chan struct{}
-	// Events are what it did.
+	// Events contains what it did.
 	Events *placer.EventLog
 }
 
-// StartPlacer starts a placer. Several do not know of each other, as agents
-// without high_availability.
+// StartPlacer starts a placer. Several placers do not know of each other, like agents without
+// high_availability.
 func (w *World) StartPlacer() *Placer { return w.StartPlacerAs("") }
 
 // StartPlacerAs starts a placer with an ACL token.
@@ -181,7 +179,7 @@ func (w *World) StartPlacerAs(token string) *Placer {
 	return w.start(token, func(string, *nomad.Client, *model.Config) {})
 }
 
-// start starts a placer whose client and configuration are prepared first, by its name.
+// start starts a placer, after prepare has changed its client and configuration.
 func (w *World) start(token string, prepare func(name string, c *nomad.Client, cfg *model.Config)) *Placer {
 	w.T.Helper()
 	p := &Placer{Name: fmt.Sprintf("placer-%d", len(w.placers)+1), began: time.Now(), w: w, Events: placer.NewEventLog(1000, time.Now()), done: make(chan struct{})}
@@ -210,7 +208,8 @@ func (w *World) start(token string, prepare func(name string, c *nomad.Client, c
 	return p
 }
 
-// published has the rules, and whoever else wants to, look at each picture of a placer.
+// published returns a function that passes each snapshot of a placer to the rules and to
+// Options.Published.
 func (w *World) published(name string) func(*query.Snapshot, bool) {
 	answers := w.rules.answers(name)
 	return func(s *query.Snapshot, changed bool) {
@@ -227,14 +226,13 @@ func (p *Placer) Stop() {
 	<-p.done
 }
 
-// Kill ends the placer as SIGKILL does: nothing of what it does from now on
-// arrives.
+// Kill ends the placer as SIGKILL does: none of its later requests arrives.
 func (p *Placer) Kill() {
-	p.cancel() // first: it is not to notice that it is cut off
+	p.cancel() // first, so that it does not notice the disconnection
 	p.w.Nomad.Disconnect(p.Name)
 }
 
-// RunFor lets time pass.
+// RunFor lets virtual time pass.
 func (w *World) RunFor(d time.Duration) {
 	const look = 250 * time.Millisecond
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -243,7 +241,7 @@ func (w *World) RunFor(d time.Duration) {
 	}
 }
 
-// Until lets time pass until ok, at most d, and reports whether it came to be.
+// Until lets virtual time pass until ok, for at most d, and reports whether ok became true.
 func (w *World) Until(d time.Duration, ok func() bool) bool {
 	return w.until(d, 100*time.Millisecond, ok)
 }
@@ -259,7 +257,7 @@ func (w *World) until(d, every time.Duration, ok func() bool) bool {
 	}
 }
 
-// Broken are the invariants that were broken so far.
+// Broken returns the violations of the rules so far.
 func (w *World) Broken() []string {
 	var out []string
 	for _, v := range w.Nomad.Violations() {
@@ -268,7 +266,7 @@ func (w *World) Broken() []string {
 	return append(out, w.rules.said()...)
 }
 
-// Log is what the placers said last.
+// Log returns the placers' last log lines.
 func (w *World) Log() string { return w.log.String() }
 
 // say adds a line to the log.
@@ -276,7 +274,7 @@ func (w *World) say(format string, args ...any) {
 	fmt.Fprintf(w.log, "%s [NOMAD] %s\n", time.Now().Format("2006-01-02T15:04:05.000Z"), fmt.Sprintf(format, args...))
 }
 
-// transcript has what happens in Nomad told in the log.
+// transcript returns an observer that logs what happens in Nomad.
 func (w *World) transcript() nomadtest.Observer {
 	about := func(m nomadtest.Member) string {
 		return fmt.Sprintf("%s[%d] of job=%s, version %d, on %s %v", m.Group, m.Number, m.Job.ID, *m.Version.Version, w.nodeName(m.Node), m.GPUs)

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// StartPlacerOfChildren starts a placer that serves dispatched and periodic children, too.
+// StartPlacerOfChildren starts a placer that also serves dispatched and periodic children.
 func (w *World) StartPlacerOfChildren() *Placer {
 	w.T.Helper()
 	return w.start("", func(name string, client *nomad.Client, cfg *model.Config) {
@@ -41,7 +41,8 @@ func (w *World) StartPlacerOfChildren() *Placer {
 	})
 }
 
-// withoutPayload is a job without the empty payload that events show, as placer/rpc writes it.
+// withoutPayload returns a job without the empty payload that events contain, as placer/rpc writes
+// it.
 func withoutPayload(job *api.Job) *api.Job {
 	own := *job
 	if len(own.Payload) == 1 && own.Payload[0] == 0 {
@@ -50,12 +51,12 @@ func withoutPayload(job *api.Job) *api.Job {
 	return &own
 }
 
-// overRPC has a request be one of the servers' RPC port.
+// overRPC marks a request as one to the servers' RPC port.
 func overRPC(ctx context.Context, job *api.Job) *api.WriteOptions {
 	return (&api.WriteOptions{Namespace: *job.Namespace, Headers: map[string]string{nomadtest.RPC: "yes"}}).WithContext(ctx)
 }
 
-// ofRPC is a registration's error as placer/rpc has it.
+// ofRPC converts a registration's error to the error that placer/rpc returns.
 func ofRPC(job *api.Job, err error) error {
 	var answer api.UnexpectedResponseError
 	switch {
@@ -67,12 +68,12 @@ func ofRPC(job *api.Job, err error) error {
 	return fmt.Errorf("registering job %q: %w: %w", *job.ID, nomad.ErrUnknownOutcome, err)
 }
 
-// Parameterized has a job be one that is dispatched; it may be given "seed".
+// Parameterized makes a job parameterized, with the optional meta key "seed".
 func Parameterized(j *api.Job) {
 	j.ParameterizedJob = &api.ParameterizedJobConfig{Payload: "optional", MetaOptional: []string{"seed"}}
 }
 
-// Periodic has Nomad's clock launch children of a job.
+// Periodic returns a function that makes a job periodic.
 func Periodic(cron string, overlap bool) func(*api.Job) {
 	return func(j *api.Job) {
 		prohibit := !overlap
@@ -80,7 +81,7 @@ func Periodic(cron string, overlap bool) func(*api.Job) {
 	}
 }
 
-// Dispatch dispatches a child of a job of namespace "default", and says which.
+// Dispatch dispatches a child of a job in namespace "default" and returns the child's key.
 func (w *World) Dispatch(template string, meta map[string]string) (nomadtest.Key, error) {
 	r, _, err := w.Author.Jobs().Dispatch(template, meta, nil, "", nil)
 	if err != nil {
@@ -89,12 +90,12 @@ func (w *World) Dispatch(template string, meta map[string]string) (nomadtest.Key
 	return Key(r.DispatchedJobID), nil
 }
 
-// isTemplate reports whether a job runs only by its children.
+// isTemplate reports whether a job runs only as its children.
 func isTemplate(j *api.Job) bool {
 	return j.Periodic != nil || j.ParameterizedJob != nil && !j.Dispatched
 }
 
-// ChildrenOf are the children of a job that there are.
+// ChildrenOf returns the existing children of a job.
 func (w *World) ChildrenOf(template nomadtest.Key) (out []nomadtest.Key) {
 	for _, k := range w.Nomad.Jobs() {
 		if p := w.Nomad.Job(k).ParentID; k.Namespace == template.Namespace && p != nil && *p == template.ID {

@@ -14,12 +14,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// Members are the job's allocations that are there and are to go on.
+// Members returns the job's allocations that exist and should keep running.
 func (w *World) Members(k nomadtest.Key) []nomadtest.Member {
 	return slices.DeleteFunc(w.Nomad.Members(k), func(m nomadtest.Member) bool { return !m.Live() })
 }
 
-// GPUs are the GPUs that the job's members have, sorted.
+// GPUs returns the GPUs of the job's members, sorted.
 func (w *World) GPUs(k nomadtest.Key) []string {
 	var out []string
 	for _, m := range w.Members(k) {
@@ -29,7 +29,7 @@ func (w *World) GPUs(k nomadtest.Key) []string {
 	return out
 }
 
-// Running reports whether all members of a job run.
+// Running reports whether all members of a job are running.
 func (w *World) Running(k nomadtest.Key) bool {
 	job, n := w.Nomad.Job(k), 0
 	if job == nil {
@@ -47,11 +47,10 @@ func (w *World) Running(k nomadtest.Key) bool {
 	return n == want
 }
 
-// Finished reports whether all members of a job have done their work since its
-// author registered it last.
+// Finished reports whether all members of a job have finished since its author last registered it.
 func (w *World) Finished(k nomadtest.Key) bool { return w.rules.finished(k) }
 
-// Expect fails the test where it does not come to be in time.
+// Expect fails the test if ok is not true in time.
 func (w *World) Expect(what string, within time.Duration, ok func() bool) {
 	w.T.Helper()
 	if !w.Until(within, ok) {
@@ -59,25 +58,25 @@ func (w *World) Expect(what string, within time.Duration, ok func() bool) {
 	}
 }
 
-// ExpectRunning expects all members of a job of namespace "default" to run.
+// ExpectRunning expects that all members of a job in namespace "default" run in time.
 func (w *World) ExpectRunning(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" runs", within, func() bool { return w.Running(Key(name)) })
 }
 
-// ExpectFinished expects a job's members to have done their work.
+// ExpectFinished expects that a job's members finish in time.
 func (w *World) ExpectFinished(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" has finished", within, func() bool { return w.Finished(Key(name)) })
 }
 
-// ExpectGone expects a job to have no members.
+// ExpectGone expects that a job has no members in time.
 func (w *World) ExpectGone(name string, within time.Duration) {
 	w.T.Helper()
 	w.Expect(name+" has no members", within, func() bool { return len(w.Members(Key(name))) == 0 })
 }
 
-// ExpectWaiting expects a job to have no members all the time.
+// ExpectWaiting expects that a job has no members during the whole time.
 func (w *World) ExpectWaiting(name string, during time.Duration) {
 	w.T.Helper()
 	if w.Until(during, func() bool { return len(w.Members(Key(name))) > 0 }) {
@@ -85,7 +84,7 @@ func (w *World) ExpectWaiting(name string, during time.Duration) {
 	}
 }
 
-// Describe is what Nomad has, as text.
+// Describe returns the jobs in Nomad, and their states in the placers, as text.
 func (w *World) Describe() string {
 	var b strings.Builder
 	for _, k := range w.Nomad.Jobs() {

@@ -13,9 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// CheckLedger checks what each decision rests on: each gang that the queue has running is
-// there on the GPUs that it holds in the ledger, and no GPU that somebody holds counts as
-// free.
+// CheckLedger checks that the queue and the ledger agree, because each decision depends on both:
+// each running gang has the same GPUs in both, and no held GPU counts as free.
 func CheckLedger(m *model.Model) error {
 	var errs []error
 	ids := func(gpus []int) string { return strings.Join(model.GPUIDs(m.View, gpus), " ") }

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Picture is how the active placer sees things now: the one that began last, of several. It is nil
-// if none is active, or has seen anything yet.
+// Picture returns the latest snapshot of the active placer, or of the one that started last if
+// several are active. It returns nil if no placer is active or none has a snapshot yet.
 func (w *World) Picture() *query.Snapshot {
 	for _, p := range slices.Backward(w.placers) {
 		select {
@@ -25,7 +25,7 @@ func (w *World) Picture() *query.Snapshot {
 		if s, err := p.PictureSince(ctx, time.Now()); err == nil {
 			return s
 		}
-		return p.Picture() // it waits for Nomad
+		return p.Picture() // the placer is waiting for Nomad
 	}
 	return nil
 }

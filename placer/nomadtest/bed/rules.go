@@ -24,34 +24,30 @@ import (
 
 // rules are the invariants of the placer:
 //
-//   - what is not ours is not touched: a placer registers, stops or purges only
-//     jobs with a gate or pins, and registers only what an author wrote, with
-//     other gates and pins;
-//   - a gang is there as a whole or not at all, but for a limited time;
-//   - a gang that has finished is not run again. An elastic one that finishes in the moment
-//     in which its new size is registered is started again by Nomad, which nobody can
-//     prevent; so is one that finishes between the check of a registration and its write. It
-//     is stopped before it has done its work a second time, unless a request
-//     about it fails after it had finished, or its placer ends;
-//   - a member that has finished, of a job whose members do not need each other, is not run again
-//     but with all of its gang;
-//   - nothing is pinned to a GPU that still runs another member's tasks, be it of the same
-//     job or of one that was purged;
-//   - the gangs of a tenant, or of a user, have no more GPUs than the limit, but for a limited
-//     time. They may have more if, just before a placer started gangs, Nomad replaced members or
-//     chose GPUs for canaries, a request about the gang had failed, or another placer that does not
-//     know of it started others;
-//   - of the children of a template no more have GPUs than pal_array_parallel says, but for a
-//     limited time;
-//   - a child that was dispatched with a payload, which a registration would lose, is left alone;
-//   - what Nomad puts back when a service's deployment fails (auto_revert) stays what is wanted,
-//     until its author registers it again;
-//   - a job that is held does not start, and is not in the queue;
-//   - a placer has one ledger: the queue has each gang on the GPUs that it holds in the
-//     placer's view of the cluster;
-//   - answers match the state. For a waiting job, explain and the list give the queue's reason, its
-//     range of the start, who goes first, and who holds how many GPUs by the ledger, in each
-//     picture.
+//   - A placer registers, stops or purges only jobs with a gate or pins. It registers only specs
+//     that an author wrote, apart from gates and pins.
+//   - A gang runs completely or not at all, except for a limited time.
+//   - A finished gang is not run again. Two cases cannot be prevented: an elastic gang that finishes
+//     while its new size is registered, and a gang that finishes between the check of a registration
+//     and its write. Such a gang must be stopped before it finishes a second time, unless a request
+//     about it fails after it has finished, or its placer ends.
+//   - In a job whose members do not need each other, a finished member is run again only together with
+//     its whole gang.
+//   - No member is pinned to a GPU on which another member's tasks still run, be it a member of the
+//     same job or of a purged one.
+//   - The gangs of a tenant, or of a user, do not exceed their limit of GPUs, except for a limited
+//     time. They may exceed it if one of these things happened just before a placer started gangs:
+//     Nomad replaced members or chose GPUs for canaries, a request about the gang failed, or another
+//     placer that does not know of it started others.
+//   - At most pal_array_parallel children of a template have GPUs, except for a limited time.
+//   - The placer does not touch a child with a payload, which a registration would lose.
+//   - After a failed deployment, the version that Nomad restores (auto_revert) stays in force until the
+//     service's author registers it again.
+//   - A held job does not start, and is not in the queue.
+//   - The queue and the placer's view of the cluster agree on the GPUs that each gang holds.
+//   - Answers match the state. In each snapshot, explain and the list show for a waiting job what the
+//     queue and the ledger contain: the reason, the expected start, the jobs that go first, and
+//     the holders of GPUs.
 type rules struct {
 	w *World
 
@@ -59,100 +55,107 @@ type rules struct {
 	jobs   map[nomadtest.Key]*story
 	order  []nomadtest.Key // of jobs, sorted
 	broken []string
-	// forms are the author's forms of jobs in Nomad, which are replaced and never
-	// changed.
+	// forms caches the author's form of each job in Nomad. Job objects are replaced, never changed.
 	forms map[*api.Job]string
-	// lookedAt is how far Nomad was at the last look; inPart: some gang was there in
-	// part then.
+	// lookedAt is Nomad's progress at the last call of look. inPart reports whether some gang was
+	// incomplete then.
 	lookedAt nomadtest.Progress
 	inPart   bool
-	ledgers  int       // looked into
-	asked    int       // about how many jobs that wait
-	limit    int       // GPUs that gangs may have together; 0: no limit
-	perUser  bool      // limit is that of the gangs of each user
-	beyond   time.Time // since when they have more
-	// replaced is the time when Nomad last replaced a member by itself, and bothStarted when a placer last
-	// started a gang just after another one that works still; unknowable: the gangs have more since
-	// just then, of which a placer that waited for an answer (walk 8400697), or decided at the same
-	// time (walk 9000593), did not know.
+	ledgers  int       // number of ledgers checked
+	asked    int       // number of waiting jobs whose answers were checked
+	limit    int       // most GPUs that all gangs may hold together; 0: no limit
+	perUser  bool      // whether limit applies to each user's gangs
+	beyond   time.Time // since when gangs have exceeded the limit; zero: they do not
+	// replaced is the time when Nomad last replaced a member by itself. bothStarted is the time
+	// when a placer last started a gang shortly after another active placer had started one.
+	// unknowable is true if the limit was exceeded shortly after one of the two: a placer could not
+	// have known of it, because it waited for an answer (walk 8400697) or decided at the same time
+	// (walk 9000593).
 	replaced, bothStarted time.Time
-	rerun                 time.Time // when Nomad last placed a member that was there before
+	rerun                 time.Time // when Nomad last placed a member that it had placed before
 	unknowable            bool
 	startedBy             map[string]time.Time     // when each placer last started a gang
-	failedAt              map[string]time.Time     // when a request of each placer failed last; "… controls": for what people told
-	arrays                map[nomadtest.Key]*array // of the last look, by template
+	failedAt              map[string]time.Time     // when a request of each placer last failed; key "… controls": a request for people's commands
+	arrays                map[nomadtest.Key]*array // of the last call of look, by template
 	placers               []*Placer
-	dead                  map[string]time.Time // when placers ended, of those that have
-	diedAt                time.Time            // the last of them
-	// atOnce is, of registrations that Nomad wrote late, by JobModifyIndex, the index that
-	// they would have had if it had written them as soon as it had checked them.
+	dead                  map[string]time.Time // when each placer ended; active ones have no entry
+	diedAt                time.Time            // when the last placer ended
+	// atOnce contains registrations that Nomad wrote late. It maps their JobModifyIndex to the
+	// index that they would have had if Nomad had written them directly after the check.
 	atOnce map[uint64]uint64
-	// seen is, by index, whether all placers had seen what was there when a job was purged.
+	// seen reports, by the index of a purge, whether all placers had seen everything in Nomad at
+	// that time.
 	seen map[uint64]bool
 	// putBack counts how often Nomad has reverted a service.
 	putBack int
-	// again are gangs that have run again since Nomad did not answer.
+	// again contains the gangs that ran again because Nomad did not answer.
 	again map[nomadtest.Key]bool
-	// trouble is the time when something last went wrong that excuses a gang in part.
+	// trouble is the time of the last fault that excuses an incomplete gang.
 	trouble time.Time
 }
 
-// story is what an author meant with a job, and the outcome.
+// story is what a job's author wants, and what has happened to the job.
 type story struct {
-	// wrote are the specs, without gate and pins, that its authors registered.
+	// wrote contains the specs, without gate and pins, that its authors registered.
 	wrote map[string]bool
 	last  *api.Job
-	form  string // of the last
-	// since is the JobModifyIndex of what its author registered last: Nomad runs
-	// again what finished in an earlier version.
+	form  string // author's form of last
+	// since is the JobModifyIndex of the author's last registration. Members that finished in an
+	// earlier version may run again.
 	since uint64
 	gone  bool // stopped or purged by its author
 	purge bool
-	// back is the placer that registered it when it was gone, and backAt when.
+	// back is the placer that registered the job after it was stopped or purged, and backAt is the
+	// time.
 	back   string
 	backAt time.Time
-	done   map[string]bool // members that have done their work since
-	placed map[string]bool // members, by version
-	// kept are members that have done their work since the gang last had a gate, and when, of a job
-	// whose members do not need each other: Nomad is not to be made to run them again. Of one that
-	// finishes between the placer's look and its registration, at rewroteAt, nobody could know.
+	done   map[string]bool // members that have finished since the author's last registration
+	placed map[string]bool // members that were placed, by version
+	// kept contains members that have finished since the gang last had a gate, with the time, for
+	// jobs whose members do not need each other. Such members must not run again. The exception: a
+	// member that finishes between the placer's look and its registration, at rewroteAt.
 	kept      map[string]time.Time
 	rewroteAt time.Time
-	// away are members that were lost, or stopped without a gate, and that Nomad may place again.
+	// away contains members that were lost, or stopped without a gate, and that Nomad may place
+	// again.
 	away  map[string]bool
 	gated bool
-	// preempted are, by version, members that Nomad stopped for another job. It runs such a one
-	// again even if it did its work just then (walk 10002139).
+	// preempted contains, by version, members that Nomad preempted for another job. Nomad runs such
+	// a member again even if it finished at the same moment (walk 10002139).
 	preempted map[string]bool
-	// whole: all of them have, in version wholeIn, at wholeAt. disturbed is the time when a request of
-	// a placer's about it failed last.
+	// whole reports whether all members have finished, in version wholeIn, at wholeAt. disturbed is
+	// the time when a placer's request about the job last failed.
 	whole bool
-	// template is the job of which it is a child; the zero key: it is none.
+	// template is the template of which the job is a child; the zero key: it is no child.
 	template nomadtest.Key
-	// gpusDone: all with GPUs have; what happens to the others is Nomad's affair.
+	// gpusDone reports whether all members with GPUs have finished. The placer does not watch the
+	// others.
 	gpusDone  bool
 	wholeIn   uint64
 	wholeAt   time.Time
 	disturbed time.Time
-	// late: a placer's registration that Nomad had checked earlier was written after that.
+	// late reports whether Nomad wrote a placer's registration only after the gang had finished,
+	// although it had checked it before.
 	late bool
-	// over are, by JobModifyIndex, a placer's registrations that were written over one that came
-	// after their check. While it waits for GPUs, the gang of that one runs to its end (walk 5005677).
+	// over contains, by JobModifyIndex, registrations of a placer that overwrote one which arrived
+	// after their check. While the overwritten version waits for GPUs, the overwriting one runs to
+	// its end (walk 5005677).
 	over map[uint64]bool
-	// overBy wrote the last of them.
+	// overBy is the placer that wrote the last of them.
 	overBy string
-	// unknown: purged while a placer wrote it that has ended since. Nomad keeps nothing
-	// by which to tell what came of that from a new job.
+	// unknown reports whether the job was purged while a placer registered it, and that placer has
+	// ended since. Nothing in Nomad distinguishes the result from a new job.
 	unknown bool
-	// reverted is what Nomad has put back when a deployment failed, "" once its author has registered it
-	// again, and revertedAt the index.
+	// reverted is the form to which Nomad reverted the service when a deployment failed, and
+	// revertedAt is the index. It is "" after the author's next registration.
 	reverted   string
 	revertedAt uint64
-	// heldAt is since when it is held, as heldBy was told; zero: it is not, or who starts it need not know.
+	// heldAt is the time since which the job is held, by a command to heldBy. It is zero if the job
+	// is not held, or if the placer that starts it cannot know.
 	heldAt  time.Time
 	heldBy  string
-	partial time.Time // since when it is there in part
-	ended   time.Time // the last member
+	partial time.Time // since when the gang has been incomplete; zero: it is not
+	ended   time.Time // when the last member ended
 }
 
 func newRules(w *World) *rules {
@@ -162,7 +165,7 @@ func newRules(w *World) *rules {
 	return r
 }
 
-// starts takes note of a placer, before it does anything.
+// starts records a placer before it does anything.
 func (r *rules) starts(p *Placer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +178,7 @@ func (r *rules) said() []string {
 	return slices.Clone(r.broken)
 }
 
-// counted is what has happened so far.
+// counted returns the counts so far.
 func (r *rules) counted() (c struct{ ranAgain, reverted, ledgers int }) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +213,7 @@ func authorForm(j *api.Job) string {
 	return nomadtest.Spec(&own)
 }
 
-// formOf is the same of a job that is in Nomad. r.mu is held.
+// formOf returns the authorForm of a job in Nomad, from a cache. r.mu is held.
 func (r *rules) formOf(j *api.Job) string {
 	form, ok := r.forms[j]
 	if !ok {
@@ -235,7 +238,7 @@ func (r *rules) submits(j *api.Job) {
 	r.submitted(j)
 }
 
-// submitted notes what an author wants of a job. r.mu is held.
+// submitted records what an author registered. r.mu is held.
 func (r *rules) submitted(j *api.Job) *story {
 	s := r.story(cluster.KeyOf(j))
 	s.last, s.gone, s.unknown = copyOf(j), false, false
@@ -246,7 +249,7 @@ func (r *rules) submitted(j *api.Job) *story {
 	return s
 }
 
-// authoredJobs are the jobs that authors have registered or dispatched, sorted.
+// authoredJobs returns the jobs that authors have registered or dispatched, sorted.
 func (r *rules) authoredJobs() []nomadtest.Key {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,7 +295,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	if x.After == nil {
 		r.seen[x.Index] = r.sawAll()
 	}
-	if x.Kind != "stop" { // of members
+	if x.Kind != "stop" { // "stop" stops members, not the job
 		s.gated = x.After == nil || rewrite.Gated(x.After)
 	}
 	if s.gated {
@@ -301,12 +304,12 @@ func (r *rules) wrote(x nomadtest.Write) {
 	s.rewroteAt = time.Now()
 	r.reverts(s, x)
 	r.startsHeld(s, x)
-	if (x.Kind == "dispatch" || x.Kind == "launch") && x.After != x.Before { // of a child, as its template is
+	if (x.Kind == "dispatch" || x.Kind == "launch") && x.After != x.Before { // the child is a copy of its template
 		r.submitted(copyOf(x.After)).template = nomadtest.Key{Namespace: x.Job.Namespace, ID: *x.After.ParentID}
 		s.late, s.since, s.kept = false, *x.After.JobModifyIndex, map[string]time.Time{}
 	}
 	if !strings.HasPrefix(x.Client, "placer") {
-		if x.Kind == "register" && x.After != nil { // what its author changed counts from here on
+		if x.Kind == "register" && x.After != nil { // the author's change starts a new count
 			s.gone = *x.After.Stop
 			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
 		}
@@ -321,7 +324,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 	switch {
 	case x.Before == nil && x.Kind == "register":
-		// The author purged it during a race. A placer that knows must purge it again.
+		// The author purged it during a race. A placer that learns of this must purge it again.
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":
@@ -334,12 +337,13 @@ func (r *rules) wrote(x nomadtest.Write) {
 	}
 }
 
-// reverts notes what Nomad puts back, and who registers what else. r.mu is held.
+// reverts records which form Nomad reverted a job to, and reports a placer that registers another
+// one. r.mu is held.
 func (r *rules) reverts(s *story, x nomadtest.Write) {
 	switch {
 	case x.Kind == "revert":
 		s.reverted, s.revertedAt = r.formOf(x.After), x.Index
-		s.gone = s.gone || *x.After.Stop // it was stopped before it was registered last (scenario "reverted to a stopped version")
+		s.gone = s.gone || *x.After.Stop // the version before the last registration was a stopped one (scenario "reverted to a stopped version")
 		r.putBack++
 	case s.reverted == "" || x.Kind == "stop" || x.After != nil && x.After == x.Before:
 	case !strings.HasPrefix(x.Client, "placer") || x.After == nil || x.Checked < s.revertedAt:
@@ -350,7 +354,7 @@ func (r *rules) reverts(s *story, x nomadtest.Write) {
 	}
 }
 
-// startedOne notes that a placer has started a gang. r.mu is held.
+// startedOne records that a placer has started a gang. r.mu is held.
 func (r *rules) startedOne(placer string) {
 	now := time.Now()
 	for other, at := range r.startedBy {
@@ -364,15 +368,15 @@ func (r *rules) startedOne(placer string) {
 func (r *rules) placed(m nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !ours(m.PlacedBy) { // what Nomad runs again of its own, after it preempted it say, is no affair of the placer's
+	if !ours(m.PlacedBy) { // the placer is not responsible for members that Nomad places again by itself, such as after a preemption
 		return
 	}
 	s, as := r.story(m.Job), fmt.Sprintf("%d %s[%d]", *m.Version.Version, m.Group, m.Number)
 	member := fmt.Sprintf("%s[%d]", m.Group, m.Number)
 	at := *m.PlacedBy.JobModifyIndex
-	late := cmp.Or(r.atOnce[at], at) < at // a member may have finished before it was written, and runs again (walk 760053)
-	// While what is due for a gang that its author gated again fails, its members end, and others get
-	// what they leave (walk 20393).
+	late := cmp.Or(r.atOnce[at], at) < at // a member may have finished before the registration was written, and then runs again (walk 760053)
+	// If a request for a gang that its author gated again fails, the gang's members end late, and
+	// other members may get their GPUs (walk 20393).
 	delayed := !s.disturbed.IsZero() && time.Since(s.disturbed) < longCycle
 	if s.placed[as] || s.away[member] || late || delayed || choosesCanaries(m.PlacedBy) {
 		r.replaced = time.Now()
@@ -384,14 +388,15 @@ func (r *rules) placed(m nomadtest.Member) {
 	if done, ok := s.kept[member]; ok && !s.gone && s.rewroteAt.Sub(done) > atOnce {
 		r.violated("%s[%d] of %s had finished, needs no other member, and is run again", m.Group, m.Number, m.Job)
 	}
-	_, elastic := rewrite.ElasticOf(m.Version) // of those, see ended
+	_, elastic := rewrite.ElasticOf(m.Version) // ended checks elastic gangs
 	if s.whole && !s.gone && !elastic && !s.preempted[as] && !s.late && !s.over[*m.PlacedBy.JobModifyIndex] {
 		r.violated("%s had finished, and %s[%d] is run again", m.Job, m.Group, m.Number)
 	}
 }
 
-// choosesCanaries reports whether Nomad may start canaries of a job on GPUs that the placer did not choose, whatever the
-// tenant's limit: pins to a class leave it those of the node that are free (walk 2085 with many services).
+// choosesCanaries reports whether Nomad may start a job's canaries on GPUs that the placer did not
+// choose, regardless of the tenant's limit. Pins to a class let Nomad choose among the node's free
+// GPUs (walk 2085 with many services).
 func choosesCanaries(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	return ok && p.Mode != rewrite.ModeGPU && gang.HasCanaries(job)
@@ -400,39 +405,39 @@ func choosesCanaries(job *api.Job) bool {
 func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Of a node that its pins allow Nomad chooses any GPU, and what came when it had checked
-	// the pins already, which it may write much later, no placer could have known.
+	// With pins to a node, Nomad chooses any of its GPUs. The placer cannot know of members that
+	// came after Nomad had checked the pins, and Nomad may write the pins much later.
 	p, _ := rewrite.Pinned(second.PlacedBy)
 	if first.Job == second.Job && *second.PlacedBy.Type == api.JobTypeService {
-		return // as Nomad's deployment has it, which replaces one member after the other
+		return // Nomad's deployment replaces one member after the other
 	}
 	pinned := cmp.Or(r.atOnce[*second.PlacedBy.JobModifyIndex], *second.PlacedBy.JobModifyIndex)
 	was, _ := rewrite.Pinned(first.PlacedBy)
 	if first.LostIndex >= pinned || first.LostIndex > 0 && first.Job == second.Job && slices.Equal(was.GPUs(), p.GPUs()) {
-		return // Nomad gives away the GPUs of what is lost, as soon as its node is back, by pins that were there before, or are again
+		return // as soon as its node is back, Nomad reuses a lost member's GPUs for pins that are older than the loss, or the same again
 	}
 	unheard := lateEvent
 	if at := *second.PlacedBy.JobModifyIndex; cmp.Or(r.atOnce[at], at) < at {
-		unheard += longCycle // the pins were written as late (walk 22650)
+		unheard += longCycle // the pins were written late, too (walk 22650)
 	}
 	if first.PreemptedBy == second.Job && second.CreatedAt.Sub(first.CreatedAt) < unheard {
-		return // Nomad has only one of its members wait for the end of what it preempts for them (scenario "preempted by two"); it came just before the pins (walk 601334)
+		return // if Nomad preempts an allocation for several members, only one of them waits for its end (scenario "preempted by two"); it came just before the pins (walk 601334)
 	}
 	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
 		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }
 
-// known reports whether all placers had a chance to see the member: no list has one
-// whose job was purged. Pins that were there before that Nomad itself follows at once.
+// known reports whether all placers had a chance to see the member. After a purge no list contains
+// it, and Nomad follows pins that are older than the purge at once.
 func (r *rules) known(m nomadtest.Member, pinned uint64) bool {
 	return m.Purged.IsZero() || pinned > m.PurgedIndex && r.seen[m.PurgedIndex] && !slices.ContainsFunc(r.placers, func(p *Placer) bool {
-		return p.began.After(m.Purged) || p.Vitals().Last.After(m.Purged) // or has lost touch with Nomad
+		return p.began.After(m.Purged) || p.Vitals().Last.After(m.Purged) // it started later, or lost touch with Nomad since then
 	})
 }
 
-// sawAll reports whether all placers have had a cycle with all that is in Nomad, since they began or
-// lost touch.
+// sawAll reports whether each active placer has completed a cycle with everything in Nomad since it
+// started, or since it last lost touch.
 func (r *rules) sawAll() bool {
 	return !slices.ContainsFunc(r.placers, func(p *Placer) bool {
 		v := p.Vitals()
@@ -457,10 +462,10 @@ func (r *rules) ended(m nomadtest.Member) {
 		return
 	}
 	if r.formOf(m.Version) != s.form {
-		return // a write that crossed the author's had brought back an older form, which is not what he wants done
+		return // a write that raced with the author's had restored an older form, which the author no longer wants
 	}
 	if _, elastic := rewrite.ElasticOf(m.Version); (elastic || s.late) && s.whole && !s.gone && *m.Version.Version > s.wholeIn {
-		// While it waits for a slow write, its jobs' namespace uses up the placer's time (walk 401333).
+		// Waiting for a slow write uses up the placer's time for that namespace (walk 401333).
 		noTime := s.late && time.Since(s.rewroteAt) < longCycle
 		if s.disturbed.After(s.wholeAt) || r.diedAt.After(s.wholeAt) || noTime {
 			r.again[m.Job] = true
@@ -479,7 +484,7 @@ func (r *rules) ended(m nomadtest.Member) {
 	}
 }
 
-// lack is how many members of a version have not done their work, and how many of those with GPUs.
+// lack returns how many members of a version have not finished, and how many of those have GPUs.
 func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	for _, g := range job.TaskGroups {
 		n := *g.Count
@@ -494,14 +499,14 @@ func (s *story) lack(job *api.Job) (all, withGPUs int) {
 	return all, withGPUs
 }
 
-// editForgotten reports whether an edit stays lost: the placer that overwrote it was killed
-// before it saw that. The overwriting version had ended by the time that another placer could look,
-// or a little later (walk 548). Placers do not look at jobs that ended before they began.
+// editForgotten reports whether an author's edit stays lost: the placer that overwrote it was
+// killed before it saw the edit. The overwriting version had ended before another placer could
+// look, or soon after (walk 548). Placers ignore jobs that ended before they started.
 func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
-// endedSince are the jobs of which a member has ended since then.
+// endedSince returns the jobs of which a member has ended after then.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -513,18 +518,18 @@ func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	return out
 }
 
-// died notes that a placer has ended.
+// died records that a placer has ended.
 func (r *rules) died(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.diedAt = time.Now()
 	r.dead[name] = r.diedAt
-	for _, s := range r.jobs { // it ended before it could hear what it had brought back
+	for _, s := range r.jobs { // it ended before it could learn that it had brought the job back
 		s.unknown = s.unknown || s.back == name && s.gone && s.purge && time.Since(s.backAt) < time.Second
 	}
 }
 
-// disturbs notes that a request of a placer's fails.
+// disturbs records that a placer's request failed.
 func (r *rules) disturbs(q nomadtest.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -539,7 +544,7 @@ func (r *rules) disturbs(q nomadtest.Request) {
 	}
 }
 
-// ledger notes what a placer finds wrong in its books.
+// ledger returns a function that checks a placer's ledger and reports violations.
 func (r *rules) ledger(name string) func(*model.Model) {
 	return func(m *model.Model) {
 		r.mu.Lock()
@@ -551,9 +556,9 @@ func (r *rules) ledger(name string) func(*model.Model) {
 	}
 }
 
-// look looks at what takes time. Where nothing has happened in Nomad and nothing was
-// there in part, there is nothing to see. Nomad is asked without r.mu, which it takes
-// itself when it tells of something.
+// look checks the rules with a time limit. It returns at once if nothing has happened in Nomad
+// since the last call and no gang was incomplete. It asks Nomad without holding r.mu, because
+// Nomad's observers lock r.mu.
 func (r *rules) look() {
 	at := r.w.Nomad.Progress()
 	r.mu.Lock()
@@ -579,7 +584,7 @@ func (r *rules) look() {
 	r.lookedAt, r.inPart = at, r.lookAtLimit(slices.Max(append(slices.Collect(maps.Values(gpus)), 0))) || inPart
 }
 
-// gpusOf is how many GPUs a gang of the placer's has. A part of a GPU counts for its share of it.
+// gpusOf returns how many GPUs a gang of the placer holds. A part of a GPU counts as its fraction.
 func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	job := r.w.Nomad.Job(k)
 	if r.limit == 0 || job == nil || !ours(job) {
@@ -599,31 +604,32 @@ func (r *rules) gpusOf(k nomadtest.Key) (n float64) {
 	return n
 }
 
-// leftBehind reports whether a member of a gang that is stopped is on a node that is away: Nomad stops it when the
-// node is back, and not before (scenario "away behind the gate").
+// leftBehind reports whether a stopped gang's member is on a disconnected node. Nomad stops it only
+// when the node is back (scenario "away behind the gate").
 func leftBehind(job *api.Job, m nomadtest.Member) bool {
 	return m.Client == api.AllocClientStatusUnknown && rewrite.Gated(job)
 }
 
-// beyondLimit is for how long gangs may have more GPUs than their tenant's limit: a service
-// that is updated has old and new members for a while.
+// beyondLimit is how long gangs may exceed their tenant's limit: during an update, a service has
+// old and new members.
 const beyondLimit = 15 * time.Second
 
-// atOnce is within what a placer has read allocations and registered what follows from them.
+// atOnce is the longest time between a placer's reading of allocations and the registration that
+// follows from them.
 const atOnce = 4 * time.Millisecond
 
-// lateEvent is how late a placer may hear of what has come upon a GPU.
+// lateEvent is how late a placer may learn that a GPU is in use.
 const lateEvent = time.Second
 
-// longCycle is how long a cycle lasts that waits for one answer.
+// longCycle is the duration of a cycle in which one answer is slow.
 const longCycle = 20 * time.Second
 
-// lookAtLimit looks whether all gangs, or those of one user, have more GPUs together than they may, and reports whether
-// they do. r.mu is held.
+// lookAtLimit checks whether all gangs, or those of one user, exceed their limit, and reports
+// whether they do. r.mu is held.
 func (r *rules) lookAtLimit(gpus float64) bool {
 	now := time.Now()
 	switch {
-	case r.limit == 0 || gpus < float64(r.limit)+0.001: // of thirds
+	case r.limit == 0 || gpus < float64(r.limit)+0.001: // the rounding error of thirds
 		r.beyond = time.Time{}
 		return false
 	case r.beyond.IsZero():
@@ -635,13 +641,13 @@ func (r *rules) lookAtLimit(gpus float64) bool {
 	return true
 }
 
-// lookAt looks at a gang, and reports whether it is there in part.
+// lookAt checks a gang and reports whether it is incomplete.
 func (r *rules) lookAt(k nomadtest.Key) bool {
 	live, want := 0, 0
 	job := r.w.Nomad.Job(k)
 	if job != nil && wholeOrNot(job) {
 		for _, g := range job.TaskGroups {
-			want += *g.Count * min(1, rewrite.GPUsPerMember(g)) // the others are Nomad's
+			want += *g.Count * min(1, rewrite.GPUsPerMember(g)) // Nomad places the other members
 		}
 		if e, elastic := rewrite.ElasticOf(job); elastic {
 			want = e.Least
@@ -672,14 +678,15 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job is pinned to single GPUs, all of it together.
+// wholeOrNot reports whether the job is a batch job whose members are pinned to single GPUs, or
+// elastic.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)
 	return ok && (p.Mode == rewrite.ModeGPU || elastic) && *job.Type == api.JobTypeBatch && (job.Stop == nil || !*job.Stop)
 }
 
-// Carries says in a word what a job carries: a gate, pins, both, or neither.
+// Carries describes in a word or two what a job carries: a gate, pins, both or neither.
 func Carries(j *api.Job) string {
 	switch _, pinned := rewrite.Pinned(j); {
 	case pinned && rewrite.Gated(j):

@@ -14,15 +14,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// array is what runs of the children of one template.
+// array counts the children of one template that have GPUs (running), and contains their limit
+// (most).
 type array struct {
 	running, most int
-	// since when more run than may; unknowable: a placer could not know of those that others had just started.
+	// since is the time since which the limit has been exceeded. unknowable is true if a placer
+	// could not know of children that another had just started.
 	since      time.Time
 	unknowable bool
 }
 
-// countArrays counts the children of each template that have GPUs, and how many of them may.
+// countArrays counts the children of each template that have GPUs, and returns them with their
+// limit.
 func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 	out := map[nomadtest.Key]*array{}
 	for _, k := range keys {
@@ -37,13 +40,14 @@ func (r *rules) countArrays(keys []nomadtest.Key) map[nomadtest.Key]*array {
 		}
 		template := nomadtest.Key{Namespace: k.Namespace, ID: *job.ParentID}
 		a := cmp.Or(out[template], &array{})
-		a.running, a.most = a.running+1, max(a.most, h.Parallel) // its author may have changed how many
+		a.running, a.most = a.running+1, max(a.most, h.Parallel) // the author may have changed the limit
 		out[template] = a
 	}
 	return out
 }
 
-// lookAtArrays looks whether more children of a template have GPUs than may, and reports whether they do. r.mu is held.
+// lookAtArrays checks whether templates exceed their limit of children with GPUs, and reports
+// whether one does. r.mu is held.
 func (r *rules) lookAtArrays(now map[nomadtest.Key]*array) (beyond bool) {
 	for _, k := range slices.SortedFunc(maps.Keys(now), cluster.JobKey.Compare) {
 		a, was := now[k], r.arrays[k]

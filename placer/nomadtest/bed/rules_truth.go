@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// answers looks at each picture that a placer publishes: whether what is answered from it of jobs
-// that wait is what the placer decides by. Of those in which only the clock has gone on since the one
-// before, it looks at one a minute.
+// answers returns a function that checks each snapshot that a placer publishes: what it answers
+// about waiting jobs must agree with the placer's queue and ledger. If only the time has changed
+// since the last snapshot, it checks one per minute.
 func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	var looked time.Time
 	return func(s *query.Snapshot, changed bool) {
@@ -36,8 +36,8 @@ func (r *rules) answers(name string) func(*query.Snapshot, bool) {
 	}
 }
 
-// untrue is what a picture answers otherwise than the queue and the ledger have it, and about how
-// many jobs it was asked.
+// untrue returns the answers of a snapshot that disagree with the queue and the ledger, and how
+// many jobs it asked about.
 func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	m := s.Model()
 	waits := map[string]queue.Wait{}
@@ -72,7 +72,7 @@ func untrue(s *query.Snapshot) (asked int, wrong []string) {
 	return asked, wrong
 }
 
-// reasonWrong compares why a job waits with what is listed, and with the queue.
+// reasonWrong compares explain's reason for waiting with the list's and the queue's.
 func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting bool) string {
 	switch {
 	case e.State != j.State || e.Reason.IsZero() || !alike(e.Reason, j.Reason):
@@ -89,7 +89,7 @@ func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting 
 	return ""
 }
 
-// heldWrong looks whether a job that somebody holds is kept out of the queue.
+// heldWrong checks that a held job is not in the queue.
 func heldWrong(t *model.Tracked, waiting bool) string {
 	if t.Control.Held != nil && waiting {
 		return "it is held, and in the queue"
@@ -97,8 +97,8 @@ func heldWrong(t *model.Tracked, waiting bool) string {
 	return ""
 }
 
-// alike reports whether two reasons say the same, even if one has more detail, such as how many
-// GPUs are free and what the others do.
+// alike reports whether two reasons mean the same, even if one has more detail, such as the number
+// of free GPUs.
 func alike(a, b reason.Reason) bool {
 	lacking := map[reason.Kind]bool{reason.GPUs: true, reason.Scattered: true, reason.Apart: true}
 	if lacking[a.Kind] && lacking[b.Kind] {
@@ -107,7 +107,8 @@ func alike(a, b reason.Reason) bool {
 	return a.Kind == b.Kind
 }
 
-// aheadWrong looks whether those that go first wait, and before it, and those that are said to be stopped are.
+// aheadWrong checks that the job that goes first waits and is another job, and that the jobs in
+// Stopping are being stopped.
 func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wait) string {
 	if e.Wait == nil {
 		return ""
@@ -141,7 +142,7 @@ func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue
 	return ""
 }
 
-// holdersWrong compares who is said to hold GPUs with the ledger.
+// holdersWrong compares the holders of GPUs in an explanation with the ledger.
 func holdersWrong(m *model.Model, e *query.Explanation) string {
 	if e.Holders == nil {
 		return ""

@@ -24,25 +24,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Mix says how often things happen in a walk, relative to each other; what is 0
-// does not.
+// Mix contains the relative frequencies of the actions in a walk; actions with 0 do not occur.
 type Mix struct {
 	Submit, Edit, Stop, Purge, Rerun      int
-	Deploy                                int // a new version of a service, which fails or not
-	Promote, Fail, Pause                  int // what its author does with a deployment
+	Deploy                                int // a new version of a service, which may fail
+	Promote, Fail, Pause                  int // the author's actions on a deployment
 	Dispatch, Force, EndChild             int // children of templates
 	Crash, Cut, Recover, Drain, Sick      int
-	Forget                                int // a node that is there
+	Forget                                int // purging a node that still works
 	Kill, Second, Restart, Collect, Clock int
-	// Requests is the share of the placers' requests that fail, by one of Faults.
+	// Requests is the fraction of the placers' requests that fail, each with one of Faults.
 	Requests float64
 	Faults   []nomadtest.Fault
 	Events   nomadtest.EventFaults
-	// Apart is how far things are apart, on average; 0: 3 s.
+	// Apart is the average time between actions; 0: 3 s.
 	Apart time.Duration
 }
 
-// DefaultMix is everything that today's placer is to live with.
+// DefaultMix contains every action and fault that the placer must cope with.
 func DefaultMix() Mix {
 	return Mix{
 		Submit: 40, Edit: 6, Stop: 5, Purge: 4, Rerun: 6, Deploy: 6, Promote: 5, Fail: 2, Pause: 2,
@@ -58,11 +57,10 @@ func DefaultMix() Mix {
 	}
 }
 
-// walkLimit is how many GPUs the walk's jobs, or those of one user, may have together in those walks
-// that limit them.
+// walkLimit is the limit of GPUs for all jobs, or for each user's jobs, in the walks that have one.
 const walkLimit = 4
 
-// limited is the limit in the walk of a seed; 0: there is none.
+// limited returns the limit of GPUs in the walk of a seed; 0: no limit.
 func limited(seed uint64) int {
 	if seed%4 == 1 || perUser(seed) {
 		return walkLimit
@@ -70,12 +68,12 @@ func limited(seed uint64) int {
 	return 0
 }
 
-// perUser reports whether the limit in the walk of a seed is that of each user.
+// perUser reports whether the limit in the walk of a seed applies to each user.
 func perUser(seed uint64) bool { return seed%8 == 3 }
 
-// vary gives a walk's placers a configuration by its seed: the defaults for every other
-// walk, and what moves, stops and passes gangs more often for the rest, half of them with a
-// limit for the tenant.
+// vary returns the change of the placer's configuration for a seed. Every other walk uses the
+// defaults. In the others, gangs are moved, stopped and overtaken more often, and half of these
+// walks have a limit.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
@@ -101,27 +99,28 @@ func vary(seed uint64) func(*model.Config) {
 type Walk struct {
 	*World
 	Mix Mix
-	// Counts says how often what happened.
+	// Counts contains how often each event happened.
 	Counts map[string]int
 
 	rng  *rand.Rand
 	made int
-	gone map[int]bool // nodes
+	gone map[int]bool // nodes that are lost or drained
 	sick map[string]bool
-	// left are jobs that fail by themselves, or are Nomad's alone: how they end is
-	// not the placer's affair.
+	// left contains jobs that fail by themselves, or that only Nomad manages. The placer is not
+	// responsible for how they end.
 	left map[nomadtest.Key]bool
 	gpus int // of each node
-	// sharing draws which jobs ask for parts of the GPUs that are shared; nil: none is.
+	// sharing decides which jobs ask for parts of shared GPUs; nil: none does.
 	sharing *rand.Rand
-	// people draws what people tell about jobs, and told has those jobs; nil: nobody tells anything.
+	// people decides which commands people type about jobs, and told contains those jobs. If people
+	// is nil, nobody types any.
 	people *rand.Rand
 	told   map[nomadtest.Key]bool
-	// fault is the time when a request failed last, or a placer was killed.
+	// fault is the time when a request last failed, or a placer was killed.
 	fault time.Time
 }
 
-// NewWalk makes a walk through a world that has no nodes yet.
+// NewWalk prepares a walk in a world that has no nodes yet.
 func NewWalk(w *World, mix Mix) *Walk {
 	x := &Walk{World: w, Mix: mix, Counts: map[string]int{}, rng: rand.New(rand.NewPCG(w.opts.Seed, 7)), gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}, people: peopleOf(w.opts.Seed), told: map[nomadtest.Key]bool{}}
 	x.gpus = 2 + x.rng.IntN(3)
@@ -136,7 +135,7 @@ func NewWalk(w *World, mix Mix) *Walk {
 	return x
 }
 
-// Disturb has requests and events fail, as the mix says, until [Walk.Settle].
+// Disturb makes requests and events fail at the mix's rates, until [Walk.Settle].
 func (x *Walk) Disturb() {
 	x.Nomad.SetEventFaults(x.Mix.Events)
 	x.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
@@ -155,7 +154,8 @@ func (x *Walk) Disturb() {
 	})
 }
 
-// progress is what a job writes of its progress: as it is, or nonsense.
+// progress returns the text that a job writes as its progress: for some jobs the true value, for
+// others an invalid or wrong one.
 func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 	done, kind := ran.Seconds()/60, len(k.ID)
 	for _, c := range k.ID {
@@ -167,14 +167,14 @@ func (x *Walk) progress(k nomadtest.Key, ran time.Duration) string {
 	case 1:
 		return "no number\x00"
 	case 2:
-		return fmt.Sprint(int(ran.Seconds())*7919%1000, "/1000") // forth and back
+		return fmt.Sprint(int(ran.Seconds())*7919%1000, "/1000") // back and forth
 	case 3:
 		return "100%"
 	}
 	return fmt.Sprintf("%g/%d\n", min(60, done*60), 60)
 }
 
-// Go walks for this long.
+// Go runs the walk for d.
 func (x *Walk) Go(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		x.RunFor(time.Duration(x.rng.ExpFloat64() * float64(cmp.Or(x.Mix.Apart, 3*time.Second))))
@@ -233,7 +233,7 @@ func (x *Walk) act() {
 	}
 }
 
-// try takes note of what an author was refused.
+// try counts an author's request that failed.
 func (x *Walk) try(err error) {
 	if err != nil {
 		x.Counts["refused to an author"]++
@@ -250,12 +250,12 @@ func (x *Walk) submit() {
 	for g.Members > x.room(g.GPUs) {
 		g.Members--
 	}
-	if user := x.made % 3; user > 0 { // each third job names nobody
+	if user := x.made % 3; user > 0 { // every third job has no user
 		g.Meta["pal_user"] = []string{"", "ada", "grace"}[user]
 	}
 	switch x.rng.IntN(12) {
 	case 0:
-		g.Exit, g.OneExit, g.Runs = 1, x.rng.IntN(2) == 0, g.Runs/8 // it is tried several times
+		g.Exit, g.OneExit, g.Runs = 1, x.rng.IntN(2) == 0, g.Runs/8 // so that it fails several times
 		x.left[Key(g.Name)] = true
 	case 1:
 		g.Ungated = true
@@ -274,7 +274,7 @@ func (x *Walk) submit() {
 	x.try(x.Register(g.Job()))
 }
 
-// share has some jobs ask for parts of GPUs.
+// share makes some jobs ask for parts of GPUs.
 func (x *Walk) share(g *Gang) {
 	if x.sharing == nil || g.Change != nil && !g.Service || x.sharing.IntN(2) == 0 {
 		return
@@ -283,7 +283,7 @@ func (x *Walk) share(g *Gang) {
 	g.Device = "nvidia/gpu.shared"
 	g.Meta["pal_class"] = string(pal.AppClasses()[x.sharing.IntN(pal.NumClasses)])
 	g.GPUs = 1 + x.sharing.IntN(4)/3
-	g.Members = max(1, min(g.Members, x.nodes, x.room(g.GPUs))) // apart
+	g.Members = max(1, min(g.Members, x.nodes, x.room(g.GPUs))) // on different nodes
 	if g.Service {
 		return
 	}
@@ -292,7 +292,7 @@ func (x *Walk) share(g *Gang) {
 	}
 }
 
-// disconnects has the author of some jobs say what happens to members on nodes that are away.
+// disconnects adds a disconnect block to some jobs.
 func (x *Walk) disconnects(g *Gang) {
 	d := &api.DisconnectStrategy{LostAfter: new(time.Duration(5+x.rng.IntN(600)) * time.Second)}
 	reconcile := []api.ReconcileOption{api.ReconcileOptionBestScore, api.ReconcileOptionKeepOriginal, api.ReconcileOptionKeepReplacement, api.ReconcileOptionLongestRunning}
@@ -323,7 +323,7 @@ func (x *Walk) disconnects(g *Gang) {
 	}
 }
 
-// hint has the author say more about some jobs.
+// hint adds hints (pal_…) to some jobs.
 func (x *Walk) hint(g *Gang) {
 	if g.Runs > 0 && x.rng.IntN(3) == 0 {
 		g.Meta["pal_duration"] = (g.Runs * time.Duration(1+x.rng.IntN(4)) / 2).String()
@@ -338,7 +338,7 @@ func (x *Walk) hint(g *Gang) {
 	case 1:
 		g.Meta["pal_deadline"] = fmt.Sprintf("%dm", 3+x.rng.IntN(10))
 	case 2:
-		if g.Members*g.GPUs <= x.gpus && (g.Device == "" || g.Members == 1) { // a node shares one GPU
+		if g.Members*g.GPUs <= x.gpus && (g.Device == "" || g.Members == 1) { // each node has only one shared GPU
 			g.Meta["pal_locality"] = "node"
 		}
 	case 3:
@@ -346,7 +346,7 @@ func (x *Walk) hint(g *Gang) {
 	case 4:
 		g.Meta["pal_on_failure"] = "none"
 	case 5:
-		if x.made > 1 { // which may never finish well
+		if x.made > 1 { // the other job may never succeed
 			g.Meta["pal_after"] = fmt.Sprintf("job-%03d", x.made-1)
 			x.left[Key(g.Name)] = true
 		}
@@ -367,7 +367,7 @@ func (x *Walk) hint(g *Gang) {
 			x.Counts["submit: a group without GPUs"]++
 		}
 	case 11, 12:
-		if batch && g.Members > 1 && (g.Device == "" || g.GPUs == 1) { // a chief has one
+		if batch && g.Members > 1 && (g.Device == "" || g.GPUs == 1) { // a chief has one GPU
 			g.Change = withChief
 			x.Counts["submit: two groups with GPUs"]++
 		}
@@ -387,14 +387,14 @@ func withChief(j *api.Job) {
 	j.TaskGroups = append(j.TaskGroups, &chief)
 }
 
-// staggered has the members of a batch job but the first run for longer.
+// staggered makes all members of a batch job but the first run longer.
 func staggered(j *api.Job) {
 	args := j.TaskGroups[0].Tasks[0].Config["args"].([]string)
 	first, end, _ := strings.Cut(args[1], ";")
 	args[1] = first + "; [ $NOMAD_ALLOC_INDEX = 0 ] &&" + end + "; sleep 40;" + end
 }
 
-// withHelper adds a group without GPUs, whose member runs for as long as those of the first.
+// withHelper adds a group without GPUs, whose member runs as long as the first group's.
 func withHelper(j *api.Job) {
 	helper := *j.TaskGroups[0]
 	task := *helper.Tasks[0]
@@ -403,7 +403,7 @@ func withHelper(j *api.Job) {
 	j.TaskGroups = append(j.TaskGroups, &helper)
 }
 
-// room is how many members of this size the cluster has room for, within the tenant's limit.
+// room returns how many members with this number of GPUs fit in the cluster, within the limit.
 func (x *Walk) room(gpus int) int {
 	n := x.nodes * (x.gpus / gpus)
 	if limit := limited(x.opts.Seed); limit > 0 {
@@ -412,14 +412,14 @@ func (x *Walk) room(gpus int) int {
 	return n
 }
 
-// withJob does something with a job that some author has, mostly one of the last.
+// withJob calls f with one of the eight jobs that were registered last.
 func (x *Walk) withJob(f func(nomadtest.Key)) {
 	if x.made > 0 {
 		f(Key(fmt.Sprintf("job-%03d", max(1, x.made-x.rng.IntN(min(x.made, 8))))))
 	}
 }
 
-// runsScript has a group's task run a shell script.
+// runsScript makes a group's task run a shell script.
 func runsScript(g *api.TaskGroup, script string) {
 	g.Tasks[0].Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", script}}
 }
@@ -434,7 +434,7 @@ func (x *Walk) edit(k nomadtest.Key) {
 			device := j.TaskGroups[0].Tasks[0].Resources.Devices[0]
 			gpus := int(*device.Count)
 			most, onNode := min(3, x.room(gpus)-chiefs(j)), x.gpus/gpus
-			if rewrite.IsPart(device.Name) { // apart: a node shares one GPU
+			if rewrite.IsPart(device.Name) { // each node has only one shared GPU
 				most, onNode = min(most, x.nodes-chiefs(j)), 1
 			}
 			if j.Meta["pal_locality"] == "node" {
@@ -452,7 +452,7 @@ func (x *Walk) edit(k nomadtest.Key) {
 	}))
 }
 
-// chiefs are how many groups with GPUs the job has besides its first.
+// chiefs returns how many groups with GPUs the job has besides its first.
 func chiefs(j *api.Job) (n int) {
 	for _, g := range j.TaskGroups[1:] {
 		n += min(1, rewrite.GPUsPerMember(g))
@@ -460,10 +460,10 @@ func chiefs(j *api.Job) (n int) {
 	return n
 }
 
-// there reports whether Nomad knows a node, and nobody has lost or drained it.
+// there reports whether a node is registered and neither lost nor drained.
 func (x *Walk) there(n int) bool { return !x.gone[n] && x.Nomad.HasNode(NodeID(n)) }
 
-// lose loses a node, never more than half of them.
+// lose loses a random node, but never more than half of the nodes.
 func (x *Walk) lose(how func(string)) {
 	if n := x.rng.IntN(x.nodes); x.there(n) && len(x.gone) < x.nodes/2 {
 		x.gone[n] = true
@@ -471,11 +471,11 @@ func (x *Walk) lose(how func(string)) {
 	}
 }
 
-// forget is what a mistaken operator does: a node is purged whose machine is there.
+// forget purges a node whose machine still works, which is an operator's mistake.
 func (x *Walk) forget() {
 	if n := x.rng.IntN(x.nodes); x.there(n) {
 		heartbeat, scheduler := time.Duration(1+x.rng.IntN(20))*time.Second, time.Duration(0)
-		if x.rng.IntN(2) == 0 { // on a busy cluster
+		if x.rng.IntN(2) == 0 { // as on a busy cluster
 			heartbeat, scheduler = 20*time.Millisecond, time.Duration(x.rng.IntN(2000))*time.Millisecond
 		}
 		x.Nomad.ForgetNode(NodeID(n), heartbeat, scheduler)
@@ -515,13 +515,13 @@ func (x *Walk) sicken() {
 	}
 }
 
-// forcedAfter is how long a placer to which Nomad does not answer may take to queue a
-// drained gang again, whose job is dead until then.
+// forcedAfter is how long a placer may need to queue a drained gang again while Nomad does not
+// answer. The gang's job is dead until then.
 const forcedAfter = 2 * time.Minute
 
-// collect is `nomad system gc`. It may take a job that a drain has ended before a placer
-// to which Nomad does not answer, or a new one, can have it evaluated again: nobody can
-// tell such a job from one that was purged.
+// collect runs `nomad system gc`. It may delete a job that a drain has ended before a placer could
+// have it evaluated again, because Nomad did not answer or the placer is new. Such a job cannot be
+// distinguished from a purged one.
 func (x *Walk) collect() {
 	ended := map[nomadtest.Key]bool{}
 	if time.Since(x.fault) < forcedAfter {
@@ -550,16 +550,15 @@ func (x *Walk) kill() {
 	x.StartPlacerOfChildren()
 }
 
-// second has another placer work for a while that does not know of the first.
+// second runs another placer for a while, which does not know of the first.
 func (x *Walk) second() {
 	p := x.StartPlacerOfChildren()
 	x.RunFor(time.Duration(x.rng.IntN(10)) * time.Second)
 	p.Stop()
 }
 
-// Settle ends all faults, and says what has not come to its end in time: jobs
-// whose authors want them to run and that have not finished, or that are not as
-// their authors have written them.
+// Settle ends all faults and returns the jobs that are still open after the time within: they have
+// not finished although their authors want them to run, or are not as their authors wrote them.
 func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.Nomad.FailBy(nil)
 	x.Nomad.SetEventFaults(nomadtest.EventFaults{})
@@ -573,7 +572,7 @@ func (x *Walk) Settle(within time.Duration) (open []string) {
 	x.stopTemplates()
 	lift, seen := time.Now(), nomadtest.Progress{}
 	x.until(within, time.Second, func() bool {
-		if time.Since(lift) > time.Minute { // jobs fail still
+		if time.Since(lift) > time.Minute { // jobs may still fail
 			lift = time.Now()
 			x.liftQuarantine()
 		}
@@ -612,10 +611,10 @@ func (x *Walk) open() (out []string) {
 	return out
 }
 
-// failedAlone reports whether a job has done what it can. Some members have done their work.
-// Another one failed, and Nomad does not retry it. The others do not need it, because its author
-// says so, or because it has no GPUs. One of these may also have been stopped when the others had
-// ended.
+// failedAlone reports whether a job has done what it can: some members have finished, and another
+// one failed, which Nomad does not retry. The others do not need the failed one, because its author
+// says so or because it has no GPUs. A member without GPUs may also have been stopped when the
+// others had ended.
 func (x *Walk) failedAlone(k nomadtest.Key, job *api.Job) bool {
 	h, err := rewrite.ParseHints(job)
 	failed, done := false, false
@@ -643,7 +642,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return ""
 	case (x.left[k] || x.left[s.template]) && live == 0:
 		return ""
-	case job == nil && !s.whole && !s.gpusDone: // else it was collected without its helper, which a drain had stopped
+	case job == nil && !s.whole && !s.gpusDone: // otherwise it was collected without its helper, which a drain had stopped
 		return "lost"
 	case job == nil || s.whole:
 		return ""

@@ -12,8 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// template has the author of a batch job write a template of it: one that is dispatched, or that
-// Nomad's clock launches.
+// template turns an author's batch job into a template, either parameterized or periodic.
 func (x *Walk) template(g *Gang) {
 	if g.Change != nil || g.Runs == 0 {
 		return
@@ -21,7 +20,7 @@ func (x *Walk) template(g *Gang) {
 	if x.rng.IntN(3) == 0 {
 		x.Counts["submit: a periodic job"]++
 		cron, overlap := []string{"* * * * *", "*/2 * * * *", "@hourly"}[x.rng.IntN(3)], x.rng.IntN(2) == 0
-		g.Change = Periodic(cron, overlap && cron == "@hourly") // a clock that is stepped forward makes up for all launches
+		g.Change = Periodic(cron, overlap && cron == "@hourly") // after a clock step, Nomad launches only one child for all missed times
 	} else {
 		x.Counts["submit: a parameterized job"]++
 		g.Change = Parameterized
@@ -31,7 +30,7 @@ func (x *Walk) template(g *Gang) {
 	}
 }
 
-// someTemplate is one of the templates that are so, and that their authors have not stopped.
+// someTemplate picks a random template that satisfies so and is not stopped.
 func (x *Walk) someTemplate(so func(*api.Job) bool) (nomadtest.Key, bool) {
 	var all []nomadtest.Key
 	for _, k := range x.Nomad.Jobs() {
@@ -45,7 +44,7 @@ func (x *Walk) someTemplate(so func(*api.Job) bool) (nomadtest.Key, bool) {
 	return all[x.rng.IntN(len(all))], true
 }
 
-// dispatch has somebody dispatch some children at once.
+// dispatch dispatches one to three children of a random parameterized job.
 func (x *Walk) dispatch() {
 	k, ok := x.someTemplate(func(job *api.Job) bool { return job.ParameterizedJob != nil })
 	if !ok {
@@ -57,7 +56,7 @@ func (x *Walk) dispatch() {
 			token = fmt.Sprint("token ", x.rng.IntN(3))
 		}
 		var payload []byte
-		if x.rng.IntN(10) == 0 { // the placer does not serve it
+		if x.rng.IntN(10) == 0 { // the placer does not serve children with a payload
 			payload = []byte("data")
 		}
 		r, _, err := x.Author.Jobs().Dispatch(k.ID, map[string]string{"seed": fmt.Sprint(n)}, payload, "", &api.WriteOptions{IdempotencyToken: token})
@@ -70,7 +69,7 @@ func (x *Walk) dispatch() {
 	}
 }
 
-// force has somebody launch a child of a periodic job.
+// force launches a child of a random periodic job.
 func (x *Walk) force() {
 	if k, ok := x.someTemplate(func(job *api.Job) bool { return job.Periodic != nil }); ok {
 		_, _, err := x.Author.Jobs().PeriodicForce(k.ID, nil)
@@ -79,7 +78,7 @@ func (x *Walk) force() {
 	}
 }
 
-// endChild has somebody stop or purge a child.
+// endChild stops or purges a random child.
 func (x *Walk) endChild() {
 	children := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool { return *x.Nomad.Job(k).ParentID == "" })
 	if len(children) == 0 {
@@ -94,7 +93,7 @@ func (x *Walk) endChild() {
 	x.Counts["end a child: done"]++
 }
 
-// stopTemplates stops what would go on forever.
+// stopTemplates stops all periodic jobs, which would launch children forever.
 func (x *Walk) stopTemplates() {
 	for _, k := range x.Nomad.Jobs() {
 		if job := x.Nomad.Job(k); job.Periodic != nil && !*job.Stop {

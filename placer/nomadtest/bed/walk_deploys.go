@@ -13,8 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// deploys has the deployments of a service succeed or fail soon, and Nomad put the version before back or not. Some
-// update by canaries, of which most wait for their author.
+// deploys returns a function that makes a service's deployments succeed or fail soon, with or
+// without auto_revert. Some services update with canaries, most of which wait for their author to
+// promote them.
 func (x *Walk) deploys() func(*api.Job) {
 	u := &api.UpdateStrategy{
 		MaxParallel: new(1 + x.rng.IntN(2)), HealthCheck: new("task_states"), MinHealthyTime: new(time.Duration(1+x.rng.IntN(10)) * time.Second),
@@ -27,7 +28,7 @@ func (x *Walk) deploys() func(*api.Job) {
 	return func(j *api.Job) { j.TaskGroups[0].Update = u }
 }
 
-// deploy has the author of some service that is there register a version that fails, or one that does not.
+// deploy registers a new version of a random service, which fails in half of the cases.
 func (x *Walk) deploy() {
 	k, ok := x.someService(func(job *api.Job) bool { return !*job.Stop })
 	if !ok {
@@ -41,7 +42,7 @@ func (x *Walk) deploy() {
 	x.try(x.Edit(k, func(j *api.Job) { runsScript(j.TaskGroups[0], script) }))
 }
 
-// someService is one of the services that are so.
+// someService picks a random service that satisfies so.
 func (x *Walk) someService(so func(*api.Job) bool) (k nomadtest.Key, ok bool) {
 	services := slices.DeleteFunc(x.Nomad.Jobs(), func(k nomadtest.Key) bool {
 		job := x.Nomad.Job(k)
@@ -53,7 +54,7 @@ func (x *Walk) someService(so func(*api.Job) bool) (k nomadtest.Key, ok bool) {
 	return services[x.rng.IntN(len(services))], true
 }
 
-// decide has the author of a service do something with its deployment, if that goes on.
+// decide returns a function that applies do to the active deployment of a random service.
 func (x *Walk) decide(what string, do func(d *api.Deployment) error) func() {
 	return func() {
 		deployments := map[nomadtest.Key]*api.Deployment{}
@@ -83,7 +84,7 @@ func (x *Walk) failDeployment(d *api.Deployment) error {
 	return err
 }
 
-// pause pauses a deployment, or has it go on.
+// pause pauses a running deployment, or resumes a paused one.
 func (x *Walk) pause(d *api.Deployment) error {
 	_, _, err := x.Author.Deployments().Pause(d.ID, d.Status == api.DeploymentStatusRunning, nil)
 	return err

@@ -13,7 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// peopleOf draws what people tell about jobs in the walk of a seed: nothing in two walks of three.
+// peopleOf returns the random source for the commands that people type in the walk of a seed, or
+// nil (in two of three walks) if they type none.
 func peopleOf(seed uint64) *rand.Rand {
 	if seed%3 != 2 {
 		return nil
@@ -21,7 +22,7 @@ func peopleOf(seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 47))
 }
 
-// peopleType has somebody type hold, hold -lift, requeue, priority or cancel now and then.
+// peopleType occasionally runs hold, hold -lift, requeue, priority or cancel on a random job.
 func (x *Walk) peopleType() {
 	if x.people == nil || x.made == 0 || x.people.IntN(3) > 0 {
 		return
@@ -44,13 +45,14 @@ func (x *Walk) peopleType() {
 	}
 }
 
-// anyJob is one of the last jobs that authors have registered, or a child.
+// anyJob returns one of the last 12 jobs, in the order of their keys, that authors registered or
+// dispatched.
 func (x *Walk) anyJob() nomadtest.Key {
 	keys := x.rules.authoredJobs()
 	return keys[len(keys)-1-x.people.IntN(min(len(keys), 12))]
 }
 
-// atWork is the placer that began last, of those that are active.
+// atWork returns the active placer that started last.
 func (x *Walk) atWork() *Placer {
 	for _, p := range slices.Backward(x.placers) {
 		if x.rules.alive(p.Name) {
@@ -60,7 +62,8 @@ func (x *Walk) atWork() *Placer {
 	return nil
 }
 
-// tell sends a request about a job to the active placer, and returns the placer's name; "" if that failed.
+// tell sends a request about a job to the active placer. It returns the placer's name, or "" if the
+// request failed.
 func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) string {
 	p := x.atWork()
 	if p == nil || x.Nomad.Job(k) == nil {
@@ -78,7 +81,7 @@ func (x *Walk) tell(what string, k nomadtest.Key, change func(*gang.Control)) st
 	return p.Name
 }
 
-// hold holds a job: one that waits does not start until that is lifted.
+// hold holds a job: a waiting job must not start until the hold is lifted.
 func (x *Walk) hold(k nomadtest.Key, said *gang.Said) {
 	by := x.tell("people: hold", k, func(c *gang.Control) { c.Held = said })
 	if job := x.Nomad.Job(k); by != "" && job != nil && Carries(job) == "gated" && len(x.Members(k)) == 0 {
@@ -93,7 +96,7 @@ func (x *Walk) lift(k nomadtest.Key) bool {
 	return x.tell("people: hold -lift", k, func(c *gang.Control) { c.Held = nil }) != "" || x.Nomad.Job(k) == nil
 }
 
-// liftAll lifts all holds, once faults have stopped.
+// liftAll lifts all holds, after the faults have stopped.
 func (x *Walk) liftAll() {
 	for _, k := range x.rules.authoredJobs() {
 		if x.told[k] && !x.lift(k) {
@@ -102,7 +105,7 @@ func (x *Walk) liftAll() {
 	}
 }
 
-// cancel stops a job, and all runs of a template, as nomad-pal cancel does.
+// cancel stops a job and, for a template, all its children, as nomad-pal cancel does.
 func (x *Walk) cancel(k nomadtest.Key) {
 	job := x.Nomad.Job(k)
 	if job == nil {
@@ -121,7 +124,7 @@ func (x *Walk) cancel(k nomadtest.Key) {
 	}
 }
 
-// holds notes that a job that waits is held, as one placer was told.
+// holds notes that a waiting job is held, and which placer got the command.
 func (r *rules) holds(k nomadtest.Key, told string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,12 +146,13 @@ func (r *rules) alive(name string) bool {
 	return r.dead[name].IsZero()
 }
 
-// startsHeld looks whether a placer starts a job that is held, as it knows: it was told, or it began
-// later. What it decided just before is on its way still, for longer if a request of its failed; a
-// placer that could not read what people told when it began goes on without. r.mu is held.
+// startsHeld reports a violation if a placer starts a held job although it must know of the hold,
+// because it got the command or started later. Two exceptions are allowed. A decision made just
+// before the hold may still be under way, for longer if a request of the placer failed. A placer
+// that could not read the holds when it started continues without them. r.mu is held.
 func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	if x.After == nil {
-		s.heldAt = time.Time{} // what was told of jobs that are gone is forgotten
+		s.heldAt = time.Time{} // the hold ends when the job is purged
 	}
 	if s.heldAt.IsZero() || x.Kind != "register" || x.Before == nil || x.After == nil || Carries(x.Before) != "gated" || Carries(x.After) != "pinned" {
 		return
@@ -165,5 +169,5 @@ func (r *rules) startsHeld(s *story, x nomadtest.Write) {
 	s.heldAt = time.Time{}
 }
 
-// longest is for how long a placer may not try again what failed.
+// longest is the longest time that a placer may wait before it retries a failed request.
 const longest = 5 * time.Minute

@@ -12,14 +12,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Node is a node with the name of what is wrong with it.
+// Node is a node, with a name for what is wrong with it.
 type Node struct {
 	Name string
 	Node *api.Node
 }
 
-// PlainNode is a ready node with these GPUs of one model, in the form in which
-// Nomad has it. index is its CreateIndex and ModifyIndex.
+// PlainNode returns a ready node with these GPUs of one model, in the form that Nomad stores. index
+// is its CreateIndex and ModifyIndex.
 func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 	d := &api.NodeDeviceResource{Vendor: attr.Vendor, Type: attr.Type, Name: model, Attributes: map[string]*api.Attribute{}}
 	for _, g := range gpus {
@@ -36,7 +36,7 @@ func PlainNode(id, model string, index uint64, gpus ...string) *api.Node {
 	}
 }
 
-// Nodes are the hostile nodes, beside honest ones that have the GPUs others. Their
+// Nodes returns the hostile nodes. The GPUs in others belong to correct nodes. The hostile nodes'
 // indexes begin at first.
 func Nodes(first uint64, others ...string) []Node {
 	var all []Node

@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// away is a job of which a member may be on a node that is away (disconnect).
+// away returns a job of at least two members with a disconnect block. In these scenarios, "away"
+// means that a member's node is disconnected.
 func away(g bed.Gang, d api.DisconnectStrategy) *api.Job {
 	g.Name, g.Members, g.Ungated = "a", max(2, g.Members), true
 	g.Change = func(job *api.Job) {
@@ -25,10 +26,10 @@ func away(g bed.Gang, d api.DisconnectStrategy) *api.Job {
 	return g.Job()
 }
 
-// lostAfter is a disconnect block with nothing but lost_after.
+// lostAfter returns a disconnect block with only lost_after.
 func lostAfter(d time.Duration) api.DisconnectStrategy { return api.DisconnectStrategy{LostAfter: &d} }
 
-// places places two members on nodes 0 and 1, and leaves them room on node 2.
+// places places two members on nodes 0 and 1, and leaves room on node 2.
 func (x *Script) places(job *api.Job) {
 	x.byNode = true
 	x.SetHealth("GPU-2-0", false)
@@ -54,8 +55,8 @@ func (x *Script) untilGone() {
 	x.show("a")
 }
 
-// back brings the node back, and waits until its client has ended what Nomad took for lost, and nothing else is
-// unknown or about to end.
+// back reconnects node 1. It waits until its client has ended the members that Nomad considers
+// lost, and until no member is unknown or about to end.
 func (x *Script) back() { x.backOn(1) }
 
 func (x *Script) backOn(n int) {
@@ -71,7 +72,7 @@ func (x *Script) backOn(n int) {
 	x.show("a")
 }
 
-// settleDown waits until no evaluation waits for its time but that of lost_after.
+// settleDown waits until no evaluation is delayed, except that of lost_after.
 func (x *Script) settleDown() {
 	x.Until("no member is to be tried again", func() bool {
 		return !slices.ContainsFunc(x.evals("a"), func(e *api.Evaluation) bool {
@@ -80,7 +81,7 @@ func (x *Script) settleDown() {
 	})
 }
 
-// awayBeside: of another job on the same node the member is lost, and replaced.
+// awayBeside: a member of another job on the same node is lost, and replaced.
 func awayBeside(x *Script) {
 	x.SetHealth("GPU-0-1", false)
 	x.register(x.pinned(gang("b", 1), "GPU-1-1", "GPU-0-1"))
@@ -97,7 +98,7 @@ func awayBeside(x *Script) {
 	x.show("b")
 }
 
-// crashed: the client of a machine that boots again starts what it ran, if it is to.
+// crashed: after a reboot, the client restarts its members if they should still run.
 func crashed(d time.Duration) func(x *Script) {
 	return func(x *Script) {
 		x.places(away(bed.Gang{}, lostAfter(d)))
@@ -114,19 +115,19 @@ func crashed(d time.Duration) func(x *Script) {
 	}
 }
 
-// lostAndOver: a member that Nomad takes for lost ends by itself before the node is back.
+// lostAndOver: a member that Nomad considers lost ends by itself before its node is back.
 func lostAndOver(exit int) func(x *Script) {
 	return func(x *Script) {
 		job := away(bed.Gang{}, api.DisconnectStrategy{})
 		job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", fmt.Sprintf("sleep 40; [ $NOMAD_ALLOC_INDEX = 0 ] && exit %d; sleep infinity", exit)}
 		n := x.placesFirst(job)
 		x.register(x.pinned(working("b", 1, 40*time.Second, 0), "GPU-2-0"))
-		x.untilOver("b", 1) // later than the first
+		x.untilOver("b", 1) // ends later than the first member of a
 		x.backOn(n)
 	}
 }
 
-// rebooted: its client starts again what it ran.
+// rebooted: the client restarts its members.
 func rebooted(x *Script) {
 	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
 	x.say("a node crashes, and is back before Nomad knows")
@@ -157,7 +158,8 @@ func (x *Script) evaluate(id string) {
 	x.must(err)
 }
 
-// awayReplaced: one of a service is, by its reschedule block, and when the node is back one of them is stopped.
+// awayReplaced: a service's member is replaced, as its reschedule block allows. When the node is
+// back, Nomad stops one of the two.
 func awayReplaced(keep api.ReconcileOption) func(x *Script) {
 	return func(x *Script) {
 		d := lostAfter(10 * time.Minute)
@@ -171,14 +173,14 @@ func awayReplaced(keep api.ReconcileOption) func(x *Script) {
 	}
 }
 
-// awayReplacedBetter: the replacement is on a node that is fuller, which Nomad takes for better.
+// awayReplacedBetter: the replacement is on a fuller node, which Nomad scores higher.
 func awayReplacedBetter(x *Script) {
 	x.register(x.pinned(gang("b", 1), "GPU-2-1"))
 	x.untilRunning("b", 1)
 	awayReplaced(api.ReconcileOptionBestScore)(x)
 }
 
-// awayWithoutRoom: there is room for the replacement only later, when Nomad no longer wants it.
+// awayWithoutRoom: room for the replacement appears only later, when Nomad no longer wants one.
 func awayWithoutRoom(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, lostAfter(10*time.Minute)))
 	x.SetHealth("GPU-2-0", false)
@@ -199,7 +201,7 @@ func (x *Script) untilLost() {
 	x.show("a")
 }
 
-// awayTooLong: what is away for longer is lost.
+// awayTooLong: a member that is away for longer than lost_after is lost.
 func awayTooLong(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(8*time.Second)))
 	x.cut()
@@ -212,7 +214,7 @@ func notReplaced(d api.DisconnectStrategy) api.DisconnectStrategy {
 	return d
 }
 
-// awayNotReplaced: replace = false is for as long as it is not lost.
+// awayNotReplaced: replace = false applies only until the member is lost.
 func awayNotReplaced(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, notReplaced(lostAfter(15*time.Second))))
 	x.cut()
@@ -222,7 +224,7 @@ func awayNotReplaced(x *Script) {
 	x.back()
 }
 
-// downNotReplaced: it has no say without lost_after.
+// downNotReplaced: replace = false has no effect without lost_after.
 func downNotReplaced(x *Script) {
 	x.places(away(bed.Gang{Service: true, Reschedules: 3}, notReplaced(api.DisconnectStrategy{})))
 	x.say("a node is cut off")
@@ -246,13 +248,13 @@ func awayFinished(x *Script) {
 	x.show("a")
 }
 
-// awayFailed: a member fails, and is replaced though it is not to be tried again.
+// awayFailed: a member fails, and is replaced although it must not be rescheduled.
 func awayFailed(x *Script) {
 	job := away(bed.Gang{}, lostAfter(10*time.Minute))
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "sleep 40; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"}
 	n := x.placesFirst(job)
 	x.register(x.pinned(working("b", 1, 40*time.Second, 0), "GPU-2-0"))
-	x.untilOver("b", 1) // later than the first
+	x.untilOver("b", 1) // ends later than the first member of a
 	x.say("the node is back")
 	x.Recover(n)
 	x.untilOver("a", 1)
@@ -261,7 +263,7 @@ func awayFailed(x *Script) {
 	x.show("a")
 }
 
-// awayStopped: a member is stopped that is away, which Nomad does when it is back.
+// awayStopped: a member is stopped while it is away; Nomad stops it when its node is back.
 func awayStopped(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.SetHealth("GPU-2-0", false)
@@ -291,7 +293,7 @@ func awayJobStopped(x *Script) {
 	x.back()
 }
 
-// awayBehindGate is how the placer stops a gang.
+// awayBehindGate: a gang with a member that is away is stopped as the placer does it.
 func awayBehindGate(x *Script) {
 	job := away(bed.Gang{Reschedules: 3}, lostAfter(10*time.Minute))
 	x.places(job)
@@ -311,8 +313,8 @@ func awayBehindGate(x *Script) {
 	x.back()
 }
 
-// awayUpdated: a new version that its members cannot take up as they run. It wants another GPU of node-0: a member that
-// replaces the one that is away would not wait there for the end of the other.
+// awayUpdated: a new version requires new members. Its pins name another GPU of node-0, because on
+// the same GPU the replacement of the member that is away would not wait for the old member to end.
 func awayUpdated(x *Script) {
 	x.places(away(bed.Gang{}, lostAfter(10*time.Minute)))
 	x.cut()
@@ -324,7 +326,8 @@ func awayUpdated(x *Script) {
 	x.back()
 }
 
-// awayFewer: of fewer members that are to be, the one that is away is none that there are too many.
+// awayFewer: when the count is reduced, Nomad does not choose the member that is away as the one to
+// stop.
 func awayFewer(x *Script) {
 	job := away(bed.Gang{}, lostAfter(10*time.Minute))
 	n := x.placesFirst(job)
@@ -336,7 +339,7 @@ func awayFewer(x *Script) {
 	x.backOn(n)
 }
 
-// placesFirst places two members, cuts off the node of the first, and says which that is.
+// placesFirst places two members, disconnects the node of the first, and returns that node.
 func (x *Script) placesFirst(job *api.Job) (node int) {
 	x.register(x.pinned(job, "GPU-0-0", "GPU-1-0"))
 	x.untilRunning("a", 2)
@@ -352,7 +355,7 @@ func (x *Script) placesFirst(job *api.Job) (node int) {
 	return node
 }
 
-// stoppedAndDown: a node goes down before its client has ended what it is to stop.
+// stoppedAndDown: a node goes down before its client has ended the members that it should stop.
 func stoppedAndDown(x *Script) {
 	job := away(bed.Gang{}, api.DisconnectStrategy{})
 	job.TaskGroups[0].Tasks[0].KillTimeout = new(30 * time.Second)
@@ -372,7 +375,8 @@ func stoppedAndDown(x *Script) {
 	x.show("a")
 }
 
-// replacedAfterAWhile: a client is to stop what it runs without Nomad (stop_on_client_after), and Nomad waits for that.
+// replacedAfterAWhile: a disconnected client stops its members itself (stop_on_client_after), and
+// Nomad waits for that time.
 func replacedAfterAWhile(x *Script) {
 	x.places(away(bed.Gang{Service: true}, api.DisconnectStrategy{StopOnClientAfter: new(20 * time.Second)}))
 	x.cut()

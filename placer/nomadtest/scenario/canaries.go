@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// canaried is a service of three members that updates by a canary, and whose author promotes it.
+// canaried returns a service of three members that updates with a canary, which its author
+// promotes.
 func canaried(revert bool, script string) *api.Job {
 	job := deployed(revert, 0, script)
 	job.TaskGroups[0].Update.Canary = new(1)
@@ -24,14 +25,14 @@ func canaried(revert bool, script string) *api.Job {
 
 const canaryGPUs = ownGPUs + " GPU-2-0"
 
-// latest is the newest deployment of the service.
+// latest returns the newest deployment of the service.
 func (x *Script) latest() *api.Deployment {
 	d, _, err := x.API().Jobs().LatestDeployment(x.id("a"), nil)
 	x.must(err)
 	return d
 }
 
-// refused prints what Nomad says against something.
+// refused prints the error with which Nomad refused a request, if any.
 func (x *Script) refused(err error) {
 	var unexpected api.UnexpectedResponseError
 	switch {
@@ -66,7 +67,7 @@ func (x *Script) untilCanary(version uint64) {
 	})
 }
 
-// group prints what the newest deployment says.
+// group prints the state of the newest deployment.
 func (x *Script) group() {
 	d := x.latest()
 	fmt.Fprintf(&x.out, "deployment of version %d: %s, %s\n", d.JobVersion, d.Status, d.StatusDescription)
@@ -75,7 +76,7 @@ func (x *Script) group() {
 	}
 }
 
-// startsCanary brings out the first version, and has the canary of the second one wait.
+// startsCanary deploys the first version, and then the second one until its canary is healthy.
 func (x *Script) startsCanary(revert bool, script string) {
 	x.deploy(canaried(revert, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -87,7 +88,7 @@ func (x *Script) startsCanary(revert bool, script string) {
 	x.group()
 }
 
-// promoted: a canary waits for its author for longer than the deployment may take, who then promotes it.
+// promoted: a canary waits for longer than the progress deadline until its author promotes it.
 func promoted(x *Script) {
 	x.startsCanary(true, "sleep 1000")
 	x.say("its progress deadline passes")
@@ -105,12 +106,13 @@ func promoted(x *Script) {
 	x.failDeployment()
 }
 
-// promotedTooEarly: the canary is not healthy yet; it fails, and the deployment with it.
+// promotedTooEarly: the canary is promoted before it is healthy; it fails, and so does the
+// deployment.
 func promotedTooEarly(x *Script) {
 	x.deploy(canaried(false, ""), ownGPUs)
 	x.untilDeployed("a")
 	x.show("a")
-	job := canaried(false, "sleep 10; exit 3") // it is promoted before that, and before it counts as healthy
+	job := canaried(false, "sleep 10; exit 3") // it is promoted before it exits, and before it counts as healthy
 	job.TaskGroups[0].Update.MinHealthyTime = new(15 * time.Second)
 	x.deploy(job, canaryGPUs)
 	x.untilStatus(1, api.DeploymentStatusRunning)
@@ -121,7 +123,7 @@ func promotedTooEarly(x *Script) {
 	x.group()
 }
 
-// failedByAuthor: the canary is stopped, and what runs runs on.
+// failedByAuthor: the canary is stopped, and the old version keeps running.
 func failedByAuthor(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("failed by its author")
@@ -152,7 +154,7 @@ func failedAndReverted(x *Script) {
 	x.versions("a")
 }
 
-// editedWhileCanaryWaits: its canary gives way to that of the next version.
+// editedWhileCanaryWaits: the canary is replaced by that of the next version.
 func editedWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("another version, with pins for its canary")
@@ -182,7 +184,8 @@ func stoppedWhileCanaryWaits(x *Script) {
 	x.group()
 }
 
-// goneWhileCanaryWaits: a member of the old version is replaced by one of the old version.
+// goneWhileCanaryWaits: Nomad replaces a stopped member of the old version with one of the old
+// version.
 func goneWhileCanaryWaits(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("a member is stopped")
@@ -207,7 +210,7 @@ func (x *Script) stopNumber(n int) {
 	Fail(fmt.Errorf("no member %d", n))
 }
 
-// paused: while a deployment is paused nothing is placed for it.
+// paused: nothing is placed for a deployment while it is paused.
 func paused(x *Script) {
 	x.startsCanary(false, "sleep 1000")
 	x.say("paused")
@@ -225,7 +228,8 @@ func paused(x *Script) {
 	x.group()
 }
 
-// revertedToStopped: a job was stopped, and run again as a version that fails. What Nomad puts back is stopped.
+// revertedToStopped: a job is stopped, then registered as a version that fails. Nomad reverts it to
+// the stopped version.
 func revertedToStopped(x *Script) {
 	single := func(script string) {
 		job := deployed(true, 0, script)
@@ -244,8 +248,8 @@ func revertedToStopped(x *Script) {
 	x.versions("a")
 }
 
-// revertedToOldest: Nomad keeps six versions, of those that have succeeded the newest. When that is put back, it is
-// dropped.
+// revertedToOldest: Nomad keeps six versions, among them the newest successful one. When Nomad
+// reverts to that one, it drops it.
 func revertedToOldest(x *Script) {
 	job := deployed(true, 0, "")
 	job.TaskGroups[0].Count = new(1)

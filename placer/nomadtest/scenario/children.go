@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// template is a parameterized job.
+// template returns a parameterized job.
 func template() *api.Job {
 	job := gang("a", 1)
 	job.ParameterizedJob = &api.ParameterizedJobConfig{Payload: "optional", MetaRequired: []string{"seed"}, MetaOptional: []string{"rate"}}
@@ -24,7 +24,8 @@ func template() *api.Job {
 	return job
 }
 
-// dispatch dispatches a child, prints what Nomad says against it, and returns its id.
+// dispatch dispatches a child and returns its ID. If Nomad refuses, it prints the error and returns
+// "".
 func (x *Script) dispatch(meta map[string]string, token string) string {
 	r, _, err := x.API().Jobs().DispatchOpts(&api.DispatchOptions{JobID: x.id("a"), Meta: meta}, &api.WriteOptions{IdempotencyToken: token})
 	if err != nil {
@@ -35,7 +36,7 @@ func (x *Script) dispatch(meta map[string]string, token string) string {
 	return r.DispatchedJobID
 }
 
-// called gives a job a name that is the same in each run.
+// called names a job so that it has the same name in each run.
 func (x *Script) called(id, what string) {
 	if x.names == nil {
 		x.names = map[string]string{}
@@ -45,7 +46,7 @@ func (x *Script) called(id, what string) {
 	}
 }
 
-// child prints what a child is, and shows it.
+// child prints a child's properties, then its state.
 func (x *Script) child(id string) {
 	job := x.now(id)
 	form := numbers.ReplaceAllString(strings.TrimPrefix(identity8.ReplaceAllString(x.short(id), "-ID"), "a"), "N")
@@ -59,7 +60,7 @@ func (x *Script) child(id string) {
 	x.show(id)
 }
 
-// dispatched are children of a parameterized job.
+// dispatched: children of a parameterized job.
 func dispatched(x *Script) {
 	x.register(x.pinned(template(), "GPU-0-0", "GPU-0-1"))
 	x.show("a")
@@ -82,7 +83,8 @@ func dispatched(x *Script) {
 	x.show("a")
 }
 
-// templateEdited: what waits stays as it is while its template is edited, stopped, purged and back.
+// templateEdited: waiting children stay unchanged while their template is edited, stopped, purged
+// and registered again.
 func templateEdited(x *Script) {
 	job := x.pinned(template(), "GPU-0-0")
 	x.register(job)
@@ -117,7 +119,7 @@ func templateEdited(x *Script) {
 	x.child(two)
 }
 
-// periodic are children of a periodic job.
+// periodic: children of a periodic job.
 func periodic(x *Script) {
 	job := gang("a", 1)
 	job.Periodic = &api.PeriodicConfig{Specs: []string{"0 0 1 1 *"}, ProhibitOverlap: new(true)}
@@ -140,7 +142,8 @@ func periodic(x *Script) {
 	x.show(one)
 }
 
-// force launches a child of the periodic job at once, and returns its id. Ids have seconds.
+// force launches a child of the periodic job at once, and returns its ID. IDs contain the time in
+// seconds.
 func (x *Script) force() (id string) {
 	x.elapse(1100 * time.Millisecond)
 	before := x.children()
@@ -163,7 +166,7 @@ func (x *Script) elapse(d time.Duration) {
 	x.Until("time passes", func() bool { return time.Now().After(end) })
 }
 
-// children are the ids of the children.
+// children returns the IDs of the children.
 func (x *Script) children() (ids []string) {
 	jobs, _, err := x.API().Jobs().List(&api.QueryOptions{Prefix: x.id("a") + "/"})
 	x.must(err)
@@ -173,7 +176,7 @@ func (x *Script) children() (ids []string) {
 	return ids
 }
 
-// launched are children that the clock launches, at each second, one at a time.
+// launched: Nomad's clock may launch a child each second, but only one runs at a time.
 func launched(x *Script) {
 	job := bed.Gang{Name: "a", Runs: 3 * time.Second, Ungated: true, Change: endsSoon}.Job()
 	job.Periodic = &api.PeriodicConfig{Specs: []string{"* * * * * * *"}, ProhibitOverlap: new(true)}

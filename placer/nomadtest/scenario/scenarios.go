@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// All are the scenarios, in the order in which they are played.
+// All contains the scenarios, in the order in which they are played.
 var All = []Scenario{
 	{"gate", gate},
 	{"pins", pins},
@@ -94,7 +94,8 @@ var All = []Scenario{
 	{"replaced after a while", replacedAfterAWhile},
 }
 
-// OfEachKind are those that are played on a real Nomad where all of them would take too long.
+// OfEachKind contains the names of the scenarios to play on a real Nomad if all of them would take
+// too long.
 var OfEachKind = []string{
 	"gate", "destructive", "partial", "check and set", "finishes", "is tried again", "reverted", "stopped and started",
 	"purged and registered again", "preempted by two", "restarted", "dry run", "drained", "node down", "node purged",
@@ -102,13 +103,14 @@ var OfEachKind = []string{
 	"away and replaced", "crashed", "rebooted",
 }
 
-// endsSoon has members killed a second after they were told to end, not five.
+// endsSoon reduces the time between the signal to end and the kill to a second; the default is
+// five.
 func endsSoon(job *api.Job) {
 	second := time.Second
 	job.TaskGroups[0].Tasks[0].KillTimeout = &second
 }
 
-// soonHealthy has members of a service count as healthy after two seconds, too.
+// soonHealthy applies endsSoon, and makes a service's members count as healthy after two seconds.
 func soonHealthy(job *api.Job) {
 	endsSoon(job)
 	if *job.Type == api.JobTypeService {
@@ -124,14 +126,15 @@ func working(name string, members int, d time.Duration, exit int) *api.Job {
 	return bed.Gang{Name: name, Members: members, Runs: d, Exit: exit, Ungated: true, Change: endsSoon}.Job()
 }
 
-// untilTold is a job that works until Finish, however long the machine takes for what comes before.
+// untilTold returns a job that works until Finish, so that a slow machine does not change the
+// result.
 func untilTold(name string) *api.Job {
 	job := gang(name, 1)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'kill $! && exit 0' USR1; sleep infinity & wait"}
 	return job
 }
 
-// finish has all members of a job end well.
+// finish makes all members of a job end successfully.
 func (x *Script) finish(id string) {
 	for _, a := range x.allocs(id) {
 		x.Finish(a.ID)
@@ -272,7 +275,7 @@ func finishesBehindGate(x *Script) {
 	x.show("a")
 }
 
-// anotherCount is what happens to an elastic gang of which a member has ended.
+// anotherCount: the count of an elastic gang changes after a member has finished.
 func anotherCount(x *Script) {
 	count := func(n int) {
 		x.register(x.pinned(bed.Gang{Name: "a", Members: n, Ungated: true, Change: func(job *api.Job) {
@@ -306,7 +309,7 @@ func triedAgain(x *Script) {
 	x.show("a")
 }
 
-// failsInDeployment: a member that has been healthy fails, and another one takes its GPU.
+// failsInDeployment: a member fails after it was healthy, and another member takes its GPU.
 func failsInDeployment(x *Script) {
 	x.SetHealth("GPU-1-0", false)
 	job := bed.Gang{Name: "a", Members: 2, Service: true, Reschedules: 1, Ungated: true, Change: func(job *api.Job) {
@@ -331,14 +334,14 @@ func failsInDeployment(x *Script) {
 	x.deployment("a")
 }
 
-// deployed is a service of three members whose deployments fail after half a minute; as has a member do something
-// but run.
+// deployed returns a service of three members whose deployments fail after half a minute. Its
+// members run the script, or forever if script is "".
 func deployed(revert bool, reschedules int, script string) *api.Job {
 	return bed.Gang{Name: "a", Members: 3, Service: true, Reschedules: reschedules, Ungated: true, Change: func(job *api.Job) {
 		soonHealthy(job)
 		u := job.TaskGroups[0].Update
 		u.HealthyDeadline, u.ProgressDeadline, u.AutoRevert = new(20*time.Second), new(25*time.Second), &revert // for busy machines
-		job.TaskGroups[0].ReschedulePolicy.Delay = new(5 * time.Second)                                         // Nomad's least
+		job.TaskGroups[0].ReschedulePolicy.Delay = new(5 * time.Second)                                         // Nomad's minimum
 		if script != "" {
 			job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", script}
 		}
@@ -351,8 +354,8 @@ func (x *Script) deploy(job *api.Job, gpus string) {
 	x.register(x.pinned(job, strings.Fields(gpus)...))
 }
 
-// untilStatus waits until the newest deployment is that of a version, and has a status. One that has ended
-// otherwise never has it.
+// untilStatus waits until the newest deployment belongs to a version and has a status. It fails if
+// the deployment has ended with another status.
 func (x *Script) untilStatus(version uint64, status string) {
 	x.Until(fmt.Sprintf("the deployment of version %d is %s", version, status), func() bool {
 		d, _, err := x.API().Jobs().LatestDeployment(x.id("a"), nil)
@@ -367,7 +370,7 @@ func (x *Script) untilStatus(version uint64, status string) {
 	})
 }
 
-// reverted: a new version on other GPUs fails, and Nomad puts the one before back.
+// reverted: a new version on other GPUs fails, and Nomad restores the previous version.
 func reverted(x *Script) {
 	x.deploy(deployed(true, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -382,7 +385,8 @@ func reverted(x *Script) {
 	x.deployment("a")
 }
 
-// notReverted: Nomad replaces only members that are lost or moved, until there is a new version.
+// notReverted: after the failure, Nomad replaces only lost and drained members until there is a new
+// version.
 func notReverted(x *Script) {
 	x.deploy(deployed(false, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -402,7 +406,7 @@ func notReverted(x *Script) {
 	x.gpusOf("a")
 }
 
-// revertedAfterDeadline: there is room for one member of the new version only.
+// revertedAfterDeadline: the new version has room for only one member.
 func revertedAfterDeadline(x *Script) {
 	x.deploy(deployed(true, 0, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -419,7 +423,7 @@ func revertedAfterDeadline(x *Script) {
 	x.SetHealth("GPU-2-1", true)
 }
 
-// triedAgainInDeployment: the deployment fails when the member has failed the last time.
+// triedAgainInDeployment: the deployment fails after the member's last attempt has failed.
 func triedAgainInDeployment(x *Script) {
 	x.deploy(deployed(true, 1, ""), ownGPUs)
 	x.untilDeployed("a")
@@ -433,8 +437,8 @@ func triedAgainInDeployment(x *Script) {
 	x.versions("a")
 }
 
-// failsAfterFailedDeployment: there is no room for the third member. Nomad then tries none again that was
-// updated with it.
+// failsAfterFailedDeployment: there is no room for the third member. After that, Nomad does not
+// retry any member that was updated together with it.
 func failsAfterFailedDeployment(x *Script) {
 	script := "sleep 50; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity"
 	job := deployed(false, 5, script)
@@ -455,7 +459,7 @@ func failsAfterFailedDeployment(x *Script) {
 	x.show("a")
 }
 
-// nothingToRevertTo: the first version fails, which Nomad then leaves as it is.
+// nothingToRevertTo: the first version fails, and Nomad leaves it as it is.
 func nothingToRevertTo(x *Script) {
 	x.deploy(deployed(true, 0, "sleep 1; exit 3"), ownGPUs)
 	x.untilStatus(0, api.DeploymentStatusFailed)
@@ -508,7 +512,7 @@ func purgedAndBack(x *Script) {
 	}
 }
 
-// blocked: what waits for GPUs is tried oldest first, which the simulator's plain Nomad rests on.
+// blocked: Nomad tries waiting jobs oldest first. The simulator's plain Nomad relies on this.
 func blocked(x *Script) {
 	var jobs []string
 	for i := range 9 {
@@ -530,7 +534,7 @@ func blocked(x *Script) {
 	fmt.Fprintf(&x.out, "placed: %s\n", strings.Join(jobs, " "))
 }
 
-// preempted: where its operator wants that, Nomad stops what has a lower priority.
+// preempted: with preemption enabled, Nomad stops jobs of a lower priority.
 func preempted(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
@@ -550,19 +554,19 @@ func preempted(x *Script) {
 		x.order(first+2, first, low, high)
 		x.say("that job is stopped")
 		x.stop(high)
-		x.untilRunning(low, 2) // Nomad looks at what is blocked a while after GPUs have come free
+		x.untilRunning(low, 2) // Nomad evaluates blocked jobs a while after GPUs have become free
 		x.show(low)
 		x.stop(low) // Nomad preempts any job with a GPU on the node, be it the pinned one or not
 	}
 }
 
-// preemptedByTwo is one member with two GPUs that gives way to two members of one gang: Nomad has
-// only the first of them wait for its end.
+// preemptedByTwo: one member with two GPUs is preempted for two members of one gang. Nomad makes
+// only the first of them wait until it has ended.
 func preemptedByTwo(x *Script) {
 	x.preemption(true)
 	defer x.preemption(false)
 	x.say("a member with two GPUs, of priority 20")
-	// It takes its time to end, so that which member waits for that shows on a busy machine, too.
+	// It ends slowly, so that even a busy machine shows which member waits for it.
 	slow := func(job *api.Job) { job.TaskGroups[0].Tasks[0].KillTimeout = new(8 * time.Second) }
 	x.register(x.pinned(bed.Gang{Name: "wide", GPUs: 2, Priority: 20, Ungated: true, Change: slow}.Job(), "GPU-0-0", "GPU-0-1"))
 	x.show("wide")
@@ -574,8 +578,8 @@ func preemptedByTwo(x *Script) {
 	x.order(3, 1, "wide", "pair")
 }
 
-// restarted is a gang whose tasks are restarted in place, which end well if they are asked to, and
-// then stopped behind the gate.
+// restarted: a gang's tasks, which exit with 0 on a signal, are restarted in place. Then the gang
+// is stopped behind the gate.
 func restarted(x *Script) {
 	job := gang("a", 2)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "trap 'exit 0' INT TERM; while sleep 0.1; do :; done; sleep infinity"}
@@ -621,8 +625,8 @@ func drained(x *Script) {
 	x.show("a")
 }
 
-// drainedMemberByMember: the members of a service are moved one after the other, and those of a batch job run on
-// until they end.
+// drainedMemberByMember: the members of a service are moved one after the other, and those of a
+// batch job keep running until they end.
 func drainedMemberByMember(x *Script) {
 	x.byNode = true
 	x.SetHealth("GPU-0-0", false)
@@ -667,7 +671,7 @@ func (x *Script) untilEmpty(n int) {
 	})
 }
 
-// drainedBesideOneThatFinished: its job is dead, and is evaluated.
+// drainedBesideOneThatFinished: the job is dead after the drain, and is evaluated.
 func drainedBesideOneThatFinished(x *Script) {
 	x.register(x.pinned(bed.Gang{Name: "a", Members: 2, Ungated: true, Change: func(job *api.Job) {
 		endsSoon(job)
@@ -704,7 +708,7 @@ func drainedBehindGate(x *Script) {
 func nodeDown(x *Script) {
 	x.byNode = true
 	job := gang("a", 2)
-	job.TaskGroups[0].Tasks[0].KillTimeout = new(20 * time.Second) // another may take long to begin
+	job.TaskGroups[0].Tasks[0].KillTimeout = new(20 * time.Second) // on a busy machine another member may start late
 	x.register(x.pinned(job, "GPU-0-0", "GPU-1-0"))
 	x.show("a")
 	x.say("a node is cut off")
@@ -721,13 +725,13 @@ func nodeDown(x *Script) {
 	x.order(3, 2, "a")
 }
 
-// nodePurged: Nomad forgets a node that is there, which registers again with the id that it had.
+// nodePurged: Nomad deletes a node that still works. The node registers again with the same ID.
 func nodePurged(x *Script) {
 	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
 	x.purgeNode()
 }
 
-// nodePurgedAlone: what was lost so is placed again where it still runs.
+// nodePurgedAlone: a member that was lost in this way is placed again where it still runs.
 func nodePurgedAlone(x *Script) {
 	x.byNode = true
 	x.register(x.pinned(away(bed.Gang{}, api.DisconnectStrategy{}), "GPU-0-0", "GPU-1-0"))

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package scenario holds scripts of what authors and a placer do to a Nomad, and
-// shows what is then seen of its jobs, evaluations and allocations. They run against
-// the in-memory Nomad and against a real one (e2e), and what they print is
-// compared with the same file: what differs is a bug of the model.
+// Package scenario contains scripts of what authors and a placer do to a Nomad. Each script prints
+// the resulting jobs, evaluations and allocations. The scripts run on the in-memory Nomad and on a
+// real one (e2e), and both outputs are compared with the same file. A difference is a bug in the
+// model.
 package scenario
 
 import (
@@ -25,29 +25,30 @@ import (
 // and GPU-n-1 each.
 type Cluster interface {
 	API() *api.Client
-	// NodeID is the id of the n-th node.
+	// NodeID returns the ID of the n-th node.
 	NodeID(n int) string
-	// SetHealth makes a GPU healthy or not, and waits until Nomad knows.
+	// SetHealth makes a GPU healthy or unhealthy, and waits until Nomad has noticed.
 	SetHealth(gpu string, healthy bool)
-	// Cut cuts a node off, whose tasks run on, and waits until Nomad knows; Recover
-	// brings it back, with a client that was restarted. That of Hang was not.
+	// Cut and Hang disconnect a node whose tasks keep running, and wait until Nomad has noticed.
+	// Recover reconnects it; after Cut, its client has been restarted.
 	Cut(n int)
 	Hang(n int)
 	Recover(n int)
-	// Crash ends a node and what runs on it, and waits until Nomad knows; Reboot
-	// brings it back before that.
+	// Crash ends a node and its tasks, and waits until Nomad has noticed. Reboot restarts the node
+	// before Nomad notices.
 	Crash(n int)
 	Reboot(n int)
-	// Drain drains a node at once, and waits until it is empty; DrainGently begins to drain one without a
-	// deadline. Undrain makes it eligible again.
+	// Drain drains a node at once, and waits until it is empty. DrainGently starts to drain a node
+	// without a deadline. Undrain makes the node eligible again.
 	Drain(n int)
 	DrainGently(n int)
 	Undrain(n int)
-	// Purge has Nomad forget a node that is there, and waits until it has come back by itself.
+	// Purge deletes a working node from Nomad, and waits until it has registered again by itself.
 	Purge(n int)
-	// Finish ends the tasks of an allocation well that works until it is told to end.
+	// Finish makes the tasks of an allocation end successfully, if they work until they are told to
+	// end.
 	Finish(alloc string)
-	// Until waits for a condition, and fails the scenario where it does not come.
+	// Until waits until ok returns true, and fails the scenario if that takes too long.
 	Until(what string, ok func() bool)
 }
 
@@ -61,18 +62,18 @@ type Scenario struct {
 type Script struct {
 	Cluster
 	out    strings.Builder
-	prefix string         // of the ids of its jobs
-	seen   map[string]int // allocations by id, numbered as they are first seen
-	// byNode: which member is where is chance; they are told by their nodes.
+	prefix string         // of its jobs' IDs
+	seen   map[string]int // numbers of the allocations by ID, in the order in which they are first printed
+	// byNode prints allocations by their nodes, because it is random which member is on which node.
 	byNode bool
-	names  map[string]string // of jobs whose ids Nomad makes
+	names  map[string]string // names of jobs whose IDs Nomad makes
 }
 
-// named is what a job is called.
+// named returns the name of a job in the output.
 func (x *Script) named(id string) string { return cmp.Or(x.names[id], x.short(id)) }
 
-// Play runs a scenario and returns what was seen, all of it or until it could not go on. The ids of
-// its jobs begin with a prefix of its own. They are purged: if there is no error, nothing is left.
+// Play runs a scenario and returns its output, up to the error if there is one. The IDs of its jobs
+// begin with prefix. The jobs are purged at the end: without an error, nothing is left.
 func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 	x := &Script{Cluster: c, seen: map[string]int{}, prefix: prefix}
 	defer func() { seen = x.out.String() }()
@@ -82,13 +83,13 @@ func Play(c Cluster, s Scenario, prefix string) (seen string, err error) {
 	return "", attempt(func() { x.cleanUp(); x.untouched() })
 }
 
-// failure is why a scenario cannot go on.
+// failure is the error that ends a scenario.
 type failure struct{ error }
 
-// Fail ends the scenario that is played: Play returns the error.
+// Fail ends the current scenario: Play returns the error.
 func Fail(err error) { panic(failure{err}) }
 
-// attempt returns the error with which something failed.
+// attempt calls do, and returns the error that was passed to Fail.
 func attempt(do func()) (err error) {
 	defer func() {
 		why := recover()
@@ -102,10 +103,10 @@ func attempt(do func()) (err error) {
 	return nil
 }
 
-// id is the id of a job that the scenario knows by a short name.
+// id returns the ID of a job, from its short name in the scenario.
 func (x *Script) id(name string) string { return x.prefix + strings.TrimPrefix(name, x.prefix) }
 
-// short has ids as the scenario knows them.
+// short replaces the IDs in a text with the scenario's short names.
 func (x *Script) short(text string) string {
 	if x.prefix == "" {
 		return text
@@ -113,7 +114,7 @@ func (x *Script) short(text string) string {
 	return strings.ReplaceAll(text, x.prefix, "")
 }
 
-// cleanUp purges all its jobs, and waits until none of them holds a GPU.
+// cleanUp purges all jobs of the scenario, and waits until their allocations have ended.
 func (x *Script) cleanUp() {
 	jobs, _, err := x.API().Jobs().List(&api.QueryOptions{Prefix: x.prefix})
 	x.must(err)
@@ -128,8 +129,8 @@ func (x *Script) cleanUp() {
 	})
 }
 
-// untouched waits until the cluster is as it was before: no job, and nodes with GPUs that are all
-// ready, eligible and healthy.
+// untouched waits until the cluster is as it was before: no jobs, and all nodes and GPUs are ready,
+// eligible and healthy.
 func (x *Script) untouched() {
 	left := "nothing"
 	defer func() {
@@ -146,7 +147,7 @@ func (x *Script) untouched() {
 	})
 }
 
-// leaves is what is not as it was before.
+// leaves describes the first thing that is not as it was before, or returns "".
 func (x *Script) leaves() string {
 	jobs, _, err := x.API().Jobs().List(nil)
 	x.must(err)
@@ -186,13 +187,13 @@ var (
 	identity8  = regexp.MustCompile(`-[0-9a-f]{8}$`)
 )
 
-// say prints what is done next.
+// say prints a heading for the next step.
 func (x *Script) say(format string, args ...any) {
 	fmt.Fprintf(&x.out, "# "+format+"\n", args...)
 }
 
-// register registers a job, with an index to be enforced where one is given, and
-// prints what Nomad says against it.
+// register registers a job, enforcing the index if one is passed. It prints the error if Nomad
+// refuses.
 func (x *Script) register(job *api.Job, index ...uint64) {
 	job = x.own(job)
 	opts := &api.RegisterOptions{}
@@ -209,8 +210,8 @@ func (x *Script) register(job *api.Job, index ...uint64) {
 	}
 }
 
-// own is a job under the id that is the scenario's own. Its tasks write no logs, which takes a process
-// of a real Nomad for each.
+// own returns a copy of the job with the scenario's own ID. Its tasks write no logs, because a real
+// Nomad starts a process for each task's logs.
 func (x *Script) own(job *api.Job) *api.Job {
 	named := *job
 	named.ID, named.Name = new(x.id(*job.ID)), new(x.id(*job.Name))
@@ -222,7 +223,7 @@ func (x *Script) own(job *api.Job) *api.Job {
 	return &named
 }
 
-// now is the job as Nomad has it.
+// now returns the job as it is in Nomad.
 func (x *Script) now(id string) *api.Job {
 	job, _, err := x.API().Jobs().Info(x.id(id), nil)
 	x.must(err)
@@ -241,8 +242,8 @@ func (x *Script) evals(id string) []*api.Evaluation {
 	return es
 }
 
-// deployment prints what the newest deployment of a job does, and whether Nomad is to try a failed
-// member again.
+// deployment prints the status of a job's newest deployment, and whether Nomad will retry a failed
+// member.
 func (x *Script) deployment(id string) {
 	d, _, err := x.API().Jobs().LatestDeployment(x.id(id), nil)
 	x.must(err)
@@ -255,8 +256,8 @@ func (x *Script) deployment(id string) {
 	fmt.Fprintln(&x.out)
 }
 
-// versions prints the versions of a job: which of them Nomad may put back, and which one another is by its
-// submit time.
+// versions prints the versions of a job. Stable ones are those to which Nomad may revert. A version
+// with the submit time of an earlier one is a copy of it.
 func (x *Script) versions(id string) {
 	all, _, _, err := x.API().Jobs().Versions(x.id(id), false, nil)
 	x.must(err)
@@ -276,7 +277,6 @@ func (x *Script) versions(id string) {
 	}
 }
 
-// stop stops a job.
 func (x *Script) stop(id string) {
 	_, _, err := x.API().Jobs().Deregister(x.id(id), false, nil)
 	x.must(err)
@@ -292,14 +292,14 @@ func (x *Script) untilDeployed(id string) {
 	})
 }
 
-// untilRunning waits until n of a job's allocations run.
+// untilRunning waits until at least this number of the job's allocations run.
 func (x *Script) untilRunning(id string, members int) {
 	x.untilAllocs(id+" runs", id, members, func(a *api.AllocationListStub) bool {
 		return a.ClientStatus == api.AllocClientStatusRunning && a.DesiredStatus == api.AllocDesiredStatusRun
 	})
 }
 
-// untilAllocs waits until at least n of a job's allocations fit the condition.
+// untilAllocs waits until at least this number of the job's allocations satisfy so.
 func (x *Script) untilAllocs(what, id string, members int, so func(*api.AllocationListStub) bool) {
 	x.Until(what, func() bool {
 		n := 0
@@ -312,7 +312,7 @@ func (x *Script) untilAllocs(what, id string, members int, so func(*api.Allocati
 	})
 }
 
-// settle waits until nothing is under way for the job.
+// settle waits until no evaluation, start or stop of the job is in progress.
 func (x *Script) settle(id string) {
 	x.Until(id+" settles", func() bool {
 		busy := slices.ContainsFunc(x.evals(id), func(e *api.Evaluation) bool {
@@ -325,8 +325,8 @@ func (x *Script) settle(id string) {
 	})
 }
 
-// show prints the job and its allocations, once nothing is under way. GPUs are
-// named where the pins leave no choice.
+// show prints the job and its allocations, after settle. It prints only the number of GPUs, because
+// which ones Nomad chooses may vary.
 func (x *Script) show(id string) {
 	x.settle(id)
 	job, _, err := x.API().Jobs().Info(x.id(id), nil)
@@ -374,10 +374,10 @@ func (x *Script) name(a *api.AllocationListStub) string {
 	return strings.TrimPrefix(a.Name, a.JobID+".")
 }
 
-// byTheKill is how a task ends that is killed, where it is not said that it is.
+// byTheKill describes the end of a killed task if the kill itself is not among the events.
 const byTheKill = api.TaskTerminated + " 137"
 
-// events are what the tasks have gone through, without what differs by timing.
+// events returns the events of an allocation's tasks, without those that depend on timing.
 func events(a *api.AllocationListStub) string {
 	var out []string
 	for _, t := range a.TaskStates {
@@ -386,18 +386,18 @@ func events(a *api.AllocationListStub) string {
 			case api.TaskStarted, api.TaskRestarting:
 				out = append(out, e.Type)
 			case api.TaskKilling:
-				if n := len(out); n > 0 && out[n-1] == byTheKill { // the client told of the end first
+				if n := len(out); n > 0 && out[n-1] == byTheKill { // the client reported the end first
 					out[n-1] = e.Type
 					out = append(out, api.TaskTerminated)
-				} else if !slices.Contains(out, e.Type) { // it has two reasons where a node is back that was to stop it anyhow
+				} else if !slices.Contains(out, e.Type) { // there are two if a node comes back that should stop the task for another reason, too
 					out = append(out, e.Type)
 				}
 			case api.TaskClientReconnected:
-				if !over(a) { // an ended one is reported with it or without
+				if !over(a) { // the event may be missing for an ended allocation
 					out = append(out, e.Type)
 				}
 			case api.TaskTerminated:
-				if slices.Contains(out, api.TaskKilling) { // how a shell takes it is its affair
+				if slices.Contains(out, api.TaskKilling) { // the exit code depends on the shell
 					out = append(out, e.Type)
 					continue
 				}
@@ -405,13 +405,13 @@ func events(a *api.AllocationListStub) string {
 			}
 		}
 	}
-	if n := len(out); n > 0 && out[n-1] == api.TaskKilling && over(a) { // a client that has crashed may say so of what is gone
+	if n := len(out); n > 0 && out[n-1] == api.TaskKilling && over(a) { // after a crash, a client may report this for a task that no longer exists
 		out = out[:n-1]
 	}
 	return ": " + strings.Join(out, ", ")
 }
 
-// order prints whether the tasks of the one numbered later began when those of the other had
+// order prints whether the tasks of allocation later started after those of allocation earlier had
 // ended.
 func (x *Script) order(later, earlier int, jobs ...string) {
 	times := map[int]map[string]int64{}
@@ -435,7 +435,7 @@ func (x *Script) order(later, earlier int, jobs ...string) {
 	fmt.Fprintf(&x.out, "%d began %s %d had ended\n", later, which, earlier)
 }
 
-// preemption has Nomad preempt, or not, for batch jobs and services.
+// preemption enables or disables preemption for batch jobs and services.
 func (x *Script) preemption(on bool) {
 	now, _, err := x.API().Operator().SchedulerGetConfiguration(nil)
 	x.must(err)
@@ -445,7 +445,7 @@ func (x *Script) preemption(on bool) {
 	x.must(err)
 }
 
-// gpus are those of an allocation.
+// gpus returns the GPUs of an allocation.
 func (x *Script) gpus(id string) (ids []string) {
 	a, _, err := x.API().Allocations().Info(id, nil)
 	x.must(err)
@@ -457,7 +457,7 @@ func (x *Script) gpus(id string) (ids []string) {
 	return ids
 }
 
-// gpusOf prints which GPUs the members have that are to go on.
+// gpusOf prints the GPUs of the members that should keep running.
 func (x *Script) gpusOf(id string) {
 	var ids []string
 	for _, a := range x.allocs(id) {
@@ -469,7 +469,7 @@ func (x *Script) gpusOf(id string) {
 	fmt.Fprintf(&x.out, "on %s\n", strings.Join(ids, " "))
 }
 
-// stopMembers stops all that is to go on, one by one, as the placer does.
+// stopMembers stops all members that should keep running, one by one, as the placer does.
 func (x *Script) stopMembers(id string) {
 	for _, a := range x.allocs(id) {
 		if a.DesiredStatus == api.AllocDesiredStatusRun && !over(a) {
@@ -479,12 +479,12 @@ func (x *Script) stopMembers(id string) {
 	}
 }
 
-// pinned is the job with pins to exactly these GPUs.
+// pinned returns the job with pins to exactly these GPUs.
 func (x *Script) pinned(job *api.Job, gpus ...string) *api.Job {
 	return x.pinnedTo(job, nil, gpus...)
 }
 
-// pinnedTo has pins to further nodes, too.
+// pinnedTo returns the job with pins to these GPUs, and to further nodes.
 func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
 	var nodes []string
 	for _, g := range gpus {
@@ -503,5 +503,5 @@ func (x *Script) pinnedTo(job *api.Job, more []int, gpus ...string) *api.Job {
 	return out
 }
 
-// File is the name of the file with what is seen of a scenario.
+// File returns the name of the file that contains a scenario's expected output.
 func File(s Scenario) string { return strings.ReplaceAll(s.Name, " ", "-") + ".txt" }
