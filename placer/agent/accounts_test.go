@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// The agent stores what runs, across a restart, and shows it to callers who may list its namespace.
+// The agent stores running jobs, keeps them over a restart, and shows them to callers who may list
+// their namespace.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}, "ops": {"*"}})
@@ -66,7 +67,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// An agent without the block says how to have one; one whose database cannot be opened says why, warns, and places all the same.
+// An agent without the block reports how to configure it. If the database cannot be opened, the
+// agent reports why, logs a warning, and still places jobs.
 func TestNoHistory(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"ops": {"*"}})
@@ -92,7 +94,8 @@ func TestNoHistory(t *testing.T) {
 	})
 }
 
-// A corrupt file is named in the log and set aside; what runs is written into a new one, and counted from its start.
+// A corrupt file is named in the log and set aside. Running jobs are written to a new file, with
+// their true start times.
 func TestCorruptHistory(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"ops": {"*"}})

@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/nomad/jobspec2"
 )
 
-// TestAdmission: `config` gives the admission block as JSON, `review` asks for
-// a job in HCL, `review-json` for one in JSON.
+// TestAdmission runs scripts: `config` contains the admission block as JSON, `review` sends a job
+// in HCL, and `review-json` one in JSON.
 func TestAdmission(t *testing.T) {
 	var a *Admission
 	datadriven.RunTest(t, "testdata/admission", func(t *testing.T, d *datadriven.TestData) string {
@@ -47,7 +47,7 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// show is a review as text: one line each for operations, errors, warnings.
+// show formats a review as text, with one line for each operation, error and warning.
 func show(t *testing.T, r Review) string {
 	t.Helper()
 	var b strings.Builder

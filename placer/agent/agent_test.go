@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// The agent reads a new configuration on request; a wrong one changes nothing.
+// The agent reads a new configuration on request; an invalid one changes nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -54,7 +54,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The port that an agent has may be pinned while it listens there, also on another address.
+// An agent may be configured with the port on which it already listens, also on another address.
 func TestReloadPinsItsPort(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -74,8 +74,8 @@ func TestReloadPinsItsPort(t *testing.T) {
 	}
 }
 
-// A configuration that reads well and cannot be put in force changes nothing either:
-// a token that is not there yet, a port that is taken.
+// A configuration that is valid but cannot be applied changes nothing either: its token does not
+// exist yet, or its port is in use.
 func TestReloadOfWhatCannotRun(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -127,10 +127,10 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// The agents here take locks that Nomad would not grant, so that nobody waits long.
+// The agents in these tests use locks shorter than Nomad permits, so that no test waits long.
 func init() { leastLockTTL = 100 * time.Millisecond }
 
-// Of two agents one leads; when it stops, or loses the lock, the other does.
+// One of two agents leads. When it stops or loses the lock, the other one takes over.
 func TestElection(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -157,7 +157,7 @@ func TestElection(t *testing.T) {
 	until(t, "it knows that it holds the lock, and for how long", func() bool {
 		return second.agent.holdsLock(time.Now()) && !second.agent.holdsLock(time.Now().Add(time.Second))
 	})
-	// Somebody else gets the lock.
+	// Another agent gets the lock.
 	f.set(func() { f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
 	until(t, "it leads no more", func() bool { return !second.agent.leads.Load() })
 	until(t, "its health says that it cannot take over", func() bool {
@@ -174,9 +174,9 @@ func TestElection(t *testing.T) {
 	}
 }
 
-// Nomad does not answer the agent that leads, which is cut off: the agent gives requests for the lock up in time to end
-// before another agent may have the lock, and does not wait for as long as a request may take. The order of things shows
-// it, not a clock: a request that is given up by itself says so.
+// Nomad does not answer the active agent, which is cut off. The agent cancels its lock requests
+// before another agent can get the lock, even if their timeout is later. The test checks the order
+// of events instead of times: a request that timed out by itself would be reported as such.
 func TestElectionWithoutAnswers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -193,7 +193,7 @@ func TestElectionWithoutAnswers(t *testing.T) {
 	close(f.blocked)
 	until(t, "it leads again", func() bool {
 		if !r.agent.leads.Load() {
-			// A request that was given up may have got the lock in this very moment: it lapses.
+			// A cancelled request may still have got the lock, which then expires.
 			f.set(func() { f.locks = map[string]string{} })
 			return false
 		}
@@ -201,7 +201,7 @@ func TestElectionWithoutAnswers(t *testing.T) {
 	})
 }
 
-// An agent whose token may not take the lock says which right it lacks.
+// An agent whose token may not take the lock reports which right is missing.
 func TestElectionWithoutRight(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -212,8 +212,8 @@ func TestElectionWithoutRight(t *testing.T) {
 	})
 }
 
-// An agent whose work restarts again and again says so, and so do its
-// metrics; health names nobody.
+// If an agent's work restarts again and again, its health and metrics report that; health contains
+// no names.
 func TestHealthOfLostTouch(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -233,7 +233,8 @@ func TestHealthOfLostTouch(t *testing.T) {
 	}
 }
 
-// An agent that cannot write its heartbeat is not healthy: commands say that no placer is active.
+// An agent that cannot write its heartbeat is not healthy: commands report that no placer is
+// active.
 func TestHealthWithoutHeartbeat(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -253,7 +254,7 @@ func TestHealthWithoutHeartbeat(t *testing.T) {
 	})
 }
 
-// What /health answers for each state of a placer's heartbeat.
+// The answers of /health for each state of a placer's heartbeat.
 func TestHealthOf(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -285,7 +286,7 @@ func TestHealthOf(t *testing.T) {
 	}
 }
 
-// Warnings name nodes and jobs: who is no operator gets their number.
+// Warnings contain names of nodes and jobs: callers who are not operators get only their number.
 func TestHealthWarningsNeedARight(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"ops": {"default"}, "alice": {"research", "nodes"}})
@@ -305,7 +306,7 @@ func TestHealthWarningsNeedARight(t *testing.T) {
 	}
 }
 
-// The agent checks a right that it has once in a while, and a right that it lacks each time.
+// The agent rechecks rights that it has from time to time, and missing rights at each use.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	var r rights
@@ -340,8 +341,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// A heartbeat that could not be written a moment ago is a warning; commands still say that the
-// placer is active.
+// A single failed heartbeat is only a warning; commands still report the placer as active.
 func TestHealthHearsHeartbeat(t *testing.T) {
 	t.Parallel()
 	denied := errors.New("denied")

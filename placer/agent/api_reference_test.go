@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// docs/reference/http-api.md has each call that the agent serves, and no other.
+// docs/reference/http-api.md contains exactly the calls that the agent serves.
 func TestAPIReference(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("server.go")
@@ -35,7 +35,7 @@ func TestAPIReference(t *testing.T) {
 	}
 	slices.Sort(served)
 	slices.Sort(documented)
-	served = slices.DeleteFunc(slices.Compact(served), func(call string) bool { return call == "GET /" }) // leads to the page
+	served = slices.DeleteFunc(slices.Compact(served), func(call string) bool { return call == "GET /" }) // redirects to the page
 	if d := cmp.Diff(served, documented); d != "" {
 		t.Errorf("calls that are served (-) and documented (+):\n%s", d)
 	}

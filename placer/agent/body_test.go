@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// bodySite is a site with all endpoints that take a job.
+// bodySite is a site with all endpoints that accept a job.
 func bodySite(t *testing.T) *server {
 	t.Helper()
 	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
@@ -31,13 +31,13 @@ func bodySite(t *testing.T) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.agent.current.Store(p) // it is active
+	s.agent.current.Store(p) // so that it is active
 	return s
 }
 
 var jobEndpoints = map[string]string{"/v1/jobs": http.MethodPut, "/v1/plan": http.MethodPost, "/v1/admission": http.MethodPost}
 
-// A short text that would need a thousand times its size in memory is refused before it is parsed.
+// A short text that would need a thousand times its size in memory is rejected before it is parsed.
 func TestHugeJobs(t *testing.T) {
 	t.Parallel()
 	s := bodySite(t)
@@ -64,8 +64,8 @@ func TestHugeJobs(t *testing.T) {
 	}
 }
 
-// Many requests share a bounded memory. A request that finds none left is told to try again, and
-// holds none of it.
+// Requests share a limited amount of memory. A request for which none is left is rejected with the
+// advice to try again, and holds no memory.
 func TestBodiesShareRoom(t *testing.T) {
 	t.Parallel()
 	s := bodySite(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// fakeNomad knows tokens and the namespaces in which they may list and read
-// jobs; "*" may do everything, nodes included.
+// fakeNomad accepts some tokens, with the namespaces in which they may list and read jobs; "*" may
+// do everything, including reading nodes.
 func fakeNomad(t *testing.T, rights map[string][]string) *server {
 	t.Helper()
 	t.Setenv("NOMAD_TOKEN", "the-agents-own") // must never be used for a caller
@@ -59,7 +59,7 @@ func fakeNomad(t *testing.T, rights map[string][]string) *server {
 	return siteOn(t, srv.URL)
 }
 
-// siteOn is the API of an agent that places nothing, on the Nomad at an address.
+// siteOn returns the API of an agent that places nothing, with a Nomad at this address.
 func siteOn(t *testing.T, address string) *server {
 	t.Helper()
 	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: address}})
@@ -164,7 +164,7 @@ func TestReadsJob(t *testing.T) {
 	}
 }
 
-// Nomad that is down is not a refusal.
+// If Nomad is down, the answer is not a refusal.
 func TestNomadDown(t *testing.T) {
 	s := siteOn(t, "http://127.0.0.1:1")
 	err := callerWith(t, s, "", "").readsNodes(t.Context())
@@ -175,8 +175,8 @@ func TestNomadDown(t *testing.T) {
 	}
 }
 
-// A token that Nomad does not know is refused, also if Nomad answers 500 to it; another 500 is
-// no refusal.
+// A token that Nomad does not know is rejected, even if Nomad answers 500 for it. Any other 500 is
+// not a rejection.
 func TestUnknownToken(t *testing.T) {
 	text := "ACL token not found"
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -193,7 +193,7 @@ func TestUnknownToken(t *testing.T) {
 	}
 }
 
-// The agent tells a Nomad that does not answer in time from one that cannot be reached.
+// The agent distinguishes a Nomad that does not answer in time from one that cannot be reached.
 func TestNomadIsSlow(t *testing.T) {
 	timeout := &url.Error{Op: "Get", URL: "http://10.0.0.1/v1/nodes", Err: context.DeadlineExceeded}
 	gone := &url.Error{Op: "Get", URL: "http://10.0.0.1/v1/nodes", Err: errors.New("connection refused")}
@@ -207,7 +207,7 @@ func TestNomadIsSlow(t *testing.T) {
 	}
 }
 
-// A caller is not told that his token lacks what the agent's lacks.
+// If the agent's own token lacks a right, the error does not blame the caller's token.
 func TestAgentRefused(t *testing.T) {
 	nobody := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "Permission denied", http.StatusForbidden)

@@ -18,11 +18,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// The pages of the reference that these tests read, and write with -rewrite-reference.
+// The reference pages that these tests read, and write with -rewrite-reference.
 const configurationPage = "../../docs/reference/configuration.md"
 
-// TestReference: the page has every key of the configuration, and no other; the
-// tables of [model.Keys] are made from them.
+// TestReference checks that the page contains exactly the keys of the configuration. The tables of
+// [model.Keys] are generated.
 func TestReference(t *testing.T) {
 	text := readPage(t, configurationPage)
 	for _, block := range []string{"", "queue"} {
@@ -61,7 +61,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// withTable returns the page with the generated table of a block's keys between its two marks.
+// withTable returns the page with the generated table of a block's keys between the block's two
+// markers.
 func withTable(t *testing.T, page, block string) string {
 	t.Helper()
 	begin := fmt.Sprintf("<!-- keys %q: written by go test ./placer/agent -run TestReference -rewrite-reference -->\n", block)
@@ -90,7 +91,7 @@ func readPage(t *testing.T, path string) string {
 	return string(text)
 }
 
-// keys collects the attributes of a configuration struct and its blocks.
+// keys returns the attributes of a configuration struct and its blocks.
 func keys(t reflect.Type, into map[string]bool, block func(string)) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -113,8 +114,7 @@ func keys(t reflect.Type, into map[string]bool, block func(string)) {
 	}
 }
 
-// The configuration that packages install is one, with and without what it has as
-// comments.
+// The configuration file in the packages is valid, with and without its commented-out lines.
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "deploy", "systemd", "nomad-pal.hcl")
 	if file, err := Load([]string{path}); err != nil || !file.HA.Enabled {
@@ -138,7 +138,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// The examples in the docs for operators are configurations.
+// The examples in the operators' docs are valid configurations.
 func TestDocsExamples(t *testing.T) {
 	examples := 0
 	for _, page := range []string{"configure.md", "nodes-and-failures.md"} {
@@ -163,8 +163,7 @@ func TestDocsExamples(t *testing.T) {
 	}
 }
 
-// The defaults that the page gives, beside those that [TestReference] compares,
-// are those of the code.
+// The defaults on the page that [TestReference] does not compare are those of the code.
 func TestDefaults(t *testing.T) {
 	got, err := File{}.PlacerConfig()
 	if err != nil {
@@ -257,7 +256,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// Several files are one configuration; JSON is as good as HCL.
+// Several files form one configuration, in HCL or JSON.
 func TestLoadDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -278,7 +277,7 @@ func TestLoadDirectory(t *testing.T) {
 	if cfg.Retries != 7 || file.HTTP == nil || *file.HTTP.BindPort != 0 {
 		t.Errorf("%+v", file)
 	}
-	other := t.TempDir() // a file that is there, and not read
+	other := t.TempDir() // a file that exists but is not read
 	if err := os.WriteFile(filepath.Join(other, "agent.conf"), []byte("retries = 7\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

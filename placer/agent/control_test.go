@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// A caller who may register a job may hold it, requeue it and change its priority. Nobody else even
-// learns whether the job exists. Nomad stores such orders, and placers follow them.
+// A caller who may register a job may hold it, requeue it and change its priority. Nobody else can
+// even find out whether the job exists. Nomad stores these commands, and placers carry them out.
 func TestControlRights(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}, "bob": {"sales"}})
-	f.has(gpuJob("research", "mine", 4)) // more than there are: it waits
+	f.has(gpuJob("research", "mine", 4)) // more GPUs than exist: it waits
 	r := f.run(openConfig).ready()
 	const hold = "/v1/job/mine/hold?namespace=research"
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Events are served from an ID on, as JSON lines or server-sent events, to callers who may see
-// them. A token that may list nothing is refused before the first event.
+// Events after a given ID are served, as JSON lines or server-sent events, to callers who may see
+// them. A token that may list nothing is rejected before the first event.
 func TestEventsEndpoint(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})
@@ -81,8 +81,8 @@ func TestEventsEndpoint(t *testing.T) {
 	}
 }
 
-// A follower gets the events since its request, and takes one of a limited number of places only
-// while it listens.
+// A follower gets the events since its request. It counts towards the limit of followers only while
+// it is connected.
 func TestEventsFollow(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -122,7 +122,7 @@ func TestEventsFollow(t *testing.T) {
 	}
 }
 
-// flushed tells what has been written at each flush.
+// flushed records what has been written at each flush.
 type flushed struct {
 	*httptest.ResponseRecorder
 	flushed chan string

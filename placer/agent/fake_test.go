@@ -30,31 +30,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// fake plays a Nomad with access control and one node of GPUs, as far as the
-// agent asks it. It notes each request: "<token> <method> <path>".
+// fake simulates a Nomad with access control and one GPU node, as far as the agent uses it. It
+// records each request as "<token> <method> <path>".
 type fake struct {
 	*httptest.Server
 	t *testing.T
 
 	mu sync.Mutex
-	// rights are the namespaces of each token; "*" may do everything.
+	// rights contains the namespaces of each token; "*" may do everything.
 	rights map[string][]string
 	jobs   map[string]*api.Job // by namespace/id
 	allocs []string            // in JSON
 	vars   map[string]string   // items in JSON
 	varsAt map[string]int64    // when they were written
 	locks  map[string]string   // path to the lock's id
-	pools  string              // node pools in JSON, "" for none that matters
+	pools  string              // node pools in JSON; "": none
 	index  uint64
-	listed int // how often lists changed
+	listed int // number of changes of the lists
 	asked  []string
-	// broken answers 500 to whatever it matches.
+	// broken matches the requests that are answered with 500.
 	broken *regexp.Regexp
-	// denied answers 403 instead.
+	// denied matches the requests that are answered with 403.
 	denied *regexp.Regexp
-	// hangUp ends the connection instead.
+	// hangUp matches the requests on which the connection is closed.
 	hangUp *regexp.Regexp
-	// block holds answers to what it matches back until it is closed.
+	// block delays the answers to matching requests until it is closed.
 	block   *regexp.Regexp
 	blocked chan struct{}
 }
@@ -77,7 +77,7 @@ func (f *fake) may(token, namespace string) bool {
 	return slices.ContainsFunc(f.rights[token], func(ns string) bool { return ns == namespace || ns == "*" })
 }
 
-// askedFor are the requests that match, and the number of all.
+// askedFor returns the matching requests, and the number of all requests.
 func (f *fake) askedFor(pattern string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,7 +231,7 @@ func (f *fake) register(w http.ResponseWriter, r *http.Request, token string) {
 	fmt.Fprintf(w, `{"EvalID":"e","JobModifyIndex":%d}`, f.index)
 }
 
-// putJob has Nomad know the job. Callers hold mu.
+// putJob stores a job. Callers hold mu.
 func (f *fake) putJob(job *api.Job) {
 	at, version, status, index := time.Now().UnixNano(), uint64(0), "pending", f.index
 	job.SubmitTime, job.Version, job.Status = &at, &version, &status
@@ -268,14 +268,14 @@ func (f *fake) variable(w http.ResponseWriter, r *http.Request, path string) {
 	}
 }
 
-// gpuJob is a gated job of one member that asks for GPUs, in JSON.
+// gpuJob returns a gated job of one member that requests GPUs, in JSON.
 func gpuJob(namespace, id string, gpus int) string {
 	return fmt.Sprintf(`{"ID":%q,"Namespace":%q,"Type":"batch","Datacenters":["*"],"Constraints":[{"LTarget":"${meta.pal_gate}","RTarget":"open","Operand":"="}],
 		"TaskGroups":[{"Name":"g","Count":1,"Tasks":[{"Name":"t","Driver":"raw_exec","Config":{"command":"/bin/true"},
 			"Resources":{"CPU":10,"MemoryMB":10,"Devices":[{"Name":"nvidia/gpu","Count":%d}]}}]}]}`, id, namespace, gpus)
 }
 
-// has has Nomad know a job, or one that was placed on the GPUs and runs there.
+// has stores a job; if GPUs are passed, the job is running on them.
 func (f *fake) has(text string, gpus ...string) {
 	f.t.Helper()
 	var job api.Job
@@ -303,7 +303,7 @@ func (f *fake) has(text string, gpus ...string) {
 	}
 }
 
-// running is an agent under a configuration, on the fake.
+// running is an agent that runs on the fake.
 type running struct {
 	t      *testing.T
 	agent  *Agent
@@ -351,7 +351,7 @@ func (r *running) configure(f *fake, config string) {
 	}
 }
 
-// until polls.
+// until polls until a condition is true.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	patience.Eventually(t, what, done)
@@ -365,7 +365,7 @@ func (r *running) url() string {
 	return "http://" + all[len(all)-1][1]
 }
 
-// send asks the agent; headers are "Name: value".
+// send sends a request to the agent; headers are "Name: value".
 func (r *running) send(method, path, token, body string, headers ...string) (int, string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url()+path, strings.NewReader(body))
@@ -398,7 +398,8 @@ func (r *running) send(method, path, token, body string, headers ...string) (int
 	return resp.StatusCode, b.String()
 }
 
-// ready waits until the agent is, and if it is active, until it rests: what it asks Nomad then is somebody's.
+// ready waits until the agent is ready and, if it is active, sends no requests by itself. All later
+// requests to Nomad come from a caller.
 func (r *running) ready() *running {
 	r.t.Helper()
 	until(r.t, "the agent is ready", func() bool {

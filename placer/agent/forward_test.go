@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Where a token may travel: over loopback, and by TLS to a host whose name is verified.
+// A token may be sent over loopback, and over TLS to a host whose name is verified.
 func TestUnprotected(t *testing.T) {
 	t.Parallel()
 	ca := func() *api.TLSConfig { return &api.TLSConfig{CACert: "ca.pem"} }
@@ -29,7 +29,7 @@ func TestUnprotected(t *testing.T) {
 	unverified.Insecure = true
 	for _, c := range []struct {
 		address          string
-		named, published bool // it may, if the address is that
+		named, published bool // whether it may be sent if the user named the address, or an agent published it
 		tls              *api.TLSConfig
 	}{
 		{"http://127.0.0.1:8090", true, true, &api.TLSConfig{}},
@@ -57,8 +57,8 @@ func TestUnprotected(t *testing.T) {
 
 const standbyConfig = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"10s\"\n}\n"
 
-// An agent that stands by answers by asking the active one, with the caller's token; it says why where
-// it cannot.
+// A standby agent answers by asking the active one with the caller's token. If it cannot, it
+// reports why.
 func TestStandbyForwards(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}, "ops": {"*"}})
@@ -114,7 +114,7 @@ func TestStandbyCannotForward(t *testing.T) {
 	var had []string
 	trap := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { had = append(had, r.Header.Get("X-Nomad-Token")) }))
 	t.Cleanup(trap.Close)
-	elsewhere := strings.Replace(trap.URL, "127.0.0.1", "0.0.0.0", 1) // which Linux takes to this machine
+	elsewhere := strings.Replace(trap.URL, "127.0.0.1", "0.0.0.0", 1) // on Linux, this address leads to the same machine
 	lost := httptest.NewServer(http.NotFoundHandler())
 	lost.Close()
 	unknown := httptest.NewTLSServer(http.NotFoundHandler())
@@ -126,7 +126,7 @@ func TestStandbyCannotForward(t *testing.T) {
 		name   string
 		beat   store.Heartbeat
 		config string
-		says   string // "" if it asks
+		says   string // "" if it asks the active agent
 	}{
 		{"none", store.Heartbeat{}, "", "no agent is active"},
 		{"it ended", store.Heartbeat{Agent: host + "/1", Since: now.Add(-time.Hour), Stopped: true, Address: trap.URL}, "", "no agent is active"},

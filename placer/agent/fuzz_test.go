@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// FuzzBodies: no body breaks the endpoints that take one from anybody. The admission endpoint
-// answers every body in the proxy's protocol.
+// FuzzBodies checks that no body breaks the endpoints that accept one from anybody. The admission
+// endpoint answers every body in the proxy's protocol.
 func FuzzBodies(f *testing.F) {
 	for _, job := range nulls {
 		f.Add(job)

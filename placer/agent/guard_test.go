@@ -23,7 +23,7 @@ func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
-// The names under which the agent may be asked.
+// The host names that the agent accepts in requests.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	machine, err := os.Hostname()
@@ -45,7 +45,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// Requests that a browser must not be able to make, on the API as it is served.
+// Requests that a browser must not be able to send to the API.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -93,8 +93,8 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// A request ends when it can no longer be answered, whatever it waits for: else
-// everybody who asks while Nomad hangs leaves something behind.
+// A request ends when it can no longer be answered, whatever it waits for. Otherwise, requests
+// would accumulate while Nomad does not answer.
 func TestRequestsEnd(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
@@ -108,7 +108,7 @@ func TestRequestsEnd(t *testing.T) {
 	}
 }
 
-// The agent hangs up on clients that send their header or body slowly, or not at all.
+// The agent disconnects clients that send their header or body slowly, or not at all.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	if l := serverLimits(); min(l.header, l.request, l.answer, l.idle) <= 0 || l.headerBytes <= 0 || l.headerBytes > http.DefaultMaxHeaderBytes {

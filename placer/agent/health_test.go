@@ -23,8 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// queuedNomad plays a Nomad with a GPU node in a node pool that has a batch
-// queue.
+// queuedNomad simulates a Nomad with a GPU node in a node pool that has a batch queue.
 func queuedNomad(t *testing.T) *httptest.Server {
 	const node = `{"ID":"n","Name":"n","Status":"ready","SchedulingEligibility":"eligible","NodePool":"gpu","ModifyIndex":1,
 		"NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200","Instances":[{"ID":"u","Healthy":true}]}]}}`
@@ -54,7 +53,7 @@ func queuedNomad(t *testing.T) *httptest.Server {
 	return server
 }
 
-// A batch queue of Nomad's own is in the agent's log and in its health.
+// The agent's log and health report a batch queue of Nomad's own.
 func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	server := queuedNomad(t)
 	var mu sync.Mutex
@@ -90,7 +89,7 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	}
 }
 
-// A job for a queued pool gets no gate, and is refused with one.
+// A job for a pool with a batch queue gets no gate, and is rejected if it has one.
 func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 	var job api.Job
 	if err := json.Unmarshal([]byte(`{"ID":"j","Type":"batch","NodePool":"gpu","TaskGroups":[{"Name":"g","Tasks":[{"Name":"t","Driver":"raw_exec",
@@ -110,7 +109,7 @@ func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 	}
 }
 
-// An agent that stands by, and so follows nothing, knows of queues, too.
+// A standby agent, which watches no jobs, also knows of batch queues.
 func TestStandbyKeepsOutOfQueues(t *testing.T) {
 	server := queuedNomad(t)
 	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: server.URL}, HTTP: &HTTP{Admission: true}})

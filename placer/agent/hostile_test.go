@@ -26,7 +26,7 @@ import (
 
 const openConfig = "http {\n  bind_port = 0\n  register = true\n  admission = true\n}\n"
 
-// nulls are jobs with null in a list, and where.
+// nulls contains jobs with null in a list, by the path of the null.
 var nulls = map[string]string{
 	"Job.Constraints[0]":                                             `{"ID":"x","Constraints":[null]}`,
 	"Job.Affinities[0]":                                              `{"ID":"x","Affinities":[null]}`,
@@ -41,8 +41,8 @@ var nulls = map[string]string{
 	"Job.TaskGroups[0].Tasks[0].Resources.Devices[0].Constraints[0]": `{"ID":"x","TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[{"Name":"nvidia/gpu","Constraints":[null]}]}}]}]}`,
 }
 
-// Each endpoint refuses a job with null in it, without a token and before it asks Nomad anything.
-// The error names the place of the null.
+// Each endpoint rejects a job with a null in a list, without a token and before it asks Nomad
+// anything. The error contains the path of the null.
 func TestNullInJob(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -73,7 +73,7 @@ func TestNullInJob(t *testing.T) {
 }
 
 // A request of a caller without the right costs Nomad one request, with the caller's token. The
-// agent does not use its own token for it, and the queue does not hear of the job.
+// agent does not use its own token for it, and the job does not reach the queue.
 func TestTokenIsJudgedFirst(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})
@@ -113,8 +113,8 @@ func TestTokenIsJudgedFirst(t *testing.T) {
 	}
 }
 
-// A job is registered with its author's token: once asked whether he may, then
-// forever; the second of his jobs is not asked for again.
+// A job is registered with its author's token. The agent checks the author's right once; it does
+// not check again for the author's second job.
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})
@@ -124,7 +124,7 @@ func TestRegister(t *testing.T) {
 		name, body, token string
 		status            int
 		want              string
-		puts              int // of alice's, so far
+		puts              int // of alice's requests so far
 	}{
 		{"starts", `{"Job": ` + gpuJob("research", "one", 1) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 2},
 		{"starts, too", `{"Job": ` + gpuJob("research", "two", 2) + `}`, "alice", http.StatusOK, `"EvalID": "e"`, 3},
@@ -153,8 +153,8 @@ func TestRegister(t *testing.T) {
 	})
 }
 
-// If users have limits, a job belongs to the token's user, whomever it names. A job that Nomad has
-// keeps its user, and a management token may register for others.
+// If users have limits, a job belongs to the token's user, regardless of the user in the job. A job
+// that is already in Nomad keeps its user, and a management token may register jobs for others.
 func TestRegisterNamesUser(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "other"}, "carol": {"research"}, "root": {"research"}})
@@ -181,7 +181,7 @@ func TestRegisterNamesUser(t *testing.T) {
 	}
 }
 
-// A job that the placer takes for new does not replace one that came in between.
+// A job that the placer considers new does not replace one that was registered in the meantime.
 func TestNewJobReplacesNone(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -196,8 +196,8 @@ func TestNewJobReplacesNone(t *testing.T) {
 	}
 }
 
-// While Nomad does not say whether the author may, nothing is done, and the
-// answer says so: he may go elsewhere.
+// While Nomad does not answer whether the author has the right, the job is not registered. The
+// answer reports that, so that the author may use another agent.
 func TestRegisterWithoutNomad(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -209,7 +209,7 @@ func TestRegisterWithoutNomad(t *testing.T) {
 	}
 }
 
-// An agent that stands by takes no jobs, and says so without asking Nomad.
+// A standby agent accepts no jobs, and reports that without asking Nomad.
 func TestRegisterStandingBy(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -224,8 +224,8 @@ func TestRegisterStandingBy(t *testing.T) {
 	}
 }
 
-// A request that panics is answered with 500, logged with its stack and counted,
-// and takes nothing from the next ones.
+// A request that panics is answered with 500, logged with its stack and counted; later requests are
+// not affected.
 func TestPanicInRequest(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -256,8 +256,8 @@ func TestPanicInRequest(t *testing.T) {
 // unknown: no placer has read anything.
 func unknown() *placer.Placer { return nil }
 
-// Nobody learns the names of jobs in namespaces that he cannot list, wherever
-// they would be named: in what a job waits for, and on GPUs.
+// Callers do not see the names of jobs in namespaces that they cannot list, neither in the reason
+// why a job waits nor on GPUs.
 func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}})
@@ -291,8 +291,8 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 	}
 }
 
-// An agent that was not there when a job failed serves the failure as it is stored, and only to
-// callers who may see the job.
+// An agent that did not run when a job failed serves the stored failure, and only to callers who
+// may see the job.
 func TestStoredFailures(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}})
@@ -316,8 +316,8 @@ func TestStoredFailures(t *testing.T) {
 	}
 }
 
-// Readers make the agent read nothing of Nomad, however many ask, and get their answers while Nomad
-// answers the agent nothing.
+// Reading requests cause no requests to Nomad, however many there are, and are answered even while
+// Nomad does not answer the agent.
 func TestReadersReadNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"ops": {"*"}})

@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// The address that is published is that where the API listens, if the configuration names none.
+// If the configuration sets no address to publish, the agent publishes the one on which the API
+// listens.
 func TestPublishedAddress(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -45,10 +46,10 @@ func TestPublishedAddress(t *testing.T) {
 	}
 }
 
-// An agent goes without its API where another program has the default port, says what to set, and listens
-// once that is set.
+// If another program uses the default port, the agent runs without its API, reports what to set,
+// and listens once that is set.
 func TestDefaultPortIsTaken(t *testing.T) {
-	if other, err := net.Listen("tcp", (&HTTP{}).address()); err == nil { // else another program has it already
+	if other, err := net.Listen("tcp", (&HTTP{}).address()); err == nil { // otherwise another program already uses it
 		defer other.Close()
 	}
 	var log testlog.Buffer

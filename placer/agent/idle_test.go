@@ -26,8 +26,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// A GPU is idle once it has run nothing for long enough under one job. Work, another job, an answer without
-// it and its end begin again; that its node was not asked, or does not answer, does not.
+// A GPU is idle after it has done no work for long enough under one job. Work, another job, and an
+// answer without the GPU restart the time. A node that was not asked, or does not answer, does not.
 func TestIdleGPUs(t *testing.T) {
 	var i idleGPUs
 	begin := time.Unix(1e9, 0)
@@ -70,8 +70,8 @@ func TestIdleGPUs(t *testing.T) {
 	}
 }
 
-// The agent asks each node with held GPUs once a minute. If there are very many, it asks those
-// first that it has not asked for longest.
+// The agent asks each node with held GPUs once a minute. If there are too many, it starts with
+// those that it asked longest ago.
 func TestIdleNodesInTurn(t *testing.T) {
 	var i idleGPUs
 	var held []query.Held
@@ -101,8 +101,8 @@ func TestIdleNodesInTurn(t *testing.T) {
 	}
 }
 
-// With live=true, GPUs tell what they do now to those who may read nodes, and explain to those among its
-// readers. Others, and those who do not ask, cost the nodes nothing.
+// gpus with live=true, and explain, return the current load of GPUs to callers who may read nodes.
+// Other requests cause no requests to nodes.
 func TestLiveForWhomItMay(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}, "bob": {"research"}})
@@ -128,7 +128,8 @@ func TestLiveForWhomItMay(t *testing.T) {
 	}
 }
 
-// Idle time is kept for the history until it is there: of GPUs that were idle for long, also once they work again, and once.
+// Idle time is kept until the history has stored it: for GPUs that were idle for long, even if they
+// work again, and only once.
 func TestIdleTimeIsBooked(t *testing.T) {
 	var i idleGPUs
 	i.keep()
@@ -162,8 +163,8 @@ func TestIdleTimeIsBooked(t *testing.T) {
 	is("all is booked", "")
 }
 
-// Idle time goes from the agent's looks to the database in one piece: without a gap and without
-// being counted twice, over midnight, and over writes that fail.
+// Idle time reaches the database without a gap and without being counted twice, across midnight and
+// failed writes.
 func TestIdleTimeReachesTheHistory(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 2, 23, 30, 0, 0, time.UTC)
@@ -198,7 +199,7 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 		m.Time = at(minute)
 		k.agent.idle.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}, {ID: "b", NodeID: "n", Job: "d/x"}}, []string{"n"}, uses, at(minute))
 		ctx := t.Context()
-		if minute%3 > 0 { // the database is away more often than not
+		if minute%3 > 0 { // the database fails more often than not
 			ctx = away
 		}
 		if err := k.write(ctx, picture, k.agent.idle.unbooked()); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A job that Nomad refuses as it is written is the author's fault, not Nomad's, which answers
-// 500 to both.
+// A job that Nomad rejects as invalid is the author's fault. Nomad answers 500 both for that and
+// for its own faults.
 func TestInvalid(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{

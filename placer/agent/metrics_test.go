@@ -29,7 +29,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
 
-// metricsOf asks a site's agent for its metrics, with the token.
+// metricsOf returns the metrics of a site's agent, requested with the token.
 func metricsOf(t *testing.T, s *server, query, token string) string {
 	t.Helper()
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/metrics"+query, nil)
@@ -41,7 +41,7 @@ func metricsOf(t *testing.T, s *server, query, token string) string {
 	return w.Body.String()
 }
 
-// Prometheus' own parser reads what is counted. Only operators see the names of namespaces.
+// Prometheus' own parser accepts the metrics. Only operators see names of namespaces.
 func TestPrometheus(t *testing.T) {
 	s := siteOn(t, "")
 	m := s.agent.meter
@@ -75,7 +75,7 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// All metrics that the dashboard, the alerts and docs/operators/monitor.md speak of exist.
+// All metrics that the dashboard, the alerts and docs/operators/monitor.md mention exist.
 func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
 	t.Parallel()
 	known := map[string]string{}
@@ -101,7 +101,7 @@ func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
 	}
 }
 
-// dashboard has the parts of the Grafana dashboard that our tests read.
+// dashboard contains the parts of the Grafana dashboard that the tests read.
 type dashboard struct {
 	Panels []struct {
 		Title   string
@@ -121,8 +121,8 @@ func readDashboard(t *testing.T) (board dashboard) {
 	return board
 }
 
-// The dashboard groups by labels that the metrics have, and its legends name labels
-// that are left.
+// The dashboard groups by labels that exist, and its legends use only labels that remain after
+// grouping.
 func TestDashboardLabels(t *testing.T) {
 	t.Parallel()
 	labels := map[string][]string{}
@@ -156,7 +156,7 @@ func TestDashboardLabels(t *testing.T) {
 	}
 }
 
-// Prometheus reads the alert rules and each expression of the dashboard.
+// Prometheus accepts the alert rules and each expression of the dashboard.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
@@ -173,7 +173,7 @@ func TestPromtool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "dashboard.yml") // JSON is YAML
+	file := filepath.Join(t.TempDir(), "dashboard.yml") // JSON is valid YAML
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// Each metric is read from something: one whose reading was forgotten would be 0 forever.
+// Each metric has a source: without one, it would always be 0.
 func TestMetricsAreRead(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("metrics.go")
@@ -200,7 +200,7 @@ func TestMetricsAreRead(t *testing.T) {
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/metrics.md and the tables of configuration.md")
 
-// docs/reference/metrics.md is what the agent has.
+// docs/reference/metrics.md lists the agent's metrics.
 func TestMetricsReference(t *testing.T) {
 	t.Parallel()
 	const path = "../../docs/reference/metrics.md"

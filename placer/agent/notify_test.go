@@ -30,7 +30,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// receiver records the requests that it gets, and answers with the status that a test sets, or 200.
+// receiver records the requests that it gets, and answers with the status that a test sets; the
+// default is 200.
 type receiver struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -65,7 +66,7 @@ func (r *receiver) bodies() []string {
 	return append([]string{}, r.got...)
 }
 
-// notifierOf is one that tries again at once.
+// notifierOf returns a notifier that retries at once.
 func notifierOf(t *testing.T, of Notify) (*notifier, *testlog.Buffer, map[string]int) {
 	t.Helper()
 	n, err := of.notifier()
@@ -94,15 +95,15 @@ func runs(t *testing.T, n *notifier, r *receiver, log *placer.EventLog, after ui
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	last := make(chan uint64, 1)
-	log.Add(placer.Event{At: time.Now(), Kind: placer.Started, Namespace: "end", Job: "end"}) // all before it are done with
+	log.Add(placer.Event{At: time.Now(), Kind: placer.Started, Namespace: "end", Job: "end"}) // after it, all events before it have been handled
 	go func() { last <- n.run(ctx, log, after) }()
 	until(t, "the receiver is asked", func() bool { return len(r.bodies()) >= requests })
 	cancel()
 	return <-last
 }
 
-// The events that a block names go out in order, for its namespaces only. A receiver that fails
-// gets the event again, with the same id.
+// The events listed in a block are sent in order, for its namespaces only. If the receiver fails,
+// the event is sent again with the same ID.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, 503, 500)
@@ -130,8 +131,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// What a new placer finds unchanged is not announced again; what happened while no placer was
-// active is.
+// A new placer does not announce the state that it finds unchanged. It does announce what happened
+// while no placer was active.
 func TestNotifyOnce(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -167,7 +168,7 @@ func TestNotificationsAreGivenUp(t *testing.T) {
 	}
 }
 
-// A block that is interrupted goes on where it was.
+// A notifier that was interrupted continues where it stopped.
 func TestNotifyGoesOn(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -181,7 +182,7 @@ func TestNotifyGoesOn(t *testing.T) {
 	}
 }
 
-// Requests are signed as Standard Webhooks and GitHub sign theirs, by a secret from a file or the
+// Requests are signed as Standard Webhooks and GitHub sign theirs, with a secret from a file or the
 // environment.
 func TestNotificationsAreSigned(t *testing.T) {
 	t.Setenv("PAL_TEST_SECRET", "whsec_"+base64.StdEncoding.EncodeToString([]byte("key")))
@@ -278,7 +279,7 @@ func TestNotifyConfiguration(t *testing.T) {
 	}
 }
 
-// The recipes of the page about monitoring make JSON of any event.
+// The recipes in the monitoring docs produce valid JSON for any event.
 func TestNotifyRecipes(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/operators/monitor.md")

@@ -77,7 +77,7 @@ func TestQueuePage(t *testing.T) {
 	}
 }
 
-// The runs of an array are one entry, unless a part of their names is searched for.
+// The runs of an array are shown as one entry, unless a search matches a part of their names.
 func TestQueuePageOfArray(t *testing.T) {
 	jobs := []model.JobStatus{
 		{Namespace: "default", Job: "a", State: gang.Template, Runs: &model.Runs{Waiting: 2}},

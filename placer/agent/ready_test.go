@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
-// An agent that leads and knows no cluster yet is not healthy; one that stands by is.
+// An active agent that has not read the cluster yet is not healthy; a standby agent is healthy.
 func TestHealthBeforeTheFirstCycle(t *testing.T) {
 	s := siteOn(t, "http://127.0.0.1:1")
 	for leads, want := range map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusOK} {
@@ -27,8 +27,8 @@ func TestHealthBeforeTheFirstCycle(t *testing.T) {
 	}
 }
 
-// If the API cannot be opened, the agent runs without it, unless a port was configured: then it
-// does not start. 192.0.2.1 is nobody's (RFC 5737).
+// If the API's port cannot be opened, the agent runs without the API. If the port was configured,
+// the agent does not start. 192.0.2.1 belongs to nobody (RFC 5737).
 func TestNoAPI(t *testing.T) {
 	log := &testlog.Buffer{}
 	api, err := newAgent(log).listen(File{HTTP: &HTTP{BindAddress: "192.0.2.1"}})
@@ -40,7 +40,8 @@ func TestNoAPI(t *testing.T) {
 	}
 }
 
-// An agent that is not active, and has nobody to ask, answers nothing of the cluster, and says why.
+// An agent that is not active, and knows no active one, answers no question about the cluster, and
+// reports why.
 func TestNotAtWork(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
@@ -49,7 +50,7 @@ func TestNotAtWork(t *testing.T) {
 	for path, method := range map[string]string{"/v1/queue": http.MethodGet, "/v1/gpus": http.MethodGet, "/v1/job/train/explain": http.MethodGet, "/v1/plan": http.MethodPost} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, strings.NewReader(`{"Job": `+gpuJob("default", "x", 1)+`}`))
 		r.Header.Set("X-Nomad-Token", agentsToken)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nobody waits for long
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // so that the test does not wait long
 		defer cancel()
 		if s.handler().ServeHTTP(w, r.WithContext(ctx)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "this agent is not active") {
 			t.Errorf("%s: status %d: %s", path, w.Code, w.Body)

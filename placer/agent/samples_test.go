@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// A day is kept, and no more.
+// The agent keeps the samples of one day.
 func TestHistoryIsBounded(t *testing.T) {
 	var h samples
 	none := placer.NewEventLog(eventsKept, time.Now())
@@ -29,7 +29,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A page that has samples asks for those behind its last one.
+// A page that has samples asks only for newer ones.
 func TestHistoryAfter(t *testing.T) {
 	var h samples
 	none, at := placer.NewEventLog(eventsKept, time.Now()), func(n int) time.Time { return time.Unix(int64(n), 5) }
@@ -44,8 +44,8 @@ func TestHistoryAfter(t *testing.T) {
 	}
 }
 
-// Each gang that is placed counts in one sample, whatever takes samples: what does ends when
-// the agent leads no more, or its configuration is reloaded, and another one begins.
+// Each placed gang is counted in exactly one sample, even if the sampler ends, because the agent is
+// no longer active or its configuration is reloaded, and another one starts.
 func TestPlacedCountsOnce(t *testing.T) {
 	a := New(hclog.NewNullLogger(), placer.Hooks{})
 	var got []int
@@ -65,8 +65,8 @@ func TestPlacedCountsOnce(t *testing.T) {
 	}
 }
 
-// The agent keeps no sample before the placer's loop has worked once, nor of a cluster without
-// GPUs. At the loop's first pass it keeps one.
+// The agent takes no sample before the placer's first cycle, nor of a cluster without GPUs. After
+// the first cycle it takes one.
 func TestSamplesOfWhatIsKnown(t *testing.T) {
 	for _, c := range []struct {
 		age  float64
@@ -79,7 +79,7 @@ func TestSamplesOfWhatIsKnown(t *testing.T) {
 	}
 }
 
-// Who had which GPU follows from the events: until it was moved, waited again, or ended.
+// The events determine which job had which GPU: until it was moved, queued again, or ended.
 func TestUses(t *testing.T) {
 	at := func(n int) time.Time { return time.Unix(int64(n), 0).UTC() }
 	event := func(n int, job string, kind placer.EventKind, gpus ...string) placer.Event {
@@ -103,7 +103,7 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// Names of others are kept back from uses and from the GPUs of a job.
+// Names of other users' jobs are hidden in the history and on a job's GPUs.
 func TestUsesAndGPUsOfOthers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research", "nodes"}})

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// Questions leave no connection to Nomad open: Nomad allows an address 100 of
-// them by default, and the agent places over the same address.
+// Requests leave no open connection to Nomad: by default, Nomad allows 100 connections per address,
+// and the placer uses the same address.
 func TestQuestionsLeaveNoConnections(t *testing.T) {
 	t.Parallel()
 	var open, ever atomic.Int64
@@ -49,7 +49,8 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 	patience.Eventually(t, "all connections to Nomad are closed", func() bool { return open.Load() == 0 })
 }
 
-// The page shows what explain says first and last, in its reader's time zone: it has no words of its own.
+// The page shows explain's first and last sentences, in its reader's time zone, without changing
+// their words.
 func TestExplainIsWorded(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"bob": {"research"}})

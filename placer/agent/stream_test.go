@@ -26,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// shown is the page after the messages that it gets.
+// shown is the state of the page after the messages that it has got.
 type shown struct {
 	Version, Jobs uint64
 	Racks         []query.MapRack
@@ -87,7 +87,7 @@ func randomMap(r *rand.Rand, racks int) *query.Map {
 	return m
 }
 
-// messages are what takes a page of a version further.
+// messages returns the messages that update a page of a version.
 func (p *pages) messages(version uint64, nodes bool) []byte {
 	ms, _ := p.after(p.of, version, nodes)
 	var out []byte
@@ -113,7 +113,7 @@ func TestStreamRebuildsTheState(t *testing.T) {
 			m = randomMap(r, 1+r.IntN(5))
 		case n < 10:
 			jobs++
-		case n < 20: // nothing
+		case n < 20: // no change
 		default:
 			m = &query.Map{Racks: m.Racks, Cells: slices.Clone(m.Cells)}
 			for range 1 + r.IntN(3) {
@@ -123,7 +123,7 @@ func TestStreamRebuildsTheState(t *testing.T) {
 		p.advance(m, jobs)
 		for i := range readers {
 			if r.IntN(1+20*i) != 0 {
-				continue // away
+				continue // the page is disconnected
 			}
 			s := &readers[i]
 			s.take(t, p.messages(s.Version, true))
@@ -145,7 +145,7 @@ func TestStreamRebuildsTheState(t *testing.T) {
 	}
 }
 
-// The parts that are packed once for all pages make one gzip stream, in any order.
+// The parts that are compressed once for all pages form one gzip stream, in any order.
 func TestPackedMessages(t *testing.T) {
 	ms := []message{newMessage("a", "one"), newMessage("b", strings.Repeat("two", 1000)), alive, newMessage("a", "one")}
 	var want []byte
@@ -170,7 +170,7 @@ func TestPackedMessages(t *testing.T) {
 			}
 			r = z
 		}
-		got, err := io.ReadAll(r) // checks the sums
+		got, err := io.ReadAll(r) // also checks the checksums
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("gzip %v: %d bytes, want %d: %v", zipped, len(got), len(want), err)
 		}
@@ -191,7 +191,7 @@ func TestStreamEndpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("X-Nomad-Token", token)
-		resp, err := http.DefaultClient.Do(req) // unpacks
+		resp, err := http.DefaultClient.Do(req) // decompresses
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,9 +222,9 @@ func TestStreamEndpoint(t *testing.T) {
 	}
 }
 
-// A page that does not read is dropped.
+// A page that does not read its messages is disconnected.
 func TestSlowReaderIsDropped(t *testing.T) {
-	ours, theirs := net.Pipe() // keeps nothing: a write waits for its reader
+	ours, theirs := net.Pipe() // unbuffered: a write waits for its reader
 	defer theirs.Close()
 	w := &piped{ResponseRecorder: httptest.NewRecorder(), conn: ours}
 	p := newPacker(w, false)
@@ -239,7 +239,7 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	}
 }
 
-// piped writes to a connection, with deadlines cut short.
+// piped is a connection on which deadlines are shortened.
 type piped struct {
 	*httptest.ResponseRecorder
 	conn     net.Conn

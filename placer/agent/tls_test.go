@@ -25,8 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// issued are a certificate that is its own authority, its key, and where they
-// lie.
+// issued is a self-signed certificate, its key, and their files.
 type issued struct{ cert, key string }
 
 func issue(t *testing.T, names ...string) issued {
@@ -69,8 +68,8 @@ func (i issued) pool(t *testing.T) *x509.CertPool {
 	return pool
 }
 
-// The API speaks TLS, under the names of its certificate, and only to those with
-// a certificate where an authority for them is configured.
+// The API uses TLS with the names of its certificate. If a client authority is configured, it
+// accepts only clients with a certificate from it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	server, client := issue(t, "pal.example"), issue(t)
@@ -134,8 +133,7 @@ func TestTLSErrors(t *testing.T) {
 	}
 }
 
-// How the agent speaks with the servers' RPC port follows how it speaks with
-// their HTTP API.
+// The agent's TLS settings for the servers' RPC port follow those for their HTTP API.
 func TestRPCTLS(t *testing.T) {
 	t.Parallel()
 	i := issue(t)
@@ -144,7 +142,7 @@ func TestRPCTLS(t *testing.T) {
 		tls    api.TLSConfig
 		region string
 		server string // "" for no TLS
-		want   string // in the error
+		want   string // in the error message
 	}{
 		{"plain", api.TLSConfig{}, "", "", ""},
 		{"an authority", api.TLSConfig{CACert: i.cert}, "", "server.global.nomad", ""},
@@ -174,7 +172,7 @@ func TestRPCTLS(t *testing.T) {
 	}
 }
 
-// onlyCert is a folder with the certificate alone.
+// onlyCert returns a folder that contains only the certificate.
 func onlyCert(t *testing.T, i issued) string {
 	t.Helper()
 	text, err := os.ReadFile(i.cert)

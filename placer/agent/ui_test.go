@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The page loads nothing from elsewhere, and its policy allows neither that nor inline scripts and
-// styles.
+// The page loads nothing from other hosts, and its policy forbids that as well as inline scripts
+// and styles.
 func TestPageStandsAlone(t *testing.T) {
 	ask := func(path string) (string, string) {
 		w := httptest.NewRecorder()
@@ -42,15 +42,15 @@ func TestPageStandsAlone(t *testing.T) {
 	}
 	parts, names := html, regexp.MustCompile(`(?:src|href)="([^"#]+\.[a-z]+)"|from "\./([^"]*)"`)
 	todo, known := names.FindAllStringSubmatch(html, -1), map[string]bool{}
-	for ; len(todo) > 0; todo = todo[1:] { // the modules, and those that they import
+	for ; len(todo) > 0; todo = todo[1:] { // the modules and their imports
 		name := todo[0][1] + todo[0][2]
 		if known[name] {
 			continue
 		}
 		known[name] = true
 		text, kind := ask("/ui/" + name)
-		if name == "uplot.js" { // TestVendored in e2e/browser says whose it is
-			_, text, _ = strings.Cut(text, "\n") // a comment with its address
+		if name == "uplot.js" { // TestVendored in e2e/browser checks its origin
+			_, text, _ = strings.Cut(text, "\n") // a comment with its URL
 		}
 		if want := map[string]string{".js": "text/javascript", ".css": "text/css"}[filepath.Ext(name)]; want == "" || !strings.HasPrefix(kind, want) {
 			t.Errorf("%s is %s", name, kind)
@@ -72,7 +72,7 @@ func TestPageStandsAlone(t *testing.T) {
 	}
 }
 
-// Files of the page are compressed, and not sent again to a browser that has them.
+// The page's files are compressed, and not sent again to a browser that has them.
 func TestPageIsSmall(t *testing.T) {
 	handler := siteOn(t, "").handler()
 	ask := func(name, value string) *httptest.ResponseRecorder {
