@@ -15,13 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Whoever waits without an estimate is asked for one, and told what it would win: here it starts beside
-// the head, which waits for more GPUs than are free.
+// A waiting job without an estimate is asked for one, and told the benefit: here it would start
+// beside the queue's head, which waits for more GPUs than are free.
 func TestAsksForAnEstimate(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
 		w.StartPlacer()
-		for i := range 4 { // whoever says nothing runs for half an hour here
+		for i := range 4 { // jobs without an estimate are expected to run half an hour here
 			w.Submit(bed.Gang{Name: fmt.Sprintf("silent-%d", i), GPUs: 1, Runs: 30 * time.Minute})
 		}
 		w.RunFor(31 * time.Minute)
@@ -62,12 +62,12 @@ func TestAsksForAnEstimate(t *testing.T) {
 			w.T.Errorf("asked again it is %q, %q: the question has changed something", after.Reason, after.Ask)
 		}
 		w.Submit(bed.Gang{Name: "small", GPUs: 2, Runs: 10 * time.Minute, Meta: map[string]string{"pal_duration": "10m"}})
-		w.ExpectRunning("small", 10*time.Second) // as it was told
+		w.ExpectRunning("small", 10*time.Second) // as explain predicted
 	})
 }
 
-// Where a job's turn comes within the hour anyway, an estimate would only delay it: nothing is asked for that
-// helps nothing.
+// Explain does not ask for an estimate if the job starts within the hour anyway, where an estimate
+// could only delay it.
 func TestAsksForNothingThatHarms(t *testing.T) {
 	short := func(c *model.Config) { c.Queue.MaxWait, c.Queue.Order = 10*time.Minute, queue.FIFO }
 	bed.Run(t, bed.Options{Seed: 1, Placer: short}, func(w *bed.World) {

@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A job that runs on though its author has broken a hint since says what becomes of it, and what to do.
+// If the author breaks a hint of a running job, explain says what will happen to the job, and what
+// to do.
 func TestBrokenWhileItRuns(t *testing.T) {
 	broken := func(j *api.Job) { j.Meta = map[string]string{"pal_duration": "long"} }
 	for how, breaks := range map[string]func(*bed.World) error{

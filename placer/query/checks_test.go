@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// A profile is told to be old from three months on, not before.
+// A profile is reported as old after three months, not before.
 func TestCheckOldProfile(t *testing.T) {
 	now := time.Now()
 	for age, want := range map[time.Duration]Verdict{profileOld - time.Hour: OK, profileOld + time.Hour: Warn} {
@@ -29,7 +29,7 @@ func TestCheckOldProfile(t *testing.T) {
 	}
 }
 
-// Clocks that are apart are told from a heartbeat that is old.
+// A difference between clocks is not reported as an old heartbeat.
 func TestCheckClocks(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -50,13 +50,13 @@ func TestCheckClocks(t *testing.T) {
 	}
 }
 
-// Doctor says on which nodes GPUs are not measured, and why; a node that is told not to measure is
-// no fault.
+// Doctor reports on which nodes GPUs are not measured, and why. A node that is configured not to
+// measure is no fault.
 func TestCheckMeasuring(t *testing.T) {
 	const denied = "Permission denied; let the plugin ask Nomad"
 	for _, c := range []struct {
 		name  string
-		nodes []string // their accounts
+		nodes []string // the nodes' own reports
 		want  Verdict
 		found []string
 	}{

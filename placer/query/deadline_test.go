@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// Whether a deadline will be met is said by when the job is expected to start.
+// Whether a deadline will be met depends on the job's expected start.
 func TestDeadlineSentence(t *testing.T) {
 	hour := func(n int) time.Duration { return time.Duration(n) * time.Hour }
 	d := queue.Deadline{StartBy: hour(6), LostAt: hour(7)}

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// That the agent's token may not register jobs is a warning once a start has failed for it, one for
-// all jobs of a namespace, until it may.
+// If the agent's token may not register jobs, a warning appears after the first start that failed
+// for this reason: one for all jobs of a namespace, until the token has the right.
 func TestDeniedStartsWarn(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unchecked: true}, func(w *bed.World) {
 		w.AddNodes(2, 4)

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// without GPUs: a job that prepares data.
+// withoutGPUs removes the GPUs of a job, as in a job that only prepares data.
 func withoutGPUs(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil }
 
 func reasonOf(w *bed.World, id string) string {
@@ -33,8 +33,8 @@ func reasonOf(w *bed.World, id string) string {
 	return e.Reason.String()
 }
 
-// Who waits for a service hears that it does not finish, and of a job that is not there while
-// another one runs.
+// A job that waits for a service is told that services do not finish. A job may also wait for
+// several jobs of which one does not exist and another runs.
 func TestAfterWhatNeverEnds(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -55,8 +55,8 @@ func TestAfterWhatNeverEnds(t *testing.T) {
 	})
 }
 
-// A job starts once those have finished that it comes after, with or without GPUs, and
-// not before; that they had is known when Nomad has forgotten them, too.
+// A job starts after the jobs in pal_after have finished, with or without GPUs, and not before. The
+// placer remembers that they finished even after Nomad has deleted them.
 func TestAfter(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -97,8 +97,9 @@ func TestAfter(t *testing.T) {
 	})
 }
 
-// What a job comes after is remembered while it runs, too: it may be stopped and edited as it
-// waits again, and Nomad has forgotten the others by then. One that was run again, it waits for.
+// The placer also remembers this while the job runs: the job may later be stopped and edited while
+// it waits again, and Nomad may have deleted the others by then. If one of them has been run again,
+// the job waits for it.
 func TestAfterItRan(t *testing.T) {
 	for name, again := range map[string]bool{"forgotten": false, "run again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +139,7 @@ func TestAfterItRan(t *testing.T) {
 	}
 }
 
-// Jobs of a higher priority go first, and explain says so of those behind them.
+// Jobs of a higher priority go first, and explain says so for the jobs behind them.
 func TestPriorityIsExplained(t *testing.T) {
 	for counts, want := range map[bool]string{true: "priority 40: 2 waiting jobs go first because of a higher priority", false: ""} {
 		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.JobPriority = counts }}, func(w *bed.World) {
@@ -164,8 +165,8 @@ func TestPriorityIsExplained(t *testing.T) {
 	}
 }
 
-// Its place in the order is that of a job which comes when those have finished that it
-// comes after.
+// The job's place in the queue is that of a job which is submitted when the jobs in its pal_after
+// finish.
 func TestAfterTakesNoPlace(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -180,7 +181,8 @@ func TestAfterTakesNoPlace(t *testing.T) {
 	})
 }
 
-// A job names the outcome of the job that it waits for. Rerunning a failed one lets it start.
+// A job shows the outcome of the job that it waits for. After a failure, it starts once the other
+// has been run again successfully.
 func TestAfterFailure(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 0 }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -213,7 +215,7 @@ func TestAfterFailure(t *testing.T) {
 		if err := w.Stop(bed.Key("ends")); err != nil {
 			w.T.Fatal(err)
 		}
-		after("ends") // it had finished before it was stopped
+		after("ends") // the other had finished before it was stopped
 		w.ExpectRunning("after-ends", 30*time.Second)
 		w.Submit(bed.Gang{Name: "fails", Ungated: true, Runs: 2 * time.Second, Change: withoutGPUs})
 		w.ExpectRunning("after-fails", 30*time.Second)
@@ -225,7 +227,8 @@ func TestAfterFailure(t *testing.T) {
 	})
 }
 
-// A deadline in danger goes before all that is not overdue; explain says how it stands.
+// A job whose deadline is at risk goes before all jobs that are not overdue; explain shows its
+// deadline.
 func TestDeadline(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = "fifo" }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -248,9 +251,9 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// A deadline beyond the year 2262, where 64 bits of nanoseconds end, is far, and was not missed in
-// 1816; one long ago was missed. A job that Nomad lets run for centuries, as other jobs too, keeps
-// the placer from nothing.
+// A deadline after 2262, where 64 bits of nanoseconds end, is far in the future, and was not missed
+// in 1816. One in the distant past was missed. A job that may run for centuries does not stop the
+// placer.
 func TestFarTimes(t *testing.T) {
 	for deadline, c := range map[string]struct{ shown, after string }{
 		"9999-12-31T00:00:00Z": {"9999-12-31 00:00 UTC", ": 9 of 10 jobs like it meet that"},
@@ -274,8 +277,8 @@ func TestFarTimes(t *testing.T) {
 	}
 }
 
-// Neither a variable that cannot be read nor a job that Nomad does not show keeps those
-// waiting whom it does not concern.
+// An unreadable variable, or a job that Nomad does not return, delays only the jobs that depend on
+// it.
 func TestAfterUnread(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -293,9 +296,9 @@ func TestAfterUnread(t *testing.T) {
 	})
 }
 
-// Nomad tells of a change before it makes it: who asks for the job at once may get it as it
-// was. That is no reason to wait forever for one that has finished or has come; nor is a
-// request that failed.
+// Nomad sends an event before the change is visible: an immediate request may return the old job. A
+// job must not wait forever for one that has finished or appeared in the meantime, nor because a
+// request failed.
 func TestAfterIsToldEarly(t *testing.T) {
 	for name, disturb := range map[string]func(w *bed.World){
 		"early": func(w *bed.World) { w.Nomad.SetEventFaults(nomadtest.EventFaults{Early: 1}) },
@@ -328,8 +331,8 @@ func TestAfterIsToldEarly(t *testing.T) {
 	}
 }
 
-// A thousand jobs that wait for others cost no requests while nothing happens to those, and
-// each starts soon after the one that it comes after has finished.
+// A thousand jobs that wait for others cause no requests while those do not change, and each starts
+// soon after the one in its pal_after has finished.
 func TestAfterMany(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		const jobs = 1000
@@ -360,11 +363,11 @@ func TestAfterMany(t *testing.T) {
 	})
 }
 
-// Plan says in its reason that a job starts only after others, whether there is room for it
-// now or not, and tells no start: it does not look how far they are.
+// Plan says that a job starts only after others, whether there is room for it now or not. It
+// predicts no start, because it does not know when the others will finish.
 func TestPlanAfter(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
@@ -397,7 +400,7 @@ func TestPlanAfter(t *testing.T) {
 	})
 }
 
-// Jobs that wait for each other say so; one that waits for them does not.
+// Jobs that wait for each other are reported; a job that waits for them is not.
 func TestAfterEachOther(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)

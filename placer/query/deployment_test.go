@@ -9,7 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A deployment of an earlier version is superseded: Nomad has not looked at the present one.
+// A deployment of an earlier version is superseded: Nomad has not evaluated the current version
+// yet.
 func TestSupersededDeployment(t *testing.T) {
 	for version, want := range map[uint64]bool{2: false, 3: true} {
 		job := api.NewServiceJob("api", "api", "global", 50)
@@ -20,7 +21,7 @@ func TestSupersededDeployment(t *testing.T) {
 	}
 }
 
-// A deployment tells of members that became unhealthy, such as a canary that failed.
+// A deployment reports members that became unhealthy, such as a failed canary.
 func TestUnhealthyDeployment(t *testing.T) {
 	version := uint64(4)
 	job := api.NewServiceJob("api", "api", "global", 50)

@@ -24,12 +24,12 @@ func between(least, most int64) func(*api.Job) {
 	return func(j *api.Job) { j.TaskGroups[0].Scaling = &api.ScalingPolicy{Min: &least, Max: &most} }
 }
 
-// An elastic gang that would wait, or waits, is spoken of by the members that it needs at
-// least; one that would start, by as many as fit. Whoever waits for one that runs is told
-// what that may give back, and when.
+// For an elastic gang that would wait, or waits, the answers state the minimum number of members;
+// for one that would start, the number that fits. A job that waits for an elastic gang is told what
+// that gang may give back, and when.
 func TestElasticAnswers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(3, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
@@ -99,11 +99,11 @@ func TestElasticAnswers(t *testing.T) {
 	})
 }
 
-// Of the members that an elastic gang could give back only those count whose GPUs the waiting
-// gang could use.
+// Of the members that an elastic gang could give back, only those count whose GPUs the waiting gang
+// could use.
 func TestMayGiveWhatIsOfUse(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "wide", Runs: 10 * time.Hour, Change: between(1, 12), Meta: map[string]string{"pal_elastic": "true", "pal_duration": "10h"}})
@@ -127,11 +127,11 @@ func TestMayGiveWhatIsOfUse(t *testing.T) {
 	})
 }
 
-// What a decision has just given an elastic gang, and the ledger does not show yet, it is not said to
-// hold, nor to give back (walk 920062).
+// GPUs that a decision has just given to an elastic gang, but which are not in the ledger yet,
+// count neither as held nor as available to give back (walk 920062).
 func TestMayGiveWhatItHolds(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "fixed", GPUs: 4, Runs: time.Hour})

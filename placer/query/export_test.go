@@ -9,12 +9,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Tried counts the changes of a job that are tried on a cluster, up to a bound.
+// Tried returns how many changes of a job are tried on a cluster, up to a bound.
 func Tried(v *request.View, job *api.Job, most int) int {
 	t := &trial{v, job, most}
 	t.find()
 	return most - t.left
 }
 
-// MostTried is how many are in an answer.
+// MostTried is the largest number of changes that one answer tries.
 const MostTried = mostTried

@@ -15,8 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// The sentence of a gang that has lost members does not say that it runs where it was placed,
-// and one that waits again counts from when it ran. Nodes that are about to go are named.
+// The headline of a gang that has lost members does not say that it runs where it was placed. For a
+// gang that waits again, it counts the time since the gang ran. It names nodes that are about to
+// leave.
 func TestHeadlines(t *testing.T) {
 	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.Local)
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -64,7 +65,7 @@ func TestHeadlines(t *testing.T) {
 	}
 }
 
-// A gang of which members are pending in Nomad does not run yet.
+// A gang with members that are pending in Nomad is not shown as running.
 func TestHeadlineOfPending(t *testing.T) {
 	e := &Explanation{Job: "j", State: gang.Running, Reason: reason.Reason{Kind: reason.MembersRun, Want: 2, Doing: &reason.Doing{Run: 1}}, Decision: &pal.Decision{Demand: 2, Chosen: &pal.Choice{Nodes: 1}}}
 	for status, want := range map[string]string{"running": "j runs on 2 GPUs", "pending": "j is placed on 2 GPUs of one node. 1 of 2 members run. "} {
@@ -75,7 +76,7 @@ func TestHeadlineOfPending(t *testing.T) {
 	}
 }
 
-// Nobody can change a dispatched child.
+// The headline of a rejected dispatched child gives no advice to change it, because nobody can.
 func TestHeadlineOfRejectedChild(t *testing.T) {
 	e := &Explanation{Job: "d/dispatch-1", State: gang.Rejected, Reason: reason.Reason{Kind: reason.Rejected, Cause: "x"}}
 	if got, want := e.Headline(time.Now()), "d/dispatch-1 is rejected: x."; got != want {

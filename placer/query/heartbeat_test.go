@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// beating is a placer's heart, as the agent runs it.
+// beating starts a placer's heartbeat as the agent does.
 func beating(w *bed.World, name string, vitals func() heartbeat.VitalSigns) (stop func()) {
 	w.T.Helper()
 	return beats(w, &heartbeat.Heart{Log: hclog.NewNullLogger(), Vitals: vitals, Of: store.Heartbeat{Agent: name, Version: "v1", Address: "https://pal"}})
@@ -52,8 +52,8 @@ func activity(w *bed.World) heartbeat.Activity {
 	return a
 }
 
-// A placer that finds another active one says so, but for one that was elected and takes
-// over from the one before it.
+// A placer that finds another active one reports it, unless it was elected and takes over from that
+// one.
 func TestAnotherAtWork(t *testing.T) {
 	for elected, warns := range map[bool]bool{false: true, true: false} {
 		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -70,8 +70,8 @@ func TestAnotherAtWork(t *testing.T) {
 	}
 }
 
-// While two placers are active that do not know each other, commands warn. After a killed placer
-// was replaced, they do not.
+// Commands warn while two placers are active that do not know of each other, but not after a killed
+// placer was replaced.
 func TestTwoAtWork(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		p := w.StartPlacer()
@@ -103,8 +103,8 @@ func TestTwoAtWork(t *testing.T) {
 	})
 }
 
-// Whether a placer is active shows in Nomad: also that it died, stopped in order,
-// or cannot work; and a snapshot promises no start while none is.
+// Nomad's variables show whether a placer is active, and whether it crashed, stopped normally or
+// cannot work. While no placer is active, a snapshot predicts no start.
 func TestActivity(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T
@@ -146,8 +146,8 @@ func TestActivity(t *testing.T) {
 	})
 }
 
-// A placer that does not get on shows why at once, and for how long; who is told
-// writes little.
+// A placer that cannot make progress reports at once why, and since when. Reporting does not write
+// often.
 func TestActivityOfTrouble(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T
@@ -185,8 +185,8 @@ func TestActivityOfTrouble(t *testing.T) {
 	})
 }
 
-// Two agents that do not know of each other both beat; a token that may not read
-// the heartbeat is told that.
+// Two agents that do not know of each other both write heartbeats. A token that may not read the
+// heartbeat gets that as the reason.
 func TestActivityOfTwo(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
@@ -209,8 +209,8 @@ func TestActivityOfTwo(t *testing.T) {
 	})
 }
 
-// An agent that ends in order says so, also if the answer to its last beat was
-// lost; somebody else who is active by then is left alone.
+// An agent that ends normally records that, even if the answer to its last heartbeat was lost. It
+// does not overwrite the record of another agent that is active by then.
 func TestLastBeat(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }
@@ -227,7 +227,7 @@ func TestLastBeat(t *testing.T) {
 		next := beating(w, "b", signs)
 		w.RunFor(5 * time.Second)
 		stop()
-		w.RunFor(12 * time.Second) // before the next beats again
+		w.RunFor(12 * time.Second) // before the next heartbeat
 		if a := activity(w); !a.Working || a.Agent != "b" {
 			w.T.Errorf("the next is active: %+v", a)
 		}
@@ -235,8 +235,8 @@ func TestLastBeat(t *testing.T) {
 	})
 }
 
-// An agent that hung, and whose lock has lapsed meanwhile, does not say that it is active, nor
-// that it has stopped: that would stand in place of what the one who took over says.
+// An agent that hung until its lock expired writes neither that it is active nor that it has
+// stopped: that would overwrite the record of the agent that took over.
 func TestLostLock(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }

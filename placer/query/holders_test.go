@@ -21,12 +21,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// A gang that waits is told who holds the GPUs that it could use, until about when,
-// which of them it needs, and what of it would fit now. Who may not see a job is not
-// told its name. Asking changes nothing: the answer stays the same.
+// A waiting gang is told which jobs hold GPUs that it could use, until when approximately, which of
+// those GPUs it needs, and how many of its members would fit now. Callers who may not see a job do
+// not get its name. Asking changes nothing: the answer stays the same.
 func TestHolders(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
@@ -60,7 +60,7 @@ func TestHolders(t *testing.T) {
 				t.Errorf("redacted %+v of %+v", his.Holders, e.Holders)
 			}
 		}
-		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}}.Job() // before known ends
+		planned := bed.Gang{Name: "planned", Members: 4, GPUs: 2, Meta: map[string]string{"pal_duration": "1m"}}.Job() // shorter than the known ends
 		cluster.Canonicalize(planned)
 		if e, err := snapshot(w).Plan(w.T.Context(), planned); err != nil || e.Holders == nil || len(e.Holders.Jobs) != 2 || !strings.Contains(strings.Join(sentences(e.Remedies), " "), "With count = 1 instead of 4") {
 			t.Errorf("planned %+v, %v", e, err)
@@ -72,10 +72,10 @@ func TestHolders(t *testing.T) {
 	})
 }
 
-// Of many jobs that hold the GPUs, the first are named and the others counted.
+// If many jobs hold the GPUs, the first are named and the others counted.
 func TestManyHolders(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(3, 8)
 		w.StartPlacer()
 		for i := range 23 {
@@ -91,13 +91,13 @@ func TestManyHolders(t *testing.T) {
 	})
 }
 
-// A gang that waits again is told how it ran on its last GPUs, as long as all of them are there.
+// A gang that waits again is told how fast it ran on its last GPUs, as long as all of them exist.
 func TestLastGPUs(t *testing.T) {
 	borrow := 4
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.Tenants = map[string]queue.Tenant{"lab/research": {Quota: 8}, "lab/ops": {Quota: 4, BorrowingLimit: &borrow}}
 	}}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		k := cluster.JobKey{Namespace: "ops", ID: "j"}
@@ -115,18 +115,18 @@ func TestLastGPUs(t *testing.T) {
 		}
 		taken := w.Members(nomadtest.Key{Namespace: "research", ID: "mine"})[0].Node
 		w.Nomad.PurgeNode(nodes[1-slices.Index(nodes, taken)])
-		w.RunFor(6 * time.Minute) // no event tells of it
+		w.RunFor(6 * time.Minute) // no event announces it
 		if e, err := snapshot(w).Explain(t.Context(), k); err != nil || e.State != gang.Waiting || len(e.Alternatives) != 0 {
 			t.Errorf("without one of its nodes: %+v, %v", e, err)
 		}
 	})
 }
 
-// Of a job that was stopped, and whose tasks take their time to end, a gang that waits for
-// its GPUs is told so, and so is who asks about that job.
+// If a job was stopped and its tasks take long to end, both a gang that waits for its GPUs and a
+// caller who asks about that job are told so.
 func TestHolderStopping(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Nomad: nomadtest.Options{Kill: time.Minute}}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		defer beating(w, "agent", p.Vitals)()
@@ -160,7 +160,7 @@ func TestHolderStopping(t *testing.T) {
 	})
 }
 
-// A gang that would fit if its members might be farther apart is told so.
+// A gang is told if it would fit with its members farther apart.
 func TestFartherApart(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -180,7 +180,7 @@ func TestFartherApart(t *testing.T) {
 	})
 }
 
-// An id of a GPU is shown as far as no other GPU's id begins the same way.
+// A GPU's ID is shortened to the part that distinguishes it from all others.
 func TestIDLength(t *testing.T) {
 	t.Parallel()
 	for want, ids := range map[int][]string{

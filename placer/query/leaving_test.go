@@ -18,11 +18,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Who asks about a gang on a node that is drained hears of it, and until when; also in the list
-// of jobs. Afterwards it says since when it waits again.
+// Explain and the list of jobs show that a gang's node is being drained, and until when.
+// Afterwards, explain says since when the gang waits again.
 func TestDrainIsSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 2)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 2})
@@ -52,7 +52,7 @@ func TestDrainIsSaid(t *testing.T) {
 	})
 }
 
-// Nodes that are drained alike share a sentence.
+// Nodes with the same kind of drain share one sentence.
 func TestDrainOfManyIsShort(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(3, 2)
@@ -69,7 +69,7 @@ func TestDrainOfManyIsShort(t *testing.T) {
 	})
 }
 
-// A drain without a deadline lets batch jobs run on.
+// A drain without a deadline lets batch jobs keep running.
 func TestDrainWithoutDeadlineIsSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 2)
@@ -93,16 +93,16 @@ func explain(w *bed.World, job string) *query.Explanation {
 	return e
 }
 
-// nodeName is a node's name as the placer knows it.
+// nodeName returns a node's name in the placer's view.
 func nodeName(w *bed.World, id string) string {
 	return snapshot(w).Model().State.Nodes[id].Name
 }
 
-// Who asks about a gang that runs on a GPU which its node calls unhealthy, or does not name any
-// more, hears of it; also in the list of jobs.
+// Explain and the list of jobs show that a gang runs on a GPU which its node reports as unhealthy,
+// or no longer reports.
 func TestLostGPUsAreSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 3)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", GPUs: 2})
@@ -130,10 +130,10 @@ func TestLostGPUsAreSaid(t *testing.T) {
 	})
 }
 
-// What is said of the GPUs of several members on a node is one sentence, however many they are.
+// One sentence covers the lost GPUs of all members on a node.
 func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 5)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "a", Members: 5, Runs: time.Hour})
@@ -150,11 +150,11 @@ func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 	})
 }
 
-// A gang that was stopped for another one, and whose members take their time to end, is not
-// said to wait while it holds the GPUs.
+// A gang that was stopped for another one is not said to wait while its members still end and hold
+// the GPUs.
 func TestEndingIsSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 2)
 		w.StartPlacer()
 		slow := func(j *api.Job) { j.TaskGroups[0].Tasks[0].KillTimeout = new(2 * time.Minute) }
@@ -180,7 +180,7 @@ func TestEndingIsSaid(t *testing.T) {
 	})
 }
 
-// said are reasons in words.
+// said returns reasons in words.
 func said(rs []reason.Reason) (out []string) {
 	for _, r := range rs {
 		out = append(out, r.String())
@@ -188,7 +188,7 @@ func said(rs []reason.Reason) (out []string) {
 	return out
 }
 
-// sentences are reasons as sentences.
+// sentences returns reasons as sentences.
 func sentences(rs []reason.Reason) (out []string) {
 	for _, r := range rs {
 		out = append(out, r.Sentence())

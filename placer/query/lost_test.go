@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A gang that loses three of its four members, as their nodes crash, is never shown without a
-// reason from then on until it runs again on other nodes.
+// A gang that loses three of its four members, because their nodes crash, is always shown with a
+// reason until it runs again on other nodes.
 func TestLostMembersAreTold(t *testing.T) {
 	for name, meta := range map[string]map[string]string{"gang": nil, "members alone": {"pal_on_failure": "member"}} {
 		t.Run(name, func(t *testing.T) {

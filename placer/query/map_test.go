@@ -18,11 +18,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// The map has racks by name; nodes without one in groups; nodes of one name told apart;
-// and for each GPU what it does, in the order in which its node lists them.
+// The map contains racks by name, nodes without a rack in groups, distinguishable nodes of the same
+// name, and the state of each GPU, in the order in which its node lists them.
 func TestMap(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		for i := range 36 {
 			n := nomadtest.GPUNode(i, 2)
 			n.Name = fmt.Sprintf("n%02d", i)
@@ -61,7 +61,7 @@ func TestMap(t *testing.T) {
 				for i := range n.GPUs {
 					found := s.SomeGPUs(query.GPUFilter{Nodes: []string{n.Name}})
 					g := found[i%len(found)]
-					for _, other := range found { // n00 is the name of two
+					for _, other := range found { // two nodes are named n00
 						if other.Index == i && (n.Name != "n00" || strings.HasPrefix(other.ID, "GPU-0-")) {
 							g = other
 						}
@@ -87,11 +87,11 @@ func TestMap(t *testing.T) {
 	})
 }
 
-// A GPU whose node takes no jobs is unavailable: it is not quarantined, and counted so
-// nowhere.
+// A GPU whose node accepts no jobs is unavailable: it is not quarantined, and never counted as
+// such.
 func TestGPUStates(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		w.Quarantine("GPU-0-1")
 		w.Nomad.SetHealth(false, "GPU-0-0")
@@ -120,11 +120,11 @@ func TestGPUStates(t *testing.T) {
 	})
 }
 
-// A GPU that no job may have yet is unavailable, and says why, in lists and in what an
-// explanation counts: it is not quarantined.
+// A GPU that no job may use yet is unavailable. Lists and explanations say why, and do not count it
+// as quarantined.
 func TestUnavailableSaysWhy(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "purged", GPUs: 4})

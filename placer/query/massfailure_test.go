@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// When more gangs fail at once than failures are noted, each is tried again, and given up.
+// If more gangs fail at once than failures are recorded, each gang is still retried, and finally
+// given up.
 func TestMassFailure(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 1 }}, func(w *bed.World) {
 		const gangs = 152

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A job that does not say whether it may be stopped is, if the configuration says so of its class; explain
-// tells by which key. One that says no never is.
+// If a job does not say whether it may be preempted, the configuration for its class decides, and
+// explain names the key. A job that forbids it is never preempted.
 func TestDefaultPreempt(t *testing.T) {
 	for said, stops := range map[string]bool{"": true, "false": false, "true": true} {
 		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.DefaultPreempt = []pal.AppClass{pal.ClassC} }}, func(w *bed.World) {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// workers is a state with a job of n members of one GPU, and makes members of it.
+// workers returns a state with a job of n members of one GPU, and a function that adds members.
 func workers(kind string, members int) (*cluster.State, *api.Job, func(id, client string) *cluster.Alloc) {
 	gpu, one := uint64(1), uint64(1)
 	task := api.NewTask("work", "raw_exec").Require(&api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpu}}})
@@ -33,7 +33,7 @@ func workers(kind string, members int) (*cluster.State, *api.Job, func(id, clien
 	}
 }
 
-// A member whose image is still being pulled is pending, as Nomad says: it does not run.
+// A member whose image is still being pulled is pending in Nomad, and not shown as running.
 func TestPendingMembersDoNotRun(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 3)
 	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusPending, "c": api.AllocClientStatusPending} {
@@ -43,14 +43,14 @@ func TestPendingMembersDoNotRun(t *testing.T) {
 	if got := membersSay(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
 	}
-	st.Nomad = gang.Running // as Nomad counts: all are placed
+	st.Nomad = gang.Running // because all its members are placed
 	if got := membersLack(s, st).String(); !strings.HasPrefix(got, "1 of 3 members run, 2 placed and pending") {
 		t.Error(got)
 	}
 }
 
-// One that failed, and that Nomad starts again after a delay, is not said to be fetching its image,
-// nor is one that waits for the end of the member that it replaces.
+// A failed member that Nomad restarts after a delay is not said to be fetching its image, and
+// neither is one that waits until the member that it replaces has ended.
 func TestRestartingMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 3)
 	for id, restarts := range map[string]uint64{"a": 1, "b": 0} {
@@ -72,7 +72,7 @@ func TestRestartingMembers(t *testing.T) {
 	}
 }
 
-// Canaries that are pending do not make members pending that run beside them.
+// Pending canaries do not make the members that run beside them pending.
 func TestPendingCanaries(t *testing.T) {
 	s, job, member := workers(api.JobTypeService, 2)
 	for id, client := range map[string]string{"a": "running", "b": "running", "c": "pending", "d": "pending"} {
@@ -83,8 +83,8 @@ func TestPendingCanaries(t *testing.T) {
 	}
 }
 
-// Members of a job that was purged do not count for the one that has its name now, nor do those
-// that its author no longer wants.
+// Members of a purged job of the same name do not count for the current job, nor do members that
+// its author no longer wants.
 func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 3)
 	created := uint64(5)
@@ -92,7 +92,7 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	for i := range 6 {
 		a := member(fmt.Sprint("new", i), api.AllocClientStatusComplete)
 		a.Name, a.CreateIndex = fmt.Sprintf("j.workers[%d]", i), 7
-		if i > 3 { // the purged job had more; the count was 4 once
+		if i > 3 { // the purged job had more: its count was 4
 			a.CreateIndex = 2
 		}
 		s.PutAlloc(a)
@@ -105,7 +105,7 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	}
 }
 
-// A job ended when its last task did, as the history says, and not when Nomad heard of it.
+// A job ended when its last task ended, also in the history, and not when Nomad was told of it.
 func TestOutcomeEndsWithItsTasks(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 1)
 	a := member("a", api.AllocClientStatusComplete)
@@ -117,7 +117,7 @@ func TestOutcomeEndsWithItsTasks(t *testing.T) {
 	}
 }
 
-// Members of groups without GPUs are no part of the gang: what became of them is not told.
+// Members of groups without GPUs do not belong to the gang: their outcome is not reported.
 func TestGroupsWithoutGPUs(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 1)
 	job.AddTaskGroup(api.NewTaskGroup("logs", 2).AddTask(api.NewTask("log", "raw_exec")))
@@ -137,7 +137,7 @@ func TestGroupsWithoutGPUs(t *testing.T) {
 	}
 }
 
-// Members that Nomad preempted are said to be that, until others are there in their stead.
+// Members that Nomad preempted are shown as preempted until others replace them.
 func TestPreemptedMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 3)
 	for id, client := range map[string]string{"a": api.AllocClientStatusRunning, "b": api.AllocClientStatusComplete, "c": api.AllocClientStatusRunning} {
@@ -162,8 +162,8 @@ func TestPreemptedMembers(t *testing.T) {
 	}
 }
 
-// Of a service it is said which members Nomad tried again and which are missing, why, and how those
-// come back: Nomad does not say that it is out of tries.
+// For a service, explain says which members Nomad retried, which are missing and why, and how they
+// come back: Nomad does not report that it has no retries left.
 func TestTriedMembers(t *testing.T) {
 	s, job, member := workers(api.JobTypeService, 4)
 	job.TaskGroups[0].ReschedulePolicy = &api.ReschedulePolicy{Attempts: new(2), Interval: new(time.Hour), Unlimited: new(false)}
@@ -184,7 +184,7 @@ func TestTriedMembers(t *testing.T) {
 	}
 	const failed = `task "work" ended with exit code 3`
 	put("a", 0, "running", nil)
-	put("z", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired, a.CreateIndex = "b", "stop", 1 }) // before it was mended
+	put("z", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired, a.CreateIndex = "b", "stop", 1 }) // before the repair
 	put("b", 1, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "c", "stop" })
 	put("c", 1, "failed", func(a *cluster.Alloc) { // and its node told so long after Nomad had placed d
 		a.Next, a.Desired, a.ModifyTime = "d", "stop", a.ModifyTime+int64(time.Hour)
@@ -194,7 +194,7 @@ func TestTriedMembers(t *testing.T) {
 	put("x", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "y", "stop" })
 	put("y", 3, "failed", func(a *cluster.Alloc) { a.Next, a.Desired = "f", "stop" })
 	put("f", 3, "failed", nil)
-	put("g", 7, "failed", nil) // of a time when it was to have more
+	put("g", 7, "failed", nil) // from the time when the count was larger
 	look := func() string {
 		tracked := &model.Tracked{}
 		tracked.Observed = gang.Observe(s, job)
@@ -250,7 +250,7 @@ func TestTriedMembers(t *testing.T) {
 	if got, want := look(), "member workers[3] has been missing since 2026-11-24 07:00:03 UTC: Nomad preempted it\n"+again+"run"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	for n := range 3 { // what is missing is said, however many were tried again
+	for n := range 3 { // missing members are reported, however many were retried
 		put(fmt.Sprint("r", n), 8+4*n, "running", func(a *cluster.Alloc) { a.Tasks = map[string]*api.TaskState{"work": {Restarts: 1}} })
 	}
 	got := look()

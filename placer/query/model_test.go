@@ -18,7 +18,7 @@ func TestMeantModel(t *testing.T) {
 		"nvidia/gpu/NVIDIA RTX 6000":         "",
 		"nvidia/gpu/NVIDIA H200 80GB HBM3":   "",
 		"nvidia/gpu/NVIDIA A100-SXM4-40GB":   "",
-		"nvidia/gpu/Tesla T4":                "", // it has that
+		"nvidia/gpu/Tesla T4":                "", // it is already the name of a device
 		"nvidia/gpu/NVIDIA GeForce RTX 4090": "",
 	} {
 		if got := meantModel(request, models); got != want {

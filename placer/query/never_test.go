@@ -16,11 +16,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A job with a group without GPUs that no node can take is unschedulable for the active placer, and holds
-// nobody up. It starts once a node comes that can take the group.
+// A job with a group without GPUs that no node can take is unschedulable, and delays no other job.
+// It starts once a node joins that can take the group.
 func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 4)
 		p := w.StartPlacer()
 		beside := bed.Gang{Name: "beside", Members: 1, GPUs: 4, Runs: time.Hour, Change: func(j *api.Job) {
@@ -60,8 +60,8 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 	})
 }
 
-// What passes is waited for: nodes that are away, drivers and devices that are not healthy. What no
-// node ever had is not.
+// A job waits for temporary obstacles: disconnected nodes, and unhealthy drivers and devices. It
+// does not wait for what no node ever had.
 func TestWhatPassesIsNotNever(t *testing.T) {
 	web := func(change func(g *api.TaskGroup)) func(*api.Job) {
 		return func(j *api.Job) {
@@ -157,7 +157,7 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-				t := w.T // that of the synctest bubble
+				t := w.T // the T of the synctest bubble
 				w.AddNodes(2, 4)
 				of.cluster(w)
 				p := w.StartPlacer()
@@ -186,11 +186,11 @@ func TestWhatPassesIsNotNever(t *testing.T) {
 	}
 }
 
-// A static port that other jobs have on every node is waited for: plan promises no start, and the job starts
-// when the port comes free.
+// A job waits for a static port that other jobs use on every node: plan predicts no start, and the
+// job starts when the port becomes free.
 func TestStaticPortTaken(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		port := func(j *api.Job) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// What to do next can be typed as it stands.
+// The commands in the next steps can be typed as they are printed.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -23,8 +23,8 @@ func TestNext(t *testing.T) {
 		"a failed gang": {e: Explanation{Namespace: "team", Job: "j", State: gang.Failed,
 			Failures: []model.Try{{Try: 1, Failure: failure.Failure{Alloc: "11111111-old"}}, {Try: 2, Failure: failure.Failure{Alloc: "22222222-last"}}}},
 			want: []string{"Output of the last failed member: nomad alloc logs -stderr -namespace team 22222222", "Its events: nomad alloc status -namespace team 22222222"}},
-		// Services that are in the way do not end by themselves. Those that the placer may stop, and those that
-		// nobody else may know of, are not offered.
+		// Services that hold the GPUs do not end by themselves. The placer may stop some of them,
+		// and the caller may not see others: the next steps contain neither.
 		"services hold the GPUs": {e: Explanation{Namespace: "default", Job: "j", State: gang.Waiting, Holders: &Holders{Enough: true, Jobs: []Holder{
 			{Job: "default/batch", Needed: true}, {Job: "default/web", Service: true, Needed: true}, {Job: "team/api/v1", Service: true, Needed: true},
 			{Job: "default/spare", Service: true, Preemptible: true, Needed: true}, {Job: model.Unseen, Service: true, Needed: true}, {Job: "default/far", Service: true},

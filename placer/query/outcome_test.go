@@ -16,11 +16,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// What has ended tells success from failure and from a stop, and when, and still when it
-// was submitted.
+// For an ended job, the answers distinguish success, failure and stop, and contain the times of its
+// end and its submission.
 func TestOutcomes(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(4, 4)
 		w.StartPlacer()
 		began := time.Now()
@@ -61,8 +61,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// A parameterized job that was stopped makes no more runs. Those that it has made go on: they are
-// still one line in lists, and explain tells how to stop them.
+// A stopped parameterized job starts no more runs. Its existing runs go on: they are still one line
+// in lists, and explain shows how to stop them.
 func TestStoppedTemplate(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T

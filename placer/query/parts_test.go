@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// A part of a GPU counts for its share of it wherever GPUs are counted for a tenant.
+// In all counts of a tenant's GPUs, a part of a GPU counts as its fraction.
 func TestPartsCountForTheirShare(t *testing.T) {
 	none := 0
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -50,7 +50,7 @@ func TestPartsCountForTheirShare(t *testing.T) {
 	})
 }
 
-// Explain names the neighbours that a running job has now, not those that it had when it was placed.
+// Explain names the current neighbours of a running job, not those at its placement.
 func TestNeighboursNow(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.Parts = 2
@@ -77,8 +77,9 @@ func TestNeighboursNow(t *testing.T) {
 	})
 }
 
-// Of a job whose only free part is beside a bad neighbour, plan and explain say that it waits, for what, who
-// has to end, and what would change that. It starts when its neighbour has ended.
+// If the only free part is beside a neighbour that the job excludes, plan and explain say that it
+// waits, for what, which job must end, and what would change that. It starts when its neighbour has
+// ended.
 func TestRefusedPart(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.Parts = 2

@@ -23,7 +23,7 @@ import (
 func act(w *bed.World, rng *rand.Rand, n int) {
 	switch rng.IntN(4) {
 	case 0:
-		_ = w.Purge(bed.Key(fmt.Sprint("job-", rng.IntN(n+1)))) // it may not be there
+		_ = w.Purge(bed.Key(fmt.Sprint("job-", rng.IntN(n+1)))) // the job may not exist
 	case 1:
 		w.Submit(bed.Gang{Name: fmt.Sprint("job-", n), Members: 1 + rng.IntN(3), GPUs: 1 + rng.IntN(4), Runs: time.Duration(1+rng.IntN(300)) * time.Second, Meta: map[string]string{"pal_preempt": "true"}})
 	default:
@@ -31,8 +31,8 @@ func act(w *bed.World, rng *rand.Rand, n int) {
 	}
 }
 
-// A picture has the waits of the queue. The holders of a GPU are those of the view and, for gangs that
-// run, in the queue. It goes on saying so whatever happens since.
+// A snapshot contains the waiting jobs of the queue. The holders of a GPU are those in the view
+// and, for running gangs, those in the queue. Later changes do not alter it.
 func TestPictureIsTheQueue(t *testing.T) {
 	for seed := range uint64(2) {
 		bed.Run(t, bed.Options{Seed: seed}, func(w *bed.World) {
@@ -55,7 +55,7 @@ func TestPictureIsTheQueue(t *testing.T) {
 	}
 }
 
-// saidBy is what a picture says.
+// saidBy returns the answers of a snapshot.
 func saidBy(s *query.Snapshot) []any {
 	return []any{s.Jobs(), s.GPUs(), s.Status(), s.Tenants(func(string) bool { return true }), s.Moves()}
 }
@@ -97,7 +97,7 @@ func checkPicture(w *bed.World, s *query.Snapshot) {
 	}
 }
 
-// Who asks while the placer works gets an answer, and disturbs nobody: the race detector looks.
+// Requests during a cycle are answered, without a data race: the race detector checks.
 func TestPictureWhileThePlacerWorks(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = true }}, func(w *bed.World) {
 		w.AddNodes(3, 4)
@@ -141,7 +141,8 @@ func TestPictureWhileThePlacerWorks(t *testing.T) {
 	})
 }
 
-// While a gang waits and nothing happens, no picture is made for a while: only the clock goes on.
+// While a gang waits and nothing happens, no new snapshot is made for a while, because only the
+// time changes.
 func TestPictureStays(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -163,7 +164,8 @@ func TestPictureStays(t *testing.T) {
 	})
 }
 
-// Who asks for the present is told of what Nomad's events have just told; who does not need it gets what is there.
+// A request for the latest state contains the changes in Nomad's last events; other requests get
+// the existing snapshot.
 func TestPictureOfThePresent(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // that of the synctest bubble
@@ -179,7 +181,7 @@ func TestPictureOfThePresent(t *testing.T) {
 			}
 			w.Submit(bed.Gang{Name: name})
 			w.RunFor(50 * time.Millisecond) // until Nomad's event has come
-			if i > 0 && has(p.Picture()) {  // one a second is made
+			if i > 0 && has(p.Picture()) {  // at most one is made per second
 				t.Errorf("%s is in a picture that was made before", name)
 			}
 			now, err := p.PictureSince(t.Context(), time.Now())

@@ -17,11 +17,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// Whoever plans a job again that has finished, all of it or a part, hears of all its
-// members: a new version runs them again.
+// The plan of a job that has finished, completely or in part, covers all its members, because a new
+// version runs them again.
 func TestPlanOfFinished(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		g := bed.Gang{Name: "short", Members: 2, GPUs: 4, Runs: 5 * time.Second}
@@ -29,7 +29,7 @@ func TestPlanOfFinished(t *testing.T) {
 		w.ExpectFinished("short", time.Minute)
 		for _, known := range []bool{false, true} {
 			job := g.Job()
-			if known { // as explain -what-if has it
+			if known { // as explain -what-if does
 				job = w.Nomad.Job(bed.Key("short"))
 			}
 			cluster.Canonicalize(job)
@@ -40,10 +40,10 @@ func TestPlanOfFinished(t *testing.T) {
 	})
 }
 
-// A job of which only some groups have the gate is planned as run registers it.
+// Plan treats a job with a gate in only some groups as run would register it.
 func TestPlanOfPartlyGated(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 2)
 		w.StartPlacer()
 		job := bed.Gang{Name: "parts"}.Job()
@@ -58,11 +58,11 @@ func TestPlanOfPartlyGated(t *testing.T) {
 	})
 }
 
-// A gang that runs on since what its author asks for now does not fit says so wherever he
-// looks, and plan knows what its members would stay for.
+// If the author's new version does not fit, the old gang keeps running. All answers say so, and
+// plan shows what its members would keep running for.
 func TestResubmittedTooLarge(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		g := bed.Gang{Name: "grows", Members: 2, GPUs: 1, Runs: time.Hour}
@@ -95,8 +95,8 @@ func TestResubmittedTooLarge(t *testing.T) {
 	})
 }
 
-// A parameterized job is planned as its child would be placed, and the plan says so. If it cannot
-// have a child, the plan says why.
+// Plan answers for a parameterized job as for its child, and says so. If it cannot have a child,
+// plan says why.
 func TestPlanOfTemplate(t *testing.T) {
 	for _, children := range []bool{true, false} {
 		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Children = children }}, func(w *bed.World) {

@@ -20,11 +20,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Pins by class let Nomad choose: explain tells which GPUs a service has, at its start and
-// after Nomad has replaced a member, and which were predicted, if it has others.
+// With pins to a class, Nomad chooses the GPUs. Explain shows the GPUs that a service has, at its
+// start and after Nomad has replaced a member, and the predicted ones if they differ.
 func TestPredictedAndGot(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 8)
 		w.StartPlacer()
 		others := 0
@@ -82,11 +82,11 @@ func chosenIDs(c *pal.Choice) (ids []string) {
 	return ids
 }
 
-// What explain tells of a decision is what is left of it: its author took members away since,
-// and gave it another class.
+// After the author removed members and changed the class, explain shows only those parts of the
+// decision that still hold.
 func TestChangedSincePlaced(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 8)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "train", Members: 3, GPUs: 1, Runs: time.Hour, Meta: map[string]string{"pal_class": "A"}})
@@ -109,15 +109,15 @@ func TestChangedSincePlaced(t *testing.T) {
 		one := 1
 		job := w.Nomad.Job(bed.Key("train"))
 		job.TaskGroups[0].Count = &one
-		e = explained(w.Register(job)) // pins and all, as nomad job scale does
+		e = explained(w.Register(job)) // with its pins, as nomad job scale does
 		if e.Decision.Demand != 1 || len(chosenIDs(e.Decision.Chosen)) != 1 {
 			t.Errorf("%+v", e.Decision)
 		}
 	})
 }
 
-// A service that its author gives more members (nomad job scale) is explained with all of its
-// GPUs, not with those that it was given at first.
+// For a service that its author scales up (nomad job scale), explain shows all its GPUs, not only
+// the first ones.
 func TestScaledUp(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 8)
@@ -126,7 +126,7 @@ func TestScaledUp(t *testing.T) {
 		w.ExpectRunning("api", 10*time.Second)
 		job := w.Nomad.Job(bed.Key("api"))
 		job.TaskGroups[0].Count = new(4)
-		if err := w.Register(job); err != nil { // pins and all, as nomad job scale does
+		if err := w.Register(job); err != nil { // with its pins, as nomad job scale does
 			w.T.Fatal(err)
 		}
 		w.RunFor(20 * time.Second)
@@ -140,8 +140,8 @@ func TestScaledUp(t *testing.T) {
 	})
 }
 
-// A service whose author runs its file again with fewer members is explained with the GPUs of
-// those that stay, not also with those of members that Nomad was just ending.
+// For a service that its author runs again with fewer members, explain shows the GPUs of the
+// remaining members, without those of members that Nomad is ending.
 func TestResizedToFewer(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 8)

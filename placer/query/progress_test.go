@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// A running job shows since when it runs, on how many nodes, and its expected end; explain shows what
-// that rests on. A waiting job shows none of it.
+// A running job shows since when it runs, on how many nodes, and its expected end. Explain also
+// shows the basis of that estimate. A waiting job shows none of these.
 func TestProgress(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 2)
@@ -41,8 +41,8 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// In the first run of a job that says no pal_duration nobody knows the end: explain says so, and what to
-// write. A service has none.
+// The end of a job's first run without pal_duration is unknown: explain says so, and what to set. A
+// service has no expected end.
 func TestEndNotKnown(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(3, 1)
@@ -66,8 +66,9 @@ func TestEndNotKnown(t *testing.T) {
 	})
 }
 
-// What a job reports of its progress moves its expected end, and explain says so. Nonsense moves nothing, and
-// its author hears what to write. Nobody reads the files of jobs that do not say that they report.
+// The progress that a job reports changes its expected end, and explain says so. An invalid report
+// changes nothing, and explain shows the correct form. The files of jobs that report no progress
+// are never read.
 func TestReportedProgress(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(4, 1)
@@ -112,7 +113,7 @@ func TestReportedProgress(t *testing.T) {
 	})
 }
 
-// A token that may not read files is a warning, and nothing else fails.
+// A token that may not read files causes a warning, and no other failure.
 func TestProgressDenied(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 1)
@@ -135,7 +136,8 @@ func TestProgressDenied(t *testing.T) {
 	})
 }
 
-// One run of a name foretells the next: explain says how long it took, and how far the end may be off.
+// One run is enough to predict the next run of the same name: explain shows how long it took, and
+// how uncertain the end is.
 func TestEndAfterOneRun(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 1)
@@ -156,7 +158,7 @@ func TestEndAfterOneRun(t *testing.T) {
 	})
 }
 
-// A window that is on is told of each GPU that it keeps, and of no other.
+// An open window is shown for each GPU that it reserves, and for no other.
 func TestOpenWindows(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		now := time.Now()
@@ -185,7 +187,7 @@ func TestOpenWindows(t *testing.T) {
 	})
 }
 
-// An array says how many of its runs wait, run and have ended; each run names it.
+// An array shows how many of its runs wait, run and have ended; each run names its array.
 func TestRunsOfArray(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 2)

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Whoever cannot see a namespace finds no name of it in what a job waits for, in
-// fields or in words; the rest is as it was.
+// A caller who cannot see a namespace finds no name from it in the reasons for waiting, neither in
+// fields nor in sentences; everything else is unchanged.
 func TestRedaction(t *testing.T) {
 	t.Parallel()
 	mine := model.Sees(func(namespace string) bool { return namespace == "mine" })
@@ -23,7 +23,7 @@ func TestRedaction(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		wait queue.Wait
-		want string // to who sees his own
+		want string // for a caller who sees only his own namespace
 	}{
 		{"kept for another", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "theirs/secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
 		{"kept for his own", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "mine/first"}, "free GPUs are reserved for mine/first, ahead in the queue"},

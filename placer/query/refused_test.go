@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A job whose author breaks its hints while it runs is shown with the GPUs that it holds and the
-// class that it was placed with: by the placer that placed it, by the next one, and in a
-// snapshot. One that nobody could ever read holds none.
+// A running job whose author breaks its hints is still shown with its GPUs and the class that it
+// was placed with: by the placer that placed it, by the next placer, and in a snapshot. A job whose
+// hints were never valid holds no GPUs.
 func TestRunsOnThoughItCannotBeRead(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// After a job was given back to Nomad, explain no longer says how it is pinned. Its only GPU is
-// still the one that was chosen.
+// After a job was released to Nomad, explain no longer shows pins. Its only GPU is still the one
+// that was chosen.
 func TestReleasedHasNoPins(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unchecked: true}, func(w *bed.World) {
 		w.AddNodes(1, 1)
@@ -35,8 +35,8 @@ func TestReleasedHasNoPins(t *testing.T) {
 	})
 }
 
-// Of a job that its author ran again without a gate, and that Nomad has placed elsewhere, explain shows
-// no GPUs that were chosen: it runs on others.
+// If a job's author runs it again without a gate, and Nomad places it on other GPUs, explain shows
+// no chosen GPUs.
 func TestPlacedElsewhereByNomad(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Unchecked: true}, func(w *bed.World) {
 		w.AddNodes(2, 2)

@@ -9,8 +9,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A gang whose GPU has become an outlier since it was placed is told so; small differences
-// are not worth a word.
+// A gang is told if one of its GPUs has become an outlier since it was placed; small differences
+// are not mentioned.
 func TestRemeasured(t *testing.T) {
 	d := pal.Decision{Class: pal.ClassA, Chosen: &pal.Choice{Cost: 1}}
 	for _, c := range []struct {

@@ -20,11 +20,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Plan and explain name each change with which a job that can never run could run, in the
-// form that -what-if takes. Temporary obstacles are not among them.
+// For a job that can never run, plan and explain list each change with which it could, in the form
+// that -what-if accepts. They do not list temporary obstacles.
 func TestNeverRuns(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		w.Submit(bed.Gang{Name: "busy", Members: 2, GPUs: 4, Runs: time.Hour})
@@ -99,11 +99,11 @@ func TestNeverRuns(t *testing.T) {
 	})
 }
 
-// An author with hundreds of constraints does not have others wait for the answer: without
-// a bound, each two of them are tried together.
+// A job with hundreds of constraints does not delay the answers to others: without a bound, all
+// pairs of constraints would be tried.
 func TestTrialsAreBounded(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		job := bed.Gang{Name: "many", Change: func(j *api.Job) {
@@ -125,11 +125,11 @@ func TestTrialsAreBounded(t *testing.T) {
 	})
 }
 
-// What would help is told by the queue's own rule: a GPU that is too slow for the gang is
-// none that it would fit on, as long as it could run without it.
+// The suggestions follow the queue's rule for outliers: they leave out GPUs that are too slow for
+// the gang, as long as it could run without them.
 func TestAnswersLeaveOutOutliers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		for n := range 2 {
 			node := nomadtest.GPUNode(n, 4)
 			var ms []attr.Measurement
@@ -173,11 +173,11 @@ func TestAnswersLeaveOutOutliers(t *testing.T) {
 	})
 }
 
-// A job that fits the cluster but for nodes that are drained now waits for them; one that would not fit with
-// them never starts.
+// A job that would fit together with the nodes that are being drained waits for them; one that
+// would not fit even then never starts.
 func TestMayStartWhenNodesAreBack(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(3, 4)
 		w.StartPlacer()
 		w.Nomad.SetEligible(bed.NodeID(1), false)
@@ -198,7 +198,7 @@ func TestMayStartWhenNodesAreBack(t *testing.T) {
 				t.Errorf("the list says %s: %q", j.State, j.Reason.String())
 			}
 		}
-		w.Submit(bed.Gang{Name: "next", Members: 2, GPUs: 4, Runs: time.Minute}) // is not held up
+		w.Submit(bed.Gang{Name: "next", Members: 2, GPUs: 4, Runs: time.Minute}) // is not delayed
 		w.ExpectRunning("next", 10*time.Second)
 		w.Nomad.SetEligible(bed.NodeID(1), true)
 		w.ExpectRunning("j", 2*time.Minute)

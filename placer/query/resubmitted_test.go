@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// Nomad keeps six versions of a job. Edits that do not fit may push out the one that a gang runs,
-// and the placer that knew it may be gone: the gang still gets its pins back when its author runs
-// the first file again.
+// Nomad keeps six versions of a job. After edits that do not fit, the running version may be gone
+// from Nomad, and the placer that knew it may have ended. The gang still gets its pins back when
+// its author runs the first file again.
 func TestEditsPushOutWhatRuns(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -44,7 +44,7 @@ func TestEditsPushOutWhatRuns(t *testing.T) {
 	})
 }
 
-// ids are the allocations of a job's members.
+// ids returns the allocation IDs of a job's members.
 func ids(w *bed.World, job string) (out []string) {
 	for _, m := range w.Members(bed.Key(job)) {
 		out = append(out, m.ID)

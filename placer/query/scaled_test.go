@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// scaled gives a job another count, as nomad job scale does: pins and all.
+// scaled changes a job's count and keeps its pins, as nomad job scale does.
 func scaled(w *bed.World, name string, count int) {
 	w.T.Helper()
 	job := w.Nomad.Job(bed.Key(name))
@@ -38,7 +38,7 @@ func explained(w *bed.World, name string) *query.Explanation {
 	return e
 }
 
-// shown is how queue and status show a job.
+// shown returns a job as the queue and status show it.
 func shown(w *bed.World, name string) (j model.JobStatus) {
 	w.T.Helper()
 	for _, j := range snapshot(w).Jobs() {
@@ -50,8 +50,8 @@ func shown(w *bed.World, name string) (j model.JobStatus) {
 	return j
 }
 
-// A service that is to have more members than there is room for is told what would have it whole.
-// Its tenant holds what its members hold: those that are missing hold nothing.
+// If a service is scaled to more members than fit, explain shows what would make room for all. Its
+// tenant holds the GPUs of its existing members only.
 func TestScaledBeyond(t *testing.T) {
 	for name, c := range map[string]struct {
 		tenant  queue.Tenant
@@ -94,8 +94,8 @@ func TestScaledBeyond(t *testing.T) {
 	}
 }
 
-// Canaries get no GPUs that its tenant may not have beside the members of the old version, and the job
-// says so; with GPUs to spare they get them.
+// Canaries get no GPUs if they and the old version's members together would exceed the tenant's
+// limit, and the job says so. Within the limit they get them.
 func TestCanariesWithinLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		may    int
@@ -107,7 +107,7 @@ func TestCanariesWithinLimits(t *testing.T) {
 			"Its tenant may hold at most 1 GPU: have its quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
 		"the tenant's quota": {2, 1, "no room for the canaries of the new version: needs 2 GPUs; tenant default holds 1 and may hold at most 2 (quota and borrowing_limit)", []string{
 			"Its tenant's limit is reached: the canaries start when other jobs of the tenant end; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
-		"enough": {3, 1, "", nil}, // once it has been promoted
+		"enough": {3, 1, "", nil}, // after the canary has been promoted
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) {
@@ -140,10 +140,10 @@ func TestCanariesWithinLimits(t *testing.T) {
 	}
 }
 
-// What would let a waiting job start now counts on no GPU that is kept for a job that goes before
-// it, and is told as it can be done.
+// The changes with which a waiting job would start now use no GPU that is reserved for a job ahead
+// of it, and are shown in the form in which they can be made.
 func TestWhatWouldFit(t *testing.T) {
-	long := map[string]string{"pal_duration": "5h"} // it would hold up the one ahead
+	long := map[string]string{"pal_duration": "5h"} // a long job would delay the one ahead
 	service := bed.Gang{Name: "waits", Members: 3, Service: true}
 	for name, c := range map[string]struct {
 		order queue.Order
@@ -186,7 +186,7 @@ func TestWhatWouldFit(t *testing.T) {
 	}
 }
 
-// A service is explained without GPUs that it no longer has, also while a canary of a new
+// Explain shows a service without the GPUs that it no longer has, even while a canary of a new
 // version runs beside it.
 func TestCanaryAfterScaleDown(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -220,15 +220,15 @@ func TestCanaryAfterScaleDown(t *testing.T) {
 	})
 }
 
-// A gang has come to run since the snapshot was taken, which shows none of its members: they are not
-// lost, though its record says that they were there.
+// A gang has started since the snapshot was taken, which contains none of its members. They do not
+// count as lost, although the gang's record says that they were running.
 func TestReadySinceTheSnapshot(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
 		w.StartPlacer()
 		var s *query.Snapshot
 		w.Submit(bed.Gang{Name: "a", Members: 2, GPUs: 4, Runs: time.Hour})
-		for range 10_000 { // its registration with pins has been made, and the evaluation of that has not
+		for range 10_000 { // until its pins have been registered, but not evaluated yet
 			w.RunFor(time.Millisecond)
 			if s = snapshot(w); s.Model().Observed(s.Model().State.Jobs[cluster.JobKey{Namespace: "default", ID: "a"}]).Nomad == gang.Starting {
 				break
@@ -246,7 +246,7 @@ func TestReadySinceTheSnapshot(t *testing.T) {
 	})
 }
 
-// A job that rested without members, and was then given some, runs since these were started: not since
+// A job that was scaled from zero to some members has been running since these started, not since
 // it was placed.
 func TestScaledFromNone(t *testing.T) {
 	for _, pin := range []string{"class", "gpu"} {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// How a tenant stands to its quota, and to its share.
+// TestTenantSentences checks how a tenant's quota and share are described.
 func TestTenantSentences(t *testing.T) {
 	t.Parallel()
 	limit := 12
@@ -52,7 +52,8 @@ func TestTenantSentences(t *testing.T) {
 	}
 }
 
-// What becomes of the members of a job that runs, if its file is run again.
+// TestResubmittedSentences checks what is said about the members of a running job whose file is run
+// again.
 func TestResubmittedSentences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -22,11 +22,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// What will not start as things are says so, in its own word, in the placer's
-// status and in a snapshot alike, stands behind what waits, and holds nobody up.
+// A job that cannot start in the present state has its own state for that, in the placer's status
+// and in a snapshot. It is listed after the waiting jobs, and delays none.
 func TestTrueStates(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "huge", Members: 10, GPUs: 8})
@@ -105,7 +105,7 @@ func TestTrueStates(t *testing.T) {
 	})
 }
 
-// A job that Nomad placed alone shows the GPUs that it holds.
+// A job that only Nomad placed shows the GPUs that it holds.
 func TestNativeHolds(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -123,7 +123,7 @@ func TestNativeHolds(t *testing.T) {
 	})
 }
 
-// explain says why no placer could serve a job, and does not say that the placer will run it.
+// Explain says why no placer could manage the job, and does not say that the placer will run it.
 func TestNativeOnEveryNode(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -137,7 +137,7 @@ func TestNativeOnEveryNode(t *testing.T) {
 	})
 }
 
-// A service that updates by canaries is not told that Nomad restarts it in place.
+// For a service that updates with canaries, plan does not say that Nomad restarts it in place.
 func TestPlanOfCanaries(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -156,8 +156,8 @@ func TestPlanOfCanaries(t *testing.T) {
 	})
 }
 
-// A gang that waits for closer GPUs says until when at most; the clock does not
-// move that.
+// A gang that waits for closer GPUs shows until when it waits at most; that time does not move with
+// the clock.
 func TestHopesUntil(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -182,7 +182,7 @@ func TestHopesUntil(t *testing.T) {
 	})
 }
 
-// snapshot is the cluster as the active placer sees it.
+// snapshot returns the cluster in the active placer's view.
 func snapshot(w *bed.World) *query.Snapshot {
 	w.T.Helper()
 	s := w.Picture()
@@ -192,13 +192,13 @@ func snapshot(w *bed.World) *query.Snapshot {
 	return s
 }
 
-// What counts against a job beside its own words is told: that its namespace's
-// estimates have proved wrong, and what its fair share goes by.
+// Explain shows what counts against a job beside its own hints: that its namespace's estimates were
+// wrong, and its tenant's use in the fair share.
 func TestExplainsTrust(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.FairShare, c.Queue.Tenants = true, map[string]queue.Tenant{"default": {Weight: 2}}
 	}}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(1, 4)
 		w.StartPlacer()
 		for i := range 4 {
@@ -214,7 +214,7 @@ func TestExplainsTrust(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"pal_duration = 1m counts as 10m: jobs of namespace default have run 10 times as long as estimated",
-			"fair share: tenant default has used 0.79", // in a picture that is some seconds old
+			"fair share: tenant default has used 0.79", // in a snapshot that is some seconds old
 			" GPU hours, 1 times its share (use 7 days ago counts half), and has 4 GPUs in use"} {
 			if !strings.Contains(e.Note, want) {
 				t.Errorf("note %q lacks %q", e.Note, want)
@@ -223,8 +223,8 @@ func TestExplainsTrust(t *testing.T) {
 	})
 }
 
-// A job that Nomad has placed in part stays Nomad's, though its author runs it again with the gate.
-// That is said, and how the placer gets to serve it.
+// A job that Nomad has placed in part stays managed by Nomad, even if its author runs it again with
+// the gate. Explain says so, and how the placer can take it over.
 func TestNativeInPart(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Whoever asks for the decision on a gang that has just been placed waits for it,
-// and for nothing that is not about to come.
+// A request for the decision on a gang that has just been placed waits for its record, but only if
+// that is about to be written.
 func TestRecordToCome(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -26,7 +26,7 @@ func TestRecordToCome(t *testing.T) {
 		record *gang.Record
 		phase  gang.State
 		pins   rewrite.Pins
-		placed time.Duration // before began
+		placed time.Duration // before the placer started
 		waited time.Duration
 		want   bool
 	}{
@@ -51,13 +51,13 @@ func TestRecordToCome(t *testing.T) {
 	}
 }
 
-// A job may be named by the beginning of its id, if that is the only one.
+// A job may be named by the beginning of its ID if that is unique.
 func TestFindJob(t *testing.T) {
 	t.Parallel()
 	known := []cluster.JobKey{{Namespace: "a", ID: "train"}, {Namespace: "a", ID: "train-2"}, {Namespace: "b", ID: "serve"}}
 	for _, c := range []struct {
 		namespace, id string
-		want          cluster.JobKey // none: it is not unique
+		want          cluster.JobKey // zero: not unique
 	}{
 		{"a", "train", known[0]},
 		{"a", "train-", known[1]},

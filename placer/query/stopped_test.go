@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A gang that was stopped for another one is told for which. The record of a job, which its
-// authors may read, names no job of another namespace: that the agent adds from its events.
+// A gang that was preempted is told for which job. The job's record, which its authors may read,
+// contains no job of another namespace: the agent adds that name from its events.
 func TestStoppedFor(t *testing.T) {
 	for namespace, record := range map[string]string{"default": "default/high", "research": ""} {
 		t.Run(namespace, func(t *testing.T) {
@@ -46,8 +46,7 @@ func TestStoppedFor(t *testing.T) {
 	}
 }
 
-// GPUs that a gang has itself are not among those that are kept for another job while it asks for
-// more.
+// GPUs that a gang already has do not count as reserved for another job when it asks for more.
 func TestOwnGPUsAreNotKept(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 6)
@@ -69,7 +68,7 @@ func TestOwnGPUsAreNotKept(t *testing.T) {
 	})
 }
 
-// A gang that waits again since its members failed is told which nodes it avoids.
+// A gang that waits again after failures is told which nodes it avoids.
 func TestAvoidedNodesAreTold(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.Priority }}, func(w *bed.World) {
 		w.AddNodes(1, 4)

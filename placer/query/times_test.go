@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Times name their zone and how far away they are.
+// Times are shown with their zone and how far away they are.
 func TestWhen(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 23, 0, 0, 0, time.FixedZone("CET", 3600))

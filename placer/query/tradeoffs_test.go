@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Classes and counts are named if they change the answer, and only then.
+// Classes and counts are listed only if they change the answer.
 func TestTradeoffs(t *testing.T) {
 	t.Parallel()
 	node := func(name string, scores ...pal.PMScore) pal.Node {
@@ -32,7 +32,7 @@ func TestTradeoffs(t *testing.T) {
 	s := Picture(&model.Model{Queue: q}, nil, nil)
 	for _, test := range []struct {
 		name          string
-		slow          pal.PMScore // of two GPUs, for class A
+		slow          pal.PMScore // score of two GPUs, for class A
 		members, gpus int
 		want          string
 	}{
@@ -57,8 +57,8 @@ func TestTradeoffs(t *testing.T) {
 	}
 }
 
-// A class for which the free GPUs are outliers would have to wait for others: it is named, with no
-// choice of GPUs.
+// A class for which the free GPUs are outliers would have to wait for others: it is listed without
+// a choice of GPUs.
 func TestTradeoffThatWouldWait(t *testing.T) {
 	t.Parallel()
 	nodes := []pal.Node{{ID: "slow", Name: "slow", Groups: []pal.DeviceGroup{{Name: "m"}}}, {ID: "fast", Name: "fast", Groups: []pal.DeviceGroup{{Name: "m"}}}}

@@ -13,11 +13,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// Tries are the placer's, however often Nomad itself reschedules within one; and a gang
-// that was given up stays so when the agent is started again.
+// Only the placer's tries are counted, however often Nomad itself reschedules within one. A gang
+// that was given up stays given up after the agent's restart.
 func TestTriesAreThePlacers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-		t := w.T // that of the synctest bubble
+		t := w.T // the T of the synctest bubble
 		w.AddNodes(4, 4)
 		p := w.StartPlacer()
 		w.Submit(bed.Gang{Name: "broken", Members: 2, GPUs: 1, Reschedules: 3, Runs: time.Second, Exit: 3})
@@ -42,13 +42,13 @@ func TestTriesAreThePlacers(t *testing.T) {
 	})
 }
 
-// A job that was purged and is run again is another one: its tries are counted from zero. One that was
-// only stopped goes on counting.
+// If a job is purged and run again, its tries are counted from zero. If it was only stopped, the
+// count continues.
 func TestTriesAfterAPurge(t *testing.T) {
 	for name, purged := range map[string]bool{"purged": true, "run again without a purge": false} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
-				t := w.T // that of the synctest bubble
+				t := w.T // the T of the synctest bubble
 				w.AddNodes(4, 4)
 				w.StartPlacer()
 				broken := bed.Gang{Name: "broken", Runs: time.Second, Exit: 3}

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// Of a gang that the placer may not register, explain and status say why it does not start,
-// though its GPUs are free.
+// If the placer may not register a gang, explain and status say why it does not start although its
+// GPUs are free.
 func TestExplainUnregistered(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)

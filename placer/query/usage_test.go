@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// note is what explain notes of a job.
+// note returns the notes of a job's explanation.
 func note(w *bed.World, k cluster.JobKey) string {
 	w.T.Helper()
 	e, err := snapshot(w).Explain(w.T.Context(), k)
@@ -29,8 +29,8 @@ func note(w *bed.World, k cluster.JobKey) string {
 	return e.Note
 }
 
-// What a namespace has used counts against it, also if another placer counted it,
-// and nothing of it runs.
+// A namespace's past usage counts against it, even if another placer measured it and none of its
+// jobs runs.
 func TestFairShareOutlivesThePlacer(t *testing.T) {
 	for _, end := range []string{"stop", "kill"} {
 		t.Run(end, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestFairShareOutlivesThePlacer(t *testing.T) {
 				first := w.StartPlacer()
 				w.Submit(bed.Gang{Name: "long", Namespace: "research", GPUs: 4, Runs: 10 * time.Hour})
 				if w.RunFor(10*time.Hour + 30*time.Second); end == "stop" {
-					first.Stop() // and writes down what it has counted since the last time
+					first.Stop() // and stores the usage since the last time
 				} else {
 					w.RunFor(10 * time.Minute)
 					first.Kill()
@@ -64,8 +64,8 @@ func TestFairShareOutlivesThePlacer(t *testing.T) {
 	}
 }
 
-// Quota that is lent comes back by stopping gangs that allow it; explain says how
-// tenants stand.
+// Lent quota is reclaimed by stopping gangs that allow it; explain shows how much each tenant
+// holds.
 func TestReclaim(t *testing.T) {
 	limit := 4
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -108,9 +108,9 @@ func TestReclaim(t *testing.T) {
 	})
 }
 
-// A job whose tenant would hold more than it may waits for that: queue and explain name the tenant,
-// what it holds and its limit, and blame neither nodes nor the jobs of others. The limit may be that
-// of a tenant above.
+// A job waits while it would exceed its tenant's limit: queue and explain show the tenant, its GPUs
+// and its limit, and name no nodes or other jobs as the cause. The limit may belong to a parent
+// tenant.
 func TestAtLimit(t *testing.T) {
 	none := 0
 	for name, tenants := range map[string]map[string]queue.Tenant{
@@ -147,8 +147,8 @@ func TestAtLimit(t *testing.T) {
 	}
 }
 
-// A job that asks for more than its tenant may ever hold never starts, though the GPUs are free:
-// queue and explain say so, and what to do.
+// A job that requests more GPUs than its tenant's limit never starts, even with free GPUs: queue
+// and explain say so, and what to do.
 func TestBeyondLimit(t *testing.T) {
 	none := 0
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -172,9 +172,9 @@ func TestBeyondLimit(t *testing.T) {
 	})
 }
 
-// A job whose user would hold more than he may, or run more jobs, waits for that: explain names the user,
-// what he has and his limit, whoever else waits goes on, and those who may not list all namespaces of the
-// tenant are not told of its users.
+// A job waits while it would exceed its user's limit of GPUs or jobs. Explain shows the user, his
+// use and his limit, and other waiting jobs go on. Callers who may not list all namespaces of the
+// tenant do not see its users.
 func TestUserAtLimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		tenant queue.Tenant

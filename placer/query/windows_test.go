@@ -18,8 +18,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// A window keeps a node from gangs that may run into it; when it is over they start by
-// themselves, and who has a reservation starts in it. explain says what, when and why.
+// Gangs that might still run when a window opens do not start on its nodes. After the window they
+// start by themselves, and jobs with a reservation start in it. Explain shows the window, its times
+// and its reason.
 func TestWindows(t *testing.T) {
 	var began time.Time
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -73,7 +74,7 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-// A gang that could run beside a window, but not now, is told which GPUs that keeps.
+// A gang that could run beside a window, but not now, is told which GPUs the window reserves.
 func TestWindowKeepsSome(t *testing.T) {
 	var until string
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -94,8 +95,8 @@ func TestWindowKeepsSome(t *testing.T) {
 	})
 }
 
-// A service does not end by itself: nobody says when it will have, and it is told of the windows that
-// it is in when they begin.
+// A service does not end by itself: no end is predicted for it, and it is told about the windows on
+// its GPUs when they open.
 func TestServiceBesideWindows(t *testing.T) {
 	var from time.Time
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -121,7 +122,7 @@ func TestServiceBesideWindows(t *testing.T) {
 	})
 }
 
-// Of windows that overlap, a job that waits for GPUs of both names both.
+// A job that waits for GPUs of two overlapping windows names both.
 func TestOverlappingWindows(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		began := time.Now().Truncate(time.Minute)
@@ -148,7 +149,7 @@ func TestOverlappingWindows(t *testing.T) {
 	})
 }
 
-// plan offers no change with which a job would get GPUs that a window keeps from it.
+// Plan suggests no change with which a job would get GPUs that are reserved by a window.
 func TestWindowsAreNotOffered(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
@@ -176,7 +177,7 @@ func TestWindowsAreNotOffered(t *testing.T) {
 	}
 }
 
-// explain and plan show nothing as chosen that a window keeps from the job.
+// Explain and plan do not show GPUs as chosen that are reserved by a window.
 func TestWindowsAreNotChosen(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Windows = []window.Window{{Name: "kernel", Start: time.Now().Add(time.Hour), Duration: time.Hour, Nodes: []string{"*-1", "*-2"}}}
