@@ -341,8 +341,8 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 }
 
 // scaleDown stops surplus members: first those that promoted canaries replace, then those with the
-// highest numbers. Canaries that wait for promotion do not count, nor do members on nodes that are
-// away, but the latter may be stopped, too.
+// highest numbers. Canaries that wait for promotion do not count. Members on nodes that are away do
+// not count either, but may be stopped.
 func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
 	replaced := map[int]bool{}

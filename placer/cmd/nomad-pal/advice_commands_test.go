@@ -217,7 +217,7 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	}
 	nothing, without := func() {}, []string{}
 	followed(node("1.10.5", false, 4), without, without, checkAdvice{name: "nomad version", says: "upgrade Nomad to ", mend: node("1.11.3", false, 4), becomes: query.OK})
-	followed(nothing, without, without, checkAdvice{name: "device plugin", says: "install nomad-pal's there", mend: node("1.11.3", true, 4), becomes: query.OK})
+	followed(nothing, without, without, checkAdvice{name: "device plugin", says: "install nomad-pal's plugin there", mend: node("1.11.3", true, 4), becomes: query.OK})
 	followed(node("1.11.3", true, 0), without, without, checkAdvice{name: "gpus", says: "install the device plugin in the plugin_dir of each client", mend: node("1.11.3", true, 4), becomes: query.OK})
 	followed(nothing, []string{"-config=" + config}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "fix it before the agent reads it", mend: nothing, becomes: query.OK})
 	followed(nothing, []string{"-config=" + past}, []string{"-config=" + good}, checkAdvice{name: "configuration", says: "remove it, or correct it", mend: nothing, becomes: query.OK})
@@ -341,7 +341,7 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	if _, _, err := jobs.Register(job, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, out, said := c.does("measure", "-wait=0s", "GPU-1-0"); !f.Add(out, "give it another name") {
+	if _, out, said := c.does("measure", "-wait=0s", "GPU-1-0"); !f.Add(out, "rename it") {
 		t.Errorf("measure: %s%s", out, said)
 	}
 	if _, _, err := jobs.Deregister(*job.ID, true, nil); err != nil {
@@ -412,7 +412,7 @@ func adviceOnNodes(t *testing.T, f *advice.Followed) {
 	p.stuck = true
 	c.nomad.AddNamespace("ml")
 	_, out, said := p.measure("-namespace=ml", "GPU-0-3")
-	if !f.Add(out["GPU-0-3"].Reason, "failed: nomad job status -namespace ml nomad-pal-measure-GPU-0-3 says why") {
+	if !f.Add(out["GPU-0-3"].Reason, "failed: nomad job status -namespace ml nomad-pal-measure-GPU-0-3 shows why") {
 		t.Errorf("measure: %+v %s", out, said)
 	}
 	jobs, of := c.client("").API().Jobs(), &api.WriteOptions{Namespace: "ml"}

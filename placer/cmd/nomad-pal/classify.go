@@ -43,7 +43,7 @@ type classified struct {
 	Namespace string              `json:"namespace"`
 	Job       string              `json:"job"`
 	GPUs      []string            `json:"gpus"`
-	Readings  int                 `json:"readings"` // number of readings of busy GPUs
+	Readings  int                 `json:"readings"` // number of readings of GPUs at work
 	Verdict   *classify.Verdict   `json:"verdict,omitempty"`
 	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "groups of <n> jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class

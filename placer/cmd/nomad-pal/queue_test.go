@@ -149,12 +149,12 @@ func TestStatusWithoutExpectedEnd(t *testing.T) {
 	}
 }
 
-// GPU hours that tenants have used fade, and the table says how fast.
+// Old GPU hours of tenants count less, and the table shows how fast.
 func TestTenantsFade(t *testing.T) {
-	for seconds, want := range map[float64]string{7 * 24 * 3600: "what was used 7 days ago counts half", 0: ""} {
+	for seconds, want := range map[float64]string{7 * 24 * 3600: "those used 7 days ago count half", 0: ""} {
 		var out bytes.Buffer
 		printTenants(&base{io: streams{out: &out}}, []queue.TenantUse{{Tenant: "a", HalfLifeSeconds: seconds}, {Tenant: "b", HalfLifeSeconds: seconds}})
-		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "fade") != (want != "") {
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "count less") != (want != "") {
 			t.Errorf("%v s:\n%s", seconds, got)
 		}
 	}

@@ -91,8 +91,8 @@ Keys:
   /              show only what has this text in its name, state, job or reason
   s              sort jobs by position, GPUs, time of submission or name
   v              racks, nodes or GPUs
-  u              the current load of GPUs: of the selected rack or node, or of all
-  c              the application class (A to D) whose variability classes are shown
+  u              the current load of the selected rack or node, or of all GPUs
+  c              the application class (A to D) for the variability classes
 `
 
 func newTopView(colored bool, screen tcell.Screen) *topView {
