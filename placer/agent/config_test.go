@@ -227,7 +227,7 @@ func TestConfigErrors(t *testing.T) {
 		{"no database", "history {\n  database = \"\"\n}", `history: database = "" is neither a file nor an address`},
 		{"retention", "history {\n  database = \"x\"\n  retention = \"long\"\n}", `history: retention = "long" is not a positive duration`},
 		{"lock", "high_availability {\n  lock_ttl = \"x\"\n}", `high_availability: lock_ttl = "x" is not a positive duration`},
-		{"lock shorter than Nomad takes", "high_availability {\n  lock_ttl = \"10ms\"\n}", `high_availability: lock_ttl = "10ms" is not in`},
+		{"lock shorter than Nomad takes", "high_availability {\n  lock_ttl = \"10ms\"\n}", `high_availability: lock_ttl = "10ms" is not between`},
 		{"address", "nomad {\n  address = \"nomad:4646\"\n}", `nomad: address: "nomad:4646" is not a URL such as https://nomad.example.com:4646`},
 		{"admission off", "admission {}", "admission: the endpoint is off"},
 		{"admission type", "http {\n  admission = true\n}\nadmission {\n  types = [\"system\"]\n}", `admission: types: "system" is not batch or service`},

@@ -125,7 +125,7 @@ func TestTLSErrors(t *testing.T) {
 	}{
 		{HTTP{CertFile: ok.cert, KeyFile: ok.key, ClientCA: "/none"}, "http: client_ca_file: open /none"},
 		{HTTP{CertFile: ok.cert, KeyFile: ok.key, ClientCA: ok.key}, "contains no PEM certificate"},
-		{HTTP{ClientCA: ok.cert}, "takes both cert_file and key_file"},
+		{HTTP{ClientCA: ok.cert}, "requires both cert_file and key_file"},
 	} {
 		if _, err := c.http.tls(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.http, err, c.want)

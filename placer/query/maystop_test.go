@@ -32,7 +32,7 @@ func TestDefaultPreempt(t *testing.T) {
 			if runs := len(w.GPUs(bed.Key("short"))) == 4; runs != stops {
 				w.T.Errorf("pal_preempt %q: the short one runs: %t", said, runs)
 			}
-			if e := explained(w, "long"); strings.Contains(e.Note, "by default_preempt") != (said == "") {
+			if e := explained(w, "long"); strings.Contains(e.Note, "default_preempt allows") != (said == "") {
 				w.T.Errorf("pal_preempt %q: note %q", said, e.Note)
 			}
 		})

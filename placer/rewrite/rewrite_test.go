@@ -369,7 +369,7 @@ func TestSpans(t *testing.T) {
 // A hint that cannot be read is refused, and the error says what may stand there.
 func TestHintsRefused(t *testing.T) {
 	for _, c := range []struct{ key, value, want string }{
-		{"pal_preempt", "perhaps", "neither true nor false"},
+		{"pal_preempt", "perhaps", "not true or false"},
 		{"pal_duration", "-5m", "not a positive duration"},
 		{"pal_locality_wait", "0s", "not a positive duration"},
 		{"pal_deadline", "-1h", "nor a positive duration"},

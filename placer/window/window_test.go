@@ -141,7 +141,7 @@ func TestCheck(t *testing.T) {
 		"it takes either start or cron":          {Duration: time.Hour},
 		"either start or cron":                   {Start: start, Cron: "* * * * *", Duration: time.Hour},
 		"duration 0s is not above 0":             {Start: start},
-		"time_zone goes with cron":               {Start: start, TimeZone: "UTC", Duration: 1},
+		"time_zone can be set only with cron":    {Start: start, TimeZone: "UTC", Duration: 1},
 		"time_zone: unknown time zone Mars/Base": {Cron: "* * * * *", TimeZone: "Mars/Base", Duration: 1},
 		`cron "soon":`:                           {Cron: "soon", Duration: 1},
 		`"[" is not a pattern of nodes`:          {Start: start, Duration: 1, Nodes: []string{"["}},
