@@ -19,7 +19,7 @@ func TestDeadlineSentence(t *testing.T) {
 	unknown := queue.Deadline{StartBy: hour(1), LostAt: hour(7), Assumed: 10 * time.Minute}
 	unknownLost := unknown
 	unknownLost.Lost = true
-	const assumed = ": its run time is unknown (set pal_duration). If it takes 10m as assumed, it meets that if it starts by 1970-01-01 07:00 UTC"
+	const assumed = ": its run time is unknown without pal_duration. If it takes 10m as assumed, it meets that if it starts by 1970-01-01 07:00 UTC"
 	const by = ": 9 of 10 jobs like it meet that if they start by 1970-01-01 06:00 UTC"
 	for _, c := range []struct {
 		d        queue.Deadline
@@ -35,7 +35,7 @@ func TestDeadlineSentence(t *testing.T) {
 		{unknown, 2, 7, assumed + ", and it is expected to"},
 		{unknown, 6, 8, assumed + "; it may start later"},
 		{unknown, 8, 9, assumed + "; it is expected to start too late"},
-		{unknownLost, 8, 9, ", which it may miss: its run time is unknown (set pal_duration). If it takes 10m as assumed, it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place"},
+		{unknownLost, 8, 9, ", which it may miss: its run time is unknown without pal_duration. If it takes 10m as assumed, it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place"},
 	} {
 		if got := deadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
 			t.Errorf("from %d to %d h: %q, want %q", c.from, c.to, got, c.want)

@@ -195,7 +195,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "
 	if d.Assumed > 0 {
-		assumed := fmt.Sprintf("its run time is unknown (set pal_duration). If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
+		assumed := fmt.Sprintf("its run time is unknown without pal_duration. If it takes %s as assumed, ", model.ShortDuration(d.Assumed.Round(time.Second)))
 		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets that if it starts by "
 	}
 	if d.Lost {
@@ -318,7 +318,7 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if u.Times > 0 {
 		said += fmt.Sprintf(", %s times its share", Round3(u.Times))
 	}
-	return said + fmt.Sprintf(" (use %s ago counts half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
+	return said + fmt.Sprintf(" (those used %s ago count half), and has %s in use", Days(c.Queue.HalfLife), reason.Amount(u.GPUs)) + goes
 }
 
 // Round3 formats a number with three digits, or with all digits before the decimal point.

@@ -41,9 +41,9 @@ func TestTenantSentences(t *testing.T) {
 			"user ada has 3 of at most 8 GPUs and 1 of at most 2 running jobs in tenant a"},
 		{model.Config{}, queue.TenantUse{Tenant: "a", MaxJobsPerUser: 2}, "user ada has 0 of at most 2 running jobs in tenant a"},
 		{share(0), queue.TenantUse{Tenant: "a", GPUs: 4, Weight: 2}, "fair share: tenant a has 4 GPUs in use for its weight of 2; "},
-		{share(24 * time.Hour), queue.TenantUse{Tenant: "a", GPUs: 4, GPUHours: 0.123456}, "fair share: tenant a has used 0.123 GPU hours (use a day ago counts half), and has 4 GPUs in use; "},
-		{share(7 * 24 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 1234.5, Times: 2.1}, "fair share: tenant a has used 1234 GPU hours, 2.1 times its share (use 7 days ago counts half), and has 0 GPUs in use; "},
-		{share(36 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 100}, "fair share: tenant a has used 100 GPU hours (use 36h ago counts half), and has 0 GPUs in use; "},
+		{share(24 * time.Hour), queue.TenantUse{Tenant: "a", GPUs: 4, GPUHours: 0.123456}, "fair share: tenant a has used 0.123 GPU hours (those used a day ago count half), and has 4 GPUs in use; "},
+		{share(7 * 24 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 1234.5, Times: 2.1}, "fair share: tenant a has used 1234 GPU hours, 2.1 times its share (those used 7 days ago count half), and has 0 GPUs in use; "},
+		{share(36 * time.Hour), queue.TenantUse{Tenant: "a", GPUHours: 100}, "fair share: tenant a has used 100 GPU hours (those used 36h ago count half), and has 0 GPUs in use; "},
 	} {
 		got := quotaSentence(c.use) + userSentence(c.use, "ada") + shareSentence(c.cfg, c.use)
 		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {

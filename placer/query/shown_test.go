@@ -215,7 +215,7 @@ func TestExplainsTrust(t *testing.T) {
 		}
 		for _, want := range []string{"pal_duration = 1m counts as 10m: jobs of namespace default have run 10 times as long as estimated",
 			"fair share: tenant default has used 0.79", // in a snapshot that is some seconds old
-			" GPU hours, 1 times its share (use 7 days ago counts half), and has 4 GPUs in use"} {
+			" GPU hours, 1 times its share (those used 7 days ago count half), and has 4 GPUs in use"} {
 			if !strings.Contains(e.Note, want) {
 				t.Errorf("note %q lacks %q", e.Note, want)
 			}

@@ -302,7 +302,7 @@ func (o Options) classOf(job *api.Job, h rewrite.Hints) (class pal.AppClass, fro
 		return "", "", fmt.Errorf("meta pal_class = %q contradicts pal_app = %q, which has class %s: remove one of the two", h.Class, h.App, app)
 	}
 	if h.Class != "" {
-		return h.Class, "set by the job (pal_class)", nil
+		return h.Class, "given by the job (pal_class)", nil
 	}
 	if h.App != "" {
 		if c, ok := o.Apps[h.App]; ok {

@@ -148,12 +148,12 @@ func unreached(b *base, err error) string {
 		return "No token was given: set NOMAD_TOKEN, or -token."
 	}
 	if nomad.StatusOf(err) == http.StatusNotFound && strings.Contains(err.Error(), "404 page not found") {
-		return fmt.Sprintf("%s answers, but not like Nomad. Set NOMAD_ADDR (or -address) to Nomad's address.", b.config().Address)
+		return fmt.Sprintf("%s answers, but not like Nomad. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
 	}
 	var transport *url.Error
 	var dial *net.OpError
 	if !errors.As(err, &transport) || !errors.As(err, &dial) && !errors.Is(err, context.DeadlineExceeded) {
 		return ""
 	}
-	return fmt.Sprintf("No answer at %s. Set NOMAD_ADDR (or -address) to Nomad's address.", b.config().Address)
+	return fmt.Sprintf("No answer at %s. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
 }
