@@ -16,7 +16,7 @@ import (
 type ceiling struct {
 	tenant *tenant // nil for an array
 	user   string  // "": the tenant's own
-	jobs   bool    // on jobs, not GPUs
+	jobs   bool    // it limits jobs, not GPUs
 	array  string
 }
 
@@ -40,7 +40,7 @@ func (ts *tenancy) ceilings(e *entry) map[ceiling]float64 {
 	return left
 }
 
-// counts returns for how much a gang counts towards one of its limits, if it counts for these GPUs.
+// counts returns how much a gang with these GPUs counts towards the limit.
 func (b ceiling) counts(gpus float64) float64 {
 	if b.tenant == nil || b.jobs {
 		return 1
@@ -48,10 +48,11 @@ func (b ceiling) counts(gpus float64) float64 {
 	return gpus
 }
 
-// allowance is what is left of a limit, and when how much of it is expected to come back.
+// allowance is the unused part of a limit, with the times at which gangs are expected to give parts
+// of it back.
 type allowance struct {
 	left float64
-	now  time.Duration // when the last gang starts that it was asked for
+	now  time.Duration // start of the last gang for which opens was called
 	ends []comeback    // soonest first
 }
 
@@ -61,7 +62,7 @@ type comeback struct {
 	much float64
 }
 
-// back notes that a part of the limit comes back.
+// back adds a part of the limit that comes back.
 func (a *allowance) back(c comeback) {
 	i, _ := slices.BinarySearchFunc(a.ends, c, comeback.compare)
 	a.ends = slices.Insert(a.ends, i, c)
@@ -71,10 +72,10 @@ func (c comeback) compare(o comeback) int {
 	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
-// opens returns when so much is left; ok is false if that is never foretold. Gangs ask in the order
-// of the queue, and none passes another.
+// opens returns when much of the limit is unused; ok is false if that is not expected at any time.
+// It is called for gangs in the order of the queue, and no gang passes another.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
-	const rounding = 1e-9 // of parts of GPUs
+	const rounding = 1e-9 // rounding error of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
 		a.now = max(a.now, a.ends[0].at)
 		a.left += a.ends[0].much
@@ -83,8 +84,8 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	return a.now, a.left+rounding >= much
 }
 
-// allowances foretell when limits let gangs start, if what counts towards them ends as soon, or as
-// late, as foretold. What never ends, or nobody knows when, gives nothing back.
+// allowances predict when limits let gangs start. They assume that gangs end at one end of their
+// predicted ranges, either all early or all late. Gangs without a predicted end give nothing back.
 type allowances struct {
 	p    *asker
 	late bool
@@ -110,7 +111,7 @@ func (p *asker) allowances(late bool) *allowances {
 	return as
 }
 
-// allowance returns that of a limit.
+// allowance returns the allowance of a limit.
 func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	a := as.of[b]
 	if a == nil {
@@ -120,7 +121,7 @@ func (as *allowances) allowance(b ceiling, left float64) *allowance {
 	return a
 }
 
-// ends returns when a gang is foretold to end that runs now; a waiting one is taken to start then.
+// ends returns the predicted end of a gang. A waiting gang is assumed to start at the time starts.
 func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok bool) {
 	if v.state == stopping {
 		return as.p.now, true
@@ -132,13 +133,13 @@ func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok
 	if as.late {
 		least = most
 	}
-	if v.state == waiting { // where it will run is not known
+	if v.state == waiting { // its placement is not known yet
 		return starts + v.bounded(as.p.now, least), true
 	}
 	return v.endsAt(as.p.now, least), true
 }
 
-// start returns when all limits of a waiting gang let it start, and counts it from then on.
+// start returns when all limits of a waiting gang let it start, and counts the gang from then on.
 func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	at, ok = as.p.now, true
 	needs, ceilings := e.amount(e.least()), as.p.ceilings(e)
@@ -160,11 +161,11 @@ func (as *allowances) start(e *entry) (at time.Duration, ok bool) {
 	return at, true
 }
 
-// span is when something is foretold; to is 0 if nobody knows.
+// span is a predicted range of time; to is 0 if it is unknown.
 type span struct{ from, to time.Duration }
 
-// underLimits foretells when gangs could start that wait for a limit, as far as the limit goes. The key is
-// their position.
+// underLimits predicts when limits will let the gangs that wait for them start. It ignores other
+// reasons to wait. The map's keys are positions in the queue.
 func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 	spans := map[int]span{}
 	var early, late *allowances
@@ -184,5 +185,5 @@ func (p *asker) underLimits(queue []*entry, ws []Wait) map[int]span {
 	return spans
 }
 
-// forLimit reports whether it waits until less counts towards a limit.
+// forLimit reports whether a gang with this reason waits for a limit.
 func forLimit(r reason.Kind) bool { return r == reason.Quota || r == reason.Array }

@@ -36,7 +36,7 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	for _, d := range estimates {
 		say(d)
 		p := asking(q, now, c)
-		p.rooms, p.found = first.rooms, first.found // room on the cluster does not depend on an estimate
+		p.rooms, p.found = first.rooms, first.found // the room on the cluster does not depend on estimates
 		ws = append(ws, p.waitOf(e))
 	}
 	return ws
@@ -55,9 +55,9 @@ func (q *Queue) Foretold(now time.Duration, id string, parts ...float64) []time.
 	return out
 }
 
-// Takes returns a range of how long a gang runs, at cost 1. The range holds eight times in ten, and
-// is widened by how far runs of one name differ from each other. It returns 0 if neither the user
-// nor earlier runs tell.
+// Takes returns the range in which a gang's run time lies eight times in ten, at cost 1. The more
+// the runs of a name differ, the wider the range. Takes returns 0 if there is neither an estimate
+// nor an earlier run.
 func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.told(e) {
@@ -67,5 +67,5 @@ func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	return stretched(o.quantile(rangeMisses), 1/(1+beyond)), stretched(o.quantile(1-rangeMisses), 1+beyond)
 }
 
-// TurnAfter returns how long such a gang waits in all before it is overdue.
+// TurnAfter returns the total wait after which a gang of this job is overdue.
 func (fs *foresight) TurnAfter(j Job) time.Duration { return fs.patience(j) }

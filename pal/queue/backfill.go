@@ -12,15 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// reservation has the time and the GPUs of the head's expected start. As in EASY (Lifka 1995)
-// only the head has one: those behind it may be delayed by backfilling, which MaxWait
-// bounds.
+// reservation contains the time and the GPUs of the head's expected start. As in EASY (Lifka 1995),
+// only the head has one. Backfilling may delay the gangs behind the head; MaxWait bounds that
+// delay.
 type reservation struct {
 	head      *entry
-	stops     int           // gangs of levels above that may be stopped for the head
+	stops     int           // gangs of levels above this may be stopped for the head
 	at        time.Duration // since the caller's epoch
 	placement pal.Placement
-	known     bool         // false: not even all running gangs' end makes room
+	known     bool         // false: the head would not fit even after all running gangs have ended
 	stale     bool         // gangs have started since: another placement may do better
 	kept      map[int]bool // GPUs that are kept for a turn
 }
@@ -52,9 +52,9 @@ func (p *planner) besideHead(e *entry) (pal.Found, bool) {
 }
 
 // mayDelay reports whether this gang could delay the head at all. It cannot with
-// BackfillBestEffort, which accepts delays. Nor does a preemptible gang count, even if the head
-// cannot preempt it; the package comment gives the reason. The exception is a gang of a lower
-// priority: it must not pass the head again and again before it has run long enough to be stopped.
+// BackfillBestEffort, which accepts delays. Nor can a preemptible gang, even if the head cannot
+// preempt it; the package comment explains why. The exception is a preemptible gang of a lower
+// priority: such gangs must not pass the head again and again, each too young to be stopped.
 func (p *planner) mayDelay(e *entry) bool {
 	return p.opt.Backfill != BackfillBestEffort && (!p.stoppable(e) || p.head != nil && p.behind(e) > p.behind(p.head))
 }
@@ -71,7 +71,8 @@ func (p *planner) delays(e *entry, f pal.Found) bool {
 	return p.reserve.known && !p.endsBy(e, f, p.reserve.at) && !p.stoppableBy(e, p.reserve.at)
 }
 
-// endsBy reports whether a gang that starts now on the placement is expected to have ended by then.
+// endsBy reports whether a gang that starts now on the placement is expected to have ended by the
+// time at.
 func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
@@ -94,8 +95,8 @@ func (p *planner) reserved() *reservation {
 	return p.reserve
 }
 
-// beside looks for a placement on none of the reserved GPUs. A stale reservation is
-// chosen again only if it stands in the way: that costs several searches.
+// beside looks for a placement on none of the reserved GPUs. A stale reservation is chosen again
+// only if it rules the placement out, because that costs several searches.
 func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement.GPUs())
@@ -110,13 +111,13 @@ func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	return find()
 }
 
-// ending is the time when a gang's GPUs come free for a head.
+// ending is the time when GPUs of a gang come free for a head.
 type ending struct {
 	*entry
 	at     time.Duration
-	marked []int // of a gang that is yet to get them; nil: those of its placement
-	// gang is set if these are the last members of a gang. At time at, quotas may let them stay;
-	// then they go at until.
+	marked []int // GPUs of a gang that has yet to get them; nil: those of its placement
+	// gang is set if these are the last members of a gang. If quotas let them stay at time at, they
+	// leave at time until.
 	gang  *entry
 	until time.Duration
 }
@@ -131,8 +132,8 @@ func (e ending) touches(set map[int]bool) bool {
 
 // endings lists when GPUs come free for the head. A gang frees its GPUs at its expected end, when
 // it is stopped for the head, or when it gives members back. In the what-if, gangs that are being
-// stopped, shrunk or moved have left already. Whoever they leave for has the GPUs, and the turn has
-// those that are kept for it. back undoes these changes.
+// stopped, shrunk or moved have left already. The gangs for which they leave hold the GPUs, and the
+// turn holds those that are kept for it. back undoes these changes.
 func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	if p.opt.Preempt {
 		p.levels.relevel(&p.foresight, p.now)
@@ -167,7 +168,7 @@ func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 		back = append(back, free)
 		add(e, at, gpus)
 	}
-	for _, e := range p.pending { // with those of this pass
+	for _, e := range p.pending { // including those of this pass
 		if e.state == starting {
 			add(e, e.expectedEnd, nil)
 		} else {
@@ -192,8 +193,8 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear removes all gangs from the GPUs that are kept for a turn, as of its beginning: whatever quotas
-// say, they are stopped then, or give back members.
+// clear removes all gangs from the GPUs that are kept for a turn, as of its beginning. They are
+// stopped then, or give back members, regardless of quotas.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -210,8 +211,8 @@ func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) 
 	return ends
 }
 
-// couldStay returns how many members of a running gang stay in any case, once it has run long
-// enough. Quotas may protect the others when the head starts (see spare).
+// couldStay returns how many members of a running gang certainly stay once it has run long enough.
+// Quotas may protect the other members when the head starts (see spare).
 func (p *planner) couldStay(r *reservation, e *entry) int {
 	_, over := p.quotas(r.head, e, nil)
 	surely := r.stops == math.MinInt || over && p.tree.quotas
@@ -225,8 +226,8 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 	return len(e.placement.Members)
 }
 
-// spare puts members back that tenants would not give up for the head if it started at the start
-// time. It looks at the first endings, which are gone in the what-if. back removes them again.
+// spare puts back members that tenants would not give up if the head started at the start time. It
+// checks the first endings, whose members have left in the what-if. back removes them again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
@@ -308,8 +309,9 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	}
 }
 
-// leave is away without the turn. A start that is not reported yet only marked its GPUs as taken
-// (holdPending). The cluster has not counted its CPU and memory, so leave must not release these.
+// leave is away without the turn. A start that is not reported yet has only marked its GPUs as
+// taken (holdPending). The cluster has not counted its CPU and memory, so leave must not release
+// them.
 func (p *planner) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
@@ -320,7 +322,7 @@ func (p *planner) leave(e ending) (back func()) {
 	return p.unmark(e.placement.GPUs())
 }
 
-// unmark frees those of the GPUs that were only marked as taken; it returns what marks them again.
+// unmark frees those of the GPUs that are marked as taken; back marks them again.
 func (p *whatIf) unmark(gpus []int) (back func()) {
 	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
 	for _, u := range gpus {
@@ -350,7 +352,7 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	defer func() { undo() }()
 	next := 1
 	if len(back) > 0 {
-		next = 0 // what leaves its GPUs already may be enough
+		next = 0 // GPUs of gangs that leave already may be enough
 	}
 	for at := p.now; ; {
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {
@@ -373,8 +375,8 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	}
 }
 
-// startsAt reports whether enough GPUs are free, and whether the head fits, at that time and with
-// those gangs gone.
+// startsAt reports whether enough GPUs are free at the time at, after these gangs have left, and
+// whether the head fits then.
 func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone []func()) (enough, fits bool) {
 	defer p.startingAt(at)()
 	defer p.spare(r, ends, gone)()
@@ -391,9 +393,9 @@ func undoAll(back []func()) {
 	}
 }
 
-// replan chooses the head's GPUs again, among those that are expected to be free by then. It
-// prefers GPUs that are still in use, as far as that does not slow the head down. So more of the
-// free ones remain for others.
+// replan chooses the head's GPUs again, among those that are expected to be free at its start. It
+// prefers GPUs that are still in use if that does not slow the head down. So more free GPUs remain
+// for others.
 func (p *planner) replan(r *reservation) {
 	r.stale = false
 	defer p.startingAt(r.at)()
@@ -412,11 +414,11 @@ func (p *planner) replan(r *reservation) {
 	p.fewest(r, free)
 }
 
-// fewest places the head at the least cost with as few of the given free GPUs as possible. It hides
-// more and more of them, by bisection, as long as the cost does not grow. That takes log2(free)
+// fewest places the head at the least cost with as few of the given free GPUs as possible. By
+// bisection, it hides as many of them as possible without raising the cost. That takes log2(free)
 // searches.
 func (p *planner) fewest(r *reservation, free []int) {
-	hidden := 0 // how many of free, from the first
+	hidden := 0 // how many of free are hidden, from the first
 	show := func(n int) {
 		for ; hidden > n; hidden-- {
 			p.c.SetTaken(free[hidden-1], false)

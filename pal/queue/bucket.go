@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// heap is a binary heap of entries that know their position, so that any of
-// them can leave in logarithmic time. An entry can be in several heaps, with a position
-// of its own in each: *pos(es[i]) == i always holds.
+// heap is a binary heap of entries that store their own position, so any entry can be removed in
+// logarithmic time. An entry can be in several heaps, with a separate position field for each:
+// *pos(es[i]) == i always holds.
 type heap struct {
 	less func(a, b *entry) bool
 	pos  func(e *entry) *int
@@ -53,9 +53,9 @@ func (h *heap) Pop() any {
 // book holds the waiting gangs.
 type book struct {
 	buckets map[signature]*bucket
-	live    []*bucket // those that hold gangs
-	ages    heap      // gangs that are not overdue, by how long they wait
-	overdue heap      // gangs that are, by submission
+	live    []*bucket // all buckets, in no order; none is empty
+	ages    heap      // gangs that are not overdue, by when they become overdue
+	overdue heap      // overdue gangs, by submission
 	dated   []*entry  // gangs with a deadline that counts
 }
 
@@ -70,9 +70,10 @@ func newBook() book {
 	}
 }
 
-// signature is what decides where a waiting gang fits. Two gangs with equal signatures fit in the
-// same places, at the same cost, under the same rules. If one does not fit, the other need not be
-// tried. Run time and importance are not part of it: these sort the gangs of a bucket.
+// signature contains everything that decides where a waiting gang fits. Two gangs with equal
+// signatures fit in the same places, at the same cost, under the same rules. If one does not fit,
+// the other need not be tried. Run time and importance are not part of it: these sort the gangs of
+// a bucket.
 type signature struct {
 	class      pal.AppClass
 	maxTier    pal.Tier
@@ -86,8 +87,8 @@ type signature struct {
 	admitted                uint64 // windows whose GPUs it may use, a bit each
 	array                   string
 	endless                 bool
-	claimed                 bool // others are being stopped for them
-	// Of an elastic gang; the member sets are those of its size.
+	claimed                 bool // other gangs are being stopped for it
+	// These are set for an elastic gang; memberSets then describes its current size.
 	least      int
 	efficiency float64
 }
@@ -99,15 +100,15 @@ type bucket struct {
 	sig         signature
 	gpus        int
 	livePos     int
-	failed      attempt       // the last that failed
-	failedUntil time.Duration // by when it would have had to end
+	failed      attempt       // the last failed attempt
+	failedUntil time.Duration // a gang that ends by then would have fitted
 	done        uint64        // the pass that is done with it
 	// In pass number passes, the search continues at from with gangs that run no longer than slack
 	// at cost 1. Other passes begin with the first gang.
 	from   *entry
 	passes uint64
 	slack  time.Duration
-	tries  []*entry // of gangs that others are being stopped for: those that the pass has yet to try
+	tries  []*entry // if sig.claimed: the gangs that the pass has yet to try
 }
 
 // place is a gang's position in its bucket, with copies of the fields that decide when it is tried.
@@ -121,7 +122,7 @@ type place struct {
 func (b *bucket) push(e *entry)   { container.Push(b, e) }
 func (b *bucket) remove(e *entry) { container.Remove(b, e.pos) }
 
-// fix moves a gang to its place after its key, or what is expected of it, has changed.
+// fix moves a gang to its place after its key or its expected run time has changed.
 func (b *bucket) fix(e *entry) {
 	p := &b.es[e.pos]
 	if p.expect = e.expect; p.key != e.key {
@@ -152,7 +153,8 @@ func (b *bucket) Pop() any {
 	return e
 }
 
-// after returns the first gang after a key that is expected to run at most that long, or nil.
+// after returns the first gang behind the key that is expected to run for at most the time long, or
+// nil.
 func (b *bucket) after(k key, long time.Duration) *entry {
 	var first *place
 	for i := range b.es {
@@ -167,8 +169,8 @@ func (b *bucket) after(k key, long time.Duration) *entry {
 	return first.e
 }
 
-// ahead returns how many GPUs the gangs of the bucket before a key request. An elastic gang may be
-// tried with fewer members than the bucket says.
+// ahead returns the number of GPUs requested by the gangs of the bucket that precede the key. An
+// elastic gang may currently be tried with fewer members than the bucket's.
 func (b *bucket) ahead(k key) (gpus int) {
 	for i := range b.es {
 		switch p := &b.es[i]; {
@@ -265,8 +267,8 @@ func memberSets(g pal.Gang) string {
 	return g.Demand()
 }
 
-// leaveQueue removes a gang that no longer waits. The GPUs that were being freed for it go to
-// others.
+// leaveQueue removes a gang that no longer waits. Other gangs get the GPUs that were being freed
+// for it.
 func (q *Queue) leaveQueue(e *entry) {
 	q.dequeue(e)
 	if e.claim != nil {
@@ -287,8 +289,8 @@ func (q *Queue) dequeue(e *entry) {
 	}
 }
 
-// takeOut takes a waiting entry out of its bucket. The last one takes the bucket along, so that a
-// pass looks at no empty ones.
+// takeOut takes a waiting entry out of its bucket. It deletes the bucket with its last gang, so a
+// pass sees no empty buckets.
 func (bk *book) takeOut(e *entry) {
 	b := e.bucket
 	b.remove(e)
@@ -305,8 +307,8 @@ func (bk *book) takeOut(e *entry) {
 // normal.
 const leastPatience = time.Hour
 
-// patience returns how long a gang waits in all before it is overdue. If the user's estimate or the
-// limit tells the run time, it is in proportion to that.
+// patience returns how long a gang waits in all before it is overdue. The patience is proportional
+// to the user's estimate or the limit, if there is one.
 func (fs *foresight) patience(j Job) time.Duration {
 	run := fs.Estimate(j)
 	if j.Limit > 0 && (run == 0 || j.Limit < run) {
@@ -321,8 +323,8 @@ func (fs *foresight) patience(j Job) time.Duration {
 // overdueFrom returns when the gang's total wait reaches its patience.
 func (e *entry) overdueFrom() time.Duration { return e.waitingSince - e.waited + e.patience }
 
-// age marks the gangs that have become overdue. The heap is sorted by that time, so age reads only
-// those. A gang stays overdue when it runs and is stopped again.
+// age marks the gangs that have become overdue. The heap is sorted by that time, so age visits no
+// other gangs. A gang that is overdue stays so if it runs and is stopped again.
 func (bk *book) age(now time.Duration) {
 	for len(bk.ages.es) > 0 && bk.ages.es[0].overdueFrom() <= now {
 		e := bk.ages.es[0]
@@ -354,8 +356,8 @@ func (q *Queue) resort() {
 	clear(q.learned)
 }
 
-// indexByName and unindexByName maintain the list of waiting gangs by the name that tells their run
-// time, for resort. Gangs without a name are listed too.
+// indexByName and unindexByName maintain the list of waiting gangs by the name whose history
+// predicts their run time, for resort. Gangs without a name are listed too.
 func (fs *foresight) indexByName(e *entry) {
 	by := e.toldBy()
 	e.namePos = len(fs.named[by])
@@ -371,8 +373,8 @@ func (fs *foresight) unindexByName(e *entry) {
 	fs.named[by] = es[:len(es)-1]
 }
 
-// toldBy returns the name whose history tells the gang's run time. That is its own name or, if its
-// user gave an estimate, the name for its tenant's estimates. See [foresight.outlook].
+// toldBy returns the name whose history predicts the gang's run time. That is its own name or, if
+// its user gave an estimate, the name for its tenant's estimates. See [foresight.outlook].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)

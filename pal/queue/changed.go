@@ -13,23 +13,23 @@ import (
 
 // Change describes a running gang whose author has edited it, or a change that is only considered.
 type Change struct {
-	// Job is the new job, or the part of it that the gang lacks beside what it keeps.
+	// Job is the new job, or only the part of it that the gang does not hold yet.
 	Job Job
-	// Own are the GPUs that it gives up. They are free on the given cluster, where the gang has
-	// none.
+	// Own are the GPUs that it gives up. They are free on the given cluster, on which the gang
+	// holds no GPU.
 	Own []int
-	// Keeps is how many GPUs it keeps.
+	// Keeps is the number of GPUs that it keeps.
 	Keeps int
 }
 
 // RoomFor returns where a running gang could go after its author edited it, or what the change
 // waits for.
 //
-// The gang gets its own GPUs, unless it requests more than it has and the head counts on them. Of
-// the other GPUs it gets what it would get if it were submitted now, behind all who wait. So it
-// gets no GPU that a waiting gang could start on or is being given, none that a window keeps, and
-// none above its tenants' limits. It gets GPUs that the head counts on only if it ends before the
-// head needs them. RoomFor decides nothing, and leaves the cluster as it is.
+// The gang gets its own GPUs, unless it requests more than it has and the head counts on them. It
+// gets other GPUs only as if it were submitted now, behind all waiting gangs. So it gets no GPU
+// that a waiting gang could use or will get, none that a window keeps, and none above its tenants'
+// limits. It gets GPUs that the head counts on only if it ends before the head needs them. RoomFor
+// decides nothing, and leaves the cluster as it is.
 func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Found, w Wait, ok bool) {
 	p := asking(q, now, c)
 	defer p.putBack()
@@ -39,17 +39,17 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	p.giveOthers()
 	free()
 	p.own = nil
-	for _, cl := range q.claims { // also what it gives back itself
+	for _, cl := range q.claims { // including GPUs that this gang gives back
 		p.keep(cl.placement)
 	}
 	e := &entry{job: j, of: q.namespace(j.Tenant), gpus: j.Gang.GPUs(), slower: 1, before: j.Attained, doneBefore: j.Done, waitingSince: now}
-	e.anyNeighbour = p.changed != nil && p.changed.state >= running // the rest of it is there
+	e.anyNeighbour = p.changed != nil && p.changed.state >= running // its other members run already
 	q.sign(e)
 	e.expect = q.remaining(e, now)
 	f, w.Reason = p.roomFor(e, ch, &w)
 	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, c.FreeGPUs()
 	w.count(e, w.GPUs)
-	if w.Reason == reason.Reserved { // its own count as free here, and are kept for nobody else
+	if w.Reason == reason.Reserved { // its own GPUs count as free here, and are kept for no other gang
 		w.Free -= p.freeOf(ch.Own)
 	}
 	if w.Reason == reason.Limit {
@@ -74,8 +74,8 @@ func (p *asker) freeOf(gpus []int) (n int) {
 	return n
 }
 
-// giveOthers reserves GPUs for waiting gangs and finds the head. Gangs that could start go before a
-// gang that runs already, and so does the first one that could not.
+// giveOthers reserves GPUs for waiting gangs and finds the head. Waiting gangs that could start go
+// before the edited gang, and so does the first one that could not.
 func (p *asker) giveOthers() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
@@ -86,7 +86,7 @@ func (p *asker) giveOthers() {
 		p.keep(p.turn.placement)
 	}
 	for _, e := range p.inOrder() {
-		if e == p.changed && e.state == waiting { // it keeps its place: those behind it come after it
+		if e == p.changed && e.state == waiting { // it keeps its place: gangs behind it do not go before it
 			return
 		}
 		if e.state == starting || e.claim != nil || p.turn != nil && p.turn.by == e {

@@ -26,8 +26,9 @@ const (
 	mostCheckpoint = 4 * time.Hour
 )
 
-// atCheckpoint reports whether a running gang loses little if it is stopped then. Either it has
-// just written a checkpoint, or its work since the last one is small compared with its whole run.
+// atCheckpoint reports whether a running gang loses little if it is stopped at the given time.
+// Either it has just written a checkpoint, or its work since the last one is small compared with
+// its whole run.
 func (e *entry) atCheckpoint(at time.Duration) bool {
 	every := e.job.Checkpoint
 	if every <= 0 || every > mostCheckpoint {

@@ -11,21 +11,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// claim is a gang's right to the GPUs that preemption frees for it. It lasts over several
-// passes, until all victims have stopped: a task may take as long as its kill_timeout.
-// Whoever is free to start meanwhile does not get these GPUs.
+// claim is a gang's right to the GPUs that preemption frees for it. It lasts over several passes,
+// until all victims have stopped: a task may take as long as its kill_timeout. Meanwhile no other
+// gang gets these GPUs.
 type claim struct {
 	by        *entry
 	placement pal.Placement
 	victims   []*entry // not yet stopped
-	granted   bool     // because the gang is overdue
+	granted   bool     // the gang got the claim because it is overdue
 	saved     time.Duration
-	gpus      float64 // that count as promised to its tenants, see promise
-	held      []int   // of the placement, in this pass: free by now, and marked as taken
+	gpus      float64 // GPUs that count as promised to its tenants; see promise
+	held      []int   // GPUs of the placement that are free by now and marked as taken, in this pass
 }
 
-// reason returns what the claim's gang waits for: the gangs that stop, and those that only give
-// members back. If any gang stops, the reason is stopping.
+// reason returns why the claim's gang waits, with the gangs that stop for it and those that only
+// give members back. If any gang stops, the reason is stopping.
 func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
@@ -40,7 +40,8 @@ func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	return reason.Stopping, stop, shrink
 }
 
-// endOn returns when a waiting gang is expected to end if it starts then on the placement.
+// endOn returns when a waiting gang is expected to end if it starts on the placement at the time
+// at.
 func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	slower := 1.0
 	if e.elastic != nil {
@@ -49,8 +50,8 @@ func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	return at + stretched(e.expect, pl.Cost()*slower)
 }
 
-// enter adds a claim. It counts with the gang's tenants and array, and the gang moves to a bucket
-// of gangs with claims.
+// enter adds a claim. The claim counts towards the limits of the gang's tenants and array, and the
+// gang moves to a bucket of gangs with claims.
 func (q *Queue) enter(c *claim) {
 	q.claims = append(q.claims, c)
 	c.by.claim = c
@@ -93,9 +94,9 @@ func without(es []*entry, e *entry) []*entry {
 	return slices.DeleteFunc(es, func(o *entry) bool { return o == e })
 }
 
-// settleClaims starts the gangs whose victims have all stopped, and holds freed GPUs for the others. If a
-// freed GPU was taken by somebody else, or failed, or its node is away, the claim lapses and the queue decides
-// again about the gang.
+// settleClaims starts the gangs whose victims have all stopped, and holds freed GPUs for the
+// others. If a freed GPU was taken by another job or failed, or its node is away, the claim lapses.
+// The Queue then decides about the gang again.
 func (p *pass) settleClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		c.held = nil
@@ -115,8 +116,8 @@ func (p *whatIf) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
-// elsewhere looks for other GPUs for a gang that has a claim: those that are free, and those held
-// for the gang already. A stop may take long, or hang.
+// elsewhere looks for other GPUs for a gang that has a claim, because stopping its victims may take
+// long, or hang. It searches free GPUs and those already held for the gang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)
@@ -137,8 +138,8 @@ func (p *pass) letGo(c *claim) {
 	p.kept = slices.DeleteFunc(p.kept, func(u int) bool { return held[u] })
 }
 
-// retries lists gangs with a claim, in their buckets, if enough GPUs are free with those held for
-// them.
+// retries adds gangs with a claim to tries of their buckets, if the free GPUs and those held for
+// them are enough.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]
@@ -157,7 +158,7 @@ func (p *pass) retries() {
 	}
 }
 
-// retry starts such a gang if it fits now. Its victims' GPUs then go to others.
+// retry starts a gang with a claim if it fits now. Other gangs then get its victims' GPUs.
 func (p *pass) retry(b *bucket, e *entry) {
 	b.tries = b.tries[1:]
 	if len(e.claim.held) > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Clone returns a copy that knows the same and decides the same. Jobs, placements, windows and
-// finished runs are shared: they are replaced, never changed.
+// Clone returns a copy with the same state, which makes the same decisions. The copy shares jobs,
+// placements, windows and finished runs, because these are replaced, never changed.
 func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
@@ -53,7 +53,7 @@ func (q *Queue) Clone() *Queue {
 	return &o
 }
 
-// Migrating returns a clone that moves gangs where that pays, whatever the options say.
+// Migrating returns a clone that migrates gangs if that pays, even if [Options.Migrate] is false.
 func (q *Queue) Migrating() *Queue {
 	o := q.Clone()
 	o.opt.Migrate = true

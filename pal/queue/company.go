@@ -11,35 +11,37 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Gangs that share GPUs slow each other. The table of neighbours tells by how much, by classes. Runs
-// of a name that had one kind of neighbour, and runs that had none, tell it of that name. The more
-// they are, and the more alike, the more they count beside the table.
+// Gangs that share GPUs slow each other down. The table of neighbours estimates by how much, per
+// pair of classes. For a job name, runs with one kind of neighbour are also compared with runs
+// alone. The more such runs there are, and the less they vary, the more they count relative to the
+// table.
 
 const (
-	// enoughBeside is how many runs of each kind tell something.
+	// enoughBeside is the least number of runs of each kind for a comparison.
 	enoughBeside = 4
 	// mostOfRun is the part of its time that a run must have had the same company.
 	mostOfRun = 0.75
-	// tableErrs is how far an application's speed beside a class is from that of its class in the
-	// table, as the standard deviation of its logarithm: of Gavel's pairs on a V100.
+	// tableErrs is the error of the table for a single application: the standard deviation of the
+	// logarithm of its speed beside a class, relative to its own class. It is measured from Gavel's
+	// pairs on a V100.
 	tableErrs = 0.22
-	// runsErr is how far two runs of one application are apart at least, likewise. Few runs may be
-	// alike by chance.
+	// runsErr is the least assumed standard deviation of the logarithm of an application's run
+	// times. A few runs may be alike by chance.
 	runsErr = 0.1
 )
 
-// nobodyKnows is the company of a gang that waits, or that the Queue has not looked at.
+// nobodyKnows is the company of a gang that waits, or for which LookAround has not been called.
 const nobodyKnows pal.Company = -1
 
-// company is for how long a gang has had which neighbours.
+// company records for how long a gang has had which neighbours.
 type company struct {
-	seen  bool        // since at, with
-	with  pal.Company // who is there
+	seen  bool        // at and with are set
+	with  pal.Company // the current neighbours, since at
 	at    time.Duration
 	spent [pal.Several + 1]time.Duration
 }
 
-// meet records who is beside the gang from now.
+// meet records the gang's neighbours from now on.
 func (c *company) meet(now time.Duration, with pal.Company) {
 	if c.seen {
 		c.spent[c.with] += max(0, now-c.at)
@@ -47,8 +49,8 @@ func (c *company) meet(now time.Duration, with pal.Company) {
 	c.seen, c.with, c.at = with != nobodyKnows, with, now
 }
 
-// mostly tells who was next to a gang for most of the time that it has run: 1 more than the
-// [pal.Company]. 0: nobody knows, it changed, or there were several.
+// mostly returns the neighbours that a gang had for most of its run, as 1 plus their [pal.Company].
+// 0: unknown, or no company lasted long enough.
 func (c company) mostly(now, ran time.Duration) int8 {
 	c.meet(now, nobodyKnows)
 	for with, spent := range c.spent[:pal.Several] {
@@ -67,8 +69,8 @@ func companyOf(n int64) int8 {
 	return int8(n)
 }
 
-// LookAround notes who shares GPUs with the running gangs, from now until it is called again. Call it
-// when the GPUs of running gangs have been reported.
+// LookAround records which gangs share GPUs with the running gangs, from now until the next call.
+// Call it after the GPUs of running gangs have been reported.
 func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	for _, e := range rs.running {
 		if e.job.Gang.Sharing != nil && e.elastic == nil {
@@ -77,15 +79,15 @@ func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	}
 }
 
-// RunsBeside are runs of a name beside neighbours of one class, compared with those alone.
+// RunsBeside compares the runs of a name beside neighbours of one class with its runs alone.
 type RunsBeside struct {
 	Runs, Alone int
-	// Times is how many times as long as alone they take, and Err the standard error of its logarithm.
+	// Times is their run time relative to runs alone, and Err the standard error of its logarithm.
 	Times, Err float64
 }
 
-// RunsBeside returns the finished runs of a name with that many GPUs that had neighbours, by their
-// class; none if there are too few to tell anything.
+// RunsBeside compares the finished runs of a name with that many GPUs, by the class of their
+// neighbours. Classes with too few runs have a zero value.
 func (fs *foresight) RunsBeside(name string, gpus int) (by [pal.NumClasses]RunsBeside) {
 	var of [pal.Several]logs
 	for _, s := range fs.samples(name) {
@@ -102,18 +104,18 @@ func (fs *foresight) RunsBeside(name string, gpus int) (by [pal.NumClasses]RunsB
 	return by
 }
 
-// PastRuns are what is remembered of the finished runs of a name with some number of GPUs.
+// PastRuns summarizes the finished runs of a name with one number of GPUs.
 type PastRuns struct {
 	ByModel map[string]ModelRuns
 	Beside  [pal.NumClasses]RunsBeside
 }
 
-// PastRuns returns both.
+// PastRuns returns that summary.
 func (fs *foresight) PastRuns(name string, gpus int) PastRuns {
 	return PastRuns{fs.RunsByModel(name, gpus), fs.RunsBeside(name, gpus)}
 }
 
-// logs are logarithms of run times.
+// logs sums up logarithms of run times.
 type logs struct{ n, sum, squares float64 }
 
 func (l *logs) add(d time.Duration) {
@@ -127,9 +129,10 @@ func (l logs) variance() float64 {
 	return max(runsErr*runsErr, (l.squares-l.sum*l.mean())/(l.n-1))
 }
 
-// Slower is how many times as long as alone a gang of the class takes beside one of another class:
-// by the runs, and by the table, each as far as it can be trusted. seen is how much the runs count,
-// from half to 1. Without runs, or if they tell less than the table, both are 0.
+// Slower returns the run time of a gang of class of beside a gang of the other class, relative to
+// its run time alone. It combines the runs and the table, weighted by their errors. seen is the
+// weight of the runs, from 0.5 to 1. Without runs, or if they weigh less than the table, both
+// results are 0.
 func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0
@@ -139,12 +142,12 @@ func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	}
 	told := 1 + pal.Interference(of, beside)
 	slower = math.Pow(b.Times, seen) * math.Pow(told, 1-seen)
-	const digits = 20 // it moves a little with each run, and nothing should be decided again for that
+	const digits = 20 // rounded, so that small changes after each run cause no new decisions
 	return max(1, math.Round(slower*digits)/digits), seen
 }
 
-// SlowerBeside is [RunsBeside.Slower] by the class of the neighbour, for [pal.Sharing], and in words
-// where that is known from.
+// SlowerBeside returns [RunsBeside.Slower] for each class of neighbour, for [pal.Sharing]. from
+// describes the source of each value in words.
 func SlowerBeside(of pal.AppClass, runs [pal.NumClasses]RunsBeside) (slower [pal.NumClasses]float64, from map[pal.AppClass]string) {
 	for k, beside := range pal.AppClasses() {
 		b, seen := runs[k], 0.0

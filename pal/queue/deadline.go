@@ -8,15 +8,16 @@ import (
 )
 
 // A gang with a deadline keeps its place in the order until the deadline is in danger. Then it goes
-// before all but the overdue; among several, the one that must start first goes first. Once the
-// deadline cannot be met, the gang loses this advantage: going first would only make others late.
+// before all but overdue gangs. Among several such gangs, the one that must start first goes first.
+// Once the deadline cannot be met, the gang loses this advantage: going first would only make
+// others late.
 
-// inDanger says when a deadline is in danger: this many run times before it. With 2, a gang can
-// wait for as long as it runs and still be in time. The run time is one that nine of ten similar
-// gangs stay below.
+// A deadline is in danger from inDanger run times before it. With 2, a gang can wait for as long as
+// it runs and still be in time. The run time used is one that nine of ten similar gangs do not
+// exceed.
 const inDanger = 2
 
-// urgency tells when a waiting gang's deadline comes into danger.
+// urgency contains the time when a waiting gang's deadline comes into danger.
 type urgency struct {
 	on       bool
 	from, to time.Duration
@@ -43,11 +44,11 @@ func (e *entry) urgentKey(k key) key {
 	return k
 }
 
-// startBy is the latest start by which nine of ten gangs like it meet its deadline: one
-// run time before it.
+// startBy returns the latest start with which nine of ten similar gangs meet the deadline: one run
+// time before it.
 func (e *entry) startBy() time.Duration { return (e.job.Deadline + e.urgency.from) / inDanger }
 
-// hurry notes which deadlines have come into danger, and which are lost.
+// hurry updates which deadlines are in danger, and which are lost.
 func (q *Queue) hurry(now time.Duration) {
 	for _, e := range q.dated {
 		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {
@@ -67,21 +68,21 @@ func (bk *book) nextUrgency(soon func(time.Duration)) {
 	}
 }
 
-// Deadline reports whether a waiting gang can still meet its deadline.
+// Deadline describes whether a waiting gang can still meet its deadline.
 type Deadline struct {
 	// A gang that starts at StartBy is done in time in nine of ten cases. After LostAt it is
 	// expected to be late.
 	StartBy, LostAt time.Duration
-	// Urgent: the deadline is in danger, so only the overdue go first. Lost: the deadline cannot be
-	// met.
+	// Urgent means that the deadline is in danger, so only overdue gangs go first. Lost means that
+	// the deadline cannot be met.
 	Urgent, Lost bool
-	// Assumed is the run time that is used if neither the user nor the history tells one, and the
-	// deadline has not passed. StartBy and LostAt are only right if this run time is.
+	// Assumed is the run time used if there is neither an estimate nor a history, and the deadline
+	// has not passed. StartBy and LostAt are only as good as this assumption.
 	Assumed time.Duration
 }
 
-// DeadlineOf returns whether a waiting job can meet its deadline. ok is false if it has none, or
-// deadlines do not count.
+// DeadlineOf describes whether a waiting job can meet its deadline. ok is false if it has none, or
+// if [Options.Deadlines] is off.
 func (q *Queue) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || e.job.Deadline == 0 || !q.opt.Deadlines {

@@ -25,8 +25,8 @@ type whatIf struct {
 }
 
 // finder finds GPUs for one gang: where it fits now, where it would fit after others have ended,
-// and whether it should wait for better GPUs. It does not know who else waits, and starts nobody. Of the
-// Queue it changes only until when gangs wait for better GPUs (see holdsOut).
+// and whether it should wait for better GPUs. It ignores other waiting gangs, and starts none. The
+// only state that it changes in the Queue is until when gangs wait for better GPUs (see holdsOut).
 type finder struct {
 	*Queue
 	whatIf
@@ -43,7 +43,7 @@ type finder struct {
 }
 
 // planner looks ahead: the head's reservation, the GPUs kept for a turn, and which gangs may be
-// stopped for which. What it finds for a gang delays no gang that must not be delayed.
+// stopped for which. The placements that it finds do not delay the head or the turn.
 type planner struct {
 	finder
 	head    *entry // the first that did not fit
@@ -54,9 +54,9 @@ type planner struct {
 type pass struct {
 	planner
 	actions []Action
-	decided int       // starts, and gangs that get what others free
-	heads   []*tenant // with gangs that the walk has yet to try, sorted
-	sorted  int       // decided, when heads was sorted last
+	decided int       // number of starts and claims
+	heads   []*tenant // tenants with gangs that the walk has yet to try, sorted
+	sorted  int       // value of decided when heads was last sorted
 }
 
 // at builds a planner for the queue and the cluster at a time. The cluster is nil for questions
@@ -110,7 +110,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	return p.actions
 }
 
-// putBack restores the cluster to its state before the pass, in any case.
+// putBack restores the cluster to its state before the pass.
 func (p *whatIf) putBack() {
 	for _, undo := range slices.Backward(p.undo) {
 		undo()
@@ -128,8 +128,8 @@ func (p *finder) take(g pal.Gang, pl pal.Placement) {
 }
 
 // vacate frees the GPUs of a running gang in the what-if; back takes them again. It skips a member
-// whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU failed, and
-// the Queue has not been told yet.
+// whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU failed, but
+// that has not been reported to the Queue yet.
 func (p *whatIf) vacate(e *entry) (back func()) {
 	if p.changed != nil && e.seq == p.changed.seq { // or some of its members, see with
 		on := setOf(e.placement.GPUs())
@@ -155,8 +155,8 @@ func (p *whatIf) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
 }
 
-// keep holds the free GPUs of a placement until the end of the pass. The other GPUs of it are still
-// in use, so nobody else can get them.
+// keep holds the free GPUs of a placement until the end of the pass. Its other GPUs are still in
+// use, so no other gang can get them.
 func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
 	p.kept = append(p.kept, held...)
@@ -164,7 +164,7 @@ func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	return held
 }
 
-// hold hides the free ones of these GPUs from searches; free shows them again.
+// hold marks those of the GPUs that are free as taken, so searches skip them; free undoes this.
 func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 	for _, u := range gpus {
 		if u < p.c.NumGPUs() && p.c.Available(u) {
@@ -253,7 +253,7 @@ func (p *pass) start(e *entry, f pal.Found) {
 // walk goes through the queue, first to last. It tries these in order for each gang:
 //
 //   - start it, if it fits
-//   - give it GPUs that are coming free for nobody
+//   - give it GPUs that stopping gangs free for no other gang
 //   - shrink elastic gangs for it
 //   - stop gangs for it
 //
@@ -316,9 +316,9 @@ func (p *pass) next(b *bucket) *entry {
 
 // goOn moves to the next gang of the bucket, after e, that is worth a try. Without one, the pass is
 // done with the bucket. If e has left the bucket, because it starts or gets a claim, the next gang
-// is the new first one. Behind a gang that would end too late, it is the next in order that is
-// expected to run no longer than the slack. Finding that one scans the bucket: the heap is sorted
-// by key, not by run time.
+// is the new first one. After a gang that would end too late, the next gang is the first one in
+// order whose expected run time is within the slack. Finding that one scans the bucket: the heap is
+// sorted by key, not by run time.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
@@ -347,14 +347,14 @@ func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
-// awaits reports whether GPUs for the gang will come free at some time. If only services would have
-// to stop, no GPUs are kept for the gang and it holds up nobody.
+// awaits reports whether enough GPUs for the gang will come free eventually. If only services would
+// have to stop, no GPUs are kept for the gang and it holds up nobody.
 func (p *finder) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
 }
 
-// roomOf returns what is known about room for gangs of this kind. On a cluster that is not
-// exclusive that holds for this pass only.
+// roomOf returns the cached answers about room for gangs of this kind. On a cluster that is not
+// exclusive they are valid for this pass only.
 func (p *finder) roomOf(e *entry) *room {
 	k := p.kindOf(e)
 	if p.opt.Exclusive {
@@ -366,7 +366,7 @@ func (p *finder) roomOf(e *entry) *room {
 	return p.rooms[k]
 }
 
-// doneWith reports whether the pass has no more gang of the bucket to try.
+// doneWith reports whether the pass has no more gangs of the bucket to try.
 func (p *pass) doneWith(b *bucket) bool {
 	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package queue decides which waiting gang starts next and on which GPUs, and which running gangs
-// are stopped, moved or resized for that. It tells what every other gang waits for. Like the rest
+// are stopped, moved or resized for that. It also reports why every other gang waits. Like the rest
 // of pal it is pure: the daemon drives it with the wall clock, the simulator with simulated time,
 // and both run the same code.
 //
@@ -25,14 +25,14 @@
 //	}
 //	q.Reported(now, id, 0.42)          // a running gang reports how much it has done
 //	q.SetPlacement(now, id, placement) // members ended by themselves, or got other GPUs
-//	q.Finished(now, id) // by itself: its run teaches how long its name lasts
-//	q.Removed(now, id)  // by its owner, or lost
+//	q.Finished(now, id) // it ended by itself: the run enters the history of its name
+//	q.Removed(now, id)  // stopped by its owner, or lost
 //
 // [Queue.Decide] leaves the cluster as it found it: the caller takes and releases GPUs as things
-// really happen. The Queue holds the GPUs of actions that it has decided and that are not reported
-// back yet. So Decide may be called again in the meantime. A placer that starts again tells the
-// Queue what runs with [Queue.Restore]. [Queue.Wake] says when to ask again if nothing happens.
-// [Queue.Waiting] lists who waits, in order, with the reason.
+// really happen. Until the outcome of an action is reported, the Queue holds its GPUs. So Decide
+// may be called again in the meantime. After a restart, the placer reports running gangs with
+// [Queue.Restore]. [Queue.Wake] returns when to call Decide again if nothing happens.
+// [Queue.Waiting] lists the waiting gangs, in order, with their reasons.
 //
 // GPU and device group numbers belong to one cluster; after building a new one call [Queue.Rebase].
 //
@@ -46,13 +46,13 @@
 // moves, claims) are plans, and in no ledger.
 //
 // Before each Decide the caller reports the exact GPUs of every gang that runs or is being stopped
-// ([Queue.SetPlacement]). To report the same placement again changes nothing, so the caller reports
-// whatever may have changed and compares nothing. It need not report gangs that go on as they were:
-// a pass at 10,000 gangs costs nothing for them.
+// ([Queue.SetPlacement]). Reporting the same placement again changes nothing, so the caller reports
+// whatever may have changed and need not compare. It need not report unchanged gangs, so 10,000
+// unchanged gangs cost nothing.
 //
 // # Its parts
 //
-// A Queue consists of parts that know nothing of each other:
+// A Queue consists of parts that do not depend on each other:
 //
 //   - foresight: how long gangs run, and the order that follows
 //   - book: who waits
@@ -87,14 +87,15 @@
 // the progress that it reports counts too, and soon counts more ([Queue.Reported]). Adaptive sorts
 // preemptible gangs by the Gittins index of that distribution, others by its mean.
 //
-// The start of a waiting gang is foretold as a range that holds eight times in ten, by the waits of
-// similar gangs; docs/results says how often it holds on real traces.
+// The start of a waiting gang is predicted as a range from the waits of similar gangs. The range
+// should be right eight times in ten; docs/results shows how often it is on real traces.
 //
 // # Elastic gangs
 //
-// A gang with [Job.Least] starts with as many members as fit, or end soonest. Members beyond the
-// least are lent. The gang grows on GPUs that no waiting gang can use. It gives members back for a
-// gang of its level or a better one, before any gang is stopped; elastic.go has the rules.
+// A gang with [Job.Least] starts with as many members as fit, or with fewer if it then ends sooner.
+// Members beyond the least are lent. The gang grows on GPUs that no waiting gang can use. It gives
+// members back for a gang of its level or a better one, before any gang is stopped; elastic.go has
+// the rules.
 //
 // # No starvation
 //

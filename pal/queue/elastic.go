@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// An elastic gang runs with between Job.Least members and all of its Gang, as many as there is room
-// for. It is entitled to the least; the others are lent, as in Volcano and KAI:
+// An elastic gang runs with Job.Least to all members of its Gang, as many as there is room for. It
+// is entitled to the least number; further members are lent to it, as in Volcano and KAI:
 //
 //   - It starts with as many as fit, and does not wait for the rest. It starts with fewer if it then
 //     ends sooner, closer together or without an outlier.
@@ -30,9 +30,9 @@ import (
 
 // elastic is the state that only elastic gangs have.
 type elastic struct {
-	full pal.Gang // with all members; Job.Gang is of the size that it has now
-	lent float64  // for how many GPUs those count on which it is about to grow
-	at   int      // in runners.elastics, while it runs
+	full pal.Gang // the gang with all members; Job.Gang has the current size
+	lent float64  // GPUs that it is about to grow by, as they count towards limits
+	at   int      // position in runners.elastics, while it runs
 	// grownAt is the time when it grew by the members that it still has; 0: it has not grown.
 	grownAt time.Duration
 }
@@ -54,8 +54,9 @@ func (j Job) checkElastic() error {
 	return nil
 }
 
-// Slower is how many times as long n members take as all members. Each doubling of the members
-// keeps the part Efficiency of a linear speed-up, so it multiplies their speed by 2×Efficiency.
+// Slower returns the run time with n members relative to that with all members. Each doubling of
+// the members keeps the part Efficiency of a linear speed-up, so it multiplies their speed by
+// 2×Efficiency.
 func (j Job) Slower(n, all int) float64 {
 	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
 }
@@ -113,7 +114,7 @@ func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	e.job.Gang = e.sized(e.job.Gang.MemberSets[0].Members)
 }
 
-// during resizes a waiting elastic gang for the rest of the pass.
+// during resizes a waiting elastic gang to n members for the rest of the pass.
 func (p *finder) during(e *entry, n int) {
 	if e.elastic == nil || e.state != waiting {
 		return
@@ -183,8 +184,8 @@ func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (bes
 }
 
 // closer returns a placement of an elastic gang with fewer members that lie closer together, if the
-// gang ends sooner there than on best. The number of members is what one place of a closer tier has
-// room for.
+// gang ends sooner there than on best. It tries as many members as fit within one domain of a
+// closer tier.
 func (p *finder) closer(e *entry, best pal.Found, find func(*entry) (pal.Found, bool)) pal.Found {
 	all := e.full.MemberSets[0].Members
 	ends := best.Cost() * e.job.Slower(len(best.Members), all)
@@ -270,9 +271,9 @@ func (e *entry) hasLent() bool {
 }
 
 // lends reports whether a running gang would give back a member for a waiting gang of the level. A
-// turn outranks levels and quotas. Otherwise two of three must hold: the running gang's level is no
-// better, the waiting gang's tenant stays within its quota, the running gang's tenant is above its
-// quota.
+// turn outranks levels and quotas. Otherwise two of three conditions must hold: the running gang's
+// level is no better, the waiting gang's tenant stays within its quota, the running gang's tenant
+// is above its quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -280,8 +281,8 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
 }
 
-// keeps returns with how many members the gang would go on. It adds what the gang gives back to
-// freed.
+// keeps returns the number of members that the gang would keep. It adds the GPUs that the gang
+// gives back to freed.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
@@ -290,9 +291,9 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	return members
 }
 
-// MayGive returns how many GPUs a running elastic gang would give back for a waiting one, if that
-// then starts, and from when on, since the caller's epoch. It counts GPUs for which ofUse is true.
-// 0 GPUs: none.
+// MayGive returns how many GPUs a running elastic gang would give back if the waiting gang could
+// then start. from is the earliest time, since the caller's epoch. It counts only GPUs for which
+// ofUse is true.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -344,7 +345,7 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 // last in a pass, so all others have had their choice. It does nothing in a pass that reached its
 // limit of starts, as such a pass has not tried all waiting gangs.
 func (p *pass) grow() {
-	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // who waits does not matter before that is known
+	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // who waits does not matter while lentFor is unknown
 	if p.wanted {
 		p.wantedAt = p.now
 	}
@@ -379,9 +380,9 @@ func (p *pass) isWanted() bool {
 	return false
 }
 
-// larger returns the placement of a running gang with more members on which it ends soonest, if
-// they pay. The new GPUs are no outliers, or at least not slower than its slowest, which sets the
-// pace. The head is not delayed. Sizes are tried by halves.
+// larger returns the placement with more members on which a running gang ends soonest, if growing
+// pays. The new GPUs must not be outliers, or at least no slower than its slowest GPU, which sets
+// the pace. Growing must not delay the head. Sizes are tried by halving.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
@@ -422,10 +423,10 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays reports whether growing pays for a gang that would take less time for the rest of its work.
-// What it saves while GPUs are lent must be more than twice the cost of its restarts. A second
-// restart counts if it must give the GPUs back before it ends. GPUs are expected to be lent for as
-// long as they were lately, or for as long as nobody has waited by now.
+// pays reports whether growing pays for a gang. was and takes are its remaining run times before
+// and after it. The saving while GPUs are lent must exceed twice the cost of its restarts. A second
+// restart counts if the gang must give the GPUs back before it ends. The loan is expected to last
+// as long as recent loans, or as long as no gang has waited by now, whichever is longer.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -436,8 +437,8 @@ func (p *pass) pays(e *entry, was, takes float64) bool {
 
 // lending tracks for how long GPUs can be lent to elastic gangs.
 type lending struct {
-	lentFor  time.Duration // how long growths last; 0: not known
-	wantedAt time.Duration // when a gang waited last that could have GPUs some time, after a pass
+	lentFor  time.Duration // average duration of recent loans; 0: not known
+	wantedAt time.Duration // last time when, after a pass, a gang waited that could ever use lent GPUs
 	wanted   bool          // such a gang waited after the last pass
 }
 
@@ -462,8 +463,8 @@ func (p *pass) growTo(e *entry, to pal.Placement) {
 	p.moveTo(e, Resize, to)
 }
 
-// Settled reports that some of a gang's members have done their work. Until it starts again the
-// gang is not moved, as these members would do their work again, and an elastic gang keeps its
+// Settled reports that some of a gang's members have done their work. Until the gang starts again
+// it is not moved, because these members would have to repeat their work. An elastic gang keeps its
 // size.
 func (q *Queue) Settled(id string) {
 	if e := q.entries[id]; e != nil {
@@ -479,17 +480,17 @@ func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration
 			soon(e.safeUntil)
 		}
 		if n < e.full.MemberSets[0].Members && (!waiting || !l.wanted) && l.lentFor > 0 {
-			soon(now + max(minRuns*e.job.RestartCost, now-l.wantedAt)) // it may pay then, see pays
+			soon(now + max(minRuns*e.job.RestartCost, now-l.wantedAt)) // growing may pay then; see pays
 		}
 	}
 }
 
-// Size is how many members an elastic gang runs with, and its bounds.
+// Size is the number of members of an elastic gang, and its bounds.
 type Size struct {
-	Members int `json:"members"` // that it has, 0 while it waits
-	Least   int `json:"least"`   // that it needs
-	Most    int `json:"most"`    // that it may have
-	// Settled: the gang keeps its size, because some of its members have finished.
+	Members int `json:"members"` // current members; 0 while it waits
+	Least   int `json:"least"`   // members that it needs
+	Most    int `json:"most"`    // members that it may have
+	// Settled means that the gang keeps its size, because some of its members have finished.
 	Settled bool `json:"settled,omitempty"`
 }
 

@@ -24,7 +24,7 @@ func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
 // judgeStopped records that a gang has outlasted its estimate by far and is stopped before its end.
 // Its whole run is even longer. If only finished gangs counted, other gangs of its tenant would go
-// first, each believed until it has run as long, and none of them would end.
+// first. Each estimate would be believed until the gang had outlasted it, and no gang would end.
 func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
 		fs.judge(e, now)
@@ -47,8 +47,8 @@ func (fs *foresight) judge(e *entry, now time.Duration) {
 	}
 }
 
-// stretch returns the factor by which a tenant's runs outlast their estimates. It is 1 if that is
-// within [beyond], or not known.
+// stretch returns the factor by which a tenant's runs outlast their estimates. It is 1 if the
+// excess is within [beyond], or unknown.
 func (fs *foresight) stretch(tenant string) float64 {
 	runs := fs.sortedSamples(estimatesOf(tenant))
 	if len(runs) < judgedRuns {
@@ -64,10 +64,10 @@ func (fs *foresight) stretch(tenant string) float64 {
 // silent is the name under which runs without an estimate are stored. No job has such a name.
 const silent = "\x00silent"
 
-// silenceCounts is how many times the mean of silent runs a gang without an estimate is expected to
-// run, where others estimate. With 1 an estimate that was off by up to five times did its job harm
-// in more than a quarter of the cells of docs/results/sim-users.md. The mean is probably too low
-// for long: the longest of the silent runs end last.
+// silenceCounts times the mean of runs without an estimate is the expected run time of a gang
+// without one, if other users estimate. With 1, an estimate that was off by up to five times harmed
+// its job in more than a quarter of the cells of docs/results/sim-users.md. The mean is probably
+// too low at first, because the longest of these runs end last.
 const silenceCounts = 2
 
 // learnSilent records a run without an estimate. If other users estimate, a gang without an
@@ -97,7 +97,7 @@ func (fs *foresight) takeSilent() {
 	if usual != fs.usual {
 		fs.usual = usual
 		for _, h := range fs.runTimes {
-			h.fresh = nil // was foretold with the old value
+			h.fresh = nil // computed with the old value
 		}
 		for name := range fs.named {
 			fs.learned[name] = struct{}{}

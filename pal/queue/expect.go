@@ -12,16 +12,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// expect foretells when waiting gangs start, by how long similar gangs waited
+// expect predicts when waiting gangs start from the waits of similar gangs
 // ([forecasts.foretellStart]).
 //
-// Until enough waits are known, it plays the queue forward by counting GPUs. It does so twice: once
-// with everything ending as soon as foretold and small gangs passing large ones, once with
-// everything ending as late and nobody passing. A gang that cannot use every GPU also waits until it
-// fits (see openings). That needs a run time for every gang ahead. GPUs of gangs whose end nobody
-// knows are left out: a service may never give them back. Counting GPUs tells nothing about gangs
-// that wait for a window. A gang that waits until services are stopped has no expected start. One
-// that waits for a limit starts when enough of what counts towards it ends ([asker.underLimits]).
+// Until enough waits are known, it plays the queue forward by counting GPUs. It does so twice. In
+// the early case every gang ends at the start of its predicted range, and small gangs pass large
+// ones. In the late case every gang ends at the end of its range, and no gang passes another. A
+// gang that cannot use every GPU also waits until it fits (see openings). Playing the queue forward
+// needs a run time for every gang ahead. GPUs of gangs whose end is unknown are left out: a service
+// may never give them back. Gangs that wait for a window get no prediction from counting. A gang
+// that waits until services are stopped has no expected start. A gang that waits for a limit starts
+// when enough gangs that count towards the limit have ended ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
 	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
@@ -30,7 +31,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 			limit := limits[i]
 			switch {
 			case e.state != waiting:
-			case limit.to > 0: // others' waits tell less
+			case limit.to > 0: // more exact than others' waits
 				from := max(limit.from, soonest(e))
 				ws[i].From, ws[i].To = from, max(from, limit.to)
 			case ws[i].likeOthers():
@@ -54,7 +55,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		}
 		run, longest, ok := p.foretell(e)
 		soonest, latest := p.now, order
-		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // others than the free ones, or than any that come free
+		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // it needs GPUs other than those that happen to come free
 			var fits bool
 			if soonest, latest, fits = opens.next(e); !fits {
 				return // its start is unknown, and so are those of the gangs behind it
@@ -74,9 +75,9 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 	}
 }
 
-// openings tells when gangs fit that cannot use every GPU, or not beside everybody: a search finds it, as running
-// gangs end one after another. Of gangs of one kind, each next one counts at the latest on ends
-// after those that made room for the one before it.
+// openings predicts when gangs fit that cannot use every GPU, or not beside every neighbour. It
+// searches after each end of a running gang. In the late case, each further gang of a kind uses
+// only ends after those that made room for the previous gang.
 type openings struct {
 	p           *asker
 	early, late []ending
@@ -86,14 +87,14 @@ type openings struct {
 
 type openingOfKind struct {
 	soonest time.Duration
-	used    int // of late
+	used    int // ends in late that are used up
 	never   bool
 }
 
-// mostOpenings bounds the searches for one answer. Further gangs have no expected start.
+// mostOpenings bounds the searches of one call. Further gangs have no expected start.
 const mostOpenings = 100
 
-// next is when the next gang of the kind fits, at the soonest and at the latest.
+// next returns when the next gang of the kind fits, at the soonest and at the latest.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	of := r.p.kindOf(e)
 	k := r.kinds[of]
@@ -116,7 +117,7 @@ func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	return k.soonest, max(k.soonest, endOf(r.late, min(k.used, len(r.late)), r.p.now)), true
 }
 
-// endOf is when the n-th of the ends is.
+// endOf returns the time of the n-th end.
 func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	if n == 0 {
 		return now
@@ -124,8 +125,8 @@ func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	return ends[n-1].at
 }
 
-// fitsAfter returns how many of the ends it takes, one after the other, until the gang fits. Twice as many
-// each time, then by bisection: that takes few searches.
+// fitsAfter returns after how many of the ends, in order, the gang fits. It doubles the number and
+// then bisects, which takes few searches.
 func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	var gone []func()
 	defer func() { undoAll(gone) }()
@@ -151,7 +152,8 @@ func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	return low + 1 + sort.Search(high-low-1, func(i int) bool { return fits(low + 1 + i) }), true
 }
 
-// picky reports whether there are GPUs in the cluster that the gang cannot use, or not beside everybody.
+// picky reports whether the cluster has GPUs that the gang cannot use, or cannot use beside every
+// neighbour.
 func (p *finder) picky(e *entry) bool {
 	return e.job.Gang.Sharing != nil || p.kindOf(e).picky.of(func() bool {
 		return slices.ContainsFunc(e.job.Gang.MemberSets, func(s pal.MemberSet) bool { return slices.Contains(s.Eligible, false) })
@@ -169,10 +171,10 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 	return from, max(from, to)
 }
 
-// soonest returns when enough GPUs for the gang are expected to come free at the earliest, or now if
-// that is not known. It only counts GPUs, in the order in which running gangs are expected to end,
-// and each ends as soon as foretold. So it looks at few gangs, however many run. Only for a gang that shares
-// GPUs does it search.
+// soonest returns when enough GPUs for the gang are expected to come free at the earliest, or now
+// if that is not known. It only counts GPUs, in the order in which running gangs are expected to
+// end, and each ends as soon as foretold. So it visits few gangs, however many run. It searches
+// only for a gang that shares GPUs.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
@@ -199,7 +201,7 @@ func (p *planner) soonest(e *entry) time.Duration {
 	return at
 }
 
-// soonestOnce is soonest, once for each kind of gang.
+// soonestOnce returns soonest, computed once for each kind of gang.
 func (p *planner) soonestOnce() func(*entry) time.Duration {
 	known := map[*fitKind]time.Duration{}
 	return func(e *entry) time.Duration {
@@ -223,7 +225,7 @@ func (p *planner) usable(e *entry, pl pal.Placement) (n int) {
 	return n
 }
 
-// soonestOpening is soonest by searches.
+// soonestOpening computes soonest by searches.
 func (p *planner) soonestOpening(e *entry) time.Duration {
 	ends := make([]ending, 0, len(p.byEnd))
 	for _, v := range p.byEnd {
@@ -236,8 +238,8 @@ func (p *planner) soonestOpening(e *entry) time.Duration {
 	return endOf(ends, n, p.now)
 }
 
-// letsGo returns when a running gang may free GPUs at the earliest; ok is false if never. That
-// is now if it may be stopped, can give members back, or may end at any moment.
+// letsGo returns the earliest time when a running gang may free GPUs; ok is false if it never does.
+// The time is now if the gang may be stopped, can give members back, or may end at any moment.
 func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
 		return p.now, true
@@ -249,7 +251,7 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	return v.endsAt(p.now, least), true
 }
 
-// windowEnds is the time when the window ends that keeps the gang from starting; 0 if none does.
+// windowEnds returns the end of the window that keeps the gang from starting; 0 if there is none.
 func (w *Wait) windowEnds() time.Duration {
 	if w.Reason != reason.InWindow {
 		return 0
@@ -257,20 +259,20 @@ func (w *Wait) windowEnds() time.Duration {
 	return w.Until
 }
 
-// likeOthers reports whether waits of other gangs tell how long this one lasts.
+// likeOthers reports whether waits of other gangs predict this wait.
 func (w *Wait) likeOthers() bool {
 	switch w.Reason {
 	case reason.TooLarge, reason.Limit, reason.Services:
 		return false
 	case reason.Quota:
-		return w.User == "" // of his limit, his own jobs decide
+		return w.User == "" // a wait for a user's limit depends on that user's jobs
 	}
 	return !w.spares
 }
 
-// inLine ensures that no gang is expected to start before one ahead of it that would fit wherever it
-// does: one of the same kind that is no larger, or any in a queue in which nobody passes the head.
-// Waits of others tell how long gangs like it have waited, not who is ahead of it now.
+// inLine ensures that no gang is expected to start before a gang ahead that would fit wherever it
+// does. That gang is of the same kind and no larger, or any gang ahead under strict order. The
+// correction is needed because waits of similar gangs do not show who is ahead now.
 func (p *asker) inLine(queue []*entry, ws []Wait) {
 	lines, lineOf := map[signature]map[int]span{}, p.lines()
 	for i := range ws {
@@ -293,8 +295,8 @@ func (p *asker) inLine(queue []*entry, ws []Wait) {
 	}
 }
 
-// lines tells in which line a gang stands, and with how many GPUs: of two in one line, the smaller
-// one fits wherever the larger one does.
+// lines returns a function that maps a gang to its line and its number of GPUs. Of two gangs in one
+// line, the smaller one fits wherever the larger one does.
 func (p *asker) lines() func(*entry) (signature, int) {
 	if p.opt.Backfill == BackfillNone {
 		return func(*entry) (signature, int) { return signature{}, 0 }
@@ -322,13 +324,13 @@ func (p *asker) lines() func(*entry) (signature, int) {
 // timeline is a step function of free GPUs over time, ascending in time.
 type timeline struct{ steps []step }
 
-// step is how many GPUs are free from a time until the next step.
+// step is the number of free GPUs from a time until the next step.
 type step struct {
 	at   time.Duration
 	free int
 }
 
-// timeline returns when how many GPUs come free, if these gangs end then and all others keep theirs.
+// timeline returns the number of free GPUs over time, if only these gangs end, at the given times.
 func (p *asker) timeline(ends []ending) *timeline {
 	t := &timeline{steps: []step{{p.now, p.c.FreeGPUs()}}}
 	for _, e := range ends {
@@ -337,8 +339,8 @@ func (p *asker) timeline(ends []ending) *timeline {
 	return t
 }
 
-// knownEnds lists the running gangs by when they end if all end as soon (or as late) as foretold, without
-// those whose end can only be guessed.
+// knownEnds lists the running gangs by the earliest (or latest) time of their predicted ends,
+// without those whose end can only be guessed.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.foretell(e)
@@ -354,8 +356,8 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 	return ends
 }
 
-// start returns the first time from which on n GPUs stay free for run, and books them; ok is false
-// if that number never comes free. It only counts GPUs; their location does not matter here.
+// start returns the first time from which n GPUs stay free for the duration run, and books them; ok
+// is false if there is none. It only counts GPUs; their location does not matter here.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	if at, ok = t.first(from, n, run); ok {
 		t.book(at, at+run, n)
@@ -363,7 +365,7 @@ func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.
 	return at, ok
 }
 
-// first is start, but books nothing.
+// first is start without booking.
 func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {

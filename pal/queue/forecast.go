@@ -10,27 +10,29 @@ import (
 	"time"
 )
 
-// The start of a waiting gang is foretold from the waits of similar gangs. Similarity counts size,
+// The start of a waiting gang is predicted from the waits of similar gangs. Similarity counts size,
 // expected GPU time, the wait so far, and the GPUs that gangs ahead requested. Every few passes,
 // one waiting gang is sampled, and how long it waits from then on is stored; until it starts, it is
-// expected to wait as long again. The foretold range covers eight in ten of these waits, weighted
+// expected to wait as long again. The predicted range covers eight in ten of these waits, weighted
 // by similarity.
 //
-// Waits differ from day to day, so that alone would be wrong too often. Whether earlier ranges held
-// widens or narrows the next ones (adaptive conformal inference, Gibbs and Candès 2021). That keeps
-// the rate in the long run, however the waits change. It does not while few gangs have waited.
+// Waits differ from day to day, so these ranges alone would be wrong too often. So each missed
+// range widens the next ones, and each hit narrows them (adaptive conformal inference, Gibbs and
+// Candès 2021). That keeps the rate in the long run, however the waits change, but not while few
+// gangs have waited.
 
 const (
 	// rangeMisses is how often a range may be wrong at either end.
 	rangeMisses = 0.1
-	// maxWaits is how many waits are stored. fewestWaits is how many of them must have ended in a start
-	// before they tell anything: a gang that still waits tells nothing about itself.
+	// maxWaits is how many waits are stored. fewestWaits is how many of them must have ended in a
+	// start before they are used.
 	maxWaits, fewestWaits = 256, 20
 	// rangeStep is how fast ranges are widened and narrowed, as a natural logarithm.
 	rangeStep = 0.05
-	// firstWider is how much wider ranges are at first, mostWider the limit; both are logarithms.
+	// firstWider is the initial widening of ranges, mostWider its limit; both are natural
+	// logarithms.
 	firstWider, mostWider = 1.5, 3
-	// Every checkEvery passes, the start of one gang is foretold to check the forecast later.
+	// Every checkEvery passes, the start of one gang is predicted, to check the prediction later.
 	// maxChecks bounds the checks of one gang.
 	checkEvery, maxChecks = 4, 32
 	// leastRange is the shortest range, before it is widened.
@@ -40,9 +42,9 @@ const (
 // waitFeatures are the properties by which waits are compared. Numbers are logarithms to base 2, so
 // a factor of two counts the same at any size.
 type waitFeatures struct {
-	gpus, area   float64 // what it asks for, and for how long
-	ahead, since float64 // GPUs that those ahead of it ask for; minutes that it waits
-	again        bool    // it ran before
+	gpus, area   float64 // requested GPUs; expected GPU time
+	ahead, since float64 // GPUs requested by gangs ahead; minutes waited so far
+	again        bool    // the gang has run before
 }
 
 // prediction is a range in which a gang was foretold to start.
@@ -50,19 +52,19 @@ type prediction struct {
 	waitFeatures
 	at       time.Duration
 	from, to time.Duration // when the gang starts, since the caller's epoch
-	low      bool          // it does not begin at once: it can be missed at its lower end
-	known    bool          // enough was known
+	low      bool          // it does not begin at once, so its lower end can be missed
+	known    bool          // enough waits were known
 	judged   bool
-	// Outcome: how long the gang waited from then on.
+	// The outcome is how long the gang waited after the prediction.
 	started bool
 	waited  time.Duration
 }
 
-// forecasts is what the Queue has learned about waits.
+// forecasts contains what the Queue has learned about waits.
 type forecasts struct {
-	waits []*prediction // the last
-	next  int           // of them to be replaced
-	// Logarithms by which ranges begin sooner and end later than the waits say.
+	waits []*prediction // the latest, as a ring buffer
+	next  int           // index in waits of the next to be replaced
+	// Ranges are extended by these factors, as logarithms, at the lower and the upper end.
 	from, until float64
 }
 
@@ -83,7 +85,7 @@ func (a waitFeatures) likeness(b waitFeatures) float64 {
 	return math.Exp2(-d)
 }
 
-// learnWait records the wait of a gang that starts now, and checks what was foretold for it.
+// learnWait records the wait of a gang that starts now, and checks its predictions.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	for _, r := range e.foretold {
 		f.judge(r, now)
@@ -92,8 +94,8 @@ func (f *forecasts) learnWait(now time.Duration, e *entry) {
 	e.foretold = nil
 }
 
-// forget drops the forecasts of a gang that goes without a start: nobody knows how long it would
-// have waited.
+// forget drops the predictions for a gang that leaves without a start, because its full wait is
+// unknown.
 func (f *forecasts) forget(e *entry) {
 	for _, r := range e.foretold {
 		f.waits = slices.DeleteFunc(f.waits, func(o *prediction) bool { return o == r })
@@ -113,7 +115,8 @@ func (f *forecasts) remember(r *prediction) {
 	f.next++
 }
 
-// so returns how long the gang waited. While it still waits, it is expected to wait as long again.
+// so returns how long the gang waited after the prediction. If it still waits, it is expected to
+// wait as long again.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
 		return r.waited
@@ -121,9 +124,8 @@ func (r *prediction) so(now time.Duration) time.Duration {
 	return 2 * (now - r.at)
 }
 
-// judge learns from the outcome of a range: the gang started in it or missed it. A range with no
-// lower end can only be missed at its upper end, so it may be missed there twice as often: eight in
-// ten hold.
+// judge learns from the outcome of a range: the gang started in it or missed it. A range without a
+// lower end may be missed at its upper end twice as often, so eight in ten still hold.
 func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -138,7 +140,7 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 }
 
 // adapt widens ranges after a miss, by rangeStep × (1 - most), and narrows them after a hit, by
-// rangeStep × most. These balance when the part most of all ranges is missed.
+// rangeStep × most. The two balance when a fraction most of all ranges is missed.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -153,8 +155,8 @@ type length struct {
 	wait int
 }
 
-// byLength returns the stored waits, shortest first; none until enough of them have ended in a start.
-// The order is the same for all gangs that are foretold at one time.
+// byLength returns the stored waits, shortest first; none until enough of them have ended in a
+// start. The order is the same for all predictions made at one time.
 func (f *forecasts) byLength(now time.Duration) []length {
 	ls, started := make([]length, len(f.waits)), 0
 	for i, w := range f.waits {
@@ -171,10 +173,10 @@ func (f *forecasts) byLength(now time.Duration) []length {
 }
 
 // foretellStart returns the range in which a waiting gang will start, eight times in ten, given how
-// many GPUs those ahead request. It is unknown until a few gangs have waited. The range lies
-// between one tenth and nine tenths of the weight of the stored waits, which are given by length,
-// but not before enough GPUs come free (see soonest): short waits tell nothing of a jam. It is
-// widened by what earlier ranges have taught.
+// many GPUs those ahead request. It is unknown until a few gangs have waited. The range spans from
+// one tenth to nine tenths of the weight of the stored waits, which are sorted by length. It does
+// not begin before enough GPUs come free (see soonest), because short waits do not predict a jam.
+// Outcomes of earlier ranges widen it.
 func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
@@ -202,7 +204,7 @@ func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, soones
 	return r
 }
 
-// checkForecast foretells the start of one waiting gang, to learn from the outcome. The number of
+// checkForecast predicts the start of one waiting gang, to learn from the outcome. The number of
 // the pass selects the gang, so the same passes make the same forecasts. The gangs come from all
 // parts of the queue alike: those in front wait less than those behind.
 func (p *pass) checkForecast() {

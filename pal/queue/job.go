@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Job is a gang and what the queue needs to know about it.
+// Job is a gang with the properties that the Queue needs.
 type Job struct {
 	ID   string
 	Name string // key of its run history; "": none
@@ -21,44 +21,45 @@ type Job struct {
 	User     string
 	Gang     pal.Gang
 	Priority int // higher goes first under [Priority]
-	// Submitted is the time when it was submitted, since the caller's epoch.
+	// Submitted is the time of submission, since the caller's epoch.
 	Submitted time.Duration
-	// Estimate is how long the user says it runs at cost 1; 0: unknown.
+	// Estimate is the user's estimate of its run time at cost 1; 0: unknown.
 	Estimate time.Duration
-	// Limit is after how long a run is ended, done or not (Nomad's max_run_duration); 0: never. It caps the
-	// expected run time, and is the expected run time if nothing else is known.
+	// Limit is the run time after which Nomad ends a run (max_run_duration); 0: no limit. It caps
+	// the expected run time, and is the expected run time if nothing else is known.
 	Limit time.Duration
-	// Attained is how long it has run, Waited how long it has waited between runs, before it was
-	// submitted or restored here.
+	// Attained is how long it ran before it was submitted or restored here. Waited is how long it
+	// waited between those runs.
 	Attained, Waited time.Duration
-	// Booked is for a gang that is restored: until when its usage was counted before; 0: never.
+	// Booked is set for a restored gang: the time up to which its usage was already counted; 0:
+	// never.
 	Booked time.Duration
-	// Done is how much of its work it did in Attained, in time at cost 1; 0: the same as Attained.
+	// Done is the work that it did during Attained, in time at cost 1; 0: the same as Attained.
 	Done time.Duration
 	// Preemptible gangs may be stopped and started again later, Migratable ones may be moved.
 	// RestartCost is the run time lost each time.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
-	// Checkpoint is the time between checkpoints, the first interval beginning at its start. What
-	// it did since the last one is lost when it is stopped; 0: nothing is lost, or nobody knows.
+	// Checkpoint is the time between checkpoints; the first interval begins at the gang's start. A
+	// stop loses the work since the last checkpoint. 0: nothing is lost, or the interval is
+	// unknown.
 	Checkpoint time.Duration
-	// Deadline is the time when it should have ended, since the caller's epoch; 0: none.
+	// Deadline is the time by which it should have ended, since the caller's epoch; 0: none.
 	Deadline time.Duration
 	// Array groups jobs. At most ArrayParallel of a group run at a time; 0: no bound.
 	Array         string
 	ArrayParallel int
-	// Least makes the gang elastic: it runs with Least to all members of Gang, which has one set of
-	// them; 0: with all. Estimate and Done are for all members.
+	// Least makes the gang elastic: it runs with any number of members from Least to all. Its Gang
+	// has a single member set. 0: the gang is not elastic. Estimate and Done are for all members.
 	Least int
-	// Efficiency is what each doubling of the members keeps of a linear speed-up, from
-	// 0.5 (twice the members are no faster) to 1; 0: 1.
+	// Efficiency is the part of a linear speed-up that each doubling of the members keeps, from 0.5
+	// (twice the members are no faster) to 1; 0: 1.
 	Efficiency float64
-	// LocalityWait is how long it waits for GPUs closer together; 0: as [Options.LocalityWait]
-	// says.
+	// LocalityWait is how long it waits for GPUs closer together; 0: see [Options.LocalityWait].
 	LocalityWait time.Duration
 	// Anywhere gangs do not wait for closer GPUs.
 	Anywhere bool
-	// Endless gangs are services: they run until somebody stops them, so nobody waits for their
+	// Endless gangs are services: they run until somebody stops them, so no gang waits for their
 	// GPUs.
 	Endless bool
 }
@@ -72,17 +73,17 @@ const (
 	Priority Order = "priority" // by Nomad's job priority, then age
 	LAS      Order = "las"      // least attained GPU time first, in levels (Tiresias)
 	SRTF     Order = "srtf"     // shortest expected remaining time first
-	// Adaptive: least expected remaining GPU time first. Estimates and the history of names tell
-	// it. If neither does, a gang is expected to run as long as it has run so far.
+	// Adaptive sorts by least expected remaining GPU time, from estimates and the history of names.
+	// Without either, a gang is expected to run as long again as it has run so far.
 	Adaptive Order = "adaptive"
-	// RoundRobin gives everybody a time slice of a quantum in turn (Gandiva).
+	// RoundRobin gives each gang a time slice of one quantum in turn (Gandiva).
 	RoundRobin Order = "round-robin"
 )
 
 // Orders are the orders of the queue.
 func Orders() []Order { return []Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin} }
 
-// ParseOrder reads an order's name.
+// ParseOrder parses the name of an order.
 func ParseOrder(s string) (Order, error) {
 	return pal.ParseName("queue order", s, Orders()...)
 }
@@ -94,7 +95,8 @@ type Options struct {
 	// Backfill says which gangs may pass a head that does not fit; "":
 	// [BackfillNone].
 	Backfill Backfill
-	// MaxWait is after which total wait a gang without an estimate is overdue; 0: [DefaultMaxWait].
+	// MaxWait is the total wait after which a gang without an estimate is overdue; 0:
+	// [DefaultMaxWait].
 	MaxWait time.Duration
 	// Patience says when a gang with an estimate is overdue: after waiting this many times its
 	// estimate, and [leastPatience] at least; 0: MaxWait.
@@ -108,12 +110,12 @@ type Options struct {
 	// victims, unless it is short (DefaultRuntime), since it would then wait longer than it runs.
 	// 0: all of the GPU time counts.
 	Credit float64
-	// OverdueShare is the part of the cluster's GPU time with which overdue gangs are served in
-	// order of submission, in the long run; 0: [DefaultOverdueShare].
+	// OverdueShare is the long-run part of the cluster's GPU time that serves overdue gangs in
+	// order of submission; 0: [DefaultOverdueShare].
 	OverdueShare float64
 	// Preempt stops preemptible gangs of worse levels for gangs of better ones.
 	Preempt bool
-	// Migrate moves migratable gangs where that saves more than it costs.
+	// Migrate moves migratable gangs if that saves more than it costs.
 	Migrate bool
 	// LocalityWait lets a gang wait for GPUs closer together if the free ones would make it much
 	// slower. It waits at most as long as the wait is expected to save, or a quarter of that if it
@@ -134,18 +136,18 @@ type Options struct {
 	// FairShare lets the tenant go first that has used the least GPU time for its weight, before
 	// Order counts.
 	FairShare bool
-	// HalfLife is the time after which used GPU time counts half; 0: only what runs now counts.
+	// HalfLife is the time after which used GPU time counts half; 0: only current use counts.
 	HalfLife time.Duration
-	// Usage is how GPU hours are weighed as usage; "": [UsageGPUTime].
+	// Usage selects how GPU hours are weighted; "": [UsageGPUTime].
 	Usage UsageBy
-	// JobPriority lets gangs of a higher [Job.Priority] go before others, and stop those of a lower
-	// one that allow it. It counts before Deadlines and Order; with FairShare, among gangs of one
+	// JobPriority puts gangs of a higher [Job.Priority] first, and lets them stop preemptible gangs
+	// of a lower one. It counts before Deadlines and Order; with FairShare, only among gangs of one
 	// tenant. The order [Priority] does the same, and breaks ties by the time of submission.
 	JobPriority bool
 	// Deadlines lets gangs whose deadline is in danger go first, among those of one priority.
 	Deadlines bool
-	// Starts is after how many starts and stops a pass ends; 0: it tries all waiting gangs. The
-	// next pass goes on with the others.
+	// Starts is the number of actions after which a pass ends; 0: no limit. The next pass continues
+	// with the remaining gangs.
 	Starts int
 	// Exclusive promises that GPUs of the cluster come free only through calls to this Queue. Then
 	// a gang that did not fit is not tried again before such a call. The simulator's clusters are
@@ -156,20 +158,20 @@ type Options struct {
 // ByPriority reports whether gangs of a higher priority go first.
 func (o Options) ByPriority() bool { return o.JobPriority || o.Order == Priority }
 
-// Backfill says which gangs may start while the head of the queue, the first one
-// that does not fit, waits for GPUs.
+// Backfill selects which gangs may start while the head of the queue waits for GPUs. The head is
+// the first gang that does not fit.
 type Backfill string
 
 // The kinds of backfill.
 const (
-	BackfillNone     Backfill = "none"     // strict order: none
-	BackfillReserved Backfill = "reserved" // EASY: those that do not delay the head's expected start
-	// BackfillBestEffort: all that fit, however long the head then waits. It needs no estimates of
-	// run times. (Kueue's BestEffortFIFO.)
+	BackfillNone     Backfill = "none"     // no gang: strict order
+	BackfillReserved Backfill = "reserved" // gangs that do not delay the head's expected start (EASY)
+	// BackfillBestEffort lets all gangs start that fit, however long the head then waits. It needs
+	// no run-time estimates (Kueue's BestEffortFIFO).
 	BackfillBestEffort Backfill = "best-effort"
 )
 
-// ParseBackfill reads a kind of backfill.
+// ParseBackfill parses a kind of backfill.
 func ParseBackfill(s string) (Backfill, error) {
 	return pal.ParseName("backfill", s, BackfillNone, BackfillReserved, BackfillBestEffort)
 }
@@ -197,8 +199,8 @@ const (
 	DefaultRoomForWide = 0.1
 )
 
-// Default is the one policy that the agent ships and the simulator's tables show. Each job's own
-// settings decide whether it is stopped, moved or passed.
+// Default returns the default policy of the agent and of the simulator's tables. Each job's own
+// settings decide whether it may be stopped or moved.
 func Default() Options {
 	place := Placement(pal.PAL)
 	place.RefuseBad = true
@@ -266,7 +268,7 @@ const (
 	Start   Kind = iota + 1 // start a waiting gang
 	Preempt                 // stop a running gang for another one
 	Migrate                 // stop a running gang and start it elsewhere
-	Resize                  // have a running elastic gang go on with fewer members, or more
+	Resize                  // let a running elastic gang continue with fewer or more members
 )
 
 func (k Kind) String() string {

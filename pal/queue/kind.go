@@ -3,19 +3,20 @@
 
 package queue
 
-// fitKind caches what holds for all gangs that fit an empty cluster alike, until [Queue.Changed].
+// fitKind caches properties shared by all gangs that fit an empty cluster in the same way, until
+// [Queue.Changed].
 type fitKind struct {
-	changes       uint64 // of the Queue, when it was made
+	changes       uint64 // gangKinds.changes when it was created
 	room          room
-	needsOutliers answer  // it would not fit without GPUs that are avoided
+	needsOutliers answer  // it would not fit without outliers
 	picky         answer  // see [finder.picky]
 	leastCost     float64 // see [finder.leastCost]; 0: not known
 	models        []atBest
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room reports whether there is room for gangs of a kind: on a cluster without our gangs, and once
-// everything that ends has ended.
+// room contains the answers whether a kind of gang fits: ever on a cluster without the Queue's
+// gangs, onceEnded after all gangs that end have ended.
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.
@@ -39,12 +40,12 @@ func (a *answer) of(ask func() bool) bool {
 	return *a == yes
 }
 
-// gangKinds is what is known about the kinds of gangs since the last Changed.
+// gangKinds caches properties of the kinds of gangs since the last call of Changed.
 type gangKinds struct {
 	opt     *Options
 	kinds   map[signature]*fitKind
-	changes uint64             // how often what was known was forgotten
-	crowds  map[string]float64 // congestion by model, see crowd
+	changes uint64             // how often the caches were dropped
+	crowds  map[string]float64 // congestion by GPU model; see crowd
 }
 
 // kindOf returns the gang's kind. The look-up by signature is slow, so an entry keeps its kind

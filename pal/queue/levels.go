@@ -15,7 +15,7 @@ import (
 // level first, and latest start first within a level; the lists are in that order.
 type levels struct {
 	of   []*level // worst first; some may be empty
-	due  heap     // the gangs by when their levels must be computed again
+	due  heap     // the gangs, by the time when their levels must be computed again
 	safe []*entry // gangs that may have run too short a time to be stopped
 }
 
@@ -97,8 +97,8 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	}
 }
 
-// looks says how often a level by expected remaining time is computed again: after each sixteenth
-// of the work done, or of DefaultRuntime. Levels are powers of 4, so a level of that age is seldom
+// looks sets how often a level by expected remaining time is computed again: after each sixteenth
+// of the work done, or of DefaultRuntime. Levels are powers of 4, so in between they are seldom
 // wrong.
 const looks = 16
 
@@ -116,7 +116,7 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 		had, edge := attained*time.Duration(e.whole()), float64(fs.opt.Quantum)/e.amount(1)
 		for time.Duration(math.Ceil(edge)) <= had {
 			if edge > math.MaxInt64/4 {
-				return math.MaxInt64 // after a million GPU hours and more: 64 bits do not hold the next edge
+				return math.MaxInt64 // after over a million GPU hours, the next power of 4 overflows 64 bits
 			}
 			edge *= 4
 		}
@@ -174,12 +174,13 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 // change its level meanwhile.
 type victims struct {
 	p    *planner
-	of   []*level // yet to be gone through
-	left []*entry // of the level before those, the last first
+	of   []*level // levels not visited yet
+	left []*entry // remaining gangs of the current level; victims come from the end
 	// spare reports which gangs must not be stopped; nil: any may be.
 	spare func(*entry) bool
-	freed freedGPUs // what spare counts
-	// lenders are elastic gangs that give members back first; keep says with how many they go on.
+	freed freedGPUs // GPUs freed so far, for spare
+	// lenders are elastic gangs that give members back first; keep contains the number of members
+	// that each keeps.
 	lenders []*entry
 	keep    map[*entry]int
 }
@@ -192,7 +193,7 @@ func (v *victims) rest(e *entry) *entry {
 	return e
 }
 
-// gives returns how many GPUs it gives back.
+// gives returns how many GPUs the gang gives back.
 func (v *victims) gives(e *entry) int {
 	if n, gives := v.keep[e]; gives {
 		return e.gpus - n*e.full.MemberSets[0].GPUs
@@ -208,8 +209,8 @@ func (p *planner) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost returns an upper bound of the GPUs that they free. It includes gangs that may not be
-// stopped: that saves asking each when even all would not be enough.
+// atMost returns an upper bound of the GPUs that the victims free. It includes gangs that may not
+// be stopped, so that no gang is checked if even all would not be enough.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {

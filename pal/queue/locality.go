@@ -20,10 +20,10 @@ const muchFarther = 1.2
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as the run is
 // expected to be shorter on the best GPUs. So even a wait in vain costs at most twice what an
-// immediate start could lose. If its speeds on GPU models are known, the time that it keeps GPUs
-// from others counts like its own (see [pal.Market]), and the wait begins when it first declined
-// GPUs. A gang that may move waits a quarter of that: it can start now and move when better GPUs
-// come free.
+// immediate start could lose. If the gang's speeds on GPU models are known, the time for which it
+// keeps GPUs from others counts too (see [pal.Market]), and the wait begins when the gang first
+// declined GPUs. A gang that may move waits a quarter of that, because it can start now and move
+// when better GPUs come free.
 func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.waitsForCloser(p.opt) {
 		return 0, false
@@ -47,9 +47,9 @@ func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Durati
 	return until, until > p.now
 }
 
-// offeredFrom returns from when a gang's wait for better GPUs counts: from when it was queued, or, if its
-// speeds on GPU models are known, from when it first declined GPUs. In a long queue a wait from
-// submission would soon be over, and it would accept any model.
+// offeredFrom returns the beginning of a gang's wait for better GPUs: the time when it was queued
+// or, if its speeds on GPU models are known, when it first declined GPUs. In a long queue a wait
+// from submission would soon be over, and it would accept any model.
 func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	switch {
 	case len(e.job.Gang.Speeds) == 0:
@@ -60,8 +60,8 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut is waitsForLocality, and records the end of the wait: [Queue.Wake] asks for the next
-// pass when the first such wait ends.
+// holdsOut is waitsForLocality, but also records the end of the wait, so that [Queue.Wake] requests
+// a pass when the first such wait ends.
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForLocality(e, pl)
 	if waits {
@@ -84,7 +84,8 @@ func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
 
-// onOutlier looks for an outlier, too, once the gang has waited for as long as a better GPU would save.
+// onOutlier includes outliers in the search after the gang has waited for as long as a better GPU
+// would save.
 func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	defer p.anyGPU(e)()
 	f, ok := p.backfill(e)
@@ -97,10 +98,10 @@ func (p *finder) anyGPU(e *entry) (back func()) {
 	return func() { e.within = 0 }
 }
 
-// leastCost returns the cost that the gang would have after everything that ends has ended. For a
-// gang that runs forever and may be moved, it assumes that none of our gangs runs. It is computed
-// once per kind of gang. If the gang would not fit even then, for example while nodes are away,
-// nothing is cached.
+// leastCost returns the gang's lowest possible cost after all gangs that end have ended. For a gang
+// that runs forever and may be moved, it assumes that none of our gangs runs. It is computed once
+// per kind of gang. If the gang would not fit even then, for example while nodes are away, nothing
+// is cached.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

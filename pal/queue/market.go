@@ -10,7 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketMemory is over about how many GPUs of recent gangs the prices of GPU models are averaged.
+// marketMemory is the number of recently requested GPUs over which the prices of GPU models are
+// averaged, roughly.
 const marketMemory = 256
 
 // crowding weighs the queue in the choice of a GPU model: a queue as long as the cluster is wide
@@ -21,8 +22,8 @@ const crowding = 4
 
 // price updates the prices of GPU models with a new gang. The price of a model is the mean speed
 // that recent gangs have on it, weighted by the GPUs that they request; older gangs fade. A gang
-// counts for the models in its speeds, which are those that it may use. A Queue that starts again
-// must be told about running and waiting gangs, too.
+// counts for the models in its speeds, which are those that it may use. After a restart, running
+// and waiting gangs must be added again.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
@@ -47,7 +48,7 @@ func (ks *gangKinds) price(g pal.Gang) {
 // choice only crowd their own model.
 func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	ks.crowds = nil
-	if len(ks.opt.Placement.Market.Prices) == 0 { // nobody asks
+	if len(ks.opt.Placement.Market.Prices) == 0 { // nobody uses prices
 		return
 	}
 	ks.crowds = map[string]float64{}
@@ -72,7 +73,8 @@ func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable ma
 	return crowding * float64(e.whole()) / float64(max(1, all)), k.usable
 }
 
-// market is how a waiting gang chooses among GPU models; nil for a gang that does not wait.
+// market returns the market in which a waiting gang chooses among GPU models; nil for a gang that
+// does not wait.
 func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	m := ks.opt.Placement.Market
 	m.Congestion = ks.crowds
@@ -82,7 +84,7 @@ func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	return m
 }
 
-// atBest is what a kind of gang would cost on a model after everything that ends has ended.
+// atBest is the cost of a kind of gang on a model after all gangs that end have ended.
 type atBest struct {
 	model string
 	cost  float64

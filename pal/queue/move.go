@@ -32,8 +32,8 @@ func (p *pass) migrate() {
 }
 
 // hopeless reports whether not even the best placement on an empty cluster would pay for a move.
-// That saves the search of better for gangs that run well already. If a gang runs as well as it
-// could, hopeless does not even compute how long it runs on.
+// That saves the search in better for gangs that run well already. If a gang could not run better,
+// hopeless does not even compute its remaining run time.
 func (p *pass) hopeless(e *entry) bool {
 	worse := e.placement.Cost() - p.leastCost(e)
 	if worse <= 0 {

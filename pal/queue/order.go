@@ -39,7 +39,7 @@ func (fs *foresight) keyOf(e *entry) key {
 	return e.urgentKey(key{behind: fs.behind(e), rank: e.rank * fs.credit(e), since: e.job.Submitted, seq: e.seq})
 }
 
-// credit returns the part of its rank that counts for the gang's place. See [Options.Credit].
+// credit returns the part of the gang's rank that counts for its place. See [Options.Credit].
 func (fs *foresight) credit(e *entry) float64 {
 	if fs.opt.Order == Adaptive && fs.mayStop(e) {
 		return cmp.Or(fs.opt.Credit, 1)
@@ -65,9 +65,9 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 }
 
 // area is the GPU time by which Adaptive sorts, in seconds. For a gang that may not be stopped it
-// is what the gang is expected to use. For a preemptible gang it is what it takes to see similar
-// gangs end. Both are in clock time at the gang's pace so far: slow GPUs hold a gang longer for the
-// same work. With times at cost 1 the results were worse than under plain LAS.
+// is what the gang is expected to use. For a preemptible gang it is based on the Gittins index
+// ([outlook.index]). Both are in clock time at the gang's pace so far, because slow GPUs hold a
+// gang longer for the same work. With times at cost 1 the results were worse than under plain LAS.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {
@@ -76,7 +76,7 @@ func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	return left(e, now).Seconds() * e.pace(now) * e.amount(e.whole())
 }
 
-// pace is the clock time of the gang's work so far over its time at cost 1; 1 before it ran.
+// pace returns the gang's clock time so far divided by its work at cost 1; 1 before it ran.
 func (e *entry) pace(now time.Duration) float64 {
 	if work := e.work(now); work > 0 {
 		return e.attained(now).Seconds() / work.Seconds()
@@ -84,13 +84,13 @@ func (e *entry) pace(now time.Duration) float64 {
 	return 1
 }
 
-// finest is the part of DefaultRuntime that is the first level of expected remaining time.
+// finest is the first level of expected remaining time, as a part of DefaultRuntime.
 const finest = 1. / 600
 
 // highestPriority bounds priorities, up and down. Nomad has none above 32,766.
 const highestPriority = 1 << 20
 
-// behind is smaller for a higher priority.
+// behind returns a number that is smaller for a higher priority.
 func (fs *foresight) behind(e *entry) int {
 	if !fs.opt.ByPriority() {
 		return 0

@@ -13,17 +13,17 @@ import (
 )
 
 // Overdue gangs are served beside the queue, in order of submission, with a bounded share of the
-// GPUs. The package comment says what that promises.
+// GPUs. The package comment explains what that guarantees.
 
-// account meters what the overdue get. A debt may grow without bound while a large gang runs by its
-// turn; that only delays the next turn.
+// account meters the GPU time of overdue gangs. The debt may grow without bound while a large gang
+// runs because of its turn; that only delays the next turn.
 type account struct {
-	at    time.Duration // up to which it is kept
-	gpus  float64       // of the cluster; a part of a GPU counts for its share
-	used  float64       // GPUs of gangs that run because they were overdue
+	at    time.Duration // the time of the last update
+	gpus  float64       // GPUs of the cluster; a part of a GPU counts for its share
+	used  float64       // GPUs held by gangs that run because they were overdue
 	idle  float64       // GPUs that stay free for the turn
-	share float64       // of the GPUs is what they may have in the long run
-	debt  float64       // GPU seconds beyond the share that are not made up for yet
+	share float64       // long-run part of the GPUs for overdue gangs
+	debt  float64       // GPU seconds used beyond the share and not paid off yet
 }
 
 // update brings the account to now: usage adds to the debt, the share pays it off. It must be
@@ -67,17 +67,17 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 type turn struct {
 	by        *entry
 	placement pal.Placement
-	last      time.Duration // MaxWait after the turn began: nobody else uses the kept GPUs beyond
-	// until is the time by which other gangs that use the kept GPUs must be expected to end: when
-	// the holders of the remaining GPUs end, but at most last.
+	last      time.Duration // MaxWait after the turn began; no other gang may use the kept GPUs longer
+	// until is the time by which other gangs on the kept GPUs must be expected to end. It is the
+	// time when the holders of the remaining GPUs end, but at most last.
 	until time.Duration
 	// begins is the time when the gang is expected to start: all holders of kept GPUs have ended by then, or
 	// may be stopped.
 	begins time.Duration
 }
 
-// foreseeTurn computes until and begins. until is the last expected end of the gangs on the kept
-// GPUs, or about to get some, that may not be stopped.
+// foreseeTurn computes until and begins. until is the last expected end of gangs that may not be
+// stopped and that hold, or are about to get, kept GPUs.
 func (p *planner) foreseeTurn() {
 	t, on := p.turn, setOf(p.turn.placement.GPUs())
 	ends, back := p.endings(&reservation{head: t.by, stops: math.MinInt})
@@ -235,7 +235,7 @@ func (p *whatIf) show() {
 
 // onKept looks for a placement that may use GPUs kept for the overdue. The gang must be stoppable
 // by the time of the turn, or expected to end in time. A gang that has just started cannot be
-// stopped: if any such gang could start, new ones would hold the GPUs forever.
+// stopped. If any gang could start here, new gangs would hold the GPUs forever.
 func (p *planner) onKept(e *entry) (pal.Found, bool) {
 	if p.turn == nil || len(p.hidden) == 0 {
 		return pal.Found{}, false
@@ -271,7 +271,8 @@ func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }
 
-// cost is the time of the gang on the placement, over its time at cost 1 with all its members.
+// cost returns the gang's run time on the placement relative to its run time at cost 1 with all
+// members.
 func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 
 // longestRun is more than any gang runs: 100 years. Three times that fits into an int64 of
@@ -287,12 +288,12 @@ func stretched(d time.Duration, cost float64) time.Duration {
 	return longestRun
 }
 
-// does returns how much work the gang does on the placement in the time.
+// does returns how much work the gang does on the placement in the time d.
 func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
 	return time.Duration(float64(d) / e.cost(f.Placement))
 }
 
-// takes returns how long the gang takes for the work on the placement.
+// takes returns the time that the gang needs for the work on the placement.
 func (e *entry) takes(work time.Duration, f pal.Found) time.Duration {
 	return stretched(work, e.cost(f.Placement))
 }

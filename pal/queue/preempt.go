@@ -39,9 +39,9 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
-// levelFor is a running gang's level as a waiting one sees it. Under fair share no tenant gets more
-// through high priorities. So for gangs of another tenant the priority does not count, unless the
-// order is by priority.
+// levelFor returns the level of the running gang v for comparison with the waiting gang e. its is
+// v's own level. Under fair share, high priorities must not give a tenant more. So between tenants
+// the priority does not count, unless the order is by priority.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
@@ -50,8 +50,8 @@ func (p *planner) levelFor(e, v *entry, its int) int {
 }
 
 // mayPreempt reports whether the running gang v may be stopped for the waiting gang e, whose level
-// is level. A turn outranks levels and quotas. Otherwise two of three must hold: e's level is
-// better, e's tenant stays within its quota, v's tenant is above its quota.
+// is level. A turn outranks levels and quotas. Otherwise two of three conditions must hold: e's
+// level is better, e's tenant stays within its quota, v's tenant is above its quota.
 func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
@@ -69,7 +69,7 @@ func (p *pass) stopAndShrink(e *entry, level int) bool {
 // members back first.
 func (p *planner) together(e *entry, level int) *victims {
 	above := level
-	if p.claimOf(e) > 0 { // it may take back what is its tenant's
+	if p.claimOf(e) > 0 { // it may reclaim its tenant's quota
 		above = math.MinInt
 	}
 	vs := p.victimsFor(e, level, above)
@@ -117,8 +117,8 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, vs, gone)
 }
 
-// takeOver gives a waiting gang the GPUs of gangs that are being stopped or shrunk for nobody. The
-// gang that they were stopped for has gone, or the cluster was rebuilt.
+// takeOver gives a waiting gang the GPUs of gangs in leaving: they are being stopped or shrunk, but
+// the gang that needed their GPUs has gone, or the cluster was rebuilt.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
 		return false
@@ -129,7 +129,7 @@ func (p *pass) takeOver(e *entry) bool {
 	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
-// vacateLeaving frees these GPUs in the what-if; back takes them again.
+// vacateLeaving frees the GPUs of these gangs in the what-if; back takes them again.
 func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	if len(p.leaving) > 0 {
 		p.foreseeHead(e)
@@ -140,8 +140,8 @@ func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// ranLongEnough reports whether a running gang may be stopped or moved at the start time that is
-// looked at: it has run long enough by then, and has not ended.
+// ranLongEnough reports whether a running gang may be stopped or moved at the start time in
+// question: it has run long enough by then, and has not ended.
 func (p *finder) ranLongEnough(v *entry) bool {
 	at := p.startTime()
 	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
@@ -168,9 +168,9 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom records a claim; ask decides for each victim whether it stops or shrinks. Nobody else
-// gets the freed GPUs, nor those of gangs that leave anyway. It returns false, and nobody is
-// stopped, if the placement needs no GPU of a victim. Then its GPUs are free, and only kept for the
+// takeFrom records a claim; ask decides for each victim whether it stops or shrinks. No other gang
+// gets the freed GPUs, nor those of gangs that leave anyway. It returns false, and no gang is
+// stopped, if the placement needs no GPU of a victim. Its GPUs are then free, but kept for the
 // head.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())

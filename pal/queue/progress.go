@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A running gang may report how much of its work it has done. Its pace since the first report tells
-// how long its whole run is, like an estimate that gets better while the gang runs:
+// A running gang may report how much of its work it has done. Its pace since the first report
+// predicts the length of its whole run, like an estimate that gets better while the gang runs:
 //
 //   - Only the pace counts. A run that goes on from a checkpoint begins at more than 0.
 //   - The estimate holds from one report to the next: a gang that reports once an epoch runs on
@@ -28,20 +28,20 @@ type reports struct {
 	// number is a power of two and at most half of last's. next will replace middle.
 	first, middle, next, last point
 	steps                     int           // since the first report
-	due                       time.Duration // the work by which it must have ended, by its reports; 0: unknown
-	wrong                     int           // how often it was
-	// From earlier runs: the length of the whole run, and how much that counts.
+	due                       time.Duration // work after which the reports are proved wrong if it still runs; 0: unknown
+	wrong                     int           // how often its reports were wrong
+	// These come from earlier runs: the predicted length of the whole run, and its weight.
 	before     time.Duration
 	beforeSure float64
 }
 
-// point is a report: the part that is done, and the work that it took.
+// point is a report: the part of the work that is done, and the work at cost 1 that it took.
 type point struct {
 	done float64
 	work time.Duration
 }
 
-// paceTo is the gang's speed between two reports, as a part of its work per nanosecond.
+// paceTo returns the gang's speed between two reports, as a part of its work per nanosecond.
 func (a point) paceTo(b point) float64 { return (b.done - a.done) / float64(b.work-a.work) }
 
 // steady rates how steady the pace is, from 0 to 1: the ratio of the slower to the faster half of
@@ -58,7 +58,7 @@ func (r *reports) steady() float64 {
 }
 
 // tellsFrom is the part of the remaining work that a gang must do before its reports can be proved
-// wrong. The pace of the first steps may be that of a start.
+// wrong. Until then its pace may be that of a start-up phase.
 const tellsFrom = 0.1
 
 // tells is the least weight at which reports outweigh all other knowledge.
@@ -68,16 +68,16 @@ const tells = 0.5
 type Progress struct {
 	// Done is the part of its work that it has done.
 	Done float64
-	// Steps counts reports since the first one, or since the reports were last wrong. With 0,
-	// nothing follows from them.
+	// Steps counts reports since the first one, or since the reports were last wrong. With 0, they
+	// predict nothing.
 	Steps int
 	// Wrong is how often its reports were wrong.
 	Wrong int
-	// Tells reports whether the reports outweigh all other knowledge of the gang's end.
+	// Tells is set if the reports outweigh all other knowledge of the gang's end.
 	Tells bool
 }
 
-// Reported records that a running gang has done such a part of its work, from 0 to 1. It ignores
+// Reported records that a running gang has done the part done of its work, from 0 to 1. It ignores
 // other numbers, and reports of gangs that do not run or never end.
 func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	e := q.entries[id]
@@ -97,7 +97,7 @@ func NextReport(ran time.Duration) time.Duration {
 	return min(10*time.Minute, max(30*time.Second, ran/30))
 }
 
-// hear adds a report of a gang that has done that much work.
+// hear adds a report.
 func (r *reports) hear(done float64, work time.Duration) {
 	is := point{done, work}
 	switch late := r.due > 0 && work > r.due; {
@@ -118,12 +118,12 @@ func (r *reports) hear(done float64, work time.Duration) {
 	}
 }
 
-// length is the work of the whole run, by the pace since the first report.
+// length returns the work of the whole run, predicted from the pace since the first report.
 func (r *reports) length() time.Duration {
 	return r.last.work + stretched(r.last.work-r.first.work, (1-r.last.done)/(r.last.done-r.first.done))
 }
 
-// again returns what of the reports still holds after a restart of the gang.
+// again returns the part of the reports that is still valid after a restart of the gang.
 func (e *entry) again(now time.Duration) reports {
 	r := reports{before: e.reports.before, beforeSure: e.reports.beforeSure, wrong: e.reports.wrong}
 	if length, _, sure := e.reported(e.work(now)); sure > 0 {
@@ -133,8 +133,9 @@ func (e *entry) again(now time.Duration) reports {
 }
 
 // reported combines all reports of a gang that has done this work. It returns the work of the whole
-// run, the work that is left, and how much that counts, from 0 to 1. Reports of earlier runs count
-// until this run's tell more. A late gang keeps running for as long as it has reported nothing new.
+// run, the work that is left, and the weight of this prediction, from 0 to 1. Reports of earlier
+// runs count until those of this run weigh more. A late gang is expected to run on for as long as
+// it has reported nothing new.
 func (e *entry) reported(done time.Duration) (length, left time.Duration, sure float64) {
 	r := &e.reports
 	sure = (1 - math.Exp2(-float64(r.steps))) * math.Exp2(-float64(r.wrong)) * r.steady()
@@ -149,7 +150,7 @@ func (e *entry) reported(done time.Duration) (length, left time.Duration, sure f
 	return length, left, sure * possible
 }
 
-// tells reports whether the gang's reports tell how long it runs.
+// tells reports whether the gang's reports predict its run time.
 func (e *entry) tells(now time.Duration) bool {
 	_, _, sure := e.reported(e.work(now))
 	return sure > 0
@@ -174,8 +175,8 @@ func (o outlook) withReports(e *entry, done time.Duration) outlook {
 	return o
 }
 
-// foretellByReports is [finder.foretell] from the gang's reports, if these outweigh all else. The
-// range narrows with the number of reports.
+// foretellByReports is [finder.foretell] from the gang's reports, if they outweigh all other
+// knowledge. The range narrows with the number of reports.
 func foretellByReports(e *entry, now time.Duration) (least, most time.Duration, ok bool) {
 	_, left, sure := e.reported(e.work(now))
 	if sure < tells {
@@ -195,7 +196,7 @@ func (q *Queue) expectAnew(now time.Duration, e *entry) {
 	left := max(time.Second, stretched(q.remaining(e, now), e.cost(e.placement)))
 	if end := now + left; (end - e.expectedEnd).Abs() > left/looks {
 		q.expectEnd(e, end)
-		q.version++ // gangs may end before the reserved GPUs come free, or no longer do
+		q.version++ // backfilling gangs may now end in time for the head, or no longer do
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// state is the state of a gang between submission and end. From running on, the gang has GPUs on
-// the cluster; code compares with running for that.
+// state is the state of a gang between submission and end. In running and all later states the gang
+// holds GPUs on the cluster. The code relies on this order.
 type state uint8
 
 const (
@@ -27,14 +27,14 @@ const (
 type entry struct {
 	job     Job
 	of      *namespace
-	gpus    int     // of job.Gang: those that it has, or would start with
-	counted float64 // GPUs, with its tenants, see countHeld
-	nth     int64   // submission of its name
-	seq     int64   // in the order in which the Queue heard of them: the last to decide between equals
+	gpus    int     // in job.Gang: GPUs that it holds, or would start with
+	counted float64 // GPUs added to its tenants' counts; see countHeld
+	nth     int64   // number among the submissions of its name, from 1
+	seq     int64   // order of arrival in this Queue; the last tie-breaker
 	state   state
 
 	bucket  *bucket   // while waiting
-	sig     signature // of the bucket that it is or was in
+	sig     signature // of its current or last bucket
 	kind    *fitKind  // see kindOf
 	pos     int       // in bucket
 	agePos  int       // in Queue.ages or Queue.overdue, while waiting
@@ -42,51 +42,51 @@ type entry struct {
 	key     key
 	rank    float64       // see Queue.rank, while waiting
 	urgency urgency       // while waiting
-	expect  time.Duration // to run on at cost 1, while waiting
-	overdue bool          // it has waited longer than its patience in all
-	granted bool          // it runs, or is to, because it was overdue
+	expect  time.Duration // expected remaining run time at cost 1, while waiting
+	overdue bool          // its total wait exceeds its patience
+	granted bool          // it runs, or will start, because it was overdue
 	served  float64       // GPUs charged to it in Queue.account
 
 	patience     time.Duration // while waiting: see Queue.patience
 	waitingSince time.Duration // while waiting
-	offered      time.Duration // while waiting: see offeredFrom; -1: it was not
-	waited       time.Duration // before waitingSince, in all
-	safeUntil    time.Duration // not stopped before
+	offered      time.Duration // while waiting: when it first declined GPUs; -1: not yet; see offeredFrom
+	waited       time.Duration // total wait before waitingSince
+	safeUntil    time.Duration // it is not stopped before this time
 	stops        int           // how often it was stopped, or moved, for others
 	sums         Stops         // see StopsOf
 	judged       bool          // see Stopped
 	startedAt    time.Duration
-	booked       float64       // GPUs that count as used since, each for what it is worth
-	saved        float64       // what its GPUs count less for than as many of price 1
+	booked       float64       // GPUs counted as used since startedAt, weighted by worth
+	saved        float64       // discount for GPUs that cost less than price 1
 	before       time.Duration // attained before startedAt
 	doneBefore   time.Duration // work done before startedAt, at cost 1
-	ranOn        string        // the GPU model of that, see ran
-	slower       float64       // see Job.Slower; 1 of a gang with all its members
-	claim        *claim        // while others are being stopped for it
-	stopsFor     *claim        // while it is being stopped; nil: for nobody
+	ranOn        string        // GPU model of that work; see ran
+	slower       float64       // see Job.Slower; 1 for a gang with all its members
+	claim        *claim        // set while others are being stopped for it
+	stopsFor     *claim        // the claim for which it is being stopped; nil: none
 	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
-	within       pal.PMScore   // of GPUs that it may have at most; 0: any
-	anyNeighbour bool          // it takes any part: it is overdue and has its turn, or it runs already
-	placement    pal.Placement // where it runs, or is about to
-	target       pal.Placement // where it moves to, or what an elastic one that is stopping shrinks to
-	expectedEnd  time.Duration // as foreseen when it started, or was to have ended
-	stayed       uint64        // Queue.version when no move paid
+	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: no bound
+	anyNeighbour bool          // it accepts any shared GPU, because it has its turn or runs already
+	placement    pal.Placement // where it runs, or will start
+	target       pal.Placement // where it moves to, or what an elastic gang shrinks to
+	expectedEnd  time.Duration // as computed at its start, or when it outlasted the previous value
+	stayed       uint64        // Queue.version when it was last considered for a move
 	runPos       int           // in runners.running
 	settled      bool          // see Queue.Settled
 	reports      reports       // see Queue.Reported
-	foretold     []*prediction // of when it starts, to be judged
-	// Position in Queue.levels, if rated, and when that must be updated.
+	foretold     []*prediction // forecasts of its start, to be checked
+	// If rated, these are its position in Queue.levels and the time of the next update.
 	rated    bool
 	level    *level
 	levelDue time.Duration
 	duePos   int
 	company  company
 	copied   int // see Clone
-	*elastic     // nil of a gang of one size
+	*elastic     // nil unless the gang is elastic
 }
 
-// attained is how long the gang has run in all, in clock time. Time with fewer members is scaled
-// down: it counts as the time in which all members use the same GPU seconds.
+// attained returns the gang's total run time so far, in clock time. Time with fewer members is
+// scaled down: it counts as the time in which all members would use the same GPU seconds.
 func (e *entry) attained(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.before
@@ -98,8 +98,8 @@ func (e *entry) attained(now time.Duration) time.Duration {
 	return e.before + run
 }
 
-// work is how much the gang has done, in time at cost 1. Runs of a name have this in common, not
-// the clock time: the same job takes longer on slow GPUs.
+// work returns how much the gang has done, in time at cost 1. Runs of a name are compared by work,
+// not by clock time, because the same job takes longer on slow GPUs.
 func (e *entry) work(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.doneBefore
@@ -109,29 +109,29 @@ func (e *entry) work(now time.Duration) time.Duration {
 
 // Queue holds the waiting gangs, in order, and the running ones. It is not safe for concurrent use.
 type Queue struct {
-	opt       *Options // its parts have the same
+	opt       *Options // shared with the parts below
 	entries   map[string]*entry
 	seq       int64
-	foresight         // how long they run
-	book              // who waits
-	turn      *turn   // of the overdue gang that GPUs are kept for
-	account   account // of what the overdue get
+	foresight         // predicts run times
+	book              // the waiting gangs
+	turn      *turn   // the overdue gang for which GPUs are kept; nil: none
+	account   account // GPU time of overdue gangs
 	runners
-	levels  levels   // of the running ones that may be stopped
-	claims  []*claim // GPUs that preemption frees, and for whom
-	leaving []*entry // running ones that are being stopped, or made smaller, but no longer for another gang
-	pending []*entry // starting or moving: decided, not reported
+	levels  levels   // running gangs that may be stopped, by level
+	claims  []*claim // gangs for which others are being stopped
+	leaving []*entry // gangs that are being stopped or shrunk, but no longer for another gang
+	pending []*entry // starting or moving gangs: decided, not yet reported
 	tenancy
 	gangKinds
 	lending
 	windows       windows
 	version       uint64        // grows when GPUs may have come free
-	passes        uint64        // calls of Decide
+	passes        uint64        // number of calls of Decide
 	trying        string        // see Trying
 	starts        uint64        // decided
 	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
 	movesFrom     time.Duration // see NoMovesBefore
-	forecasts     forecasts     // of starts
+	forecasts     forecasts     // predicted starts
 	drained       [][]pal.Gang  // see SetDrainedMembers
 }
 
@@ -146,8 +146,8 @@ func New(o Options) (*Queue, error) {
 		forecasts: forecasts{from: firstWider, until: firstWider}, version: 1}, nil
 }
 
-// Submit adds a job to the queue; now is the time when it began to wait. A job that never ran has waited
-// since its submission, also across a restart of the placer.
+// Submit adds a job to the queue; now is the time when it began to wait. A job that never ran has
+// waited since its submission, even if the placer has restarted since.
 func (q *Queue) Submit(now time.Duration, j Job) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -161,7 +161,7 @@ func (q *Queue) Submit(now time.Duration, j Job) error {
 	return nil
 }
 
-// Restore adds a gang that already runs, since started, on the placement.
+// Restore adds a gang that has been running on the placement since the time started.
 func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	e, err := q.newEntry(j)
 	if err != nil {
@@ -171,8 +171,8 @@ func (q *Queue) Restore(j Job, p pal.Placement, started time.Duration) error {
 	return nil
 }
 
-// Stopping reports that a running gang is being stopped, not by a decision of this Queue. Waiting
-// gangs can count on its GPUs. Report its end with [Queue.Stopped].
+// Stopping reports that a running gang is being stopped, but not by a decision of this Queue.
+// Waiting gangs may then plan with its GPUs. Report its end with [Queue.Stopped].
 func (q *Queue) Stopping(id string) {
 	if e := q.entries[id]; e != nil && e.state == running {
 		e.state = stopping
@@ -213,8 +213,8 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	return e, nil
 }
 
-// Started reports that a gang runs on the placement: one that Decide started or migrated, or a
-// waiting one that somebody else started.
+// Started reports that a gang runs on the placement. Decide started or migrated it, or something
+// else started it while it waited.
 func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil {
@@ -259,9 +259,9 @@ func (e *entry) isOn(p pal.Placement) bool {
 	return slices.Equal(is, was)
 }
 
-// run records that an entry, which is in no list, runs on the placement since a time. It sets the
-// size first, as all counts depend on it, and the level last, as that depends on when the gang may
-// be stopped.
+// run records that an entry has been running on the placement since the time at. The entry must be
+// in no list. run sets the size first, because all counts depend on it. It sets the level last,
+// because that depends on when the gang may be stopped.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
@@ -275,7 +275,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.booked = e.counted * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	if q.join(e); e.job.Endless {
-		q.Changed() // nobody waits for its GPUs
+		q.Changed() // no gang plans with its GPUs
 	}
 	if q.mayStop(e) && !e.granted { // an overdue gang has had its turn
 		q.levels.add(e, at)
@@ -290,7 +290,7 @@ func (q *Queue) Requeue(now time.Duration, id string) {
 	}
 }
 
-// Stopped reports that a running gang has stopped and is to start again: its GPUs are free, and it
+// Stopped reports that a running gang has stopped and will start again: its GPUs are free, and it
 // waits.
 func (q *Queue) Stopped(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil && e.state >= running {
@@ -303,8 +303,8 @@ func (q *Queue) Stopped(now time.Duration, id string) {
 	}
 }
 
-// NotStopped tells the queue that a gang that it wanted to preempt or migrate keeps running
-// unchanged.
+// NotStopped reports that a gang keeps running unchanged, although the Queue decided to preempt or
+// migrate it.
 func (q *Queue) NotStopped(id string) {
 	e := q.entries[id]
 	if e == nil || e.state != stopping && e.state != moving {
@@ -321,17 +321,17 @@ func (q *Queue) NotStopped(id string) {
 	}
 }
 
-// SetDrainedMembers tells which members of running gangs others are about to move. Each is a gang
-// of one member, with its possible places, best first. The Queue keeps the GPUs that they need from
-// others until the next call, or until Rebase.
+// SetDrainedMembers sets the members of running gangs that are about to be moved off drained nodes.
+// The alternatives for each member are gangs of one member, best first. The Queue keeps the GPUs
+// that these members need until the next call, or until Rebase.
 func (q *Queue) SetDrainedMembers(members [][]pal.Gang) { q.drained = members }
 
-// NoMovesBefore forbids moves before a time. A caller with a limit of moves per hour saves the
-// search for moves that it would not make.
+// NoMovesBefore forbids moves before the given time. So a caller that limits moves per hour avoids
+// searches for moves that it would not make.
 func (q *Queue) NoMovesBefore(until time.Duration) { q.movesFrom = until }
 
-// Finished reports that a job has ended by itself. Only such runs teach: a run that was stopped or
-// failed does not tell its length.
+// Finished reports that a job has ended by itself. Only such runs enter the run-time history,
+// because a run that was stopped or failed has no known length.
 func (q *Queue) Finished(now time.Duration, id string) {
 	if e := q.entries[id]; e != nil {
 		q.learn(e.job.Tenant, e.job.Name, e.sampleOf(now))
@@ -354,8 +354,8 @@ func (q *Queue) Removed(now time.Duration, id string) {
 	delete(q.entries, id)
 }
 
-// leave takes the entry out of all lists. Afterwards it waits, in no bucket, with its attained and
-// waited time up to now. The caller enqueues, runs or drops it.
+// leave takes the entry out of all lists. Afterwards its state is waiting but it is in no bucket,
+// and its attained and waited times are up to date. The caller enqueues, runs or drops it.
 func (q *Queue) leave(now time.Duration, e *entry) {
 	switch e.state {
 	case waiting:
@@ -376,9 +376,9 @@ func (q *Queue) leave(now time.Duration, e *entry) {
 	e.countFreeing()
 }
 
-// stop removes an entry that has stopped, for whatever reason, from the lists that run put it into,
-// from the victims of claims and from those that are stopped for nobody. Its fields must be as run
-// left them, since sorted lists find it by them.
+// stop removes an entry that has stopped from the lists that run added it to, from the victims of
+// claims and from leaving. Its fields must be as run left them, because sorted lists find the entry
+// by them.
 func (q *Queue) stop(now time.Duration, e *entry) {
 	q.version++
 	if e.granted {
@@ -414,8 +414,8 @@ func (q *Queue) forget(e *entry) {
 	}
 }
 
-// Rebase is called after the cluster was rebuilt. f returns each job's gang and, if it runs, its
-// placement in the numbers of the new cluster. Running gangs keep running.
+// Rebase converts all placements after the cluster was rebuilt. f returns each job's gang and, if
+// it runs, its placement with the GPU numbers of the new cluster. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	q.drained = nil // in numbers of the old cluster
 	q.changeEach(func(e *entry) {
@@ -437,27 +437,27 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			q.account.used += e.amount(e.gpus) - e.served
 			e.served = e.amount(e.gpus)
 		}
-		// Targets have old numbers. A gang that shrinks keeps its first members; one that moves
-		// goes nowhere until it has been stopped, or kept, and the queue decides again.
+		// Targets have old GPU numbers. A gang that shrinks keeps its first members. A gang that
+		// moves has no target until its stop is reported and the Queue decides again.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})
-	// These have old numbers, too; what they were for is decided again.
+	// These have old GPU numbers, too. The next pass decides again.
 	q.turn = nil
 	for _, c := range slices.Clone(q.claims) {
 		q.drop(c)
 	}
 }
 
-// Reconsider is called when the set of nodes that may serve gangs has changed. f returns each job's
-// gang, in the size that it had.
+// Reconsider replaces all gangs after the set of nodes that may serve them has changed. f returns
+// each job's gang in its previous size.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
 	})
 }
 
-// changeEach changes every entry; waiting ones are in no bucket meanwhile.
+// changeEach calls change for every entry. Meanwhile waiting entries are in no bucket.
 func (q *Queue) changeEach(change func(*entry)) {
 	var queued []*entry
 	for _, e := range sorted(q.entries) {
@@ -486,8 +486,9 @@ func sorted(entries map[string]*entry) []*entry {
 	return all
 }
 
-// Changed reports that GPUs came or went in another way: one failed or was repaired, a node joined,
-// or outsiders took or returned some. The Queue forgets what it cached about the cluster.
+// Changed reports that the available GPUs changed without a call to this Queue. For example, a GPU
+// failed or was repaired, a node joined, or other jobs took or freed GPUs. The Queue forgets what
+// it cached about the cluster.
 func (q *Queue) Changed() {
 	q.version++
 	q.changes++

@@ -9,13 +9,13 @@ import (
 )
 
 // reclaim stops gangs of tenants that borrow GPUs, worst level first, for a gang whose tenant stays
-// within its quota. The quota is the tenant's own, whatever the level of the others' gangs (Kueue's
-// reclaimWithinCohort). Only preemptible gangs are stopped.
+// within its quota. A tenant has a right to its quota, whatever the level of the other gangs
+// (Kueue's reclaimWithinCohort). Only preemptible gangs are stopped.
 //
-// Two tenants are compared below their common parent: the part with the waiting gang must be within
-// its quota there, and the part with the victim above its own, not counting what is being stopped
-// already. A gang stops as a whole, so the last one may take its tenant below its quota by less
-// than that gang's size.
+// Two tenants are compared below their common parent. The branch with the waiting gang must be
+// within its quota, and the branch with the victim above its own, not counting gangs that are being
+// stopped already. A gang stops as a whole, so the last victim may take its tenant below its quota,
+// by less than the gang's size.
 func (p *pass) reclaim(e *entry) bool {
 	if !p.tree.quotas || p.claimOf(e) == 0 {
 		return false
@@ -33,8 +33,8 @@ func (p *pass) reclaim(e *entry) bool {
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
 }
 
-// freedGPUs counts GPUs by tenant that would be freed for a gang, beside those that are being freed
-// already.
+// freedGPUs counts, by tenant, the GPUs that would be freed for a gang, in addition to those that
+// are being freed already.
 type freedGPUs map[*tenant]float64
 
 func (f freedGPUs) add(v *entry, gpus float64) {
@@ -43,8 +43,8 @@ func (f freedGPUs) add(v *entry, gpus float64) {
 	}
 }
 
-// countFreeing counts what a gang that is being stopped or shrunk gives up, with its tenants. For
-// other gangs that is nothing.
+// countFreeing updates its tenants' counts of the GPUs that a gang gives up while it is stopped or
+// shrunk. For other gangs the number is 0.
 func (v *entry) countFreeing() {
 	gpus := 0.0
 	if v.state == stopping {
@@ -57,8 +57,9 @@ func (v *entry) countFreeing() {
 }
 
 // quotas compares the tenants of a waiting and a running gang below their common parent. within
-// reports whether the waiting gang's part stays within its quota with the gang. over reports
-// whether the running gang's part is above its quota, without what is being freed or would be.
+// reports whether the waiting gang's branch stays within its quota with the gang. over reports
+// whether the running gang's branch is above its quota, not counting GPUs that are or would be
+// freed.
 func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	if !ts.tree.quotas {
 		return false, true
@@ -76,9 +77,10 @@ func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	return better && (within || over) || within && over
 }
 
-// apart returns where two tenants' paths in the tree part: for research/vision and research/speech
-// these two, for research/vision and sales/web research and sales. A tenant that contains the other
-// gets nil; equal tenants both get nil.
+// apart returns the branches in which two tenants' paths in the tree first differ. For
+// research/vision and research/speech these are the two tenants; for research/vision and sales/web
+// they are research and sales. A tenant that contains the other gets nil; equal tenants both get
+// nil.
 func apart(a, b *tenant) (ofA, ofB *tenant) {
 	i := 0
 	for i < min(len(a.chain), len(b.chain)) && a.chain[i] == b.chain[i] {

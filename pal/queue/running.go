@@ -17,7 +17,7 @@ type runners struct {
 	running  []*entry // in no order
 	byEnd    []*entry // by expected end
 	elastics []*entry // those that are elastic
-	endless  int      // how many never end
+	endless  int      // number of gangs that never end
 }
 
 // join adds a gang that has begun to run.
@@ -35,7 +35,7 @@ func (rs *runners) join(e *entry) {
 	}
 }
 
-// part takes out a gang that runs no more.
+// part removes a gang that no longer runs.
 func (rs *runners) part(e *entry) {
 	last := rs.running[len(rs.running)-1]
 	rs.running[e.runPos], last.runPos = last, e.runPos
@@ -53,15 +53,15 @@ func (rs *runners) part(e *entry) {
 	}
 }
 
-// byEnd sorts running gangs by expected end. To change an expected end, take the gang out of
-// runners.byEnd first: it is found there by that.
+// byEnd sorts running gangs by expected end. Remove a gang from runners.byEnd before its expected
+// end changes, because the list is searched by it.
 func byEnd(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
 }
 
 // foreseeEnds moves the expected end of gangs that should have ended by now into the future, by at
-// least a second. The other gangs keep theirs, so that a reservation stays put while all goes as
-// expected.
+// least a second. The other gangs keep their expected ends, so a reservation does not move while
+// gangs end as expected.
 func (rs *runners) foreseeEnds(fs *foresight, now time.Duration) {
 	for len(rs.byEnd) > 0 && rs.byEnd[0].expectedEnd < now {
 		e := rs.byEnd[0]

@@ -15,15 +15,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// maxSamples bounds the stored runs of a name; the oldest goes first. maxNames bounds the names;
-// the one that learned nothing for longest goes first.
+// maxSamples bounds the stored runs of a name; the oldest run is dropped first. maxNames bounds the
+// stored names; see makeRoom.
 const (
 	maxSamples = 64
 	maxNames   = 200
 )
 
-// beyond is a relative difference of run times. A run that outlasts another run of its name, or its
-// user's estimate, by more than that is no longer foretold by it.
+// beyond is a relative difference of run times. An earlier run, or an estimate, no longer predicts
+// a gang that has outlasted it by more than this part.
 const beyond = 0.4
 
 // sample is one finished run: its work at cost 1, its number of GPUs, and its number among the
@@ -33,18 +33,18 @@ type sample struct {
 	gpus int
 	nth  int64
 	// model is set if the run was on one known GPU model; time is then how long it would take on
-	// the median GPUs of that model. The speeds of its name turn that into work.
+	// the median GPUs of that model. The speeds of its name convert time into work.
 	model string
 	time  time.Duration
-	// beside tells who shared GPUs with the run, see [company.mostly].
+	// beside encodes which neighbours shared GPUs with the run; see [company.mostly].
 	beside int8
 }
 
 // submissions counts the submissions of a name. It is kept while gangs of the name exist or runs of
-// it are stored.
+// the name are stored.
 type submissions struct {
 	count int64
-	live  int // gangs that are here
+	live  int // gangs of the name in the Queue
 }
 
 // submitted numbers a gang among the submissions of its name, from 1.
@@ -77,24 +77,24 @@ type runTimes struct {
 	samples []sample                     // oldest first
 	sorted  []sample                     // the same, shortest first; nil: to be sorted
 	nths    []int64                      // of the samples, ascending; nil: to be sorted
-	fresh   map[nearKind]*foreseen       // of gangs that have not run
-	last    int64                        // number of the lesson that came last
-	speeds  pal.Speeds                   // by which the samples' work is computed, see [foresight.rate]
-	byModel map[int]map[string]ModelRuns // by GPUs, see [foresight.RunsByModel]
+	fresh   map[nearKind]*foreseen       // forecasts for gangs that have not run
+	last    int64                        // value of lessons when the last run was added
+	speeds  pal.Speeds                   // used to compute the samples' work; see [foresight.rate]
+	byModel map[int]map[string]ModelRuns // by number of GPUs; see [foresight.RunsByModel]
 }
 
-// foresight tells how long gangs run, from their users, earlier runs and their own reports, and in
-// which order that puts them.
+// foresight predicts how long gangs run, from estimates, earlier runs and the gangs' own reports.
+// It also computes the order of the queue from that.
 type foresight struct {
 	opt         *Options
 	runTimes    map[string]*runTimes
 	submissions map[string]*submissions // by name
-	estimated   bool                    // somebody says how long gangs run
-	usual       time.Duration           // what silence counts as, see learnSilent
-	lessons     int64                   // taken in so far
+	estimated   bool                    // some job has an estimate
+	usual       time.Duration           // expected run time without an estimate; see learnSilent
+	lessons     int64                   // number of runs learned so far
 	learned     map[string]struct{}     // names whose gangs must be sorted again
-	named       map[string][]*entry     // waiting gangs by the name that tells how long they run
-	chances     []chance                // memory of outlook
+	named       map[string][]*entry     // waiting gangs by the name that predicts their run time; see toldBy
+	chances     []chance                // buffer of outlook
 }
 
 func newForesight(o *Options) foresight {
@@ -111,7 +111,7 @@ func (fs *foresight) learn(tenant, name string, s sample) {
 	fs.learned[name] = struct{}{}
 }
 
-// note adds a finished run.
+// note adds a finished run to the history.
 func (fs *foresight) note(tenant, name string, s sample) {
 	fs.lessons++
 	h := fs.runTimes[name]
@@ -121,11 +121,11 @@ func (fs *foresight) note(tenant, name string, s sample) {
 		fs.runTimes[name] = h
 	}
 	h.last, h.sorted, h.nths, h.fresh, h.byModel = fs.lessons, nil, nil, nil, nil
-	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones have the old ones
+	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones share the old slice
 }
 
 // makeRoom forgets a name when there are too many: one of the tenant with the most names. So a user
-// who gives each job its own name only loses names of the same tenant.
+// who gives each job its own name only pushes out names of the same tenant.
 func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
@@ -150,11 +150,12 @@ func (fs *foresight) makeRoom() {
 	fs.learned[oldest] = struct{}{}
 }
 
-// RunTimes is what is stored for a name, in the form in which it outlives the Queue.
+// RunTimes is the history of a name in the form in which it is saved.
 type RunTimes struct {
 	Name   string `json:"name"`
 	Tenant string `json:"tenant,omitempty"`
-	// Last is the number of its last lesson. Names with the smallest are forgotten first.
+	// Last is the value of [foresight.Lessons] after its last run. Names with the smallest value
+	// are forgotten first.
 	Last int64 `json:"last"`
 	// Models are the GPU models of the runs.
 	Models []string `json:"models,omitempty"`
@@ -167,7 +168,7 @@ type RunTimes struct {
 // models, or an unknown one; then the time is at cost 1.
 type Run [4]int64
 
-// RunTimes returns all that is stored, by name.
+// RunTimes returns the whole history, sorted by name.
 func (fs *foresight) RunTimes() []RunTimes {
 	out := make([]RunTimes, 0, len(fs.runTimes))
 	for name, h := range fs.runTimes {
@@ -191,7 +192,7 @@ func (fs *foresight) RunTimes() []RunTimes {
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
 // Remember replaces the history by that of an earlier Queue, without invalid runs. These runs count
-// as the submissions just before those that this Queue knows.
+// as the last submissions before those to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	for name := range fs.runTimes {
 		fs.learned[name] = struct{}{}
@@ -228,7 +229,7 @@ func (fs *foresight) Remember(stored []RunTimes) {
 	fs.takeSilent()
 }
 
-// remaining returns how much longer a gang is expected to run, at cost 1. It takes its user's
+// remaining returns how much longer a gang is expected to run, at cost 1. It uses the user's
 // estimate, else the history of its name, else its run time so far. The limit caps it. If there is
 // neither an estimate nor a history, the limit itself is expected.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
@@ -238,7 +239,7 @@ func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	return e.bounded(now, fs.expected(e, now))
 }
 
-// told reports whether the user or the history of its name tells the gang's run time.
+// told reports whether the gang has an estimate or its name has a history.
 func (fs *foresight) told(e *entry) bool {
 	return e.job.Estimate > 0 || len(fs.samples(e.job.Name)) > 0
 }
@@ -248,11 +249,11 @@ func (e *entry) bounded(now, d time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 {
 		return min(left, d)
 	}
-	return d // no limit, or it is being ended
+	return d // no limit, or Nomad is ending it
 }
 
 // limit returns how long the gang may still run, at cost 1. It is 0 or less if there is no limit,
-// or the gang should have ended. Each run has the whole limit.
+// or the gang should have ended. The limit applies to each run separately.
 func (e *entry) limit(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.job.Limit
@@ -281,8 +282,8 @@ type nearKind struct {
 	stops bool
 }
 
-// foresee returns ask(outlook of the gang). For gangs that have not run yet it computes that once
-// per kind.
+// foresee calls ask with the gang's outlook. For gangs that have not run yet it calls ask once per
+// kind and caches the result.
 func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
@@ -305,8 +306,8 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 }
 
 // near rounds the submission number of a gang, so that thousands of waiting gangs have few
-// different ones. It returns the nearest stored submission. Before the first and after the last one
-// it returns a number that is a power of two away.
+// different numbers. It returns the nearest stored submission. Before the first and after the last
+// stored submission, it rounds the distance to a power of two.
 func (h *runTimes) near(nth int64) int64 {
 	if h.nths == nil {
 		for _, s := range h.samples {
@@ -331,14 +332,15 @@ func (h *runTimes) near(nth int64) int64 {
 // powerOf2 is the greatest power of two that is at most n.
 func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
-// outlook is the distribution of how much longer a gang runs, at cost 1. It mixes known runs with
-// "nobody knows". Next to a history, the unknown weighs as much as the last run of the gang's size;
-// if the gang cannot be stopped, it weighs [doubtOfMean] of that. Next to an estimate it weighs
-// nothing at first. Known runs that the gang has outlasted lose weight, so the unknown gains.
+// outlook is the distribution of how much longer a gang runs, at cost 1. It combines known runs
+// with an unknown part, for the case that no known run predicts the gang. With a history, the
+// unknown part weighs as much as the last run of the gang's size. If the gang cannot be stopped, it
+// weighs [doubtOfMean] of that. With an estimate it weighs nothing at first. Known runs that the
+// gang has outlasted lose weight, so the unknown part gains.
 type outlook struct {
-	of    []chance // the known ones, shortest first
-	again float64  // how long it runs on if nobody knows, in seconds
-	rest  float64  // the weight of that
+	of    []chance // the known runs, shortest first
+	again float64  // median remaining time of the unknown part, in seconds
+	rest  float64  // weight of the unknown part
 }
 
 // chance is one possible remaining run time, in seconds. Weights need not add up to 1.
@@ -363,7 +365,7 @@ func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 		if len(runs) > 0 {
 			near = fs.runTimes[e.job.Name].near(e.nth)
 		}
-		// Runs that the gang has outlasted by far, the shortest ones, no longer tell anything.
+		// Skip runs that the gang has outlasted by far: the shortest ones.
 		first := sort.Search(len(runs), func(i int) bool { p, _ := outlasting(runs[i].work, done); return p > 0 })
 		for _, s := range runs[first:] {
 			p, left := outlasting(s.work, done)
@@ -386,11 +388,11 @@ func (o outlook) mean() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// doubt bounds how many times longer than without a history an index may be. A gang whose earlier
-// runs were long may be short, and must get a chance to show it. The value was chosen on virtual
-// clusters of the Philly trace. With 1, 2, 4, 8 and 16 the average JCT was 1.013, 0.993, 0.974,
-// 0.963 and 0.960 times that of the best other policy with the same knowledge. The p99 of the
-// slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least; without a bound, 37 times.
+// doubt bounds the index of a gang with a history, as a multiple of its index without one. A gang
+// whose earlier runs were long may be short, and must get a chance to show it. The value was chosen
+// on virtual clusters of the Philly trace. With 1, 2, 4, 8 and 16 the average JCT was 1.013, 0.993,
+// 0.974, 0.963 and 0.960 times that of the best other policy with the same knowledge. The p99 of
+// the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least; without a bound, 37 times.
 const doubt = 8
 
 // index is the Gittins index as a time: how long the gang must run, at best, per end of a gang like
@@ -411,7 +413,7 @@ func (o outlook) index() time.Duration {
 	if o.rest > 0 {
 		best = o.again * weight / o.rest
 	}
-	ended, spent := 0.0, 0.0 // weight of those that end by then, and what they run
+	ended, spent := 0.0, 0.0 // weight of runs that end by then, and their weighted run time
 	for _, c := range o.of {
 		ended, spent, weight = ended+c.weight, spent+c.weight*c.left, weight-c.weight
 		run := spent + (weight-o.rest)*c.left + o.rest*o.again*math.Log1p(c.left/o.again)
@@ -426,9 +428,9 @@ func (o outlook) index() time.Duration {
 	return seconds(best)
 }
 
-// outlasting returns how much a run of a known length still tells about a gang that has done this
-// work, from 1 down to 0, and how many seconds remain according to it. Runs of a name are never
-// exactly as long as each other: a gang that is about to end must not look as if it had only begun.
+// outlasting returns how well a run of the given length still predicts a gang that has done this
+// work, from 1 down to 0. It also returns the remaining seconds that it predicts. No two runs of a
+// name are equally long, so a gang that is about to end must not look as if it had only begun.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1
 	if done > length {
@@ -458,16 +460,18 @@ func (fs *foresight) sortedSamples(name string) []sample {
 	return h.sorted
 }
 
-// nearness weighs a run by how many submissions of its name lie between it and the gang, because
-// users submit similar jobs one after the other. Neighbours weigh 1, the next ones 1/2, then 1/3.
+// nearness weighs a run by its distance from the gang in submissions of the name, because users
+// submit similar jobs one after the other. Adjacent submissions weigh 1, the next ones 1/2, then
+// 1/3.
 func nearness(a, b int64) float64 { return 1 / float64(max(1, a-b, b-a)) }
 
-// doubtOfMean is how much the unknown weighs for a gang that cannot be stopped. The unknown is
-// short, so with its full weight the mean for a long name would be far too short. A gang that
-// starts because of that cannot be stopped again.
+// doubtOfMean is the weight of the unknown part for a gang that cannot be stopped. The unknown part
+// is short, so with full weight the mean of a name with long runs would be far too short. A gang
+// that started because of that error could not be stopped again.
 const doubtOfMean = 0.1
 
-// likeness weighs a run by its size: 1 for the same size, a half if one is twice the other.
+// likeness weighs a run by its number of GPUs: 1 for the same number, 1/2 if one is twice the
+// other.
 func likeness(a, b int) float64 {
 	if a > b {
 		a, b = b, a

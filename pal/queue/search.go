@@ -9,16 +9,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// place chooses GPUs for the gang. It leaves out outliers for the gang's class unless the gang
-// could never run without them. It is find for callers that do not explain the placement.
+// place chooses GPUs for the gang. It is find for callers that need no explanation of the
+// placement. It leaves out outliers for the gang's class unless the gang could never run without
+// them.
 func (p *finder) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
 
 // search is find without windows: one search of the core, or a second one with outliers for a gang
-// that needs them. An elastic gang that would grow keeps its own bound (within) in any case,
-// because it runs already.
+// that needs them. An elastic gang that would grow always keeps its own bound (within), because it
+// runs already.
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -34,8 +35,8 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// placementOf is the policy for a gang. An overdue one takes any part in its turn, even one that others
-// would leave free.
+// placementOf returns the policy for a gang. In its turn, an overdue gang accepts any part of a
+// shared GPU, even one that other gangs would refuse.
 func placementOf(q *Queue, e *entry) pal.Policy {
 	by := q.opt.Placement
 	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
@@ -44,8 +45,8 @@ func placementOf(q *Queue, e *entry) pal.Policy {
 	return by
 }
 
-// Look returns what the Queue would find for a gang on a cluster that others use too, and by which
-// policy. It leaves out outliers unless the gang could never run without them.
+// Look returns the placement that the Queue would find for a gang on a cluster that others use too,
+// and the policy used. It leaves out outliers unless the gang could never run without them.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
 	return q.opt.avoiding(c, g, placementOf(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
@@ -83,7 +84,7 @@ func (p *finder) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater reports whether the gang would fit after everything that ends has ended, without the
+// fitsLater reports whether the gang would fit after all gangs that end have ended, without the
 // GPUs that the pass keeps.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
@@ -103,11 +104,11 @@ func (p *finder) thoseThatEnd() (gpus []int) {
 	return gpus
 }
 
-// ends reports whether the gang ends at some time, or may be stopped. Nobody waits for GPUs of
+// ends reports whether the gang ends at some time, or may be stopped. No gang waits for GPUs of
 // services, which may never come free. The same holds for GPUs that outsiders have taken.
 func (p *finder) ends(e *entry) bool { return !e.job.Endless || p.mayStop(e) }
 
-// needsOutliers reports whether the gang would need outliers even after everything that ends has
+// needsOutliers reports whether the gang would need outliers even after all gangs that end have
 // ended. There may be enough other GPUs, but not where the gang could use them. It is computed once
 // per kind of gang, until [Queue.Changed] or [Queue.Rebase].
 func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {

@@ -12,7 +12,7 @@ type Stops struct {
 	// LostGPUSeconds is what these gangs lost: the restart and, with checkpoints, the work since
 	// the last one.
 	LostGPUSeconds float64 `json:"lost_gpu_seconds,omitempty"`
-	// SavedSeconds is how much sooner gangs got GPUs than if the stopped ones had run to their
+	// SavedSeconds is how much sooner gangs got GPUs than if the stopped gangs had run to their
 	// expected ends.
 	SavedSeconds float64 `json:"saved_wait_seconds,omitempty"`
 }

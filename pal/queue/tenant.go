@@ -17,17 +17,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Tenant is what a tenant may use. Tenants are a tree: "research/vision" is a part
-// of "research". The words are Kueue's.
+// Tenant is the configuration of a tenant. Tenants form a tree: "research/vision" is a part of
+// "research". The terms are Kueue's.
 type Tenant struct {
 	// Namespaces belong to it: names, or patterns with * and ?. If empty, the namespace with the
 	// last part of the tenant's name.
 	Namespaces []string `json:"namespaces,omitempty" hcl:"namespaces,optional"`
 	// Weight is its weight in fair share among the children of its parent; 0: 1.
 	Weight float64 `json:"weight,omitempty" hcl:"weight,optional"`
-	// Quota is its nominal quota: GPUs of its own. Others may borrow them while they are idle. With
-	// 0, a tenant with children has the sum of their quotas; any other has none, and all that it
-	// holds is borrowed.
+	// Quota is its nominal quota in GPUs. Other tenants may borrow these GPUs while they are idle.
+	// With 0, a tenant with children has the sum of their quotas. A tenant without children then
+	// has no quota, and all GPUs that it holds are borrowed.
 	Quota int `json:"quota,omitempty" hcl:"quota,optional"`
 	// BorrowingLimit is how many GPUs beyond Quota it holds at most; nil: as many as are idle.
 	BorrowingLimit *int `json:"borrowing_limit,omitempty" hcl:"borrowing_limit,optional"`
@@ -35,22 +35,22 @@ type Tenant struct {
 	// user run at a time at most; 0: as many as the tenant may.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
-	// DefaultPreempt reports whether batch jobs that do not say may be stopped; nil: as in the
-	// parent.
+	// DefaultPreempt is the default for batch jobs: whether they may be stopped; nil: the parent's
+	// default.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
-// tenant is a node of the tree; the root is none.
+// tenant is a node of the tree, except for the root.
 type tenant struct {
 	Tenant
 	name   string
 	parent *tenant   // nil at the top
-	chain  []*tenant // the tenants it is a part of and itself, the top first
+	chain  []*tenant // its ancestors and itself, the top first
 	gpus   float64   // held by gangs that run or are about to, and by jobs outside the Queue
 	// promised are GPUs of claims of its gangs. They count towards quotas and limits.
 	promised float64
-	users    map[string]UserUse // what each user has, with what is promised; kept if users have limits
-	freeing  float64            // of gangs that are being stopped, or made smaller
+	users    map[string]UserUse // use of each user, including promised GPUs; kept if users have limits
+	freeing  float64            // GPUs of gangs that are being stopped or shrunk
 	usage    usage
 	// saved is the discount in fair shares for its running GPUs that cost less than price 1.
 	saved float64
@@ -59,18 +59,18 @@ type tenant struct {
 
 // tenantTurn is the state of a tenant in a walk, to choose whose gang goes first.
 type tenantTurn struct {
-	pass    uint64    // of the walk
-	buckets []*bucket // of its waiting gangs that are to be tried
-	first   *entry    // of them
-	claim   uint8     // of first, see claimOf
+	pass    uint64    // number of the pass
+	buckets []*bucket // buckets with its waiting gangs that have yet to be tried
+	first   *entry    // the first gang in buckets
+	claim   uint8     // claim of first; see claimOf
 }
 
-// tenancy is what a Queue knows of its tenants.
+// tenancy contains the Queue's state of tenants.
 type tenancy struct {
 	opt        *Options
 	tree       tree
 	namespaces map[string]*namespace
-	usageFrom  time.Duration // usage before is from an earlier Queue
+	usageFrom  time.Duration // earlier usage comes from an earlier Queue
 	arrays     map[string]int
 	outside    map[Payer]float64 // see Outside; replaced, never changed
 }
@@ -79,16 +79,16 @@ func newTenancy(o *Options) tenancy {
 	return tenancy{opt: o, tree: newTree(o.Tenants), namespaces: map[string]*namespace{}, arrays: map[string]int{}}
 }
 
-// namespace is one that has or had jobs. Usage is kept for it as well as for its tenant, because a
-// later configuration may assign it to another tenant.
+// namespace is a Nomad namespace that has or had jobs. Usage is kept per namespace as well as per
+// tenant, because a later configuration may assign the namespace to another tenant.
 type namespace struct {
 	tenant *tenant
 	usage  usage
 	stops  Stops
 }
 
-// count counts GPUs as those of the tenant, its parents and one of its users, or (negative) no longer. As in
-// all limits, a part of a shared GPU counts for its share of it.
+// count adds GPUs to the counts of the tenant, its parents and one of its users; negative numbers
+// subtract. As in all limits, a part of a shared GPU counts for its share of it.
 func (t *tenant) count(user string, gpus float64) {
 	t.countUser(user, gpus, 0)
 	for ; t != nil; t = t.parent {
@@ -108,7 +108,8 @@ func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	ts.outside = gpus
 }
 
-// Counts reports whether the GPUs of a gang are counted: it runs, is about to, or is being stopped.
+// Counts reports whether the GPUs of a gang are counted: the gang runs, is about to run, or is
+// being stopped.
 func (q *Queue) Counts(id string) bool {
 	e := q.entries[id]
 	return e != nil && e.state != waiting
@@ -132,9 +133,9 @@ func (t *tenant) limit() (gpus int, ok bool) {
 // tree holds the configured tenants, and one for each namespace that belongs to none of them.
 type tree struct {
 	byName map[string]*tenant
-	quotas bool // somebody has a quota
-	users  bool // somebody has limits for users
-	deep   bool // somebody has children
+	quotas bool // some tenant has a quota
+	users  bool // some tenant has limits for users
+	deep   bool // some tenant has children
 }
 
 // newTree builds the tree of valid tenants. A name sorts before all names that begin with it, so
@@ -301,10 +302,10 @@ func (ts *tenancy) countHeld(e *entry, sign int) {
 	ts.countJob(e, sign)
 }
 
-// amount is how many whole GPUs n of those that the gang requests count for.
+// amount converts a number of requested GPUs, which may be parts, to whole GPUs.
 func (e *entry) amount(gpus int) float64 { return e.job.Gang.Amount(gpus) }
 
-// has is for how many GPUs a placement of the gang counts.
+// has returns how many whole GPUs a placement of the gang counts for.
 func (e *entry) has(p pal.Placement) float64 {
 	if p.Amount == 0 {
 		return e.amount(len(p.GPUs()))
@@ -402,8 +403,8 @@ func (p *pass) renew(t *tenant) bool {
 }
 
 // compare compares the first gangs of two tenants, with their claims. A gang that stays within its
-// tenant's quota goes before one that would borrow; then the tenant goes first that had less for
-// its weight.
+// tenant's quota goes before one that would borrow; then the tenant with the lower usage for its
+// weight goes first.
 func (ts *tenancy) compare(now time.Duration, a, b *entry, claimA, claimB uint8) int {
 	if c := cmp.Compare(claimB, claimA); c != 0 {
 		return c
@@ -494,7 +495,7 @@ func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	}
 }
 
-// TenantUse is what a tenant may use, holds and has used.
+// TenantUse describes a tenant's limits, its current GPUs and its usage.
 type TenantUse struct {
 	Tenant string `json:"tenant"`
 	// Namespaces are those of the tenant and its children that have jobs or have used GPUs.
@@ -514,11 +515,11 @@ type TenantUse struct {
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`
 	MaxJobsPerUser int       `json:"max_jobs_per_user,omitempty"`
 	Users          []UserUse `json:"users,omitempty"`
-	// GPUHours is what it has used, decayed; 0 if usage is not kept.
+	// GPUHours is its decayed usage; 0 if usage is not kept.
 	GPUHours float64 `json:"gpu_hours"`
-	// HalfLifeSeconds is after which time used GPU hours count half in GPUHours.
+	// HalfLifeSeconds is the time after which used GPU hours count half in GPUHours.
 	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"`
-	// Priced reports whether GPU hours count by the price of their model.
+	// Priced is set if GPU hours are weighted by the price of their model.
 	Priced bool `json:"priced,omitempty"`
 	// Share is its part of all GPU time by weight, among the tenants that have used or want any.
 	// Times is its usage over its share; 0: nobody has used any.
@@ -550,7 +551,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 			wants[t] = true
 		}
 	}
-	weights, total := map[*tenant]float64{}, 0.0 // of the parts of each that take part
+	weights, total := map[*tenant]float64{}, 0.0 // total weight of the children of each parent that take part
 	for _, name := range slices.Sorted(maps.Keys(q.tree.byName)) {
 		t := q.tree.byName[name]
 		used := t.usage.value(q.decay(), now)
@@ -595,7 +596,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 
 // TenantUse returns the entry of [Queue.Tenants] for the tenant of a namespace.
 func (q *Queue) TenantUse(namespace string, now time.Duration) TenantUse {
-	t := q.namespace(namespace).tenant // which is in the tree
+	t := q.namespace(namespace).tenant // this also adds a missing tenant to the tree
 	i, _ := slices.BinarySearch(slices.Sorted(maps.Keys(q.tree.byName)), t.name)
 	return q.Tenants(now)[i] // tree names are unique; shown names may not be
 }

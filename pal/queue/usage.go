@@ -16,16 +16,15 @@ import (
 // DefaultHalfLife is Slurm's default too (PriorityDecayHalfLife).
 const DefaultHalfLife = 7 * 24 * time.Hour
 
-// entryCharge is added to the usage of each running GPU, as one more hour. Without it, all free
-// GPUs would go to a tenant that is a single GPU second behind (Kueue charges an entry penalty for
-// the same reason).
+// entryCharge is added to the usage for each running GPU. Without it, all free GPUs would go to a
+// tenant that is a single GPU second behind (Kueue charges an entry penalty for the same reason).
 const entryCharge = time.Hour
 
 // usage is the GPU time of a tenant, decayed: half of it remains after each half-life.
 type usage struct {
-	gpuS float64       // GPU seconds as they counted at…
-	at   time.Duration // …that time
-	rate float64       // GPUs in use since, each for what it counts
+	gpuS float64       // decayed GPU seconds at the time at
+	at   time.Duration // the time of the last update
+	rate float64       // weighted GPUs in use since then
 }
 
 // decay is the half-life of usage; 0: nothing is kept.
@@ -34,7 +33,8 @@ type decay time.Duration
 // tau is the time constant in seconds, after which 1/e is left.
 func (d decay) tau() float64 { return time.Duration(d).Seconds() / math.Ln2 }
 
-// of returns what one GPU that worked for the whole span counts for at its end, in seconds.
+// of returns the decayed GPU time, in seconds, of one GPU that worked for the whole span, at its
+// end.
 func (d decay) of(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -56,7 +56,8 @@ func (u *usage) value(d decay, now time.Duration) float64 {
 	return max(0, u.gpuS*d.left(span)+u.rate*d.of(span))
 }
 
-// book records that GPUs began to work, or (negative) stopped, at a time that may be before at.
+// book records that GPUs began to work (negative: stopped) at the given time, which may be before
+// u.at.
 func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	if at >= u.at {
 		u.gpuS, u.at = u.value(d, at), at
@@ -68,7 +69,7 @@ func (u *usage) book(d decay, at time.Duration, gpus float64) {
 
 // Usage is the decayed GPU time of the jobs of a namespace.
 type Usage struct {
-	Tenant     string  `json:"tenant"` // as jobs name it
+	Tenant     string  `json:"tenant"` // the namespace
 	GPUSeconds float64 `json:"gpu_seconds"`
 	Stops
 }
@@ -89,8 +90,8 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	return out
 }
 
-// RememberUsage replaces all usage by what an earlier Queue knew at a time. Gangs that have run
-// since before are counted from then on. Invalid numbers are left out.
+// RememberUsage replaces all usage by that of an earlier Queue at the time at. Gangs that have run
+// since before that time are counted from then on. Invalid numbers are left out.
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {
@@ -124,8 +125,8 @@ func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// bookUsage adds GPUs that an entry works on, or (negative) no longer does, to its namespace and
-// its tenants.
+// bookUsage adds GPUs on which an entry works to the usage of its namespace and its tenants;
+// negative numbers subtract.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, ts.usageFrom)
 	e.of.usage.book(ts.decay(), at, gpus)
@@ -134,22 +135,22 @@ func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	}
 }
 
-// UsageBy selects how GPU hours are weighed as usage.
+// UsageBy selects how GPU hours are weighted.
 type UsageBy string
 
 // The kinds of usage.
 const (
-	UsageGPUTime UsageBy = "gpu-time" // every GPU hour counts for 1, that of a part for its share
-	UsagePriced  UsageBy = "priced"   // for the price of its model, see [pal.Market]
+	UsageGPUTime UsageBy = "gpu-time" // each GPU hour counts 1; for a part of a GPU, its share
+	UsagePriced  UsageBy = "priced"   // each GPU hour counts the price of its model; see [pal.Market]
 )
 
-// ParseUsageBy reads what a GPU hour counts for.
+// ParseUsageBy parses a kind of usage.
 func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth is how much a GPU of the placement counts for. It is fixed when the gang gets the GPUs:
-// later prices do not change what a run costs.
+// worth returns the weight of a GPU of the placement. It is fixed when the gang gets the GPUs, so
+// later prices do not change the usage of a run.
 func (ts *tenancy) worth(p pal.Placement) float64 {
 	if ts.opt.Usage != UsagePriced {
 		return 1

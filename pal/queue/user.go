@@ -12,24 +12,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Limits of users are limits of their tenants, for each user. The words are Slurm's.
+// A tenant's configuration also limits each of its users. The terms are Slurm's.
 
-// Payer names whose limits GPUs count towards: those of a tenant, by its namespace, and of one
-// user.
+// Payer identifies the limits that GPUs count towards: those of a tenant, by its namespace, and
+// those of one user.
 type Payer struct {
-	Tenant string // as jobs name it
-	User   string // "": of jobs that name nobody
+	Tenant string // the namespace
+	User   string // "": jobs without a user
 }
 
 // UserUse is what one user of a tenant holds, if users have limits.
 type UserUse struct {
-	User string `json:"user"` // "(none)": of the jobs that name nobody
-	// GPUs counts GPUs of the user's jobs that run or are about to, Jobs these jobs.
+	User string `json:"user"` // "(none)": jobs without a user
+	// GPUs and Jobs count the GPUs and the number of the user's jobs that run or are about to run.
 	GPUs float64 `json:"gpus"`
 	Jobs int     `json:"jobs"`
 }
 
-// noUser is the displayed user of jobs that name none. They share the limits of one user.
+// noUser is the displayed user of jobs without one. These jobs share the limits of one user.
 const noUser = "(none)"
 
 // ShownUser returns the displayed name of a user.
@@ -85,8 +85,8 @@ type brokenLimit struct {
 	most   int
 }
 
-// gpuBound returns the limit of the tenant, or of the user in it, that this many more GPUs would
-// break; nil if they break none. With never, only the requested GPUs count, not those held.
+// gpuBound returns the limit of the tenant or its user that the additional GPUs would break; nil
+// for none. With never, only the requested GPUs count, not those held.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs
@@ -102,7 +102,7 @@ func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	return nil
 }
 
-// overJobs returns the limit of jobs of its user that one more gang would break; nil for none.
+// overJobs returns the limit on its user's jobs that one more gang would break; nil for none.
 func (e *entry) overJobs() *brokenLimit {
 	user := ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {

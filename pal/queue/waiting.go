@@ -13,70 +13,71 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Reasons are the kinds of reason for which the queue lets a gang wait.
+// Reasons lists the kinds of reason for which the queue lets a gang wait.
 var Reasons = []reason.Kind{reason.Starting, reason.Stopping, reason.Shrinking, reason.TooLarge, reason.Limit, reason.Quota, reason.Array,
 	reason.GPUs, reason.Scattered, reason.Refused, reason.Services, reason.Reserved, reason.Order, reason.InWindow, reason.Locality, reason.Next}
 
-// Wait is a waiting gang and why it waits.
+// Wait describes a waiting gang and why it waits.
 type Wait struct {
 	Job      string `json:"job"`
 	Position int    `json:"position"` // in the queue, from 1
-	// Reason is one of these. "starting": it starts. "stopping": gangs are stopping for it.
+	// Reason is one of the following. "starting": it starts. "stopping": gangs are stopping for it.
 	// "shrinking": elastic gangs give members back for it. "too-large": it could not run on an
-	// empty cluster. "limit": its tenant may never hold as many GPUs as it needs. "quota": its tenant holds as
-	// much as it may. "array": its array runs as many jobs as it may. "gpus": too few GPUs are
-	// free. "scattered": enough are free, but not where it could use them. "refused": they are parts of shared
-	// GPUs, beside neighbours that are too bad. "services": services
-	// hold too many GPUs, and do not end. "reserved": free GPUs are reserved for a gang ahead.
-	// "window": free GPUs are kept for maintenance or for others. "order": nobody passes the gang
-	// ahead in strict order. "locality": it waits for GPUs closer together. "next-round": it starts
-	// in the next round.
+	// empty cluster. "limit": it needs more GPUs than its tenant may ever hold. "quota": it would
+	// exceed its tenant's limit now. "array": its array runs as many jobs as it may. "gpus": too
+	// few GPUs are free. "scattered": enough are free, but not where it could use them. "refused":
+	// the free ones are parts of shared GPUs whose other users would slow it too much. "services":
+	// services hold too many GPUs and do not end. "reserved": free GPUs are reserved for a gang
+	// ahead. "window": free GPUs are kept for maintenance or for others. "order": under strict
+	// order no gang passes the one ahead. "locality": it waits for GPUs closer together.
+	// "next-round": it starts in the next round.
 	Reason  reason.Kind `json:"reason"`
 	Overdue bool        `json:"overdue,omitempty"` // it has waited in all for longer than max_wait, or twice its estimate
-	GPUs    int         `json:"gpus"`              // it needs, an elastic gang at least
-	// Counts is for how many GPUs these count towards limits if they are parts of shared GPUs.
+	GPUs    int         `json:"gpus"`              // GPUs that it needs; for an elastic gang, the minimum
+	// Counts is the number of GPUs that count towards limits, if GPUs are parts of shared ones.
 	Counts float64 `json:"counts,omitempty"`
 	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
-	Free   int     `json:"free"`           // free now, of those that it could use
-	// FreeOthers are free GPUs that it could not use.
+	Free   int     `json:"free"`           // GPUs that are free now and that it could use
+	// FreeOthers is the number of free GPUs that it could not use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers counts the free ones that are too slow for it, if Reason is "gpus" or "scattered".
+	// Outliers is the number of free GPUs that are too slow for it, if Reason is "gpus" or
+	// "scattered".
 	Outliers int `json:"outliers,omitempty"`
-	// Limit is how many GPUs its tenant may hold if Reason is "limit" or "quota"; Tenant names that
-	// tenant, and Held is how many it holds. With User, these are the user's in that tenant: GPUs,
-	// or with LimitsJobs running jobs. If Reason is "array", Limit is how many jobs of its array
+	// If Reason is "limit" or "quota", Limit is the number of GPUs that Tenant may hold, and Held
+	// the number that it holds. If User is set, both are that user's in the tenant, and count
+	// running jobs if LimitsJobs is set. If Reason is "array", Limit is how many jobs of its array
 	// may run at a time, and Running how many do.
 	Limit   int     `json:"limit,omitempty"`
 	Running int     `json:"running,omitempty"`
 	Tenant  string  `json:"tenant,omitempty"`
 	Held    float64 `json:"held,omitempty"`
 	User    string  `json:"user,omitempty"`
-	// LimitsJobs: the limit is one of running jobs of User, whatever GPUs they have.
+	// LimitsJobs is set if Limit bounds the running jobs of User, not their GPUs.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
-	Ahead      string `json:"ahead,omitempty"` // the gang that goes first, "" for that one itself
-	// AheadGPUs is how many GPUs all gangs ahead need.
+	Ahead      string `json:"ahead,omitempty"` // the gang at the head of the queue; "" for the head itself
+	// AheadGPUs is the number of GPUs that all gangs ahead need.
 	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it
 	// From and To are the range in which it is expected to start, eight times in ten, since the
-	// caller's epoch. Both are 0 if that is unknown: too few gangs have waited yet, and some run
-	// times of gangs that run or are ahead are unknown.
+	// caller's epoch. Both are 0 if that is unknown: too few gangs have waited yet, and the run
+	// time of some gang that runs or is ahead is unknown.
 	From, To time.Duration `json:"-"`
-	// Until is the time when the wait ends at the latest. For reason.Locality, it then starts on free GPUs.
-	// For reason.InWindow, the window then ends.
+	// Until is the time when the wait ends at the latest. For reason.Locality, the gang then starts
+	// on free GPUs. For reason.InWindow, the window then ends.
 	Until time.Duration `json:"-"`
 	// spares is set for a service that waits until Ahead, a gang behind it, has run.
 	spares bool
-	// begins: the window of reason.InWindow is still to begin.
+	// begins is set if the window of reason.InWindow has not begun yet.
 	begins bool
 }
 
-// barredBy says which window keeps the gang from starting.
+// barredBy records the window that keeps the gang from starting.
 func (w *Wait) barredBy(window *indexedWindow, now time.Duration) {
 	w.Until, w.begins = window.To, window.From > now
 }
 
-// String is the wait as one line for people.
+// String returns the wait as one line for people.
 func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
@@ -120,8 +121,8 @@ func (w Wait) Why() reason.Reason {
 }
 
 // Waiting lists the waiting gangs in order, each with what it waits for. It decides nothing and
-// leaves the cluster as it is. With windows it looks for GPUs for each gang that enough GPUs are
-// free for; without, once for each kind of gang.
+// leaves the cluster as it is. With windows it searches once for each gang for which enough GPUs
+// are free; without windows, once for each kind of gang.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return q.waits(now, c, func(ws []Wait) []int { return positions(len(ws)) })
 }
@@ -135,9 +136,9 @@ func positions(n int) []int {
 	return all
 }
 
-// WaitingAt is Waiting for some gangs of a long queue: those at the given parts of it, from 0 to 1,
-// gangs that are starting aside. It is cheaper, because Waiting spends most of its time on
-// forecasts, and those behind the last of these gangs get none.
+// WaitingAt is Waiting for some gangs of a long queue: those at the given fractions of its length,
+// from 0 to 1, not counting gangs that are starting. It is cheaper than Waiting, which spends most
+// of its time on forecasts: it makes none for gangs behind the last selected one.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
 	return q.waits(now, c, func(ws []Wait) (at []int) {
 		first := 0
@@ -171,7 +172,7 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 	return ws
 }
 
-// asker tells who waits for what. It decides nothing.
+// asker finds out why gangs wait. It decides nothing.
 type asker struct {
 	planner
 	found map[signature]foundNow
@@ -193,7 +194,7 @@ func (p *asker) queue() []*entry {
 	return p.inOrder()
 }
 
-// waitOf returns what a gang waits for, ignoring those behind it.
+// waitOf returns what a gang waits for, ignoring the gangs behind it.
 func (p *asker) waitOf(e *entry) Wait {
 	defer p.putBack()
 	queue := p.queue()
@@ -256,8 +257,8 @@ func (p *asker) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// say fills in the limit that the gang would break. What others hold counts only if the gang waits
-// for it.
+// say fills in the limit that the gang would break. GPUs held by others count only if the gang
+// waits for them.
 func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
 	if r == reason.Quota {
@@ -265,7 +266,7 @@ func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	}
 }
 
-// count fills in for how many GPUs those count that it needs, if they are parts.
+// count sets Counts for a gang that requests parts of shared GPUs.
 func (w *Wait) count(e *entry, gpus int) {
 	if n := e.amount(gpus); n != float64(gpus) {
 		w.Counts = reason.Rounded(n)
@@ -286,13 +287,13 @@ func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
 	}
 }
 
-// holdsUp reports whether gangs behind one with this reason wait for it. They do not if the gang
+// holdsUp reports whether a gang with this reason holds up the gangs behind it. It does not if it
 // could not use the GPUs, declines the free ones, or has others stopped for it.
 func holdsUp(r reason.Kind) bool {
 	return forGPUs(r) && r != reason.Locality && r != reason.Stopping && r != reason.Shrinking
 }
 
-// forGPUs reports whether GPUs are all that it waits for.
+// forGPUs reports whether the gang waits for nothing but GPUs.
 func forGPUs(r reason.Kind) bool {
 	switch r {
 	case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.InWindow, reason.Services:
@@ -333,9 +334,9 @@ func (p *asker) inOrder() []*entry {
 
 // reason returns what a gang without a claim waits for. For a service that fits, spares is the gang
 // that it waits for. The first reason that holds is returned. Decisions come first. Then come
-// reasons that do not depend on free GPUs (cluster, array, quota, window), then the GPUs, of which
-// free are free. head is the first gang that waits for GPUs, nil for none. It may be why a gang
-// that fits does not start.
+// reasons that do not depend on free GPUs (cluster, array, quota, window), then free GPUs; free is
+// their number. head is the first gang that waits for GPUs, nil for none. The head may keep a gang
+// that fits from starting.
 func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
 		return reason.Starting, nil
@@ -379,7 +380,8 @@ func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) 
 	return reason.Next, nil
 }
 
-// refused reports whether a gang that does not fit would fit beside any neighbours.
+// refused reports whether a gang that does not fit would fit if it accepted any neighbours on
+// shared GPUs.
 func (p *asker) refused(e *entry) bool {
 	if !placementOf(p.Queue, e).RefuseBad || e.job.Gang.Sharing == nil {
 		return false
@@ -398,15 +400,15 @@ func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
 	return r
 }
 
-// foundNow is the result of place for a kind of gang while the cluster is unchanged.
+// foundNow caches the result of place for a kind of gang while the cluster is unchanged.
 type foundNow struct {
 	pl pal.Placement
 	ok bool
 }
 
-// placeNow is place, once for each kind of gang whose run time does not matter.
+// placeNow is place, computed once for each kind of gang whose run time does not matter.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
-	if p.turn != nil && p.turn.by == e { // it takes any part, unlike others of its kind
+	if p.turn != nil && p.turn.by == e { // it accepts any shared GPU, unlike others of its kind
 		return p.place(e)
 	}
 	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {

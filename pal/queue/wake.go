@@ -10,7 +10,7 @@ import (
 
 // Wake returns when to call Decide again if nothing happens until then: a gang becomes overdue, or
 // preemption or migration may pay. ok is false if only an event can change anything. Things that
-// change at unknown times are checked after a quantum at the latest. A call that comes too early
+// change at unknown times are checked after a quantum at the latest. A call that is too early
 // decides nothing.
 func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	at = math.MaxInt64

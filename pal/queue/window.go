@@ -15,21 +15,21 @@ import (
 )
 
 // Window keeps GPUs free for a time: for maintenance, or for some jobs (a reservation). No other
-// gang that may run into the window starts on them; gangs that run there are left alone. Slurm's
-// reservations are similar, but a job must ask for them.
+// gang that may run into the window starts on these GPUs; gangs that run there already continue.
+// Slurm's reservations are similar, but a job must ask for them.
 type Window struct {
 	Name string
 	// From and To are since the caller's epoch.
 	From, To time.Duration
-	// GPUs are their numbers in the cluster.
+	// GPUs contains the numbers of the GPUs in the cluster.
 	GPUs []int
-	// For lists who may use the GPUs anyway: namespaces, or jobs as namespace/job; patterns with *
-	// and ?.
+	// For lists the namespaces and jobs (namespace/job) that may use the GPUs during the window, as
+	// patterns with * and ?.
 	For []string
 }
 
-// WindowChance is the chance with which a gang must end before a window begins, to start on its
-// GPUs.
+// WindowChance is the least probability of ending before a window begins with which a gang may
+// start on the window's GPUs.
 const WindowChance = 0.9
 
 // admits reports whether the job may use the window's GPUs.
@@ -79,7 +79,7 @@ const MaxWindows = 64
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
-	ws = ws[:min(len(ws), MaxWindows)] // those that begin first
+	ws = ws[:min(len(ws), MaxWindows)] // the windows that begin first
 	before := q.windows.list
 	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
 	for i, w := range ws {
@@ -88,7 +88,7 @@ func (q *Queue) SetWindows(ws []Window) {
 	}
 	q.version++
 	if !slices.EqualFunc(before, q.windows.list, func(a, b *indexedWindow) bool { return slices.Equal(a.For, b.For) }) {
-		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // who shares a bucket has changed
+		q.Reconsider(func(_ string, g pal.Gang) pal.Gang { return g }) // gangs may belong to other buckets now
 	}
 }
 
@@ -103,8 +103,8 @@ func (ws *windows) admitted(j Job) uint64 {
 	return bits
 }
 
-// longest returns a time, at cost 1, that the gang runs at most, with a chance of [WindowChance].
-// If only a limit is known, it is the limit.
+// longest returns a run time, at cost 1, that the gang does not exceed with probability
+// [WindowChance]. If only a limit is known, it is the limit.
 func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
 		return left
@@ -112,9 +112,10 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 	return fs.outlook(e, now).quantile(WindowChance)
 }
 
-// quantile returns a time, at cost 1, that the gang runs at most, with that chance. Known runs end
-// at known times. Of the unknown part, x / (again + x) has ended after x: half of it after again,
-// and at least half of the rest in as long again. Between two known ends, this is solved for x.
+// quantile returns a run time, at cost 1, that the gang does not exceed with the given probability.
+// Known runs end at known times. Of the unknown part, x / (again + x) has ended after x: half of it
+// after again, and at least half of the rest in as long again. Between two known ends, this is
+// solved for x.
 func (o outlook) quantile(chance float64) time.Duration {
 	need := o.rest
 	for _, c := range o.of {
@@ -150,10 +151,10 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 	return at + d
 }
 
-// startTime returns when a gang would start for which GPUs are looked for.
+// startTime returns the time at which the gang in question would start.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
-// closed returns the windows that a gang that ends by then may run into.
+// closed returns the windows that a gang may run into if it ends by the time until.
 func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	var ws []*indexedWindow
 	at := p.startTime()
@@ -165,7 +166,7 @@ func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	return ws
 }
 
-// find is search without the GPUs of windows that the gang may run into.
+// find is search, excluding the GPUs of windows that the gang may run into.
 func (p *finder) find(e *entry) (pal.Found, bool) {
 	if len(p.windows.list) == 0 || p.windowless {
 		return p.search(e)
@@ -175,9 +176,9 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 }
 
 // offWindows keeps a search off the windows that the gang may run into. Which windows these are
-// depends on its speed, so on its GPUs. It begins with the windows that the gang runs into
-// anywhere. Then it adds those that it runs into on the GPUs that were found, until none is new. So
-// it needs one more search for each window at most.
+// depends on its speed, so on its GPUs. It begins with the windows that the gang runs into on any
+// GPUs. Then it repeatedly adds those that the gang runs into on the GPUs found, until there is no
+// new window. So it needs at most one more search per window.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
@@ -200,7 +201,7 @@ func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindo
 	}
 }
 
-// besideWindows is search without the GPUs of the windows.
+// besideWindows is search, excluding the GPUs of the windows.
 func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bool) {
 	for _, w := range closed {
 		if len(w.on) >= p.c.NumGPUs() {
@@ -215,15 +216,15 @@ func (p *finder) besideWindows(e *entry, closed []*indexedWindow) (pal.Found, bo
 	return p.search(e)
 }
 
-// withoutWindows ignores windows until back is called. It is for questions that do not depend on
-// time, such as whether a gang could ever run.
+// withoutWindows makes searches ignore windows until back is called. It is for questions that do
+// not depend on time, such as whether a gang could ever run.
 func (p *finder) withoutWindows() (back func()) {
 	was := p.windowless
 	p.windowless = true
 	return func() { p.windowless = was }
 }
 
-// startingAt sets the start time of the gang that is looked at, until back is called.
+// startingAt sets the start time of the gang in question until back is called.
 func (p *finder) startingAt(at time.Duration) (back func()) {
 	p.startsAt = at
 	return func() { p.startsAt = 0 }
@@ -329,8 +330,9 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	return out
 }
 
-// RunsInto returns the windows that a running job may run into, among those that are on or begin by
-// then, with how many of its GPUs. Until is the time when it is expected to have ended; a service never has.
+// RunsInto returns the windows that a running job may run into, with the number of its GPUs in
+// each. It considers windows that are active or begin by the time begin. Until is the time when it
+// is expected to have ended; a service never has.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {
@@ -355,8 +357,8 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 	return out
 }
 
-// Beside takes the GPUs of the windows that a waiting job may run into if it starts now, until back
-// is called.
+// Beside marks as taken the GPUs of the windows that a waiting job may run into if it starts now,
+// until back is called.
 func (q *Queue) Beside(now time.Duration, id string, c *pal.Cluster, g pal.Gang) (back func()) {
 	back = func() {}
 	e := q.entries[id]
