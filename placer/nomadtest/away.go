@@ -106,7 +106,7 @@ func (p *plan) loseStopped() {
 	}
 }
 
-// stopAnyhow stops an allocation that should not run any more.
+// stopAnyhow stops an allocation that should no longer run.
 func (p *plan) stopAnyhow(a *alloc) {
 	switch {
 	case a.terminal():

@@ -342,7 +342,7 @@ func (p *plan) placeMissing(g *api.TaskGroup, is groupAllocs, keep []*alloc, mis
 
 // scaleDown stops surplus members: first those that promoted canaries replace, then those with the
 // highest numbers. Canaries that wait for promotion do not count, nor do members on nodes that are
-// away, but the latter may be stopped, too.
+// away, but members on such nodes may be stopped, too.
 func (p *plan) scaleDown(g *api.TaskGroup, keep []*alloc, most int, canarying bool) []*alloc {
 	out := slices.Clone(keep)
 	replaced := map[int]bool{}

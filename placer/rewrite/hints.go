@@ -224,7 +224,7 @@ func parseSpan(s string) (time.Duration, error) {
 }
 
 // tooLong matches durations in Go's notation. Go reports one that overflows as invalid, like text
-// that is no duration at all.
+// that is not a duration at all.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 // inDays matches a duration that begins with days, such as "2d" or "1d12h". onClock matches Slurm's
