@@ -136,7 +136,7 @@ func TestFigures(t *testing.T) {
 	}
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# The history of %s runs\n\nWritten by `make history-bench` on %s; %s/%s, %d processors. Runs of 200 users in 20 namespaces, one each 3.15 s: ten million a year, "+
-		"in a file of SQLite of %.1f GB. Each question is asked five times; the table has the slowest answer, "+
+		"in a file of SQLite of %.1f GB. Each query runs five times; the table has the slowest answer, "+
 		"and the most processor time, as other programs may have run beside.\n\n| question | answered in | processor time |\n|---|---|---|\n",
 		grouped(runs), time.Now().UTC().Format(time.DateOnly), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), float64(info.Size())/1e9)
 	for _, q := range questions() {
@@ -274,25 +274,25 @@ func questions() []question {
 	return []question{
 		runs("the last 100", Filter{Most: 100}),
 		runs("the last 100 of a user", Filter{User: "user7", Most: 100}),
-		runs("the last 100 of one with a run in a thousand", Filter{User: "rare", Most: 100}),
-		runs("the last 100 that one may see who sees one namespace in a thousand runs", Filter{Namespaces: []string{"rare"}, Most: 100}),
-		runs("the last 100 that one may see who sees 19 of 21 namespaces", Filter{Namespaces: namespacesFrom(1), Most: 100}),
+		runs("the last 100 of a user with one run in a thousand", Filter{User: "rare", Most: 100}),
+		runs("the last 100, for a token that sees a namespace with one run in a thousand", Filter{Namespaces: []string{"rare"}, Most: 100}),
+		runs("the last 100, for a token that sees 19 of 21 namespaces", Filter{Namespaces: namespacesFrom(1), Most: 100}),
 		runs("failed in the last day", Filter{States: []State{Failed}, Since: noon.Add(-day), Most: 1000}),
 		runs("all of the last day", Filter{Since: noon.Add(-day), Most: 100_000}),
 		runs("of one user in the last month, 1,000 at most", Filter{User: "user7", Since: noon.Add(-30 * day), Most: 1000}),
-		runs("of one user and one class since half a year ago, that failed", Filter{User: "user7", Class: "B", States: []State{Failed}, Since: noon.Add(-182 * day), Most: 100}),
+		runs("failed runs of one user and class in the last half year", Filter{User: "user7", Class: "B", States: []State{Failed}, Since: noon.Add(-182 * day), Most: 100}),
 		runs("of a day half a year ago", Filter{Since: noon.Add(-183 * day), Until: noon.Add(-182 * day), Most: 50}),
-		runs("of a class of which there is none", Filter{Class: "D", Most: 100}),
-		runs("with a state of which there is none", Filter{States: []State{Unknown}, Most: 100}),
-		runs("by the beginning of the name, a third of all", Filter{Job: "train-", Most: 100}),
-		runs("by a whole name", Filter{Job: "train-4000002", Most: 100}),
+		runs("of a class without runs", Filter{Class: "D", Most: 100}),
+		runs("in a state without runs", Filter{States: []State{Unknown}, Most: 100}),
+		runs("by a prefix of the name, a third of all runs", Filter{Job: "train-", Most: 100}),
+		runs("by a full name", Filter{Job: "train-4000002", Most: 100}),
 		usage("by month and user", Filter{}, "month", "user"),
 		usage("by namespace, user, class and model", Filter{}, "namespace", "user", "class", "model"),
 		usage("by day and user, of a month", Filter{Since: noon.Add(-30 * day)}, "day", "user"),
 		usage("by day, of a year", Filter{}, "day"),
-		usage("by class, since a day in the middle of a month half a year ago", Filter{Since: noon.Add(-170 * day)}, "class"),
+		usage("by class, since mid-month half a year ago", Filter{Since: noon.Add(-170 * day)}, "class"),
 		{"namespaces", func(t *testing.T, db *DB) (int, error) { n, err := db.Namespaces(t.Context()); return len(n), err }},
-		{"what the agent reads when it begins", func(t *testing.T, db *DB) (int, error) {
+		{"what the agent reads at its start", func(t *testing.T, db *DB) (int, error) {
 			r, a, err := db.Open(t.Context())
 			return len(r) + len(a), err
 		}},

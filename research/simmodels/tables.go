@@ -14,15 +14,15 @@ const head = `# The right GPU model for each application
 
 Written by %s on %s. Others measured the speeds: Gavel's (V100, P100 and K80, 32 GPUs of each; the jobs of four virtual
 clusters of Philly) and Sia's (six kinds of GPU, 16 of each; jobs of our own). Nodes have 8 GPUs of one model; GPUs of a model are
-alike. Nobody says how long jobs run. A stopped gang loses %d s.
+alike. Jobs have no estimates. A stopped gang loses %d s.
 
-* **agnostic**: the queue as it ships, if it does not know any speeds.
+* **agnostic**: the product's queue, without speeds.
 * **fastest first**: the same, but each gang prefers the fastest model on which it fits now.
-* **ours**: the queue as it ships, with speeds.
-* **bound**: no policy's average is below it. It is loose if jobs come in bursts: it shares GPUs in fractions, knows all run times,
+* **ours**: the product's queue, with speeds.
+* **bound**: a lower bound on every policy's average. It is loose if jobs come in bursts: it shares GPUs in fractions, knows all run times,
   and has no gangs.
 
-Load 100 %% is what the cluster can do of these jobs while they come, by a linear program (Gavel's most throughput). Tables have
+Load 100 %% is the most work of these jobs that the cluster can do while they arrive, by a linear program (Gavel's maximum throughput). Tables have
 ratios of average completion times, as geometric means, with the worst cell in brackets. The CSV file beside this page has each cell.
 
 Rules were chosen by two workloads. We saw the others, too: they are not strictly held out.
@@ -103,8 +103,8 @@ const tried = `
 ## What was tried if gangs may be stopped
 
 The aim at 85 % was 0.67 of agnostic. With exact run times ours reaches it: 0.56 and 0.58 on the two workloads that rules were chosen by.
-Without them no rule does. On 2026-11-27 three rules were at most 4 % better than what ships, and each was worse in one cell: congestion
-counts two or four times as much, or a gang waits for a better model as long as one that may not move. Six others were worse.
+Without them no rule does. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: congestion
+counts two or four times as much, or a gang waits for a better model as long as a gang that may not move. Six others were worse.
 `
 
 const fairness = `

@@ -141,7 +141,7 @@ func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]floa
 const neighboursHead = `# What neighbours on a GPU cost each other
 
 Written by %s on %s from what Gavel (OSDI 2020) measured: how fast each of 26 training jobs (seven applications
-with several batch sizes) runs next to each other one on one GPU, relative to alone. The table that ships (` + "`pal/sharing.go`" + `)
+with several batch sizes) runs on one GPU next to each other job, relative to alone. The product's table (` + "`pal/sharing.go`" + `)
 has the means of the pairs on a V100, by class. Nobody has measured such pairs with this plugin.
 
 | class | applications |
@@ -164,7 +164,7 @@ func neighbours(ps trace.Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, neighboursHead, "`make sim-neighbours`", time.Now().UTC().Format(time.DateOnly))
 	writeTable(&b, ps, fittedOn)
-	fmt.Fprintf(&b, "\n## How much it explains\n\nPart of the variance of the pairs that fit in memory: 1 is all, 0 as much as the mean of the model's pairs explains, below 0 less.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
+	fmt.Fprintf(&b, "\n## How much it explains\n\nExplained share of the variance, for pairs that fit in memory: 1 is all, 0 as much as the mean of the model's pairs explains, below 0 less.\nAll guesses are fitted on the %s, so the %s and the K80 are held out.\n\n| guess | numbers | %s |\n|---|---|---|---|---|\n", fittedOn, models[1], strings.Join(models, " | "))
 	for _, g := range []struct {
 		name, numbers string
 		guess         guess
@@ -174,7 +174,7 @@ func neighbours(ps trace.Pairs) []byte {
 		{"**by both classes** (ships)", "16", means(ps, fittedOn, bothClasses, nil)},
 		{"by both classes, and the memory that both need", "18", withMemory(ps)},
 		{"by both applications", "49", means(ps, fittedOn, applications, nil)},
-		{"the very pair, as measured on the V100", "676", means(ps, fittedOn, exactly, nil)},
+		{"the same pair, as measured on the V100", "676", means(ps, fittedOn, exactly, nil)},
 	} {
 		fmt.Fprintf(&b, "| %s | %s |", g.name, g.numbers)
 		for _, model := range models {
@@ -231,8 +231,8 @@ const neighboursMeans = `
   a known application.
 * They tell nothing about another GPU model, nor about an application that has no class. On P100 and K80 two jobs run as if they took
   turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
-* So the table is a first guess, on other models than the V100 even of the order of neighbours. A job's own run times next to others are
-  better.
+* So the table is only a first guess; on models other than the V100, it may even order neighbours wrongly. A job's own run times next to
+  others are better.
 `
 
 // rates has the table of each model, one line a pair of classes.

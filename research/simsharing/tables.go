@@ -16,31 +16,31 @@ const head = `# The right neighbour on a GPU
 
 Written by %s on %s. Jobs are those of four virtual clusters of Philly, with Gavel's applications, on %d GPUs (%s) in nodes
 of %d. [Gavel measured](neighbours.md) how fast two of them run on one GPU, though not for gangs: here a gang is as fast as its slowest member.
-Each further seed deals the applications out to the jobs again. The queue is the one that ships; nobody says how long jobs run. A stopped gang loses %d s.
+Each further seed assigns the applications to the jobs again. The queue is the product's; jobs have no estimates. A stopped gang loses %d s.
 
-* **exclusive**: one job a GPU, as without sharing. Load 100 %% is what it can do.
-* **random neighbours**: %d parts a GPU; a job takes a GPU of its own as long as there is one, then any part.
+* **exclusive**: one job per GPU, as without sharing. Load 100 %% is its capacity.
+* **random neighbours**: %d parts per GPU; a job takes an idle GPU if there is one, else any free part.
 * **refusing nobody**: ours with refuse_bad_neighbours = false. A job takes the best free part, good or bad, by the table of the
   four classes and the finished runs of its name.
 * **ours**: the same, but a part stays free if the job would do less work there than its neighbours would lose, until the job is overdue.
-* **own runs known**: ours, with the mean of the measured pairs, for each application beside each class, in place of the table.
-  Finished runs can never tell more.
-* **wrong classes**: ours, but each job has a class by chance.
-* **exact pairs**: ours, by the measured pairs themselves in place of classes. It is no bound, as it is as greedy.
-* **floor**: the average of the run times alone, without any wait. If exclusive use is near it, sharing can win nothing.
+* **own runs known**: ours, but with the mean of the measured pairs, for each application beside each class, instead of the table.
+  Finished runs can never teach more.
+* **wrong classes**: ours, but each job has a random class.
+* **exact pairs**: ours, with the measured pairs instead of classes. It is not a bound, because it is greedy, too.
+* **floor**: the average of the run times alone, without waits. If exclusive use is near it, sharing can gain nothing.
 
 A job that leaves no memory for another asks for all parts of its GPU.
 
-Asked for: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
+Targets: ours at most 0.80 of exclusive use, at most 0.90 of random neighbours, no class above 1.10 of exclusive use.
 
-**Refused** are, by the table, A beside A, B or C, and C beside C: together they do less work than one of them alone. Jobs without a
-class (B) share with each other. A refused job holds back those behind it like any job that does not fit.
+**Refused pairs**, by the table, are A beside A, B or C, and C beside C: together they do less work than one of them alone. Jobs without a
+class (B) share with each other. A refused job blocks the jobs behind it like any job that does not fit.
 
-**Class A** shares with class D alone, so its jobs wait longer. If others may be stopped for them, they are better off than with
-exclusive use. [What was tried for them](studies.md#refusing-bad-neighbours).
+**Class A** shares only with class D, so its jobs wait longer. If others may be stopped for them, they finish sooner than with
+exclusive use. [Other rules that were tried](studies.md#refusing-bad-neighbours).
 
-**Finished runs** do not count here. A job's application is from Gavel, its length from whatever ran on Philly, so runs of one name and
-size differ three- to eightfold (one standard deviation), and tell less of neighbours than the table. If a name's runs are alike, they count.
+**Finished runs** do not count here. A job's application is from Gavel, its length from an unrelated job on Philly. So runs of one name and
+size differ three- to eightfold (one standard deviation), and reveal less about neighbours than the table. If a name's runs are similar, they count.
 `
 
 // page are the tables.
@@ -109,7 +109,7 @@ func verdict(b *bytes.Buffer, cells []*cell, chosen bool) {
 			worst = max(worst, classOver(cells, ours, class, of))
 		}
 	}
-	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (asked 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours over random neighbours: %.2f (asked 0.90; exact\npairs reach %.2f). The class that is worst off in a line of the first table: %.2f (asked 1.10).\n",
+	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (asked 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours over random neighbours: %.2f (asked 0.90; exact\npairs reach %.2f). The worst class in a line of the first table: %.2f (asked 1.10).\n",
 		seeds, over(cells, ours, exclusive, all), over(cells, accepting, exclusive, all), over(cells, rows, exclusive, all), over(cells, exact, exclusive, all), over(cells, ours, random, all), over(cells, exact, random, all), worst)
 }
 
@@ -122,7 +122,7 @@ func yes(is bool) string {
 
 // summary are the geometric means over clusters and seeds.
 func summary(b *bytes.Buffer, cells []*cell, chosen bool) {
-	b.WriteString("\nAverage completion time over that of exclusive use, geometric mean over clusters and seeds:\n\n| load | gangs may be stopped | random neighbours | refusing nobody | wrong classes | ours | own runs known | exact pairs | floor | ours over random | exact pairs over random | ours by class: A, B, C, D |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\nAverage completion time relative to exclusive use, geometric mean over clusters and seeds:\n\n| load | gangs may be stopped | random neighbours | refusing nobody | wrong classes | ours | own runs known | exact pairs | floor | ours over random | exact pairs over random | ours by class: A, B, C, D |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, load := range append(loads, 0) {
 		for _, preempts := range []bool{false, true} {
 			of := func(c *cell) bool { return c.chosen == chosen && c.load == load && c.preempts == preempts }

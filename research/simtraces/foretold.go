@@ -111,9 +111,9 @@ func foretellAll(found []source) (ts []foretelling, err error) {
 const foretoldText = `
 ## Run times foretold
 
-The run time that the queue expects when a gang that cannot be stopped is submitted. It knows the jobs that would have ended by then
-if each had started at once. The pinball loss is in doublings of the run time, the mean over jobs, then over traces: 0.5 for the
-median is a factor of two. "As foretold" should be 50 and 90 %.
+This table compares run times with the queue's predictions at the submission of gangs that cannot be stopped. The queue has learned from the
+jobs that would have ended by then if each had started at once. The pinball loss is in doublings of the run time, the mean over jobs, then
+over traces: 0.5 for the median is a factor of two. "As foretold" is the share of run times within the prediction: 50 and 90 % are ideal.
 
 `
 
@@ -144,9 +144,9 @@ func foretoldTables(b *bytes.Buffer, ts []foretelling) {
 const sidesText = `
 ## Who gains
 
-Half of the jobs, drawn by chance, say or allow something. The first table has the average of each half, over its own when nobody
-does. In the second, a second run exchanges the halves. It has the average of all jobs when they estimate, over that when they do not; a
-percent more or less is none.
+Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs
+when none do. For the second table, another run exchanges the halves: it has the average of all jobs with estimates, relative to the same jobs
+without. Differences of a percent do not count.
 
 `
 
@@ -206,9 +206,9 @@ func sidesTables(b *bytes.Buffer, fs []felt) {
 const wideText = `
 ## Wide gangs at 60 % load
 
-The worst wait of the widest gangs over that under EASY with users' guesses, in the cells of 60 % load. A minute more or less is none.
-All waits of a gang that is stopped count. If some may be stopped, the worst gang is mostly one of days that was stopped many times and
-waited for a small part of its run. So see p95 of their slowdown over that under EASY, too.
+The worst wait of the widest gangs, relative to EASY with users' guesses, in the cells of 60 % load. Differences of a minute do not count.
+If a gang is stopped, all its waits count. If some may be stopped, the worst gang usually runs for days, was stopped many times, and
+waited for a small part of its run time. So see the p95 slowdown, too, also relative to EASY.
 
 `
 

@@ -171,7 +171,7 @@ func TestRun(t *testing.T) {
 	if strings.Contains(string(b), ", no bound |") || strings.Contains(string(b), "-unbounded |") {
 		t.Error("the tables have policies without a bound on waiting, which are for the JSON file")
 	}
-	if strings.Contains(string(b), "NaN") || strings.Contains(string(b), "Inf") || strings.Contains(string(b), "This is not all") {
+	if strings.Contains(string(b), "NaN") || strings.Contains(string(b), "Inf") || strings.Contains(string(b), "Incomplete") {
 		t.Errorf("the tables are not whole:\n%s", b)
 	}
 	if b, err = os.ReadFile(o.csv); err != nil {
@@ -261,7 +261,7 @@ func TestAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2026-11-25 0123abcd: 0 and 4.", "not kept: 72 and 113; ", "This is not all: 9 of 10 cells."} {
+	for _, want := range []string{"2026-11-25 0123abcd: 0 and 4.", "not kept: 72 and 113; ", "Incomplete: 9 of 10 cells."} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the tables do not say %q:\n%.3000s", want, b)
 		}
@@ -308,7 +308,7 @@ func TestPartSaysSo(t *testing.T) {
 		t.Fatal("a cell without GPUs can be run")
 	}
 	b, err := os.ReadFile(o.tables)
-	if err != nil || !strings.Contains(string(b), "This is not all: 1 of 2 cells.") {
+	if err != nil || !strings.Contains(string(b), "Incomplete: 1 of 2 cells.") {
 		t.Errorf("the tables of one cell do not say that there is another (%v):\n%.600s", err, b)
 	}
 }

@@ -22,14 +22,14 @@ const header = `# Policies on real traces
 Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV file each cell: a trace at one load on one cluster.
 
 * All policies run the same jobs on the same nodes of 8 GPUs, with the variability of Longhorn; one GPU in 64 is an outlier, or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
-* The load is the GPU time of the jobs over that of the cluster between the first submission and the last.
+* The load is the GPU time of the jobs divided by that of the cluster between the first submission and the last.
 * A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
 * We chose rules by one half of the virtual clusters. This page shows the other half and the whole clusters.
 * "ours" is the agent's default queue if no gang may be stopped; in "preempting" all may. Only "exact times" has estimates. SRTF and clairvoyant know all run times; easy-users knows what users guess. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
-Averages are completion times over the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are over the least of all but the clairvoyant's. All are geometric means over cells; the worst cell is in brackets.
+Averages are completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest of all policies but the clairvoyant. All are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts cells: a larger average than the best rival's, a p99 above 1.5 times the least, a makespan above 1.05 times the least. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average over the best rival's.
+"Lost" counts cells: a larger average than the best rival's, a p99 above 1.5 times the lowest, a makespan above 1.05 times the lowest. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's.
 
 `
 
@@ -49,7 +49,7 @@ func (r report) markdown() ([]byte, error) {
 		fmt.Fprintf(&b, header, target, restartS)
 	}
 	if len(r.cells) < r.of {
-		fmt.Fprintf(&b, "This is not all: %d of %d cells.\n\n", len(r.cells), r.of)
+		fmt.Fprintf(&b, "Incomplete: %d of %d cells.\n\n", len(r.cells), r.of)
 	}
 	if len(r.missing) > 0 {
 		var names []string
@@ -57,7 +57,7 @@ func (r report) markdown() ([]byte, error) {
 			name, _, _ := strings.Cut(m, " (traces/")
 			names = append(names, name)
 		}
-		fmt.Fprintf(&b, "Not run, as the traces were missing: %s.\n", strings.Join(names, "; "))
+		fmt.Fprintf(&b, "Not run, because the traces were missing: %s.\n", strings.Join(names, "; "))
 	}
 	versions(&b, r.cells)
 	for _, p := range parts {

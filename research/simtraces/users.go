@@ -467,12 +467,12 @@ Figures are geometric means over cells; "worst" is the worst cell. Slowdown is c
 gangs, one in twenty. Makespan is the time from the first submission to the last end. The CSV file beside this page also has the traces
 and seeds that rules were chosen by, and the comparison with an earlier queue.
 
-Users' guesses are round, mostly 2 to 10 times too long, one in seven too short. "Guesses too short" are so by up to 5 times. In
-"half estimate", estimates are wrong by up to five times either way, and no name tells of a job.
+Users' guesses are round, mostly 2 to 10 times too long, one in seven too short. "Guesses too short" are up to 5 times too short. In
+"half estimate", estimates are wrong by up to five times either way, and jobs have no names.
 
 ## The price of saying and allowing nothing
 
-Each line over the first: what happens to the same jobs on the same GPUs if users say or allow more.
+Each line is relative to the first: the same jobs on the same GPUs, if users give estimates or let jobs be stopped.
 
 `
 
@@ -496,11 +496,11 @@ func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 
 const progressText = `# What reports of progress win
 
-Written by %s, on %s. The jobs, clusters and words are those of [what estimates and
+Written by %s, on %s. Jobs, clusters and terms are those of [what estimates and
 checkpoints win you](sim-users.md)%s. Nobody estimates.
 
-Each line over the same jobs when nobody reports. Honest reports are in whole percent. False ones are of
-six kinds, one for each job: nearly done for long, done at once, random, forth and back, slower and
+Each line is relative to the same jobs without reports. Honest reports are in whole percent. A job with false reports
+follows one of six patterns: nearly done for long, done at once, random, back and forth, slower and
 slower, faster and faster.
 
 `
