@@ -206,6 +206,27 @@ func TestPage(t *testing.T) {
 			}
 			p.shot("narrow-" + strings.NewReplacer("#/", "", "/", "-", "?", "-").Replace(route))
 		}
+		// A bar of the timeline that is scrolled out of sight takes its name with it.
+		const names = `import("/ui/gantt.js").then(async ({gantt}) => {
+			const at = hours => new Date(Date.now() - hours * 3600e3).toISOString();
+			const all = gantt([{row: "a", text: "a-long-name", from: at(23.9), to: at(16)}, {row: "b", text: "another-name", from: at(20), to: at(1)}], "bars");
+			document.querySelector("main").replaceChildren(all);
+			await new Promise(done => setTimeout(done, 500));
+			const host = all.querySelector(".scroll"), cut = new Set();
+			let shown = 0;
+			for (let x = 0; x <= host.scrollWidth - host.clientWidth; x++) {
+				host.scrollLeft = x; host.onscroll();
+				for (const t of all.querySelectorAll(".bar-text")) {
+					if (getComputedStyle(t).visibility === "hidden") continue;
+					shown++;
+					if (t.getBoundingClientRect().left < host.getBoundingClientRect().left - .5) cut.add(t.textContent + " at " + x);
+				}
+			}
+			return [shown > 0 ? "" : "no names", host.scrollWidth > host.clientWidth + 60 ? "" : "it does not scroll", ...cut].filter(Boolean);
+		})`
+		if cut := is[[]string](p, names); len(cut) > 0 {
+			t.Errorf("names that are cut on the left: %v", cut)
+		}
 	})
 
 	// Why a job waits is what most readers come for: it is on the screen, however narrow.

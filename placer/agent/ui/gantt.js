@@ -110,8 +110,14 @@ export function gantt(bars, caption, {label = row => row, open} = {}) {
     host.scrollLeft = width;
     keepSeen();
   }
-  // Names of bars stay within what is seen of them.
-  function keepSeen() { for (const {t, x1, last} of texts) t.setAttribute("x", Math.max(x1 + 6, Math.min(host.scrollLeft + 6, last))); }
+  // A bar's name stays within the visible part of the bar, and is hidden where it would be cut.
+  function keepSeen() {
+    for (const {t, x1, last} of texts) {
+      const begin = Math.max(x1 + 6, Math.min(host.scrollLeft + 6, last));
+      t.setAttribute("x", begin);
+      t.style.visibility = begin < host.scrollLeft ? "hidden" : "";
+    }
+  }
   host.onscroll = keepSeen;
   new ResizeObserver(([e]) => {
     const w = Math.max(430, Math.floor(e.contentRect.width));
