@@ -31,14 +31,7 @@ func TestPlacerRegisters(t *testing.T) {
 		{"many at once", "", testRegistersMany},
 		{"run again", "", testRegistersAgain},
 	})
-	for i, at := range []string{"before-commit", "after-commit"} {
-		b.scene("killed "+at, func(t *testing.T, b *bed) {
-			if i > 0 {
-				onlyLong(t)
-			}
-			testRegistersKilled(t, b, at)
-		})
-	}
+	b.killed(testRegistersKilled)
 }
 
 // runAtAgent is [bed.run] by way of the agent; its output is returned.

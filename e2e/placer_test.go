@@ -36,14 +36,7 @@ func TestPlacer(t *testing.T) {
 		{"stopped while waiting", "", testStoppedWhileWaiting},
 		{"two want the same", "", testTwoWantTheSame},
 	})
-	for i, at := range []string{"before-commit", "after-commit"} {
-		b.scene("killed "+at, func(t *testing.T, b *bed) {
-			if i > 0 {
-				onlyLong(t)
-			}
-			testKilled(t, b, at)
-		})
-	}
+	b.killed(testKilled)
 }
 
 func same(t *testing.T, what string, want, got any) {

@@ -60,6 +60,15 @@ func (b *bed) scene(name string, test func(*testing.T, *bed)) {
 	})
 }
 
+// killed runs a subtest for each of the fault points around a commit; the second is not in the sample of make test.
+func (b *bed) killed(test func(t *testing.T, b *bed, at string)) {
+	b.scene("killed before-commit", func(t *testing.T, b *bed) { test(t, b, "before-commit") })
+	b.scene("killed after-commit", func(t *testing.T, b *bed) {
+		onlyLong(t)
+		test(t, b, "after-commit")
+	})
+}
+
 // runs submits a job, waits until it has n GPUs, and returns these.
 func (b *bed) runs(j job, gpus int) []string {
 	b.t.Helper()

@@ -506,10 +506,9 @@ func (v *View) Ever(r Request) pal.Gang {
 // a new entry each time.
 const eligibilityKept = 10_000
 
-// eligibilityKey returns a key for all that eligibility depends on: constraints, affinities,
-// spreads, drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs that are
-// equal in all of that share an entry. That saves most of the work, because each entry needs a pass
-// over all device groups.
+// eligibilityKey returns a key of the parts of a job that decide its eligibility: constraints,
+// affinities, spreads, drivers, volumes, static ports, cores, datacenters, pool and devices. Jobs
+// with equal parts share an entry, which saves most passes over all device groups.
 func eligibilityKey(job *api.Job, a gpuRequest) string {
 	all := []any{job.Datacenters, cluster.PoolOf(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
 	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one volume or value for each member
