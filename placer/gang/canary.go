@@ -14,10 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// makeCanaryRoom widens the pins of a service whose canaries do not fit beside
-// the running version. The new version has no members yet, so wider pins
-// disturb nobody. It acts only after Nomad has said that the canaries do not
-// fit.
+// makeCanaryRoom widens the pins of a service whose canaries do not fit beside the running version.
+// The new version has no members yet, so wider pins disturb nobody. It acts only once a blocked
+// evaluation shows that the canaries do not fit.
 func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	now, index := w.Now(), *g.Job.JobModifyIndex
 	if g.Pins.Mode == rewrite.ModePrefer || g.canariesDone == index || !WantsCanaries(g.Observed) {
@@ -55,13 +54,13 @@ func (g *Lifecycle) makeCanaryRoom(w World) ([]Effect, bool) {
 	return append([]Effect{g.log(Info, "making room for canaries", "gpus", room.Gang.GPUs()), Take{room.Gang, room.Placement}}, es...), false
 }
 
-// WantsCanaries reports whether the job is a service that updates by canaries
-// and its present version has no member yet.
+// WantsCanaries reports whether the job is a service that updates with canaries and its present
+// version has no member yet.
 func WantsCanaries(st Observed) bool {
 	return HasCanaries(st.Job) && !slices.ContainsFunc(st.Members, func(a *cluster.Alloc) bool { return a.PlacedFor(st.Job) })
 }
 
-// HasCanaries reports whether the job is a service that updates by canaries.
+// HasCanaries reports whether the job is a service that updates with canaries.
 func HasCanaries(job *api.Job) bool {
 	return *job.Type == api.JobTypeService && slices.ContainsFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return request.CanariesOf(g) > 0 })
 }

@@ -6,13 +6,14 @@ package gang
 import "time"
 
 // Control holds orders about a job from outside its jobspec: nomad-pal hold, priority and requeue.
-// It belongs to the job's name, so it survives a new registration. The zero value has no orders.
+// It is stored under the job's name, so it survives a new registration. The zero value has no
+// orders.
 type Control struct {
 	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`
 	// Priority replaces the jobspec's priority in the queue; 0: keep the jobspec's.
 	Priority int `json:"priority,omitempty"`
-	// Requeue stops what was placed before it; the job then waits again.
+	// Requeue stops the gang if it was placed before the order was given; the job then waits again.
 	Requeue *Said `json:"requeue,omitempty"`
 }
 
@@ -23,10 +24,10 @@ type Said struct {
 	Why string    `json:"why,omitempty"`
 }
 
-// Controlled applies the present Control.
+// Controlled sets the present orders.
 func (g *memory) Controlled(c Control) {
 	if c.Priority != g.Control.Priority {
-		g.edited = true // the queue must learn it
+		g.edited = true // the queue must learn the new priority
 	}
 	g.Control = c
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// await is a duty that waits for an answer.
+// await is the result of a duty that needs an answer first: the answer starts the duties again.
 func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 
-// nothing is a duty that is not due.
+// nothing is the result of a duty that is not due.
 func nothing() ([]Effect, bool) { return nil, true }
 
 // readRecord reads the record of a job that was placed before this placer started. It starts a new
@@ -38,7 +38,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 		return await(ReadVersions{})
 	}
 	var out []Effect
-	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // by an earlier placer
+	if r != nil && r.Note == NoteMoved && w.Now().Sub(r.Decided) < time.Hour { // an earlier placer moved it
 		out = append(out, CountMove{r.Decided})
 	}
 	switch asked := askedBeforePins(g.Job, g.read.versions); {
@@ -58,13 +58,13 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAgain reports whether the record belongs to an earlier run of the job. That run had ended
-// before the author ran the job again, or purged it and ran it. An edit of a gang that runs or
-// waits is not a new run. Members of the earlier run are still listed or have ended since; services
-// end by themselves only when they fail.
+// runAgain reports whether the record belongs to an earlier run of the job: one that had ended
+// before the author ran the job again, or purged and ran it. An edit of a running or waiting gang
+// is not a new run: then allocations from before the edit are still live, or ended after it.
+// Services end by themselves only when they fail, so running them again is always an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
-	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: it has not been seen whole since the record was read back
+	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since the record was reconstructed
 		return true
 	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
 		return false
@@ -75,10 +75,9 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	})
 }
 
-// startedSince reports whether the job's pins are newer than the record: the
-// placer that chose them crashed before it wrote the record. Then either the
-// gang had been stopped and all its members are newer than the record, or it
-// has other GPUs.
+// startedSince reports whether the job's pins are newer than the record: the placer that chose them
+// crashed before it wrote the record. Then either the gang had been stopped and all its members are
+// newer than the record, or its pins name other GPUs than the record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -90,9 +89,8 @@ func (g *Observed) startedSince(r *Record) bool {
 const (
 	// saveAfter is how long a decision may go unrecorded while its members start.
 	saveAfter = time.Second
-	// retryWithin bounds how long after a failure a gang is tried again if
-	// Nomad calls its job dead. A job that failed hours before a placer started
-	// is left alone.
+	// retryWithin bounds the time between a gang's failure and its next try if Nomad calls the job
+	// dead. A job that failed hours before a placer started is left alone.
 	retryWithin = 10 * time.Minute
 )
 
@@ -165,8 +163,8 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. enough reports that
-// nothing else is due for now. why is the reason for being stuck.
+// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why is why the
+// missing members do not start. enough reports that makeWhole has nothing else to do for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain
@@ -178,10 +176,11 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 		g.SetTrouble(g.incomplete(reason.Deploying, why))
 		return nil, true
 	case !why.IsZero() && g.read.hasDeployment && g.evaluated != *g.Job.ModifyIndex:
-		// Nomad forgets a member that fails during a deployment, once that is over (seen on 1.11.3).
+		// If a member fails during a deployment, Nomad forgets it when the deployment ends (seen on
+		// 1.11.3).
 		return []Effect{g.log(Info, "a member is missing and Nomad does not evaluate the job; asking it to", "reason", why), Evaluate{}}, true
 	case !why.IsZero() && g.read.hasDeployment && lately:
-		return nil, true // Nomad may still do it
+		return nil, true // Nomad may still evaluate it
 	case why.IsZero() && g.read.unevaluated(g.Job) && !lately:
 		return []Effect{g.log(Info, "Nomad does not evaluate the job; asking it to"), Evaluate{}}, true
 	case why.IsZero():
@@ -197,9 +196,8 @@ func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es 
 	return nil, false
 }
 
-// unevaluated reports whether Nomad has made no evaluation since the job was
-// registered last. It makes none for a child whose parent was purged in between
-// (seen on 1.11.3).
+// unevaluated reports whether Nomad has made no evaluation since the job's last registration. It
+// makes none for a child whose parent was purged meanwhile (seen on 1.11.3).
 func (r *readings) unevaluated(job *api.Job) bool {
 	return !slices.ContainsFunc(r.evaluations, func(e *api.Evaluation) bool { return e.CreateIndex >= *job.JobModifyIndex })
 }
@@ -241,20 +239,19 @@ func (g *Observed) preempted(w World) bool {
 	})
 }
 
-// refusal is what a blocked evaluation says about the first of its groups, by
-// name.
+// refusal is the reason that a blocked evaluation gives for the first of its groups in alphabetical
+// order.
 func refusal(e *api.Evaluation) reason.Reason {
 	group, why := request.NotPlaced(e.FailedTGAllocs)
 	return reason.Reason{Kind: reason.Blocked, Group: group, Cause: why}
 }
 
-// disconnectTimeout triggers an evaluation that waits until a member on a
-// disconnected node counts as lost. That can take hours. Nothing else of the
-// job waits for it.
+// disconnectTimeout triggers an evaluation that waits until a member on a disconnected node counts
+// as lost. That can take hours. It delays nothing else of the job.
 const disconnectTimeout = "max-disconnect-timeout"
 
-// Blocked returns the evaluation that is blocked since the job was registered
-// last; nil if none. settled reports whether Nomad has finished evaluating.
+// Blocked returns the blocked evaluation of the job's last registration; nil if there is none.
+// settled reports whether Nomad has finished evaluating.
 func Blocked(job *api.Job, evals []*api.Evaluation) (blocked *api.Evaluation, settled bool) {
 	for _, e := range evals {
 		switch {
@@ -322,8 +319,8 @@ func (g *Observed) misplacedAgain() bool {
 	})
 }
 
-// recordReady records once that all members run where they should. A gang that
-// is scaled to zero is left out: its last members still end.
+// recordReady records once that all members run where they should. It skips a gang that is scaled
+// to zero: its last members are still ending.
 func (g *memory) recordReady(w World) ([]Effect, bool) {
 	r := g.Record
 	if r == nil || g.Want == 0 || !r.Ready.IsZero() && r.JobModifyIndex == *g.Job.JobModifyIndex {
@@ -333,12 +330,12 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		return nothing() // some are ending
 	}
 	if w.Promised(g.Key) {
-		return []Effect{Again{}}, true // the view counts the GPUs of the decision, beside those that Nomad chose
+		return []Effect{Again{}}, true // the view still counts the decision's GPUs besides those that Nomad chose
 	}
 	if r.Decision.Gang == "" {
 		g.reconstruct(w)
 	}
-	if g.Pins.Mode != rewrite.ModeGPU || !r.chose(g.Pins) { // Nomad has chosen, or its author has reverted to other pins
+	if g.Pins.Mode != rewrite.ModeGPU || !r.chose(g.Pins) { // Nomad chose the GPUs, or the author reverted to other pins
 		r.Got(w.Describe(g.Request.Gang, w.Running(g.Request, w.Holds(g.Key))))
 	}
 	if at := g.PlacedAgain(); !r.Ready.IsZero() && !at.IsZero() {

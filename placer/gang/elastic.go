@@ -20,7 +20,7 @@ import (
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
-		return g.refuseStop(e, w) // unknown yet, or some members have completed or are still ending
+		return g.refuseStop(e, w) // the last registration is unverified, or some members have completed or are still ending
 	}
 	es, err := g.resizeTo(r.To, w)
 	if err != nil {
@@ -37,9 +37,9 @@ type sizing struct {
 
 // resizeTo begins to change the gang to the size of the placement.
 //
-// Nomad reruns finished members when the job is registered again, without
-// checking for them. So the placer checks: as late as it can before it
-// registers, and right after. It stops a gang that finished in between.
+// If the job is registered again, Nomad reruns its finished members. So the placer looks for
+// finished members as late as it can before it registers, and again right after. It stops a gang
+// that finished in between.
 func (g *Lifecycle) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -54,7 +54,7 @@ func (g *Lifecycle) resizeTo(to pal.Placement, w World) ([]Effect, error) {
 		why = ToShrink
 	}
 	g.sizing = &sizing{to, Register{Why: why, Job: job}}
-	return []Effect{ReadSource{}}, nil // first: it may take long
+	return []Effect{ReadSource{}}, nil // read first, because it may take long
 }
 
 // goOnResizing continues the resize after an answer.
@@ -76,7 +76,7 @@ func (g *Lifecycle) goOnResizing(e Event) []Effect {
 	return []Effect{QueueKept{}, g.log(Debug, "could not change the number of members", "error", err)}
 }
 
-// allRun reports whether all members that are known are among those that run.
+// allRun reports whether all known members still run, according to these allocations.
 func (g *Observed) allRun(as []*cluster.Alloc) bool {
 	runs := map[string]bool{}
 	for _, a := range as {
@@ -85,8 +85,7 @@ func (g *Observed) allRun(as []*cluster.Alloc) bool {
 	return !slices.ContainsFunc(g.Members, func(a *cluster.Alloc) bool { return !runs[a.ID] })
 }
 
-// lookAgain reads the members after a registration, since members may have
-// ended during it.
+// lookAgain reads the members again after a registration, because some may have ended meanwhile.
 func (g *Lifecycle) lookAgain() Effect {
 	g.read = readings{}
 	return ReadAllocs{}
@@ -111,28 +110,28 @@ func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	return es
 }
 
-// sized records that the job has another count.
+// sized records that the job's count has changed.
 func (g *Lifecycle) sized(why Purpose, w World) []Effect {
 	to := g.sizing.to
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
-		g.addRunTime(&r, reason.Reason{}, g.Live, w) // from here on it runs at another pace
-		// Their GPUs are recorded once all members run. The choices at the
-		// gang's start do not explain the new ones.
+		g.addRunTime(&r, reason.Reason{}, g.Live, w) // from now on it runs at another speed
+		// The new GPUs are recorded once all members run. The decision at the gang's start does not
+		// explain them.
 		r.Ready, r.Predicted = time.Time{}, nil
 		r.Decision = pal.Decision{Gang: r.Decision.Gang, Class: r.Decision.Class, Policy: r.Decision.Policy, Demand: len(to.GPUs()), Placed: true, Chosen: w.Describe(g.Request.Gang, to)}
 		g.Record = &r
 	}
 	if why == ToShrink {
 		g.Held = nil
-		return nil // the queue hears of it when they have ended
+		return nil // the queue learns of it when the members have ended
 	}
 	g.Held = w.GPUIDs(to.GPUs())
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower is how many times longer the gang takes with n members than with all of them.
+// slower is how many times longer the gang takes with this many members than with all of them.
 func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1

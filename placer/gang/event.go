@@ -24,7 +24,7 @@ type Event interface{ event() Kind }
 // Kind is the kind of an event, for the table.
 type Kind string
 
-// The kinds. An answer goes to its effect, whatever the state.
+// The kinds. An answer is handled in the same way in all states.
 const (
 	OnObserve   Kind = "observe"
 	OnReconcile Kind = "reconcile"
@@ -48,9 +48,9 @@ type (
 		// job.
 		BroughtBack bool
 	}
-	// Reconcile comes once a cycle: whatever is due is done.
+	// Reconcile comes once a cycle: the gang does whatever is due.
 	Reconcile struct {
-		// Last: the placer ends, and nothing waits for a later one.
+		// Last: no other reconcile follows because the placer ends, so nothing is put off.
 		Last bool
 	}
 	// Sync lets the gang tell the queue what happened to it.
@@ -104,11 +104,11 @@ type (
 	EvaluationsRead struct{ Evaluations []*api.Evaluation }
 	AllocsRead      struct{ Allocs []*cluster.Alloc }
 	DeploymentRead  struct{ Active bool }
-	// SourceRead answers [ReadSource]; nil: Nomad has none, or did not say in time.
+	// SourceRead answers [ReadSource]; nil: Nomad has no source, or did not answer in time.
 	SourceRead struct{ Source *api.JobSubmission }
 	// Registered answers [Register] and [Commit] with the job as Nomad has it now.
 	Registered struct{ Observed }
-	// Done answers all others.
+	// Done answers all other effects.
 	Done struct{ Of Effect }
 	// NotNow answers an effect that was not tried: a rate limit applies, or the
 	// cycle ran out of time.
@@ -144,7 +144,7 @@ type (
 	// ReadSource reads the jobspec that the author wrote; Nomad keeps it with
 	// the job.
 	ReadSource struct{}
-	// ReadEvaluations may be put off if Limited is set.
+	// ReadEvaluations counts towards a rate limit if Limited is set, and may then be put off.
 	ReadEvaluations struct{ Limited bool }
 	// ReadDeployment reads whether a deployment of the job is active.
 	ReadDeployment struct{}
@@ -188,8 +188,8 @@ type (
 		Gang      pal.Gang
 		Placement pal.Placement
 	}
-	// Keep takes the GPUs of a placement that are free in that view; the gang
-	// has the others already.
+	// Keep takes those GPUs of a placement that are free in the cycle's view; the gang has the
+	// others already.
 	Keep struct{ Placement pal.Placement }
 	// Again asks for another cycle at once.
 	Again struct{}
@@ -200,28 +200,27 @@ type (
 		Args  []any // keys and values
 	}
 
-	// Enqueue puts the gang into the queue; Since is the time when it began to wait.
-	// Dequeue takes it out. With Finished it has succeeded, and the queue
-	// learns from it.
+	// Enqueue puts the gang into the queue; Since is the time when it began to wait. Dequeue takes
+	// it out. Finished: the gang has succeeded, and the queue learns from its run.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
-	// QueueStarted tells the queue where the gang runs. QueueRestored does so
-	// for a gang that the queue did not know. QueueStopped: it runs no longer.
-	// QueueRequeued: its start failed. QueueKept: it is not stopped after all.
+	// QueueStarted tells the queue where the gang runs. QueueRestored does so for a gang that the
+	// queue did not know. QueueStopped: it no longer runs. QueueRequeued: its start failed.
+	// QueueKept: it is not stopped after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
 		Placement pal.Placement
 		Since     time.Time
-		Ends      bool // it is being stopped, for whom is not known
+		Ends      bool // it is being stopped, and it is unknown for which gang
 	}
 	QueueStopped  struct{}
 	QueueRequeued struct{}
 	QueueKept     struct{}
-	// QueueSettled: the gang does not move, and an elastic one keeps its size.
+	// QueueSettled: the gang must not move, and an elastic one must keep its size.
 	QueueSettled struct{}
 	// StartAtTarget: the whole gang has stopped and can start at its target.
 	StartAtTarget struct{ Why Reason }
@@ -269,19 +268,19 @@ type Purpose string
 const (
 	ToStart   Purpose = "start"   // write the pins of a decision
 	ToStop    Purpose = "stop"    // gate it, to stop its members
-	ToGoOn    Purpose = "go-on"   // open its gate: it runs on
+	ToGoOn    Purpose = "go-on"   // open its gate: it keeps running
 	ToAsk     Purpose = "ask"     // gate it, as its author would to request more members
 	ToRestore Purpose = "restore" // give it back the pins it had
-	ToResize  Purpose = "resize"  // place its new size
-	ToGrow    Purpose = "grow"    // have more members of an elastic gang
-	ToShrink  Purpose = "shrink"  // have fewer of them
+	ToResize  Purpose = "resize"  // place it again with its new size
+	ToGrow    Purpose = "grow"    // add members to an elastic gang
+	ToShrink  Purpose = "shrink"  // remove members from it
 	ToExtend  Purpose = "extend"  // give its missing members more nodes
 	ToCanary  Purpose = "canary"  // make room for its canaries
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
 	ToFinish  Purpose = "finish"  // stop a job that has finished
 )
 
-// Level is the log level of a [Log]: a number of hclog's.
+// Level is the log level of a [Log], with hclog's numbers.
 type Level int
 
 // The levels.
@@ -313,10 +312,10 @@ type World interface {
 	NodeChanges() uint64
 	// Allocs are all of a job's allocations that Nomad lists.
 	Allocs(cluster.JobKey) []*cluster.Alloc
-	// LastFailure is the last failure of the job as it is committed, nil for none.
+	// LastFailure is the last failure of the job's present version; nil for none.
 	LastFailure(*api.Job) *failure.Failure
-	// Holds are the cluster's GPUs that the job holds; GPUIDs are their ids.
-	// Promised: a decision alone holds some of them.
+	// Holds are the cluster's GPUs that the job holds; GPUIDs are their ids. Promised reports
+	// whether a decision holds some of them for the job.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Promised(cluster.JobKey) bool
@@ -326,7 +325,7 @@ type World interface {
 	Forbids(*api.Job, []*cluster.Alloc) bool
 	// Request returns what the job requests, or why it cannot be served.
 	Request(Observed) (request.Request, error)
-	// Running is the placement of a gang on these GPUs. Describe gives it as a
+	// Running is the placement of a gang on these GPUs. Describe returns it in the form of a
 	// decision's choice.
 	Running(request.Request, []int) pal.Placement
 	Describe(pal.Gang, pal.Placement) *pal.Choice
@@ -349,10 +348,10 @@ type Room struct {
 	Reason    reason.Reason // why it does not fit
 	Gang      pal.Gang
 	Placement pal.Placement
-	Pins      rewrite.Pins // all of the job's
+	Pins      rewrite.Pins // all pins of the job
 	Mode      rewrite.Mode
 	Decision  pal.Decision
 }
 
 // ErrNoVersion: Nomad no longer keeps the version that is needed.
-var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")
+var ErrNoVersion = errors.New("Nomad no longer keeps this version of the job")

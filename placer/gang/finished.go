@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// lineage are consecutive versions of a job that are our rewritings of each other, starting with
-// the first that replaced one of the author's. The zero value: unknown.
+// lineage is a series of consecutive versions of a job, each our rewriting of the version before.
+// It starts with the first that replaced a version of the author's. The zero value means unknown.
 type lineage struct {
 	// version is the first version of the lineage, index its JobModifyIndex.
 	version, index uint64
@@ -24,8 +24,8 @@ type lineage struct {
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote returns the lineage after one of our versions was registered. Over
-// another of ours the lineage continues; over the author's a new one begins.
+// rewrote returns the lineage after we registered a version. If it replaced another of ours, the
+// lineage continues; if it replaced the author's, a new one begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -48,13 +48,13 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // earlier answers may be outdated
 		return nothing()
 	}
-	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits, out of the queue, until the placer asks Nomad again
+	if g.stumbled != "" && w.Now().Before(g.RetryAt) { // it waits outside the queue until the placer asks Nomad again
 		return nothing()
 	}
 	if !g.read.hasAllocs {
 		return await(ReadAllocs{})
 	}
-	if g.Request.Elastic != nil && !g.read.hasVersions { // each has a number of members of its own
+	if g.Request.Elastic != nil && !g.read.hasVersions { // its versions may differ in their number of members
 		return await(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
@@ -78,15 +78,15 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	return nothing()
 }
 
-// finishUnknown reports whether the check of [Lifecycle.stopFinished] is still
-// open. Until then the gang must not start again.
+// finishUnknown reports whether the check of [Lifecycle.stopFinished] is still to be done. Before
+// that the gang must not start again.
 func (g *memory) finishUnknown(w World) bool { return g.finishUnknownBy(w.Allocs(g.Key)) }
 
 func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	if len(g.Pins.Groups) == 0 || *g.Job.Type != api.JobTypeBatch {
 		return false
 	}
-	n := g.endedInEarlier(as) // then Nomad need not be asked
+	n := g.endedInEarlier(as) // if they are too few, Nomad need not be asked
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
@@ -146,9 +146,9 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 	return last
 }
 
-// leadsTo reports whether version v became the present one only by our rewritings. If a person
-// reverts to a version with pins, that version must run: it equals an earlier one and comes after
-// the members finished.
+// leadsTo reports whether only our rewritings lead from version v to the present one. If a person
+// reverts to a version with pins, that version must run. It equals an earlier version and was
+// submitted after the members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -170,7 +170,7 @@ func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) 
 	return true
 }
 
-// memberCount is how many members a version wants: [SpecText] is the same for each count of an elastic
+// memberCount is how many members a version requests. [SpecText] does not show that for an elastic
 // gang.
 func memberCount(job *api.Job) int {
 	n := 0
@@ -222,8 +222,8 @@ func endedLastWell(events []*api.TaskEvent) bool {
 	return false
 }
 
-// FinishedWell reports whether all members of a dead batch job succeeded, and
-// when the last did. Stopping a job makes one more version of it.
+// FinishedWell reports whether all members of a dead batch job succeeded, and when the last did. A
+// stop makes a new version, so a stopped job finished in the one before.
 func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	version := *job.Version
 	if rewrite.Stopped(job) && version > 0 {
@@ -254,11 +254,11 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 			at = end
 		}
 	}
-	if everywhere { // Nomad says on how many nodes
+	if everywhere { // only Nomad knows on how many nodes it had to run
 		return at, len(done) > 0
 	}
 	lacks := func(g *api.TaskGroup) bool { return len(done[*g.Name]) < rewrite.Members(g) }
-	if len(done) == 0 { // a version without members has nothing to do
+	if len(done) == 0 { // a version without members is complete at once
 		at = time.Unix(0, *job.SubmitTime)
 	}
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)

@@ -24,14 +24,14 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for this long at that time. It counts from the gang's
-// start, because each resize and edit resets the time of being whole.
+// ranFor reports whether the gang had run for this long at that time. It counts from the decision
+// to start it, because each resize and edit resets Ready.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d
 }
 
-// giveUp gives up on the current version of the job, for that reason.
+// giveUp records that the placer gives up on the current version of the job, and why.
 func (g *Observed) giveUp(r *Record, why reason.Reason) {
 	r.GivenUp, r.JobModifyIndex = why, *g.Job.JobModifyIndex
 }

@@ -11,8 +11,9 @@
 // Read state.go first, then table.go, event.go and step.go; each other file has one handler or
 // rule, named after it.
 //
-// A [Lifecycle] has three layers, and a method of one may change only that one: [Observed] is what
-// Nomad's objects show, known is what else was read about the job, memory is what was done for it.
+// A [Lifecycle] has three layers, and a method of one layer may change only that layer: [Observed]
+// is what Nomad's objects show, known is what else was read about the job, memory is what was done
+// for it.
 //
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
 // crashes between any two effects, the next one finds the gang in a state from which it can
@@ -38,7 +39,7 @@ import (
 type Lifecycle struct {
 	memory
 
-	// asks: see [Lifecycle.Asks]. runs is what it runs meanwhile.
+	// asks: see [Lifecycle.Asks]. runs is the version that its members run meanwhile.
 	asks bool
 	runs runs
 
@@ -64,11 +65,11 @@ type known struct {
 	// Request is what the job requests, Refused why it cannot be served.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved: write it when
-	// the members are seen.
+	// Record is the last decision; nil if not known yet. Unsaved: it is to be written when the
+	// members have been seen.
 	Record  *Record
 	Unsaved bool
-	// Since is the time when the job was first seen as it is.
+	// Since is the time when the placer first saw the present version.
 	Since time.Time
 
 	// Target has the GPUs on which the gang starts again after it has stopped; nil if it does not
@@ -87,8 +88,8 @@ type memory struct {
 
 	// Queued: the queue knows the gang. Placed: the queue knows it as running.
 	Queued, Placed bool
-	// Held are the ids of GPUs that are kept for the gang by a decision, whether or not
-	// allocations or pins hold them.
+	// Held are the ids of GPUs that a decision reserves for the gang, whether or not allocations or
+	// pins hold them.
 	Held []string
 
 	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
@@ -97,14 +98,13 @@ type memory struct {
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
-	// Never is why Nomad can place the gang on no node. It is not tried again
-	// until that may have changed.
+	// Never is why Nomad can place the gang on no node. The gang is not tried again until that may
+	// have changed.
 	Never *Never
-	// stumbled is the kind of effect that trouble is about.
+	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
 
-	// edited: its author changed it while it was queued, and the queue does not
-	// know yet.
+	// edited: the author changed the job while it was queued, and the queue does not know yet.
 	edited bool
 	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
 	// registration replaced a change that we had not seen. recreated: the job had been purged and
@@ -118,8 +118,8 @@ type memory struct {
 	lineage     lineage
 	notFinished finishCheck
 
-	// JobModifyIndexes of the job at which the placer found that its canaries lack room, or that
-	// they no longer do.
+	// canariesLack is the JobModifyIndex for which the placer found that the canaries lack room,
+	// canariesDone the one for which they do not.
 	canariesLack, canariesDone uint64
 
 	// evaluated is the job's ModifyIndex when Nomad was asked to evaluate it
@@ -181,7 +181,7 @@ func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
 	}
-	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // there is nothing before it
+	return g.Nomad != Waiting || g.position.index == *g.Job.JobModifyIndex || first(g.Job) // a first version has no past
 }
 
 // Quiet reports whether the gang needs no attention until an event. Most gangs are quiet most of
@@ -221,7 +221,7 @@ func (g *memory) Trouble() reason.Reason {
 	return *g.trouble
 }
 
-// SetTrouble makes that the last failure.
+// SetTrouble sets the last failure.
 func (g *memory) SetTrouble(why reason.Reason) { g.trouble = &why }
 
 // fail delays the next try: 2 s, 4 s, … 5 min.
@@ -231,7 +231,7 @@ func (g *memory) fail(now time.Time, why reason.Reason) {
 	g.SetTrouble(why)
 }
 
-// reasonOf is why something failed.
+// reasonOf returns the reason in an error.
 func reasonOf(err error) reason.Reason {
 	if r, is := errors.AsType[*DryRunRefusal](err); is {
 		return r.Why
@@ -239,13 +239,14 @@ func reasonOf(err error) reason.Reason {
 	return reason.Unread(err.Error())
 }
 
-// addRunTime adds the present run to a record, with that number of members.
+// addRunTime adds the present run to a record. It had this many members.
 func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt is since when the members run, without time that the record already counts: they may
-// have kept running while the gang was being stopped.
+// startedAt is the time when the first member started. If the record counts the run up to a later
+// stop, it is the time of that stop: the members may have kept running while the gang was being
+// stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {

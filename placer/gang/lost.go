@@ -34,10 +34,10 @@ func (st Observed) lost(w World) bool {
 	case st.Have >= st.Want || st.didItsWork(w):
 		return false
 	case slices.ContainsFunc(w.Allocs(st.Key), func(a *cluster.Alloc) bool { return a.Live() && a.Client != api.AllocClientStatusUnknown }):
-		return false // Nomad calls it dead while stopped tasks are still ending, which they may do successfully
+		return false // Nomad calls it dead while stopped tasks are still ending, and they may yet succeed
 	}
 	if f := w.LastFailure(st.Job); f != nil && f.Cause != failure.Unknown && st.startsAsAWhole() {
-		return true // also if it must not be retried: its record has that verdict
+		return true // even if it must not be retried: the record then says that it was given up
 	}
 	if !st.NeedsAll() {
 		return st.LeftOut
@@ -76,7 +76,7 @@ func (st Observed) didItsWork(w World) bool {
 // do not count. If the members do not need each other, Nomad places only the
 // stopped ones again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
-	if !g.GaveUp().IsZero() { // by an earlier placer: the record has just been read
+	if !g.GaveUp().IsZero() { // an earlier placer gave up: the record has just been read
 		return nothing()
 	}
 	if !g.NeedsAll() && g.Have > 0 { // finished members must not run again
@@ -85,7 +85,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	why, failed, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		why, failed, until = reason.Unread(f.Reason), f.Cause != failure.Unknown, f.At // perhaps no placer has run since
+		why, failed, until = reason.Unread(f.Reason), f.Cause != failure.Unknown, f.At // no placer may have run since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0
@@ -114,9 +114,9 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	return append(out, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// placeStopped asks Nomad to place the stopped members of a dead job again, at
-// once: garbage collection deletes dead jobs. Their GPUs may exceed the
-// tenant's limit; the tenant gets no others until then.
+// placeStopped asks Nomad to place the stopped members of a dead job again, at once: garbage
+// collection deletes dead jobs. Their GPUs may bring the tenant above its limit; the tenant gets no
+// others until it is below again.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -23,29 +23,29 @@ const (
 	writeTime = time.Minute
 )
 
-// isLostUpdate reports whether version v of a job is a rewriting of ours of an earlier
-// version that replaced those between, by which the author stopped or edited the job:
+// isLostUpdate reports whether version v of a job is our rewriting of an earlier version (base) and
+// so undid a stop or edit by the author in between:
 //
-//	base  as it waited, or ran
-//	…     stopped, or edited, and perhaps placed so
-//	v     what the base asks for, with other pins, or another gate, than any version before
+//	base  the job as it waited or ran
+//	…     stopped or edited by the author, and perhaps placed after that
+//	v     the request of base, with other pins or another gate than any earlier version
 //
-// Our registering rests on the version before it otherwise. A person can make
-// such a v by reverting or starting the job; that is like a version before.
+// Usually we rewrite the version right before ours. A person can also register the request of base
+// again, by reverting or starting the job. But then v equals an earlier version.
 //
-// Nomad notes when a version was submitted as it checks it, just before it writes it (seen
-// on 1.11.3). A v that was submitted before a version that it follows was written late, over
-// it: then nobody has reverted anything, though v may be like a version before, where two
-// placers have decided the same. If times are further apart than a write takes, Nomad's clock
-// was set between them, and they tell nothing.
+// Nomad sets the submit time of a version when it checks the registration, just before it writes it
+// (seen on 1.11.3). If v was submitted before one of the versions that it follows, it was written
+// late, over that version. Then nobody reverted the job, even if v equals an earlier version
+// because two placers decided the same. If the times are further apart than writeTime, somebody set
+// Nomad's clock in between, and they prove nothing.
 //
-// Nomad itself puts a version back when a deployment fails (auto_revert), all of it: the
-// submit time, too (seen on 1.11.3), which no other two versions have in common. It may have dropped the one that
-// it put back as it did so, the oldest: a version that succeeded, and that was submitted before all that ask for the
-// same, rests on none of them.
+// If a deployment fails, Nomad itself may restore an earlier version (auto_revert), including its
+// submit time (seen on 1.11.3). No other two versions share a submit time. While it restores the
+// version, Nomad may drop the original, if that is the oldest one. So v is also a restored version
+// if it is stable and was submitted before all versions with the same request.
 //
-// A job that was purged and brought back cannot be told from a new one: Nomad
-// keeps no version of it. Somebody has to purge it again.
+// If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
+// no version of it. Somebody has to purge it again.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
 	if now == nil || last == nil || rewrite.Stopped(now) {
@@ -62,7 +62,7 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	if revertedByNomad(versions, v) {
 		return false
 	}
-	late, seen := false, false // written late; like a version before the last
+	late, seen := false, false // v was written late; v equals a version before the last
 	whole := SpecText(now)
 	for u, o := range versions {
 		if u >= v {
@@ -79,7 +79,7 @@ func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 func revertedByNomad(versions map[uint64]*api.Job, v uint64) bool {
 	now := versions[v]
 	asks, whole := SpecText(rewrite.Author(now)), SpecText(now)
-	rests := now.Stable == nil || !*now.Stable // on a version that Nomad keeps
+	rests := now.Stable == nil || !*now.Stable // v rewrites a version that Nomad keeps
 	for u, o := range versions {
 		if u >= v {
 			continue
@@ -97,14 +97,14 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// SpecText is what a version asks for, as text to compare: without what Nomad writes into each
-// version, and without the count of an elastic group, which is ours. Gate and pins are in it unless
-// the caller removes them, see [rewrite.Author].
+// SpecText is the specification in a version as text, for comparisons. It omits the fields that
+// Nomad sets in each version, and the count of an elastic group, which the placer sets. It includes
+// gate and pins unless the caller removes them, see [rewrite.Author].
 func SpecText(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}
 	if err != nil || json.Unmarshal(text, &fields) != nil {
-		return "" // a job that came as JSON can be written as JSON
+		return "" // impossible: the job came as JSON
 	}
 	for _, kept := range []string{
 		"Stop", "Status", "StatusDescription", "Stable", "Version", "VersionTag", "SubmitTime",
@@ -132,7 +132,7 @@ func SpecText(job *api.Job) string {
 	return string(text)
 }
 
-// bare removes empty members from a JSON value; nil if nothing is left.
+// bare removes empty parts from a JSON value; nil if nothing is left.
 func bare(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -155,12 +155,11 @@ func bare(v any) any {
 	return v
 }
 
-// overwroteWith reports whether our registration replaced a change that we had
-// not seen. Nomad checks the enforced index before it writes, not while it
-// writes (seen on 1.11.3): a job that is stopped, purged or edited in the
-// milliseconds between is restored. The version shows it: each registration
-// makes the next version, so a higher one than expected means another
-// registration in between.
+// overwroteWith reports whether our registration replaced a change that we had not seen. Nomad
+// checks the enforced index before it writes, not while it writes (seen on 1.11.3): if somebody
+// stops, purges or edits the job in the milliseconds between, our registration restores it. The
+// version shows it: each registration makes the next version, so a higher one than expected means
+// another registration in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -197,14 +196,13 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	}
 	switch {
 	case g.recreated && lost != nil && first(lost) && ours(lost):
-		// One of our registrations followed another. Authors do not write pins.
+		// Both registrations are ours, because authors do not write pins.
 		return []Effect{g.log(Warn, "the job was purged while it was being stopped, purging it again"), Deregister{ToUndo, true}}, false
 	case lost == nil:
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
-		// Two placers registered the author's version, one after the other, so
-		// the author lost nothing. Restoring the first would rerun what has
-		// finished since (walk 30592).
+		// Two placers registered the author's version, one after the other, so the author lost
+		// nothing. Restoring the first would rerun members that have finished since (walk 30592).
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):

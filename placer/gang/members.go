@@ -26,8 +26,8 @@ func (st Observed) NeedsAll() bool {
 // runsInPart returns why the missing members do not start while the others keep running and nothing
 // can be done; "" otherwise. It applies if the members do not need each other. Other GPUs in a
 // service's pins would restart all of it, and other nodes in a batch job's pins would rerun its
-// finished members. The reschedule block decides how often Nomad retries a failed member. Pins that
-// never held the whole gang do not count.
+// finished members. The reschedule block decides how often Nomad retries a failed member. A service
+// whose GPU pins never held the whole gang is not left alone.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -51,9 +51,10 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 }
 
 // someOver reports whether members of a batch job have succeeded for the present version, or have
-// failed and are not retried. Nomad would rerun them if the job were registered again, whatever the
-// room and limits (walk 693 with late writes). It reads the current allocations. The blocked
-// evaluation, nil if there is none, counts failed members that wait for room.
+// failed and are not retried. If the job were registered again, Nomad would rerun them, whether or
+// not there is room, and against the reschedule limits (walk 693 with late writes). It reads the
+// current allocations. The blocked evaluation, nil if there is none, counts failed members that
+// wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {
 		return true
@@ -61,7 +62,7 @@ func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	return blocked != nil && *g.Job.Type == api.JobTypeBatch && g.Want-g.Have > g.lackRoom(blocked)
 }
 
-// lackRoom is how many members with GPUs a blocked evaluation lacks room for.
+// lackRoom is the number of members with GPUs for which a blocked evaluation found no room.
 func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	for group, m := range blocked.FailedTGAllocs {
 		if tg := g.Job.LookupTaskGroup(group); tg != nil && rewrite.GPUsPerMember(tg) > 0 {

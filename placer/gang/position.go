@@ -63,7 +63,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 		if !g.read.hasRecord {
 			return await(ReadRecord{})
 		}
-		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // otherwise it is another try
+		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // an edit of a gang that was given up is a new try
 			found.since, found.record = r.Submitted, r
 		}
 	}
@@ -75,8 +75,8 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether the place is known. For a job with pins that is
-// so once its record is read.
+// positionKnown reports whether the place is known, or cannot be found yet because the record of a
+// job with pins has not been read.
 func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
@@ -87,16 +87,16 @@ func (g *known) positionKnown() bool {
 	return g.Nomad != Waiting
 }
 
-// ask is when the author first requested what he requests now, by the job's versions.
+// ask is when the author first requested what he requests now, according to the job's versions.
 type ask struct {
-	job      *api.Job  // the last version with this request, if it was looked for
-	since    time.Time // when the author registered the oldest of them
+	job      *api.Job  // the author's last version; only askedBeforePins sets it
+	since    time.Time // when the author registered the oldest version with this request
 	requeued bool      // the search ended at a gang that had been requeued
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked is when the author first requested what now waits: the oldest of the consecutive
-// versions before the present one that also waited and requested no fewer GPUs than the next.
+// firstAsked finds when the author first requested what waits now. It goes back through the
+// versions as long as each one waited, too, and requested at least as many GPUs as the next one.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {
@@ -133,10 +133,9 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAgain returns since when a job with pins has requested what it requests now, if that is later
-// than its first start. Its author started it again after a stop, or scaled it up while it waited
-// again (nomad job scale). It returns zero if no version since the author's last one without pins
-// shows that.
+// askedAgain returns when the author of a job with pins requested it again: he started it after a
+// stop, or scaled it up (nomad job scale) while it waited again. It returns zero if no version
+// since his last one without pins shows such a request.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {
@@ -167,8 +166,8 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt is when the author changed a job with gate and pins (as Nomad's UI shows it) while it
-// waited again; zero if he did not.
+// mendedAt is when the author edited the job while it waited again, and kept our gate and pins, as
+// an edit in Nomad's UI does; zero if he did not.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {

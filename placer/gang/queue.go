@@ -87,7 +87,7 @@ func (g *known) Submitted() time.Time {
 // ran is the record with the gang's run and wait times so far; nil if it was
 // never placed.
 func (g *known) ran() *Record {
-	if len(g.Pins.Groups) > 0 || g.Target != nil { // a gate that the author wrote may have no pins beside it
+	if len(g.Pins.Groups) > 0 || g.Target != nil { // a job with the author's own gate may have no pins
 		return g.Record
 	}
 	if g.position.index == *g.Job.JobModifyIndex {
@@ -136,7 +136,7 @@ func (g *memory) dequeue() []Effect {
 	return []Effect{Dequeue{}}
 }
 
-// waitInQueue keeps the queue informed of a gang that is not running. A gang that must not start
+// waitInQueue keeps the queue informed about a gang that is not running. A gang that must not start
 // now stays out of the queue meanwhile: it backs off after a failure, waits for its pal_after, or
 // may have finished already. In the queue it would block those behind it.
 func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
@@ -149,7 +149,7 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 		return append(out, g.endsInQueue(w)...)
 	case g.Refused != nil, backsOff && g.Target == nil:
 		return append(out, g.dequeue()...)
-	case g.Target != nil: // it starts at its target, and counts as running; then the queue learns what its author has changed
+	case g.Target != nil: // it starts at its target, and counts as running; after that the queue learns what the author has changed
 		return out
 	case !g.Queued:
 		out = append(out, g.enqueue(w))
@@ -183,8 +183,8 @@ func (g *memory) endsInQueue(w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: true}}
 }
 
-// asItRuns is the job in the queue's form, with its running members and their placement. Its author
-// may have requested others meanwhile.
+// asItRuns is the job in the queue's form, with its running members and their placement. The author
+// may have requested other members meanwhile.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())
@@ -257,8 +257,8 @@ func (g *memory) settle() []Effect {
 	return []Effect{QueueSettled{}}
 }
 
-// AsksSince is since when the job requests GPUs: since its author registered it, or since its
-// pal_after succeeded.
+// AsksSince is when the job began to request GPUs: when its author registered it, or when its
+// pal_after succeeded, whichever is later.
 func (g *known) AsksSince() time.Time {
 	if submitted := g.Submitted(); submitted.After(g.eligible) {
 		return submitted
@@ -266,9 +266,8 @@ func (g *known) AsksSince() time.Time {
 	return g.eligible
 }
 
-// deadline is the time when the gang must have ended, in the queue's time; 0 if it has
-// no deadline. It counts from the author's registration, not from when the
-// placer saw it.
+// deadline is the time by which the gang must have ended, in the queue's time; 0 if it has no
+// deadline. It counts from the author's registration, not from when the placer saw it.
 func (g *known) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {

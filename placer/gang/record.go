@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Record describes the last decision on a job, in one Nomad Variable.
+// Record describes the last decision on a job. It is stored in one Nomad variable.
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
@@ -25,10 +25,10 @@ type Record struct {
 	Decided   time.Time `json:"decided"`
 	// Ready is the time when all members were seen on their GPUs; zero before.
 	Ready time.Time `json:"ready,omitzero"`
-	// Restarted is the time when Nomad restarted all members: its author had scaled it
-	// to zero for a while, for example.
+	// Restarted is the time when Nomad restarted all members, for example after the author had
+	// scaled the job to zero for a while.
 	Restarted time.Time `json:"restarted,omitzero"`
-	// JobModifyIndex is the index of the job as committed.
+	// JobModifyIndex is that of the job's version that the record describes.
 	JobModifyIndex uint64 `json:"job_modify_index"`
 	// Index is the ModifyIndex of the variable that the record was read from; 0
 	// if it was not read.
@@ -52,19 +52,19 @@ type Record struct {
 	// above. Each start counts once, even if the placer crashes before it has
 	// stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
-	// Attained is how long the gang ran before it was last stopped or resized;
-	// Done is the work done in that time, in time at cost 1. Waited is how long
-	// it waited in all before its last start. Stopped is the time when it was stopped.
+	// Attained is how long the gang ran before it was last stopped or resized; Done is the work
+	// done in that time, as run time at cost 1. Waited is how long it waited in all before its last
+	// start. Stopped is the time when it was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
 	// StoppedWhy is why it was stopped.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job that it made room for (namespace/id), if that is in
-	// the same namespace: readers of the record need not know of others.
+	// StoppedFor is the job that it made room for (namespace/id), if that is in the same namespace:
+	// readers of the record may not be allowed to know of other jobs.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Note tells what else happened.
+	// Note says what else happened.
 	Note Note `json:"note,omitempty"`
 	// MembersOmitted counts members that do not fit into the record's size
 	// limit.
@@ -107,8 +107,8 @@ func (r *Record) startsAgain(job *api.Job) {
 	r.StoppedWhy, r.StoppedFor, r.Note = reason.Reason{}, "", ""
 }
 
-// chose reports whether the chosen GPUs are those of the pins. It is unknown if
-// members were omitted for size.
+// chose reports whether the chosen GPUs are those of the pins. It returns true if the record does
+// not show that, because it has no choice or members were omitted for size.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
 	if c == nil || r.MembersOmitted > 0 {
@@ -117,10 +117,10 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
-// Got records which GPUs the gang got: its pins may allow others than the
-// chosen ones. The prediction for the chosen ones is kept. Fewer GPUs than
-// chosen are those of unfinished members. More than chosen means that some
-// belonged to members that were ending.
+// Got records which GPUs the gang got: its pins may allow others than the chosen ones. The
+// prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the others
+// belonged to finished members, and nothing changes. If the record has more than the gang
+// requested, some belonged to members that were ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
@@ -142,7 +142,7 @@ func (r *Record) Resized(is *pal.Choice) {
 	}
 }
 
-// among reports whether all GPUs of one choice belong to another.
+// among reports whether all GPUs of one choice are also in another.
 func among(is, of *pal.Choice) bool {
 	all := map[string]bool{}
 	for _, id := range of.GPUIDs() {
@@ -151,9 +151,9 @@ func among(is, of *pal.Choice) bool {
 	return !slices.ContainsFunc(is.GPUIDs(), func(id string) bool { return !all[id] })
 }
 
-// Pinned returns the GPUs that the job was given by the record; nil if the
-// record does not tell. If members were omitted for size, it trusts the pins,
-// provided that the job is the committed one and the numbers match.
+// Pinned returns the GPUs that the placer gave the job, according to the record; nil if the record
+// does not show them. If members were omitted for size, it trusts the pins, provided that the job
+// is the committed one and the numbers match.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen
 	if c == nil || pins.Mode != rewrite.ModeGPU {

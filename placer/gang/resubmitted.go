@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// askAgain gates a complete gang whose author wants more members (nomad job
-// scale, which keeps the pins). As if the author had run the file with the new
-// count, the gang keeps running until all members fit. If it shrank for a
-// while, others may hold GPUs that its pins still name.
+// askAgain gates a complete gang whose author wants more members (nomad job scale, which keeps the
+// pins). The gang keeps running until all members fit, as if the author had run the file with the
+// new count. If the gang was smaller for a while, other jobs may hold GPUs that its pins still
+// name.
 func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()
@@ -33,8 +33,8 @@ func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	return []Effect{g.log(Info, "its author wants more members than its pins name GPUs for"), Register{Why: ToAsk, Job: rewrite.Gate(rewrite.Author(g.Job))}}, false
 }
 
-// runsOn reports whether the gang is still the one that ran before the last registration. If a
-// member has ended since, that is not certain (walk 21853).
+// runsOn reports whether the same members run as before the last registration: since then none was
+// placed, none failed, and none ended for an unknown version (walk 21853).
 func (g *Observed) runsOn(w World) bool {
 	return !slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool {
 		return a.PlacedFor(g.Job) || a.Failed() && a.ModifyIndex > *g.Job.JobModifyIndex || a.FinishedUnheard(g.Job)
@@ -51,7 +51,7 @@ func (g *Observed) notOthers(w World) rewrite.Pins {
 	return p
 }
 
-// roomFor is how many of the job's members its pins have GPUs for.
+// roomFor is the number of the job's members for which the pins name GPUs.
 func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	for _, tg := range job.TaskGroups {
 		if each := rewrite.GPUsPerMember(tg); each > 0 {
@@ -62,15 +62,15 @@ func roomFor(job *api.Job, p rewrite.Pins) (n int) {
 	return n
 }
 
-// broken reports whether a gang that keeps running until its new size fits has
-// lost members meanwhile: behind its gate Nomad replaces none. Members that its
-// author no longer asks for do not count.
+// broken reports whether a gang that keeps running until its new size fits has lost members
+// meanwhile: behind its gate Nomad replaces none. Members that its author no longer requests do not
+// count.
 func (g *Observed) broken(had *api.Job, pins rewrite.Pins, w World) bool {
 	return *g.Job.Type == api.JobTypeBatch && pins.Mode != rewrite.ModePrefer && g.NeedsAll() && g.lostOf(had, pins, w)
 }
 
-// lostOf reports whether members of that version that the author still asks for
-// are gone without having succeeded.
+// lostOf reports whether members of the version had are gone without success although the author
+// still requests them.
 func (g *Observed) lostOf(had *api.Job, pins rewrite.Pins, w World) bool {
 	there := map[string]int{}
 	for _, a := range g.Members {
@@ -114,10 +114,9 @@ func (g *Observed) newest() (n uint64) {
 	return n
 }
 
-// restorePins serves a job whose author ran the same file again, with the gate,
-// while the gang runs: it gets its former pins, so its members keep running. A
-// gang of another size is placed again as a whole when the queue has room
-// (change).
+// restorePins serves a job whose author ran the same file again, with the gate, while the gang
+// runs. The job gets its former pins, so its members keep running. If the author changed the size,
+// the gang is placed again as a whole when the queue has room ([Lifecycle.change]).
 func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	if g.stop != nil {
 		return g.proceed(w), false
@@ -130,11 +129,11 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 			return await(ReadVersions{})
 		}
 		had := g.newestRun()
-		if had == nil && g.newest() <= g.runs.newest { // edits have pushed it out of the few versions that Nomad keeps
+		if had == nil && g.newest() <= g.runs.newest { // after many edits Nomad no longer keeps that version
 			had = g.runs.job
 		}
 		if had == nil {
-			return g.wrong(fmt.Errorf("what its allocations run: %w", ErrNoVersion), w), false
+			return g.wrong(fmt.Errorf("the version that its members run: %w", ErrNoVersion), w), false
 		}
 		g.runs = runs{*g.Job.JobModifyIndex, had, g.newest()}
 	}
@@ -151,8 +150,8 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 	// other's GPUs (walk 584).
 	oneByOne := g.lacksOneByOne(had, pins, w)
 	mixed := *g.Job.Type == api.JobTypeBatch && g.Live < g.Want && SpecText(rewrite.Author(had)) != SpecText(rewrite.Author(g.Job)) && !oneByOne
-	// A member that already ran where it no longer may (a node attribute
-	// changed, for example) stays.
+	// A member stays on a node that its old version forbids, too, for example because a node
+	// attribute changed.
 	forbidden := w.Forbids(g.Job, g.Members) && !w.Forbids(had, g.Members)
 	// Others may hold the GPUs of succeeded members that the author runs again
 	// (walk 10005539).
@@ -179,10 +178,10 @@ func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }
 
-// change moves a running gang to where its author's new request fits. Nomad does it as one update:
-// each new member waits for the member that it replaces, but for no other. So if the new place
-// overlaps the present one, the gang is stopped first, because another member might still use a new
-// member's GPU. Services are not stopped: they are updated a few members at a time.
+// change moves a running gang to GPUs that fit its author's new request. Nomad does it as one
+// update: each new member waits for the member that it replaces, but for no other. So if the new
+// place overlaps the present one, the gang is stopped first, because another member might still use
+// a new member's GPU. Services are not stopped: they are updated a few members at a time.
 func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
@@ -248,7 +247,7 @@ func SameRequests(a, b *api.Job) bool {
 	return slices.Equal(requests(a, members), requests(b, members))
 }
 
-// sameMembers reports whether two versions request the same for each member.
+// sameMembers reports whether each member requests the same in two versions.
 func sameMembers(a, b *api.Job) bool {
 	anyNumber := func(*api.Job, *api.TaskGroup) string { return "" }
 	return slices.Equal(requests(a, anyNumber), requests(b, anyNumber))
@@ -263,11 +262,11 @@ func members(job *api.Job, g *api.TaskGroup) string {
 	return fmt.Sprint(rewrite.Members(g))
 }
 
-// lacksOneByOne reports whether a job has lost a member while its author's new
-// count waits for room, and its members do not need each other. Behind the gate
-// Nomad would not replace the lost member. With pins Nomad does, and makeWhole
-// adds nodes for the others when they fit. In a batch job nothing else may have
-// changed and no member may have succeeded: it would be rerun.
+// lacksOneByOne reports whether a job has lost a member while its author's new count waits for
+// room, and its members do not need each other. Behind the gate Nomad would not replace the lost
+// member. With pins Nomad does, and makeWhole adds nodes for the others when they fit. For a batch
+// job it returns true only if nothing else has changed and no member has succeeded, because Nomad
+// would rerun that member.
 func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:
@@ -292,7 +291,7 @@ func sameButCounts(a, b *api.Job) bool {
 	return SpecText(rewrite.Author(a)) == SpecText(rewrite.Author(&like))
 }
 
-// withGPUs is how many members with GPUs a version asks for.
+// withGPUs is how many members with GPUs a version requests.
 func withGPUs(job *api.Job) (n int) {
 	for _, tg := range job.TaskGroups {
 		if rewrite.GPUsPerMember(tg) > 0 {

@@ -19,9 +19,9 @@ import (
 // ([Commit]). The registration succeeds, is refused, or its outcome is unknown.
 //
 // If Nomad answers with an error (for example 500), it may have written the job anyway. Package
-// placer then looks the job up. If that does not settle it, the gang is requeued and tried again
-// later (notStarted). As long as Nomad may still write the job, package model reserves the start's
-// GPUs. A start that succeeded late shows in the job's pins (cameAbout).
+// placer then looks the job up. If the outcome is still unknown then, the gang is requeued and
+// tried again later (notStarted). As long as Nomad may still write the job, package model reserves
+// the start's GPUs. A start that succeeded late shows in the job's pins (cameAbout).
 
 // commit registers the job with its pins. It asks Nomad for a dry run first if the job requests
 // something that only Nomad can check, or after a failure.
@@ -80,10 +80,9 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
-// cameAbout records a start that succeeded although its registration was not
-// answered: the job now has its pins. Two decisions rarely choose the same GPUs,
-// and if they did, it would be the same start. ours reports whether the job
-// changed by a start of the placer's.
+// cameAbout records a start that succeeded although its registration was not answered: the job now
+// has its pins. Two decisions rarely choose the same GPUs; if they do, it does not matter which
+// start succeeded. ours reports whether a start by a placer changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
@@ -92,7 +91,7 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	i := slices.IndexFunc(all, func(s Start) bool {
 		return slices.Equal(s.Pins.GPUs(), o.Pins.GPUs()) && slices.Equal(s.Pins.Nodes(), o.Pins.Nodes())
 	})
-	if i < 0 { // with an unanswered start, another placer's start came first
+	if i < 0 { // if one of ours is unanswered, another placer's start came first
 		return nil, len(all) > 0
 	}
 	s := all[i]
@@ -114,15 +113,15 @@ type DryRunRefusal struct {
 	// Unfit are the names of nodes that Nomad finds unfit even for one member, and that the
 	// placer counted as fit; empty if unknown.
 	Unfit []string
-	// Never is what keeps the groups from every node, by a dry run without our
-	// pins; empty if they may only have to wait.
+	// Never lists what keeps the groups off every node, according to a dry run without our pins;
+	// empty if the gang may only have to wait.
 	Never []request.Obstacle
 }
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
 
-// refusedAgain bounds the wait before a start that Nomad's dry run refused is
-// tried again: no event tells that a port or a volume is free.
+// refusedAgain bounds the wait before a start that Nomad's dry run refused is tried again, because
+// no event reports that a port or a volume has become free.
 const refusedAgain = 30 * time.Second
 
 // avoidUnfit retries a gang whose start the dry run refused: almost at once if
@@ -144,7 +143,7 @@ func (g *memory) avoidUnfit(r *DryRunRefusal, w World) {
 	g.edited, g.Tries, g.RetryAt = g.Queued, 1, w.Now().Add(time.Second)
 }
 
-// Never is why no node can take a gang, by Nomad's answer.
+// Never is why no node can take a gang, according to Nomad.
 type Never struct {
 	Obstacles []request.Obstacle
 	index     uint64 // JobModifyIndex of the job
@@ -152,12 +151,12 @@ type Never struct {
 	until     time.Time
 }
 
-// neverAgain is after how long Nomad is asked again about a gang that no node can take,
-// if no node has changed: no event tells that a volume was created.
+// neverAgain is how long the placer waits before it asks Nomad again about a gang that no node can
+// take, if no node has changed. No event reports that a volume was created.
 const neverAgain = 5 * time.Minute
 
-// couldNever reports whether no node can take the gang as far as is known. If
-// that no longer holds it forgets it, and the gang is tried at once.
+// couldNever reports whether no node can take the gang, as far as is known. If that may have
+// changed, it clears Never, and the gang is tried at once.
 func (g *memory) couldNever(w World) bool {
 	switch n := g.Never; {
 	case n == nil:

@@ -98,13 +98,12 @@ type Observed struct {
 	// refines it.
 	Nomad State
 	Pins  rewrite.Pins
-	// Members are live and meant to keep running. Members left behind on a node
-	// that is away ([cluster.Alloc.LeftBehind]) are not among them: nobody
-	// waits for their end. Nor are members of groups without a gate while other
-	// groups have one.
+	// Members are live and meant to keep running. They do not include members left behind on a
+	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. They do
+	// not include members of groups without a gate either, if other groups have one.
 	Members []*cluster.Alloc
-	// Want and Have count the members with GPUs that the job asks for, and that
-	// it has or had. Live counts those that are live.
+	// Want counts the job's members with GPUs. Of these, Have counts those that run or have
+	// succeeded, and Live those that run.
 	Want, Have, Live int
 	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
 	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). It is also set if a member still runs
@@ -121,9 +120,8 @@ type Observed struct {
 	CutShort bool
 }
 
-// Observe reads what Nomad shows of a job: it counts the job's allocations and
-// reads gate and pins. A lost gang is [Ended] here; [Observed.WithLost] tells
-// them apart.
+// Observe reads what Nomad shows of a job: it counts the job's allocations and reads gate and pins.
+// A lost gang is [Ended] here; [Observed.WithLost] tells the two apart.
 func Observe(s *cluster.State, job *api.Job) Observed {
 	st := Observed{Key: cluster.KeyOf(job), Job: job}
 	pins, pinned := rewrite.Pinned(job)
@@ -153,7 +151,7 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 		if slices.ContainsFunc(g.Tasks, func(t *api.Task) bool { return len(rewrite.GPURequests(t)) > 0 }) {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), distinct(names[*g.Name]))
-			// If a group has more members than it asks for, as when one left
+			// If a group has more members than it requests, for example because one that was left
 			// behind is back, Nomad stops some.
 			st.Misplaced = st.Misplaced && len(names[*g.Name]) <= rewrite.Members(g)
 		}
@@ -209,10 +207,10 @@ func distinct(names []string) int {
 	return len(slices.Compact(names))
 }
 
-// stopped returns the members of a batch job that were stopped and that Nomad
-// neither replaces nor reports as unplaceable. After a drain Nomad replaces
-// them only by chance, when it evaluates the job for another reason. Members
-// that the author no longer wants, or that failed and are not retried, are not missed.
+// stopped returns the members of a batch job that were stopped and that Nomad neither replaces nor
+// reports as unplaceable. After a drain Nomad replaces them only by chance, when it evaluates the
+// job for another reason. It omits members that the author no longer wants, or that failed and are
+// not retried.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex
@@ -252,7 +250,7 @@ func leftOut(job *api.Job, as []*cluster.Alloc) (withGPUs, beside bool) {
 	return withGPUs, beside
 }
 
-// gpusPerMember is how many GPUs one member of each group has.
+// gpusPerMember is how many GPUs one member of each group requests.
 func gpusPerMember(job *api.Job) map[string]int {
 	n := map[string]int{}
 	for _, g := range job.TaskGroups {
@@ -261,18 +259,18 @@ func gpusPerMember(job *api.Job) map[string]int {
 	return n
 }
 
-// state is the state by the job's constraints.
+// state derives the state from the job's constraints and members.
 //
 // pastGate: Nomad has placed a member past the gate. If the job is pinned as
 // well, that counts only if an operator has opened the gate. Otherwise Nomad
 // was about to place the member when the gate came, and the member must be
 // stopped.
 //
-// dropped: nothing of this version was placed behind its gate and left running,
-// so it cannot have ended. Nomad calls it dead anyway if it dropped the blocked
-// evaluation. It does so when the members of a batch job are drained, and for a
-// service whose deployment waits for promotion, when members placed as the gate
-// came are stopped. A service that is [Observed.CutShort] has not ended either.
+// dropped: no member of this gated version was placed that is meant to run, so the job cannot have
+// ended. Nomad calls it dead anyway if it dropped the blocked evaluation. It does so when the
+// members of a batch job are drained. It also does so for a service whose deployment waits for
+// promotion, when members that were placed just as the gate came are stopped. A service that is
+// [Observed.CutShort] has not ended either.
 func (st *Observed) state(pinned, gated, pastGate, dropped bool) State {
 	switch {
 	case cluster.Ended(st.Job) && !dropped:

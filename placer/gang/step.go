@@ -80,7 +80,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
 		g.Since, g.lookedBack = now, g.lookedBack && ours
-		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // otherwise somebody has changed the job since, or our undoing shows
+		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // any other change ends a lost update: it is our undo, or a newer version
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
@@ -142,7 +142,7 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 // first duty: each duty checks what was read, so finished ones fall through and
 // no duty has to remember where it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
-	if g.Nomad == Rejected { // rejected: it is not examined
+	if g.Nomad == Rejected { // set aside: it is not examined
 		return nil
 	}
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
@@ -162,7 +162,7 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 // answer applies the answer to an effect and continues with the duties.
 func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
-		g.trouble, g.stumbled = nil, "" // it went well this time
+		g.trouble, g.stumbled = nil, "" // it succeeded this time
 	}
 	if _, registered := e.(Registered); g.sizing != nil && !registered {
 		return g.goOnResizing(e)
@@ -191,7 +191,7 @@ func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	return g.doDuties(w)
 }
 
-// done records that an effect without further answer was carried out.
+// done records that an effect whose answer is [Done] was carried out.
 func (g *Lifecycle) done(of Effect, w World) []Effect {
 	switch of := of.(type) {
 	case WriteRecord:
@@ -235,7 +235,7 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	}
 	switch r.Why {
 	case ToUndo:
-		g.overwrote, g.edited = false, g.Queued // it is what its author made of it
+		g.overwrote, g.edited = false, g.Queued // it is the author's version again
 	case ToResize:
 		return g.resized(w)
 	case ToGrow, ToShrink:
@@ -257,8 +257,8 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	return nil
 }
 
-// failed handles an effect that could not be carried out. A conflict is no
-// failure: the job has changed, and its observation is on its way.
+// failed handles an effect that could not be carried out. A conflict is no failure: the job has
+// changed, and an observation of the change will follow.
 func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
@@ -292,7 +292,7 @@ func (g *Lifecycle) putOff(n NotNow) []Effect {
 	return g.cancelStop(n.Of, nil)
 }
 
-// wrong handles an error that waits for no answer.
+// wrong handles an error that is not the answer to an effect.
 func (g *Lifecycle) wrong(err error, w World) []Effect {
 	return g.failed(Failure{Err: err}, w)
 }
@@ -303,7 +303,7 @@ func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, t
 // job may be an earlier version.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
-		return was // there was nothing to change
+		return was // nothing changed
 	}
 	out := *job
 	at, pending := now.UnixNano(), "pending"

@@ -23,14 +23,12 @@ import (
 // (Held), also those of members that have ended: the queue waits for all of
 // them together.
 //
-// If a node goes down meanwhile, Nomad reports its members as lost. They no
-// longer count as dying, so the gang has stopped as if they had ended. The
-// ledger gives nobody the GPUs of a node that is away, so the claim of the gang
-// that was to get them lapses once the other members have ended, and the queue
-// decides again; until then that gang may start elsewhere. A member on a node
-// that has only lost touch with Nomad (status unknown) is left behind: nothing
-// waits for it, and nobody gets its GPUs until the node is back
-// ([cluster.Alloc.LeftBehind]).
+// If a node goes down meanwhile, Nomad reports its members as lost. They no longer count as dying,
+// so the gang has stopped as if they had ended. The ledger gives nobody the GPUs of a node that is
+// away. So the claim of the gang that was to get them lapses once the other members have ended, and
+// the queue decides again. Until then the claiming gang may start elsewhere. A member on a node
+// that has only lost touch with Nomad (status unknown) is left behind: nothing waits for it, and
+// nobody gets its GPUs until the node is back ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
@@ -88,10 +86,9 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble())
 }
 
-// preempt stops the gang for another one. That one stays in the queue, which
-// reserves the GPUs for it until this gang has stopped, whatever happens to it
-// meanwhile, or is not stopped after all ([QueueKept]). Then the queue decides
-// again.
+// preempt stops the gang for another one. The other gang stays in the queue. The queue reserves the
+// GPUs for it until this gang has stopped, for whatever reason, or is not stopped after all
+// ([QueueKept]). Then the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)
@@ -110,12 +107,11 @@ func (g *Lifecycle) move(e Event, w World) []Effect {
 		g.stopFor(stopping{why: Moved, target: &to}, g.Record, w)...)
 }
 
-// refuseStop answers a preemption or move of a gang that is not stopped now.
+// refuseStop answers a preemption, move or resize that is not carried out.
 func (g *memory) refuseStop(Event, World) []Effect { return []Effect{QueueKept{}} }
 
-// stopFor begins to stop the gang; r is its record then. The record is written
-// first, then the gate is registered, then the members are stopped, so a placer
-// that crashes in between loses nothing.
+// stopFor begins to stop the gang; r becomes its record. The record is written first, then the gate
+// is registered, then the members are stopped, so a placer that crashes in between loses nothing.
 func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	s.someDone = g.Have > g.Live
 	g.stop = &s
@@ -152,9 +148,9 @@ func (g *Lifecycle) proceed(w World) []Effect {
 	return []Effect{Register{Why: ToStop, Job: rewrite.Gate(g.Job)}}
 }
 
-// closed records that the gate is registered. Until the whole gang has stopped,
-// it keeps all its GPUs: the queue waits for them together. It also keeps those
-// for its new size. The queue keeps those of a move.
+// closed records that the gate is registered. Until the whole gang has stopped, it keeps all its
+// GPUs: the queue waits for them together. It also keeps the GPUs for its new size. For a move, the
+// queue reserves the new GPUs.
 func (g *Lifecycle) closed(w World) []Effect {
 	g.stop.gated, g.Target = true, g.stop.target
 	if g.stop.why == Resized {
@@ -186,8 +182,8 @@ func (g *Lifecycle) told() {
 	}
 }
 
-// cancelStop handles a failed step of stopping the gang. Before the gate is
-// registered the gang keeps running, and its record and the queue are told.
+// cancelStop handles a failed step of stopping the gang. If the gate is not registered yet, the
+// gang keeps running: its former record is restored and the queue is told.
 func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	_, unwritten := step.(WriteRecord)
 	s := g.stop
@@ -198,11 +194,11 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// The gate may still come. The written record is right either way.
+		// Nomad may still register the gate. The written record is right either way.
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
-	case unwritten: // it may be in Nomad all the same
+	case unwritten: // Nomad may have stored it anyway
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if s.why != Requeued {
@@ -211,9 +207,9 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn continues what a preemption or repair began: the gate is
-// registered and members still run. A gang that was incomplete was not running
-// either, so it is stopped. A service's other members keep running.
+// stopOrGoOn continues an interrupted stop: the gate is registered and members still run. It keeps
+// a complete gang or a service running, unless this placer is stopping it or it was given up. It
+// stops an incomplete gang, which cannot work anyway.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {
@@ -237,13 +233,13 @@ func (g *Observed) dying(w World) bool {
 	return slices.ContainsFunc(w.Allocs(g.Key), func(a *cluster.Alloc) bool { return a.Live() && !a.LeftBehind(g.Job) })
 }
 
-// hasStopped records that the whole gang has stopped. The view does not know
-// yet that its GPUs are free.
+// hasStopped records that the whole gang has stopped. The view does not show its GPUs as free yet,
+// so another cycle follows.
 func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
-	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // or it now avoids other nodes, because it failed there
+	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // a requeued gang may avoid other nodes now
 	out := []Effect{Again{}}
 	if g.Target != nil {
 		out = append(out, StartAtTarget{g.stop.why})

@@ -39,9 +39,9 @@ var (
 	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
-// duties are what may be due in each state, in this order. What an earlier
-// placer knew is read first, since the others depend on it. Then overwritten
-// changes are restored, before anything else is registered.
+// duties are what may be due in each state, in this order. The records of earlier placers are read
+// first, since the other duties depend on them. Then overwritten changes are restored, before
+// anything else is registered.
 var duties = map[State][]duty{
 	Waiting:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},
 	Committing: {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished},
@@ -96,7 +96,7 @@ var (
 	move          = handler{do: (*Lifecycle).move, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 )
 
-// own is how an event is handled where that differs from [elsewhere].
+// own lists the handlers that differ from those of [elsewhere].
 var own = map[State]map[Kind]handler{
 	Waiting:     {OnSync: inLine, OnStart: begin},
 	Committing:  {OnSync: inLine, OnStart: begin},
