@@ -15,9 +15,10 @@ func (a *Alloc) Failed() bool {
 	return a.Client == api.AllocClientStatusFailed || a.Client == api.AllocClientStatusLost
 }
 
-// End returns when the last task of an allocation ended, by the events of its client. Without such an
-// event, because the allocation is lost or its machine crashed, it is when Nomad heard of the end. For an
-// allocation that has not ended, it is a time at which it still ran.
+// End returns when the allocation's last task ended, according to its client's events. If there is
+// no such event, because the allocation is lost or its machine crashed, it returns when Nomad
+// learned of the end. For an allocation that has not ended, it returns a time at which it still
+// ran.
 func (a *Alloc) End() time.Time {
 	heard, last := time.Unix(0, a.ModifyTime), int64(0)
 	for _, t := range a.Tasks {
@@ -33,8 +34,8 @@ func (a *Alloc) End() time.Time {
 	return heard
 }
 
-// taskEnd returns the time of a task's end by its events, or 0 if they have none. began reports whether
-// the task had started.
+// taskEnd returns when a task ended, according to its events; 0 if they do not show an end. began
+// reports whether the task had started.
 func taskEnd(t *api.TaskState) (at int64, began bool) {
 	for _, e := range slices.Backward(t.Events) {
 		switch e.Type {

@@ -11,10 +11,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// BatchQueues are the node pools whose batch jobs Nomad itself queues: pool to
-// the queue's type ("fifo", "dynamic_priority"). Nomad has such queues since
-// 2.0.6. It sends one batch job at a time to its scheduler and waits until the
-// whole job is placed.
+// BatchQueues are the node pools for which Nomad itself queues batch jobs: pool to the queue's type
+// ("fifo", "dynamic_priority"). Nomad 2.0.6 introduced such queues. Nomad then sends one batch job
+// at a time to its scheduler, and waits until the whole job is placed.
 type BatchQueues map[string]string
 
 // Warnings lists, by pool, what each queue means for gated jobs.

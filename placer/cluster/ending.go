@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// endWithin is how long the GPUs of a gang's first ended members are kept back until the rest of
-// the gang has ended.
+// endWithin is how long at most the GPUs of a gang's first ended members are held back until the
+// rest of the gang has ended.
 const endWithin = 2 * time.Second
 
 // ending are the GPUs of a gang whose members have begun to end.
@@ -18,9 +18,9 @@ type ending struct {
 	gpus  []string
 }
 
-// noteEnd notes that a member has succeeded while others of its gang keep
-// running. Only the time after a gang's first end counts: members that end one
-// by one, like those of an array, do not wait for each other.
+// noteEnd notes that a member has succeeded while others of its gang keep running. The time counts
+// from the first member's end. So members that end one by one, like those of an array, do not wait
+// for each other.
 func (s *State) noteEnd(a *Alloc) {
 	job := s.Jobs[a.Job]
 	if job == nil || !a.endedSince(job) || len(a.GPUs) == 0 {
@@ -63,9 +63,9 @@ func (s *State) ends(k JobKey, e *ending, now time.Time) bool {
 	return false
 }
 
-// Elapse stamps everything that happened since its last call with the time now, and forgets what is
-// over. [State.Ending], [State.Reconnecting] and [State.Purged] count from that stamp; things
-// without a stamp count as just seen.
+// Elapse gives the present time to all gangs, nodes and allocations that were noted since its last
+// call, and forgets those whose time is over. [State.Ending], [State.Reconnecting] and
+// [State.Purged] count from that time. Until an entry has one, it counts as just seen.
 func (s *State) Elapse(now time.Time) {
 	for k, e := range s.ending {
 		stamp(&e.since, now)
@@ -93,7 +93,8 @@ func stamp(since *time.Time, now time.Time) {
 	}
 }
 
-// over reports whether the duration has passed since a time; zero: not stamped yet.
+// over reports whether the duration has passed since a time. Zero means that [State.Elapse] has not
+// set the time yet.
 func over(since time.Time, within time.Duration, now time.Time) bool {
 	return !since.IsZero() && now.Sub(since) >= within
 }

@@ -16,12 +16,12 @@ type Event struct {
 	Key         string
 	Namespace   string
 	Payload     Payload
-	// Unread is why the change could not be parsed; nil if it could. After an error the object must
-	// be read again.
+	// Unread is why the change could not be parsed; nil if it could. If it could not, the object
+	// must be read from Nomad.
 	Unread error `json:"-"`
 }
 
-// Payload is the object that an event brings.
+// Payload is the object in an event.
 type Payload struct {
 	Node       *api.Node
 	Job        *api.Job
@@ -56,8 +56,8 @@ func (p *Payload) UnmarshalJSON(text []byte) error {
 }
 
 // Progress reports whether the event only shows that a decision is being carried out: Nomad has
-// made an allocation, it runs, or the job's status says so. Such an event neither frees nor
-// requests a GPU.
+// made an allocation, the allocation runs, or the job's status changes accordingly. Such an event
+// neither frees nor requests a GPU.
 func (e Event) Progress() bool {
 	switch a := e.Payload.Allocation; {
 	case e.Topic == "Allocation" && a != nil:
@@ -68,8 +68,9 @@ func (e Event) Progress() bool {
 	return false
 }
 
-// Purged reports whether the event's job is gone. Nomad says so since 1.11. Before, only the job
-// itself shows a purge: a stop changes the job, a purge does not.
+// Purged reports whether the event's job was purged. Nomad 1.11 and later reports that in the
+// event. With older versions, the job's ModifyIndex shows it: a stop changes the job, a purge does
+// not.
 func (e Event) Purged() bool {
 	p := e.Payload
 	return p.Deleted || e.Type == "JobDeregistered" && p.Job.ModifyIndex != nil && *p.Job.ModifyIndex < e.Index

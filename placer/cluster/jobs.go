@@ -13,25 +13,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// ErrPayload is why a job that was dispatched with a payload is not placed.
+// ErrPayload is why the placer does not place a job that was dispatched with a payload.
 var ErrPayload = errors.New("the job was dispatched with a payload, and Nomad loses payloads of jobs that are rewritten: " +
 	"it stays gated with its payload. Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead")
 
-// ErrNoRPC is why children are not placed by an agent that has no RPC address.
+// ErrNoRPC is why an agent without an RPC address does not place children.
 var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +
 	"set nomad { rpc_address } in the configuration of the agent")
 
 // Child reports whether the job was made by a parameterized or periodic one.
 func Child(job *api.Job) bool { return job.ParentID != nil && *job.ParentID != "" }
 
-// HasPayload reports whether the job carries a payload. Events show payloads as servers keep them,
-// compressed: there, an empty payload is one zero byte.
+// HasPayload reports whether the job carries a payload. Events contain payloads compressed, as
+// servers store them: an empty payload is then one zero byte.
 func HasPayload(job *api.Job) bool {
 	return len(job.Payload) > 1 || len(job.Payload) == 1 && job.Payload[0] != 0
 }
 
-// Canonicalize fills in Nomad's defaults: those of its API package, and one that
-// only its servers know.
+// Canonicalize fills in Nomad's defaults: those of its API package, and one that only its servers
+// fill in.
 func Canonicalize(job *api.Job) {
 	job.Canonicalize()
 	if len(job.Datacenters) == 0 {
@@ -55,12 +55,12 @@ func Ended(job *api.Job) bool {
 	return rewrite.Stopped(job) || (job.Status != nil && *job.Status == "dead")
 }
 
-// Template reports whether the job is parameterized or periodic: it never runs itself, but makes
-// jobs that do.
+// Template reports whether the job is parameterized or periodic: it never runs itself, but Nomad
+// makes jobs from it that do.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need is what one allocation of the group needs besides GPUs: the sum of the tasks that run
-// together, or of those that run before, whichever is larger.
+// Need is what one allocation of the group needs besides GPUs: the sum over the main tasks, or the
+// sum over the prestart tasks, whichever is larger.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {
@@ -92,7 +92,7 @@ func ValueOf(i *int) int {
 // bounded amounts do not overflow.
 func Amount(i *int) int { return max(0, min(ValueOf(i), 1<<40)) }
 
-// NeverFinishes returns why no job should wait for this one to finish: Nomad does not have it
+// NeverFinishes returns why it is useless to wait until this job finishes: Nomad does not have it
 // (nil), or its type never finishes. It returns no reason if the job may finish.
 func NeverFinishes(job *api.Job) reason.Reason {
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Next returns an empty state to fill from full lists. It keeps the old state's counters and its
-// knowledge of nodes beyond their objects. Call [State.Follow] after the lists are in.
+// Next returns an empty state to fill from full lists. It keeps the old state's counters, and what
+// it knows about nodes besides their objects. Call [State.Follow] when the lists are complete.
 func (s *State) Next() *State {
 	n := NewState()
 	n.nodeGeneration, n.back = s.nodeGeneration, maps.Clone(s.back)
@@ -19,7 +19,7 @@ func (s *State) Next() *State {
 	return n
 }
 
-// Follow copies from the earlier state what lists do not contain.
+// Follow copies data from the earlier state that lists do not contain.
 func (s *State) Follow(old *State) {
 	s.owners = old.owners.after(s.Nodes)
 	s.keepOwnPins(old)
@@ -27,8 +27,8 @@ func (s *State) Follow(old *State) {
 	s.lostAfter(old)
 }
 
-// TakeNodes adds the nodes of a list as of the index. A node that could not be read stays as it was
-// known.
+// TakeNodes adds the nodes of a list as of the index. A node that could not be read keeps its last
+// known form.
 func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*api.Node, errs []error) {
 	s.nodesAt = index
 	for i, n := range nodes {
@@ -36,7 +36,7 @@ func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*
 			s.readNode(n, old)
 		}
 		if errs[i] != nil {
-			// The key is no node's id, so it is not kept at the next read.
+			// No node has this id, so the next full read does not keep the entry.
 			s.odd[stubs[i].ID+" unread"] = []string{fmt.Sprintf("node %.80q (%s) cannot be read; its last known state counts: %v", stubs[i].Name, shortID(stubs[i].ID), errs[i])}
 		}
 	}
@@ -46,7 +46,7 @@ func (s *State) TakeNodes(old *State, index uint64, stubs []*NodeStub, nodes []*
 	}
 }
 
-// readNode reads a node of a full read.
+// readNode adds a node of a full read.
 func (s *State) readNode(n *api.Node, old *State) {
 	id, was := n.ID, old.Nodes[n.ID]
 	problems := old.odd[id]
@@ -67,14 +67,14 @@ func (s *State) readNode(n *api.Node, old *State) {
 	}
 }
 
-// KnownJob is the job as the state has it. current reports whether the list shows the same.
+// KnownJob is the job in the state. current reports whether the list has the same version of it.
 func (s *State) KnownJob(stub *JobStub) (job *api.Job, current bool) {
 	j := s.Jobs[stub.Key()]
 	return j, j != nil && *j.ModifyIndex == stub.ModifyIndex && !s.assumed[stub.Key()]
 }
 
-// TakeJobs adds the jobs of a list as of the index. A job that could not be read stays as it was
-// known, if it was.
+// TakeJobs adds the jobs of a list as of the index. A job that could not be read keeps its last
+// known form, if there is one.
 func (s *State) TakeJobs(old *State, index uint64, stubs []*JobStub, jobs []*api.Job, errs []error) {
 	s.jobsAt = index
 	for i, j := range jobs {
@@ -99,7 +99,7 @@ func (s *State) TakeAllocs(index uint64, as []*Alloc) {
 	}
 }
 
-// Outrun returns the jobs that have allocations of a later version than was read.
+// Outrun returns the jobs that have allocations of a later version than the job in the state.
 func (s *State) Outrun() (keys []JobKey) {
 	for k, job := range s.Jobs {
 		for _, a := range s.ByJob[k] {

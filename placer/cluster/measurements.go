@@ -14,8 +14,8 @@ import (
 )
 
 // Measurements returns the raw measurements that the nodes publish, and all GPUs, measured or not,
-// as id to model. A node counts only for its own GPUs (see owner.go). Unreadable attributes and
-// impossible values are left out and named in the error.
+// as id to model. A node counts only for its own GPUs (see owner.go). It leaves out unreadable
+// attributes and impossible values, and names them in the error.
 func (s *State) Measurements() (samples []profile.Sample, known map[string]string, err error) {
 	known = map[string]string{}
 	var problems []error
@@ -33,8 +33,8 @@ func (s *State) Measurements() (samples []profile.Sample, known map[string]strin
 			}
 			others := len(ms)
 			ms = slices.DeleteFunc(ms, func(m attr.Measurement) bool { return !own[m.GPU] })
-			if others -= len(ms); others > 0 && d.Type != attr.SharedType { // each shared GPU is a group
-				problems = append(problems, fmt.Errorf("node %q: %d measurements of GPUs of model %q that it does not have are left out", n.Name, others, d.Name))
+			if others -= len(ms); others > 0 && d.Type != attr.SharedType { // each shared GPU is a group of its own
+				problems = append(problems, fmt.Errorf("node %q: left out %d measurements of GPUs of model %q that the node does not have", n.Name, others, d.Name))
 			}
 			rates, err := attr.ParseMeasurements(TextOf(d, attr.Rates))
 			if err != nil {
@@ -70,8 +70,8 @@ func atMost(n int, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// MergeSamples combines imported with published measurements. An import replaces what the node
-// publishes for that GPU and application; if the import has no rate, the published rate stays.
+// MergeSamples combines imported with published measurements. An import replaces the published
+// measurement of that GPU and application; if the import has no rate, the published rate stays.
 // known are the cluster's GPUs, id to model; its models override those of samples.
 func MergeSamples(published, imported []profile.Sample, known map[string]string) []profile.Sample {
 	type gpuApp struct{ gpu, app string }

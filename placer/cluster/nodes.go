@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Capacity is the processor time, memory and disk that a node has for allocations, bounded so that sums do not
+// Capacity is a node's processor time, memory and disk for allocations, bounded so that sums do not
 // overflow.
 func Capacity(n *api.Node) pal.Resources {
 	r := n.NodeResources
@@ -57,7 +57,7 @@ func TextOf(d *api.NodeDeviceResource, name string) string {
 	return ""
 }
 
-// GPUNodes are the nodes with GPUs of their own, in the view's order.
+// GPUNodes are the nodes that own GPUs, in the view's order, each with only its own GPUs.
 func (s *State) GPUNodes() []*api.Node {
 	if s.sorted != nil {
 		return s.sorted
@@ -103,7 +103,8 @@ func GPUDevices(n *api.Node) []*api.NodeDeviceResource {
 	return out
 }
 
-// eachGPU splits a group of parts by their GPUs, in order of GPU ids. Other groups stay whole.
+// eachGPU splits a group of parts of shared GPUs into one group per GPU, ordered by GPU id. It does
+// not split other groups.
 func eachGPU(d *api.NodeDeviceResource) (groups []*api.NodeDeviceResource) {
 	if d.Type != attr.SharedType {
 		return []*api.NodeDeviceResource{d}

@@ -25,7 +25,7 @@ func (ns Nodes) Name(id string) string {
 	return id
 }
 
-// describe names a node so that an operator finds it.
+// describe names a node so that an operator can find it.
 func (ns Nodes) describe(id string) string {
 	if n := ns[id]; n != nil {
 		return fmt.Sprintf("%.80q (%s, %.20s)", n.Name, shortID(id), n.Status)

@@ -13,24 +13,23 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Several nodes may name one GPU id: a client was reinstalled and came back with a new node id
-// while Nomad keeps the old node for a day; a card was moved; or a node lies. A GPU counts once,
-// for one owner. A ready node wins over one that is not ready. Among ready nodes, the one that
-// named the GPU first wins; if the placer found several at its start, the one that joined the
-// cluster first. Among nodes that are all away, the newest wins.
+// Several nodes may name the same GPU id. For example, a client was reinstalled and has a new node
+// id, while Nomad keeps the old node for a day; a card was moved to another machine; or a node
+// lies. A GPU counts once, for one owner. A ready node wins over one that is not ready. Among ready
+// nodes, the one that named the GPU first wins; if several named it when the placer started, the
+// one that joined the cluster first. If no node is ready, the newest wins.
 //
-// The GPU is removed from the other nodes, and a warning names it. An allocation holds a GPU that
-// belongs to another node only if its own node named the GPU first. Otherwise a node could keep a
-// GPU busy that it does not have.
+// The placer removes the GPU from the other nodes, and warns about it. An allocation holds a GPU
+// that belongs to another node only if its own node named the GPU first. Otherwise a node could
+// keep a GPU busy that it does not have.
 
 // owners records which nodes name which GPUs. The zero value is empty.
 type owners struct {
-	naming map[string][]string // ids of nodes by GPU, in the order in which they named it; replaced, never changed
+	naming map[string][]string // by GPU, ids of nodes in the order in which they named it; slices are replaced, never changed
 	shared map[string]struct{} // GPUs that several nodes name
 }
 
-// look reads which GPUs a node names now; before is the node's former state,
-// nil if it is new.
+// look records which GPUs a node names now; before is the node's former state, nil if it is new.
 func (o *owners) look(n, before *api.Node) {
 	named := namedBy(n)
 	for gpu := range named {
@@ -64,7 +63,8 @@ func (o *owners) put(gpu string, nodes []string) {
 	}
 }
 
-// after returns the owners after a full read: nodes that named a GPU before it come first.
+// after returns the owners after a full read: nodes that had named a GPU before the read come
+// first.
 func (o *owners) after(nodes map[string]*api.Node) owners {
 	var next owners
 	for _, n := range slices.SortedFunc(maps.Values(nodes), byAge) {
@@ -73,13 +73,13 @@ func (o *owners) after(nodes map[string]*api.Node) owners {
 	for gpu := range next.shared {
 		known := o.naming[gpu]
 		slices.SortStableFunc(next.naming[gpu], func(a, b string) int {
-			return cmp.Compare(uint(slices.Index(known, a)), uint(slices.Index(known, b))) // -1, the largest: it is new
+			return cmp.Compare(uint(slices.Index(known, a)), uint(slices.Index(known, b))) // a new node has -1, which is the largest uint
 		})
 	}
 	return next
 }
 
-// byAge sorts nodes by when they joined the cluster, the oldest first.
+// byAge compares nodes by when they joined the cluster, the oldest first.
 func byAge(a, b *api.Node) int {
 	return cmp.Or(cmp.Compare(a.CreateIndex, b.CreateIndex), strings.Compare(a.ID, b.ID))
 }
@@ -113,10 +113,10 @@ func namedBy(n *api.Node) map[string]bool {
 	return ids
 }
 
-// trimmed is a node without the GPUs that belong to others.
+// trimmed is a node without the GPUs that other nodes own.
 type trimmed struct {
 	from, node *api.Node
-	left       []string // out of it, sorted
+	left       []string // the ids left out, sorted
 }
 
 // owned returns the node with only the GPUs that it owns; nil if it has none.
@@ -183,8 +183,8 @@ func (c conflict) compare(o conflict) int {
 // maxWarnings bounds the warnings about nodes.
 const maxWarnings = 50
 
-// NodeWarnings tell operators which of the nodes' data is ignored: GPUs that several nodes name,
-// and unusable values.
+// NodeWarnings tells operators which data of nodes the placer ignores: GPUs that several nodes
+// name, and unusable values.
 func (s *State) NodeWarnings() []string {
 	s.GPUNodes()
 	return s.warnings
@@ -219,8 +219,8 @@ func (s *State) OwnGPUs(a *Alloc) []string {
 	return slices.DeleteFunc(slices.Clone(a.GPUs), foreign)
 }
 
-// mayHold reports whether an allocation on the node can hold the GPU. If no node lists the GPU,
-// Nomad's record counts.
+// mayHold reports whether an allocation on the node can hold the GPU: the node owns it, or named it
+// before the owner did. If no node names the GPU, it returns true, because Nomad says so.
 func (s *State) mayHold(node, gpu string) bool {
 	naming := s.owners.naming[gpu]
 	if len(naming) == 0 {

@@ -151,7 +151,7 @@ func TestMeasurementsOfOwnGPUs(t *testing.T) {
 	if len(known) != 4 {
 		t.Errorf("known: %v", known)
 	}
-	for _, want := range []string{`node "host-z": 2 measurements of GPUs of model "H200" that it does not have are left out`, `node "host-b"`, "1000001 measurements", "1e+308 is not between"} {
+	for _, want := range []string{`node "host-z": left out 2 measurements of GPUs of model "H200" that the node does not have`, `node "host-b"`, "1000001 measurements", "1e+308 is not between"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

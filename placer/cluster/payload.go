@@ -48,7 +48,7 @@ type JobStub struct {
 // Key is the key of the job.
 func (j *JobStub) Key() JobKey { return JobKey{j.Namespace, j.ID} }
 
-// NodePayload is a node as read by itself, or as in an event.
+// NodePayload is a node from a single read or from an event.
 type NodePayload struct {
 	api.Node
 	Drivers              map[string]*driverPayload
@@ -65,7 +65,7 @@ type drainPayload struct {
 	ForceDeadline readableTime
 }
 
-// readableTime is a time, zero if it cannot be read.
+// readableTime is a time; zero if it cannot be parsed.
 type readableTime struct{ time.Time }
 
 func (t *readableTime) UnmarshalJSON(text []byte) error {
@@ -115,15 +115,15 @@ type taskPayload struct {
 	LastRestart, StartedAt, FinishedAt ignored
 }
 
-// Unreadable reports whether an answer arrived but could not be parsed. Then its content is at
-// fault, not Nomad.
+// Unreadable reports whether an answer arrived but could not be parsed. Then its content is the
+// cause, not an outage of Nomad.
 func Unreadable(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var at *time.ParseError
 	return errors.Is(err, ErrMalformed) || errors.As(err, &kind) || errors.As(err, &at)
 }
 
-// AllocPayload is an allocation as in lists and events, or as read by itself.
+// AllocPayload is an allocation from a list, an event or a single read.
 type AllocPayload struct {
 	ID, Namespace, JobID, TaskGroup, NodeID, Name string
 	DesiredStatus, ClientStatus, NextAllocation   string
@@ -132,18 +132,18 @@ type AllocPayload struct {
 	TaskStates                                    map[string]*taskPayload
 	CreateTime, ModifyTime                        int64
 	CreateIndex, ModifyIndex                      uint64
-	JobVersion                                    *uint64                   // in lists
-	Job                                           *struct{ Version uint64 } // read by itself
+	JobVersion                                    *uint64                   // from a list
+	Job                                           *struct{ Version uint64 } // from a single read
 }
 
 // lostWithNode is Nomad's description of an allocation that it stopped as lost. Nomad has replaced
-// it, or will. It does not count as finished even if the client comes back and reports success
-// (scenarios "lost and finished" and "lost and failed").
+// it, or will. So the placer does not count it as finished, even if the client comes back and
+// reports success (scenarios "lost and finished" and "lost and failed").
 const lostWithNode = "alloc is lost since its node is down"
 
-// AsAlloc returns the allocation with bounded amounts and sorted GPUs. Its version comes from
-// JobVersion in lists, and from the job if it was read by itself. A lost allocation stays lost,
-// whatever its client reports later.
+// AsAlloc returns the allocation with bounded amounts and sorted GPUs. Its version is JobVersion in
+// lists, and that of Job after a single read. A lost allocation stays lost, whatever its client
+// reports later.
 func (p *AllocPayload) AsAlloc() *Alloc {
 	a := &Alloc{
 		ID: p.ID, Job: JobKey{p.Namespace, p.JobID}, Group: p.TaskGroup, Name: p.Name, Node: p.NodeID,
@@ -180,8 +180,7 @@ func (p *AllocPayload) AsAlloc() *Alloc {
 	return a
 }
 
-// sanitizeTasks returns the task states, which the client writes, without nil
-// entries.
+// sanitizeTasks returns the task states without nil entries: the client writes them.
 func sanitizeTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
 	var out map[string]*api.TaskState
 	for name, t := range tasks {

@@ -16,16 +16,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Whoever runs a Nomad client writes its node's data. No such data may stop the placer from serving
-// other nodes. So each node passes through [sanitize] before it enters a [State]. After that, no
-// entry is nil, ids can be listed in constraints, and numbers do not overflow. A warning names what
-// was removed. owner.go decides which node owns a GPU id that several nodes name.
+// Whoever runs a Nomad client writes its node's data. Bad data of one node must not keep the placer
+// from serving the others. So each node passes through [sanitize] before it enters a [State]. After
+// that, no entry is nil, ids can be listed in constraints, and numbers do not overflow. A warning
+// lists what was removed. owner.go decides which node owns a GPU id that several nodes name.
 
 const (
 	// maxDevices bounds the GPU models of one node.
 	maxDevices = 64
-	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB. It is far above any
-	// machine, and small enough that sums over a cluster do not overflow.
+	// maxAmount bounds a node's CPU in MHz, and its memory and disk in MB. No machine reaches it,
+	// and sums over a cluster do not overflow.
 	maxAmount = 1 << 40
 )
 
@@ -87,8 +87,8 @@ func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (
 	return kept
 }
 
-// usableInstances returns a group's usable GPUs. seen are the ids of GPUs that
-// the node has already.
+// usableInstances returns a group's usable GPUs. seen are the GPU ids of the node that were already
+// accepted.
 func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report func(string, ...any)) (kept []*api.NodeDevice) {
 	var wrong []string
 	for _, in := range d.Instances {
@@ -115,8 +115,8 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 	return kept
 }
 
-// badID returns why an id cannot be used in lists; "" if it can. Constraints join ids with commas,
-// attributes with ';' and spaces.
+// badID returns why an id cannot be part of a list; "" if it can. Constraints separate ids by
+// commas, attributes by ';' and spaces.
 func badID(id string) string {
 	switch {
 	case badName(id) != "":

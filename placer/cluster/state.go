@@ -42,20 +42,20 @@ type Alloc struct {
 	Reported bool
 	GPUs     []string
 	Used     pal.Resources
-	Ports    []int // of the host, static and dynamic
+	Ports    []int // host ports, static and dynamic
 	Tasks    map[string]*api.TaskState
 	Next     string // id of the allocation that replaces it, if any
 	Later    bool   // Nomad will replace it later
-	// Version is the job version that it runs or ran; nil if it came in an event, which has no
-	// version. See StaleVersions.
+	// Version is the job version that it runs or ran; nil if the allocation came in an event, which
+	// has no version. See StaleVersions.
 	Version *uint64
 	// CreateTime and ModifyTime are Unix nanoseconds.
 	CreateTime, ModifyTime   int64
 	CreateIndex, ModifyIndex uint64
 }
 
-// Live reports whether the allocation holds its resources. It does until its client reports that
-// its tasks have ended, whatever its desired status.
+// Live reports whether the allocation holds its resources. It holds them until its client reports
+// that its tasks have ended, whatever its desired status.
 func (a *Alloc) Live() bool {
 	switch a.Client {
 	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
@@ -90,7 +90,7 @@ func (a *Alloc) LeftBehind(job *api.Job) bool {
 	return pinned && (rewrite.Gated(job) || elsewhere && pins.Mode != rewrite.ModePrefer)
 }
 
-// LeftBehind looks up the allocation's job, and does the same.
+// LeftBehind is [Alloc.LeftBehind] with the job looked up.
 func (s *State) LeftBehind(a *Alloc) bool {
 	job := s.Jobs[a.Job]
 	return job != nil && a.LeftBehind(job)
@@ -114,8 +114,8 @@ func (a *Alloc) endedSince(job *api.Job) bool {
 		*job.Type == api.JobTypeBatch && a.ModifyIndex > *job.JobModifyIndex
 }
 
-// FinishedUnheard reports whether the allocation succeeded since the job's last registration, for a
-// version that Nomad has not reported yet. See StaleVersions.
+// FinishedUnheard reports whether the allocation succeeded since the job's last registration, but
+// it is not known yet for which version. See StaleVersions.
 func (a *Alloc) FinishedUnheard(job *api.Job) bool { return a.Version == nil && a.endedSince(job) }
 
 // PlacedFor reports whether the allocation was made for the job's present
@@ -138,34 +138,33 @@ type State struct {
 	ByJob map[JobKey]map[string]*Alloc
 	mine  map[JobKey]bool // jobs whose map no clone shares
 	noted
-	// back are nodes that have become ready, and since when; zero: not seen
-	// yet. See [State.Reconnecting].
+	// back are nodes that have become ready, and since when; zero until [State.Elapse] sets the
+	// time. See [State.Reconnecting].
 	back map[string]time.Time
 	// purged are allocations that vanished while they were live. kills are the
 	// kill_timeouts of purged jobs with allocations left. See [State.Purged].
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
-	// assumed are jobs as our registration should have left them. A full read reads them again,
-	// whatever their index.
+	// assumed are jobs that the state has as our registration should have left them. A full read
+	// reads them again, whatever their index.
 	assumed map[JobKey]bool
-	// earlier are allocations that were live before the lists and are not in
-	// them.
+	// earlier are allocations that were live before the lists were read and are not in them.
 	earlier map[string]*Alloc
-	// ending are gangs of which some members have just ended.
+	// ending are gangs some of whose members have just ended.
 	ending map[JobKey]*ending
-	// Events up to these indexes are included in the lists.
+	// The lists include all events up to these indexes.
 	nodesAt, allocsAt, jobsAt uint64
-	// heardAt is the index of the newest allocation event. knownTo is the index
-	// up to which the previous State knew all allocations.
+	// heardAt is the index of the newest allocation event. The previous State knew all allocations
+	// up to index knownTo.
 	heardAt, knownTo uint64
 	// begun is the index of the last change to jobs before the subscription.
 	begun uint64
 	changes
 	// sorted are the nodes that own GPUs, in the view's order; nil after a change. trimmed are
-	// those among them that name GPUs of other nodes, which were removed.
+	// those from which GPUs of other nodes were removed.
 	sorted  []*api.Node
 	trimmed map[string]trimmed
-	// own are the GPUs that our own pins name, sorted. With onlyOwn, no other pins count.
+	// own are the GPUs that our own pins name, sorted. If onlyOwn is set, no other pins count.
 	own     map[JobKey][]string
 	onlyOwn bool
 	owners  owners
@@ -178,20 +177,20 @@ type State struct {
 	touched
 }
 
-// noted holds allocations that are queried often.
+// noted holds allocations that are looked up often.
 type noted struct {
 	bad map[string]*Alloc // with GPUs, failed or lost
 	// away are allocations with GPUs on disconnected nodes.
 	away map[string]*Alloc
-	// orphans are live allocations whose job is gone or was replaced by a new job of that name;
-	// only those with GPUs.
+	// orphans are live allocations with GPUs whose job is gone, and all live ones whose job was
+	// replaced by a new job of that name.
 	orphans map[string]*Alloc
-	// staleVersions are allocations that ended since their job was last
-	// registered and may belong to an earlier version.
+	// staleVersions are allocations that succeeded since their job's last registration and may
+	// belong to an earlier version.
 	staleVersions map[string]*Alloc
 }
 
-// changes count how nodes change.
+// changes counts changes of nodes.
 type changes struct {
 	// nodeChanges grows with each change of a node, also of a node without GPUs that an event
 	// reports. plain are the last known states of nodes without GPUs.
@@ -201,24 +200,23 @@ type changes struct {
 	nodeGeneration uint64
 }
 
-// touched is which jobs changed, one after the other.
+// touched records which jobs changed, in order.
 type touched struct {
-	// jobs are those touched, in the order in which they or their allocations changed.
-	// before counts those dropped from its beginning.
+	// jobs are the changed jobs, in the order in which they or their allocations changed. before
+	// counts those dropped from the beginning.
 	jobs    []JobKey
 	before  int
-	touches uint64 // number of touches, repeated ones included
+	touches uint64 // number of changes, repeated ones included
 }
 
-// Mark is a point in the changes of one State. The zero Mark lies before
-// everything.
+// Mark is a position in the sequence of changes of one State. The zero Mark belongs to no State.
 type Mark struct {
 	of      *touched
 	at      int
 	touches uint64
 }
 
-// touchesKept bounds how many changes are remembered.
+// touchesKept bounds the number of remembered changes.
 const touchesKept = 1 << 15
 
 func (s *touched) touch(k JobKey) {
@@ -233,9 +231,8 @@ func (s *touched) touch(k JobKey) {
 	s.jobs = append(s.jobs, k)
 }
 
-// Touched returns the jobs that changed, or whose allocations changed, since
-// the mark, and a mark for now. known is false if the mark is of another State
-// or too old.
+// Touched returns the jobs that changed, or whose allocations changed, since the mark, and a mark
+// for now. known is false if the mark comes from another State or is too old.
 func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	now = Mark{s, s.before + len(s.jobs), s.touches}
 	if since.of != s || since.at < s.before {
@@ -244,7 +241,7 @@ func (s *touched) Touched(since Mark) (keys []JobKey, now Mark, known bool) {
 	if since.touches == s.touches {
 		return nil, now, true
 	}
-	// The last one may have been touched again since; touch does not repeat it.
+	// The job before the mark may have changed again since: touch does not repeat it.
 	keys = slices.Clone(s.jobs[max(0, since.at-s.before-1):])
 	slices.SortFunc(keys, JobKey.Compare)
 	return slices.Compact(keys), now, true
@@ -274,9 +271,9 @@ func (s *State) SortedJobs() []JobKey {
 	return slices.SortedFunc(maps.Keys(s.Jobs), JobKey.Compare)
 }
 
-// PutJob replaces a job unless a newer form is known. It forgets a job without GPUs, unless the job
-// has a gate and requests devices. The device names may be misspelt, and then the placer must
-// explain why the job waits.
+// PutJob stores a job unless a newer form is known. It drops a job without GPUs, unless the job has
+// a gate and requests devices. The device names may be misspelt, and then the placer must explain
+// why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)
 	if old, ok := s.Jobs[k]; ok && *old.ModifyIndex > *job.ModifyIndex {
@@ -292,9 +289,9 @@ func (s *State) PutJob(job *api.Job) {
 	s.noteStale(k)
 }
 
-// evaluated returns the job as it will be when its evaluation is written too. Nomad writes the job
-// first. Until it has written the evaluation, it reports the job as dead if all earlier evaluations
-// under its name are complete, even those of a purged job (seen on 1.11.3).
+// evaluated returns the job as it will be when Nomad has also written its evaluation. Nomad writes
+// the job first. Until it has written the evaluation, it reports the job as dead if all earlier
+// evaluations under its name are complete, even those of a purged job (seen on 1.11.3).
 func evaluated(job *api.Job) *api.Job {
 	if rewrite.Stopped(job) || job.Status == nil || *job.Status != "dead" || *job.ModifyIndex != *job.JobModifyIndex {
 		return job
@@ -304,7 +301,7 @@ func evaluated(job *api.Job) *api.Job {
 	return &out
 }
 
-// Assume stores a job as our registration should have left it, until Nomad shows it.
+// Assume stores a job as our registration should have left it, until Nomad shows the real one.
 func (s *State) Assume(job *api.Job) {
 	s.PutJob(job)
 	s.assumed[KeyOf(job)] = true
@@ -326,7 +323,7 @@ func (s *State) DropJob(k JobKey) {
 // job.
 func (c *changes) NodeChanges() uint64 { return c.nodeChanges }
 
-// notePlain counts a change of a node without GPUs: other groups of jobs may run there.
+// notePlain counts a change of a node without GPUs, because groups without GPUs may run there.
 func (c *changes) notePlain(n *api.Node) {
 	what := fmt.Sprint(n.Status, n.SchedulingEligibility, n.Drain, n.Datacenter, n.NodePool, n.NodeClass, n.Attributes, n.Meta)
 	for _, name := range slices.Sorted(maps.Keys(n.Drivers)) {
@@ -351,7 +348,7 @@ func (c *changes) NodeGeneration() uint64 { return c.nodeGeneration }
 // KeyOf is the key of a job as Nomad returns it.
 func KeyOf(job *api.Job) JobKey { return JobKey{*job.Namespace, *job.ID} }
 
-// PutAlloc replaces an allocation unless a newer form of it is known.
+// PutAlloc stores an allocation unless a newer form of it is known.
 func (s *State) PutAlloc(a *Alloc) {
 	old := s.Allocs[a.ID]
 	if old != nil && old.ModifyIndex > a.ModifyIndex {
@@ -369,9 +366,9 @@ func (s *State) PutAlloc(a *Alloc) {
 	}
 }
 
-// PutNode replaces a node unless a newer form is known, and reports whether
-// anything that matters changed. Nomad sends a node again whenever one of its
-// allocations changes: then the old form stays.
+// PutNode stores a node unless a newer form is known, and reports whether anything relevant
+// changed. Nomad sends a node again whenever one of its allocations changes: then PutNode keeps the
+// old form.
 func (s *State) PutNode(n *api.Node) bool {
 	id, index := n.ID, n.ModifyIndex
 	old := s.Nodes[id]
@@ -405,7 +402,7 @@ func (s *State) PutNode(n *api.Node) bool {
 	return true
 }
 
-// report stores which data of a node is ignored.
+// report stores the warnings about ignored data of a node.
 func (s *State) report(node string, problems []string) {
 	if len(problems) == 0 {
 		delete(s.odd, node)
@@ -433,12 +430,12 @@ func sameNode(a, b *api.Node) bool {
 		reflect.DeepEqual(otherDevices(a), otherDevices(b))
 }
 
-// otherDevices are the node's devices that are not the placer's GPUs.
+// otherDevices are the node's devices that the placer does not count as GPUs.
 func otherDevices(n *api.Node) []*api.NodeDeviceResource {
 	return slices.DeleteFunc(slices.Clone(DevicesOf(n)), isGPU)
 }
 
-// KeptPorts are the ports that the node's own configuration reserves, as a list.
+// KeptPorts lists the ports that the node's configuration reserves, in Nomad's notation.
 func KeptPorts(n *api.Node) string {
 	if n.ReservedResources == nil {
 		return ""
@@ -482,18 +479,19 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 	return ids
 }
 
-// Orphans returns live allocations whose job is gone: those with GPUs, and those under a name that
-// a new job uses, because it would count them as members. Nomad sends no events for the allocations
-// of a purged job (seen on 1.11.3), so they must be read one by one: see Client.ReadStale in
-// placer/nomad.
+// Orphans returns live allocations whose job is gone: those with GPUs, and those whose job's name a
+// new job uses, because that job would count them as members. Nomad sends no events for the
+// allocations of a purged job (seen on 1.11.3), so they must be read one by one: see
+// Client.ReadStale in placer/nomad.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns allocations whose known version may be stale. They were created before
-// their job was last registered and have ended since; Nomad may have updated them in place. Only
-// their version, which events lack, shows whether they succeeded for the present job.
+// StaleVersions returns allocations whose version must be read. They were created before their
+// job's last registration, or the job is gated, and they have succeeded since. Nomad may have
+// updated them in place. Only their version, which events lack, shows whether they succeeded for
+// the present job.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }
 
-// noteStale looks at the allocations of a job that has changed.
+// noteStale updates orphans and staleVersions for the allocations of a job that has changed.
 func (s *State) noteStale(k JobKey) {
 	for _, a := range s.ByJob[k] {
 		s.noteStaleAlloc(a)
@@ -547,7 +545,7 @@ func (s *State) GPUModels() map[string]string {
 	return models
 }
 
-// Unhealthy returns the unhealthy GPUs among these: instance id to the plugin's description.
+// Unhealthy returns which of these GPUs are unhealthy: instance id to the plugin's description.
 func (s *State) Unhealthy(gpus []string) map[string]string {
 	unhealthy := map[string]string{}
 	for _, id := range gpus {
@@ -559,7 +557,7 @@ func (s *State) Unhealthy(gpus []string) map[string]string {
 	return unhealthy
 }
 
-// noteUnhealthy notes what a node says of an unhealthy GPU.
+// noteUnhealthy adds the GPU to the map if the node reports it as unhealthy.
 func noteUnhealthy(unhealthy map[string]string, n *api.Node, gpu string) {
 	for _, d := range GPUDevices(n) {
 		for _, in := range d.Instances {
@@ -594,8 +592,9 @@ func keep(m map[string]*Alloc, a *Alloc, in bool) {
 	}
 }
 
-// PurgeLikely reports whether events suggest that a node was purged, for which Nomad sends no event
-// (seen on 1.11.3): an allocation was lost on a ready node, or another node has its GPUs.
+// PurgeLikely reports whether events suggest that a node was purged: an allocation was lost on a
+// ready node, or another node has its GPUs. Nomad sends no event for the purge itself (seen on
+// 1.11.3).
 func (s *State) PurgeLikely() bool { return s.purgeLikely }
 
 // DropNode forgets a node that is gone.

@@ -10,19 +10,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Between the commit of a gang and the start of its last member, nothing but the
-// job's pins say which GPUs are its own. Everybody who may register a job can write
-// pins, so they keep a GPU busy only where they are ours:
+// Between the commit of a gang and the start of its last member, only the job's pins show which
+// GPUs belong to it. Everybody who may register a job can write pins, so pins hold GPUs only if the
+// placer wrote them:
 //
-//   - The placer tells with [State.Own] what it wrote, or finds recorded. Pins that
-//     name other GPUs than that hold none, however often the job is registered.
-//   - A placer that has just begun does not know yet what the one before it wrote
-//     and had no time to record. Until [State.OnlyOwnPins] all pins count: that is a
-//     moment after its beginning, not after the job's.
-//   - A group's pins hold no more GPUs than its members take, on the nodes that they
-//     name; and a GPU that another job has is that job's.
+//   - The placer calls [State.Own] with the GPUs that it pinned or finds recorded. Pins that
+//     name any other GPU hold none, however often the job is registered.
+//   - A placer that has just started does not know yet which pins its predecessor wrote
+//     without recording them. So all pins count until [State.OnlyOwnPins] is called, a
+//     moment after the placer's start.
+//   - A group's pins hold no more GPUs than its members need, on the nodes that the pins
+//     name. A GPU that another job holds belongs to that job.
 
-// Own records the GPUs that the placer pinned a job to.
+// Own records the GPUs to which the placer pinned a job.
 func (s *State) Own(k JobKey, gpus []string) {
 	s.own[k] = slices.Sorted(slices.Values(gpus))
 	s.touch(k)
@@ -41,7 +41,7 @@ func (s *State) OnlyOwnPins() {
 	}
 }
 
-// TrustsPins reports whether pins keep their GPUs from other jobs.
+// TrustsPins reports whether the job's pins hold their GPUs.
 func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	if !s.onlyOwn {
 		return true
@@ -53,7 +53,7 @@ func (s *State) TrustsPins(k JobKey, pins rewrite.Pins) bool {
 	})
 }
 
-// keepOwnPins copies what is known of pins at a full read.
+// keepOwnPins copies from the old state, at a full read, which pins are ours.
 func (s *State) keepOwnPins(old *State) {
 	s.onlyOwn, s.own = old.onlyOwn, maps.Clone(old.own)
 	maps.DeleteFunc(s.own, func(k JobKey, _ []string) bool { return s.Jobs[k] == nil })

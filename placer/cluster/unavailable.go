@@ -10,16 +10,16 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// reconnectWithin is how long a returning node may take to report what it still runs.
+// reconnectWithin is how long a returning node may take to report its running tasks.
 const reconnectWithin = 30 * time.Second
 
 // Reconnecting returns the GPUs, by instance id, of lost allocations on nodes that have just come
-// back. After a hang, for example, such a node keeps running its tasks until its client is told to
-// stop them, while Nomad counts its GPUs as free as soon as it is ready. Once the client reports,
-// the allocation is live or has ended, and its GPUs are no longer listed. A client that has
-// forgotten the allocation never reports, so a GPU is listed for [reconnectWithin] at most. That
-// time counts from the first call that saw the node back, because the clocks of servers and caller
-// may differ. So after a full read it starts again for all nodes.
+// back. After a hang, for example, such a node keeps running its tasks until Nomad tells its client
+// to stop them. Meanwhile Nomad counts its GPUs as free as soon as the node is ready. Once the
+// client reports, the allocation is live or has ended, and its GPUs are no longer listed. A client
+// that has forgotten the allocation never reports, so a GPU is listed for [reconnectWithin] at
+// most. That time counts from the first [State.Elapse] after the node came back, because the clocks
+// of servers and caller may differ.
 func (s *State) Reconnecting(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, a := range s.bad {
@@ -41,7 +41,7 @@ func (s *State) Reconnecting(now time.Time) map[string]bool {
 func (s *State) Unavailable(now time.Time) map[string]string {
 	why := map[string]string{}
 	for id := range s.Reconnecting(now) {
-		why[id] = "the node has just come back, and what it still runs is not known yet"
+		why[id] = "the node has just come back, and it is not known yet what it still runs"
 	}
 	for id := range s.Purged(now) {
 		why[id] = "tasks of a purged job may still be ending on it"
@@ -56,9 +56,9 @@ func (s *State) Unavailable(now time.Time) map[string]string {
 	return why
 }
 
-// noteLost records an allocation that was lost on a node that is ready as far as is known. Nomad
-// reports a node before its allocations. So either the node has come back, or nodes were listed
-// just before allocations and its loss is not known yet.
+// noteLost records an allocation that was lost on a node that the state has as ready. Nomad reports
+// a node before its allocations. So either the node has come back, or it was lost after the nodes
+// were listed and before the allocations were.
 func (s *State) noteLost(a *Alloc) {
 	if n := s.Nodes[a.Node]; a.Client == api.AllocClientStatusLost && n != nil && n.Status == api.NodeStatusReady {
 		s.back[n.ID], s.purgeLikely = time.Time{}, true
@@ -74,8 +74,7 @@ func (s *State) lostAfter(old *State) {
 	}
 }
 
-// noteBack notes that a node has become ready; was is nil if the node was
-// unknown.
+// noteBack records a node that has become ready; was is nil if the node was unknown.
 func (s *State) noteBack(was, n *api.Node) {
 	if n.Status == api.NodeStatusReady && (was == nil || was.Status != n.Status || was.StatusUpdatedAt != n.StatusUpdatedAt) {
 		s.back[n.ID] = time.Time{}
@@ -84,7 +83,7 @@ func (s *State) noteBack(was, n *api.Node) {
 
 const (
 	// killDefault is Nomad's default for kill_timeout. killMost is the clients' default for
-	// max_kill_timeout, which caps it.
+	// max_kill_timeout, which caps kill_timeout.
 	killDefault = 5 * time.Second
 	killMost    = 30 * time.Second
 	// killLate is how long a client takes to learn that it must end tasks.
@@ -93,15 +92,15 @@ const (
 
 // purged are the GPUs of an allocation that vanished while it was live.
 type purged struct {
-	since time.Time // zero: not seen yet, see [State.Elapse]
+	since time.Time // zero until [State.Elapse] sets it
 	kill  time.Duration
 	gpus  []string
 }
 
 // Purged returns the GPUs, by instance id, on which tasks of vanished allocations may still be
 // ending. Nomad forgets the allocations of a purged job at once and counts their GPUs as free, but
-// its clients end the tasks within their kill_timeout (seen on 1.11.3). An earlier end is not
-// reported.
+// its clients end the tasks within their kill_timeout (seen on 1.11.3). Nomad does not report it if
+// they end earlier.
 func (s *State) Purged(now time.Time) map[string]bool {
 	gpus := map[string]bool{}
 	for _, p := range s.purged {
@@ -115,7 +114,7 @@ func (s *State) Purged(now time.Time) map[string]bool {
 	return gpus
 }
 
-// noteVanished records an allocation that no list has.
+// noteVanished records an allocation that is in no list.
 func (s *State) noteVanished(a *Alloc) {
 	kill, ok := s.kills[a.Job]
 	if !ok {
@@ -124,16 +123,16 @@ func (s *State) noteVanished(a *Alloc) {
 	s.noteVanishedIn(a, kill)
 }
 
-// noteVanishedIn does the same, with the time that its tasks may take to end.
+// noteVanishedIn is noteVanished with the time that the allocation's tasks may take to end.
 func (s *State) noteVanishedIn(a *Alloc, kill time.Duration) {
 	if a.Live() && len(a.GPUs) > 0 {
 		s.purged[a.ID] = &purged{kill: kill, gpus: s.OwnGPUs(a)}
 	}
 }
 
-// applyOld applies an allocation event that is older than the list. If the allocation was live then
-// and the list lacks it, it has ended, or vanished with its job. Later events show which, see
-// [State.vanishedWith].
+// applyOld applies an allocation event that is older than the list. If the allocation was live at
+// the event and is not in the list, it has ended, or vanished with its job. Later events show
+// which; see [State.vanishedWith].
 func (s *State) applyOld(a *Alloc, index uint64) {
 	switch {
 	case s.Allocs[a.ID] != nil, index <= s.knownTo:
@@ -145,12 +144,12 @@ func (s *State) applyOld(a *Alloc, index uint64) {
 	}
 }
 
-// Begun stores the index of jobs at which the placer subscribed: Nomad's stream starts with older
-// events from its buffer.
+// Begun stores the index of jobs at which the placer subscribed, because Nomad's stream starts with
+// older events from its buffer.
 func (s *State) Begun(since uint64) { s.begun = since }
 
 // vanishedWith records a job that was purged since the placer subscribed, and reports whether it
-// had live allocations that no list has. If it was purged before that, the time of the purge is
+// had live allocations that are in no list. If it was purged before that, the time of the purge is
 // unknown, so its GPUs count as free.
 func (s *State) vanishedWith(job *api.Job) bool {
 	k, before, kill := KeyOf(job), len(s.purged), killDefault
@@ -167,7 +166,8 @@ func (s *State) vanishedWith(job *api.Job) bool {
 }
 
 // MissedPurge reports whether pending events show a purged job with live members that the state
-// does not know. Their tasks keep running for a while on GPUs that look free, here and to Nomad.
+// does not know. Their tasks keep running for a while on GPUs that look free to Nomad and to the
+// placer.
 func (s *State) MissedPurge(es []Event) bool {
 	unknown := map[JobKey]bool{}
 	for _, e := range es {
@@ -181,8 +181,8 @@ func (s *State) MissedPurge(es []Event) bool {
 	return false
 }
 
-// NoteTaken updates who holds which GPUs by a pending event: an allocation has got them, or has
-// ended.
+// NoteTaken updates taken, which job holds which GPU, from a pending event: an allocation got its
+// GPUs, or has ended.
 func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	p := e.Payload.Allocation
 	if p == nil {
@@ -201,7 +201,8 @@ func (s *State) NoteTaken(e Event, taken map[string]JobKey) {
 	}
 }
 
-// purgedAfter copies what vanished before and since a full read.
+// purgedAfter copies allocations that had vanished before a full read, and records those that
+// vanished with it.
 func (s *State) purgedAfter(old *State) {
 	s.knownTo, s.begun = max(old.allocsAt, old.heardAt), old.begun
 	maps.Copy(s.purged, old.purged)
@@ -216,8 +217,7 @@ func (s *State) purgedAfter(old *State) {
 			s.noteVanished(a)
 		}
 	}
-	// If nothing is left of a job, it does not matter how long its tasks take
-	// to end.
+	// A job without allocations has no tasks left to end.
 	maps.DeleteFunc(s.kills, func(k JobKey, _ time.Duration) bool { return len(s.ByJob[k]) == 0 })
 }
 

@@ -13,14 +13,15 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrMalformed marks a job that no jobspec can produce: it has null where Nomad's code, and ours,
-// expects an entry.
+// ErrMalformed marks a job that no jobspec can produce: it has null where Nomad's code and ours
+// expect a value.
 var ErrMalformed = errors.New("malformed job")
 
-// Wellformed checks a decoded job before Canonicalize or anything else reads it. It has an ID, and
-// no list or map in it has a null entry, at any depth. Jobs that do not come from Nomad's own
-// parser may have such entries: `"Constraints": [null]` is JSON. Free-form values, such as a
-// driver's config, may be null. Errors are [ErrMalformed] and name the place.
+// Wellformed checks a decoded job before Canonicalize or anything else reads it. The job must have
+// an ID, its groups must have names, and no list or map in it may have a null entry, at any depth.
+// Jobs that do not come from Nomad's own parser may have such entries: `"Constraints": [null]` is
+// JSON. Free-form values, such as a driver's config, may be null. Errors wrap [ErrMalformed] and
+// name the field.
 func Wellformed(job *api.Job) error {
 	if job == nil {
 		return fmt.Errorf("%w: there is no job", ErrMalformed)
@@ -39,8 +40,8 @@ func Wellformed(job *api.Job) error {
 	return nil
 }
 
-// nullIn returns where a value of known type has a null entry, if it has one. It skips interfaces,
-// because only drivers read them.
+// nullIn returns the path of a null entry in a value of known type, if it has one. It skips
+// interfaces, because only drivers read them.
 func nullIn(v reflect.Value) (at string, null bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -79,8 +80,8 @@ func nullIn(v reflect.Value) (at string, null bool) {
 	return "", false
 }
 
-// scalar reports whether values of this kind are never null and contain no others that could be.
-// Such lists may have millions of entries.
+// scalar reports whether values of this kind are never null and contain nothing that may be null.
+// Skipping them saves time: such lists may have millions of entries.
 func scalar(k reflect.Kind) bool {
 	return k > reflect.Invalid && k <= reflect.Complex128 || k == reflect.String || k == reflect.Interface
 }
@@ -92,9 +93,8 @@ func entry(v reflect.Value) (at string, null bool) {
 	return nullIn(v)
 }
 
-// CheckStored checks that a job is as Nomad returns jobs: everything that this
-// package reads without checking is set, and no entry is null. Errors are
-// [ErrMalformed].
+// CheckStored checks that Nomad may have returned a job: all fields that this package reads without
+// checking are set, and no entry is null. Errors wrap [ErrMalformed].
 func CheckStored(job *api.Job) error {
 	if err := Wellformed(job); err != nil {
 		return err
@@ -118,8 +118,8 @@ func CheckStored(job *api.Job) error {
 	return nil
 }
 
-// takeJob stores a job as Nomad shows it. A malformed one is dropped, whatever
-// was known of it: it cannot be served.
+// takeJob stores a job that Nomad sent. A malformed job cannot be served, so takeJob drops its last
+// known form, too.
 func (s *State) takeJob(job *api.Job) {
 	err := CheckStored(job)
 	if err == nil {
