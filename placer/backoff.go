@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Things the placer does beside placing jobs. If one fails, the placer goes on without it and
-// retries.
+// What the placer does besides placing jobs. If one of these fails, the placer continues without it
+// and retries.
 const (
 	hearingEvents      = "following Nomad's events"
 	readingJobs        = "reading single jobs"
@@ -32,15 +32,15 @@ const (
 	recordingFinished  = "recording which jobs named in pal_after have finished"
 )
 
-// backoff is something that failed last time, with the time of its next try.
+// backoff describes an activity that failed last time, with the time of its next try.
 type backoff struct {
 	err      error
 	failures int
 	retryAt  time.Time
 }
 
-// report records the outcome of something the placer does. A failure is logged when it begins,
-// changes and ends, and is shown in the status meanwhile.
+// report records the outcome of an activity. It logs when a failure begins, changes and ends.
+// Meanwhile the status shows the failure.
 func (p *core) report(what string, err error) {
 	was, had := p.backoffs[what]
 	switch {
@@ -58,12 +58,12 @@ func (p *core) report(what string, err error) {
 	}
 }
 
-// backsOff reports whether something has failed and must not be retried yet.
+// backsOff reports whether an activity has failed and must not be retried yet.
 func (p *core) backsOff(what string, now time.Time) bool {
 	return now.Before(p.backoffs[what].retryAt)
 }
 
-// failing returns sentences about what does not work now.
+// failing returns a sentence for each activity that fails now.
 func (p *core) failing() []string {
 	var out []string
 	for _, what := range slices.Sorted(maps.Keys(p.backoffs)) {

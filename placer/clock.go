@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// clock is the placer's own time. It follows the machine's monotonic clock and never goes back, so
-// a wall clock that is set back a little delays nothing. If the wall clock is set forward, it
-// follows. It is read once per cycle. If the wall clock is set back for good, the placer ends and
-// starts again with a new clock: see [ErrClockSetBack].
+// clock is the placer's own clock, read once per cycle. It follows the machine's monotonic clock
+// and never goes back, so nothing waits longer if the wall clock is set back a little. If the wall
+// clock is set forward, clock follows. If the wall clock is set back by more than [mostAhead], the
+// placer ends and starts again with a new clock: see [ErrClockSetBack].
 type clock struct {
 	wall func() time.Time
 	mono func() time.Duration // monotonic time since an arbitrary instant
-	read time.Duration        // mono at the last reading
-	at   time.Time            // the time of that reading
-	// ahead is how far at was ahead of the wall clock.
+	read time.Duration        // mono when the clock was last read
+	at   time.Time            // the clock's time then
+	// ahead is how far at was ahead of the wall clock then.
 	ahead time.Duration
 }
 
@@ -41,9 +41,9 @@ func (c *clock) now() time.Time {
 // mostAhead is how far the clock may be ahead of the wall clock.
 const mostAhead = time.Minute
 
-// ErrClockSetBack ends [Placer.Run]. With the old clock, windows would open and quarantines end at
-// the wrong time until a restart. Nomad stores everything that the placer knows, so a new placer
-// can continue.
+// ErrClockSetBack ends [Placer.Run]. With the old clock, windows would open and quarantines would
+// end at the wrong time until a restart. A new placer can continue, because Nomad stores everything
+// that the placer knows.
 var ErrClockSetBack = errors.New("this machine's clock was set back")
 
 // setBack returns an error if the wall clock was set back by more than mostAhead.

@@ -17,18 +17,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Controls are what people set on jobs outside their jobspecs, such as a hold. They are stored in
-// one of Nomad's variables (nomad-pal/controls), so they survive restarts of the placer and new
-// versions of jobs. The active agent writes the variable, and tells its placer to read it again.
-// Nothing starts before it has been read, because a held job might start. If Nomad cannot read the
-// variable, the placer waits no longer than controlsWithin.
+// Controls are people's orders about jobs outside their jobspecs, such as a hold. They are stored
+// in one of Nomad's variables (nomad-pal/controls), so they survive restarts of the placer and new
+// versions of jobs. The active agent writes the variable, and makes its placer read it again. The
+// placer starts no job before it has read them, because the job might be held. If the variable
+// cannot be read, the placer waits for controlsWithin at most.
 
 // controlsWithin is how long a placer tries to read the controls, at its start or after a change,
 // before it decides without them.
 const controlsWithin = 3 * time.Second
 
-// Control changes the controls of a job, and makes the placer obey them. It deletes the controls of
-// jobs that are gone.
+// Control changes the controls of a job, and makes the placer read them. It also deletes the
+// controls of jobs that are gone.
 func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gang.Control)) (gang.Control, error) {
 	kept := store.In(p.nomad).Controls()
 	is, err := kept.Read(ctx)
@@ -56,8 +56,8 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 	return of, nil
 }
 
-// gone returns the jobs with controls that Nomad does not have. It asks Nomad, because the snapshot
-// lacks new jobs, and after a lost connection most jobs.
+// gone returns which jobs with controls Nomad no longer has. It asks Nomad, because the snapshot
+// lacks new jobs and, after a lost connection, most jobs.
 func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[string]bool {
 	gone, picture := map[string]bool{}, p.Picture()
 	for id := range told {
@@ -70,7 +70,7 @@ func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[str
 	return gone
 }
 
-// Reread makes the placer read again what commands write: controls and the quarantine.
+// Reread makes the placer read the data again that commands change: controls and the quarantine.
 func (p *Placer) Reread() {
 	p.reread.Store(true)
 	select {
@@ -79,7 +79,8 @@ func (p *Placer) Reread() {
 	}
 }
 
-// readControls reads the controls if they may have changed, and reports whether they are known.
+// readControls reads the controls if they may have changed, and reports whether the placer may
+// decide: they are known, or controlsWithin has passed.
 func (p *Placer) readControls(ctx context.Context, now time.Time) bool {
 	if p.reread.Swap(false) {
 		if !p.controlsOld && p.m.Controls != nil {

@@ -29,9 +29,9 @@ func (p *core) tick() time.Time {
 	return p.m.Time
 }
 
-// cycle does everything that is due now. An error means that the cycle was not completed. Errors
-// that concern one job are logged and kept for explain. Other reads and writes that fail are logged
-// and retried in a later cycle.
+// cycle does everything that is due now. An error means that the cycle was not completed. Errors of
+// a single job do not end the cycle; they are logged, and explain shows them. Other failed reads
+// and writes are logged and retried in a later cycle.
 func (p *Placer) cycle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cycleTimeout, errCycleTimeout)
 	defer cancel()
@@ -43,10 +43,10 @@ func (p *Placer) cycle(ctx context.Context) error {
 
 // cycleWithin is one cycle. The order matters: each step relies on those before it.
 //
-//  1. Read what events did not tell completely: allocations, measurements, failures.
+//  1. Read data that events do not contain completely: allocations, measurements, failures.
 //  2. Catch up (catchUp).
 //  3. Accept jobs that were submitted to the agent, and decide.
-//  4. Publish and store. Nothing above waits for that, and it may fail.
+//  4. Publish and store. The steps above do not depend on that, so it may fail.
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	began := p.tick()
 	if !p.backsOff(readingAllocs, began) {
@@ -86,16 +86,16 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 }
 
 // oldNews is how long a cycle may have run before its knowledge is too old for a decision. After
-// that it first applies new events, once. If Nomad answered slowly, a job may meanwhile have
-// started and been lost with its node; it holds its GPUs again when the node is back.
+// that the cycle first applies new events, once. If Nomad answered slowly, a job may meanwhile have
+// started and been lost with its node, and holds its GPUs again when the node is back.
 const oldNews = time.Second
 
 // catchUp brings the placer up to date with Nomad's state, and does what is due for each gang.
 //
 //  1. Update the view: who holds which GPU, which GPUs are excluded.
-//  2. Update each gang (track), then let it do what is due (reconcileAll). Gangs that end give their
+//  2. Update each gang (track), then let it do what is due (reconcileAll). Ended gangs give their
 //     GPUs back here, before any gang starts.
-//  3. Tell the queue what changed, and the GPUs of each gang (syncQueue). The queue must not decide
+//  3. Tell the queue what changed, and which GPUs each gang has (syncQueue). The queue must not decide
 //     before that, or a GPU could be given out twice.
 func (p *Placer) catchUp(ctx context.Context) error {
 	now := p.m.Time
@@ -116,21 +116,21 @@ func (p *Placer) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// followed is the state that the tracked jobs were last updated with.
+// followed is the state from which the tracked jobs were last updated.
 type followed struct {
 	mark  cluster.Mark
 	view  *request.View
 	epoch uint64
-	all   time.Time // when all of them were updated last
+	all   time.Time // when all jobs were last updated
 }
 
-// followAll is how often all jobs are updated, changed or not: finished runs change the estimates
-// of waiting jobs.
+// followAll is how often all jobs are updated, even unchanged ones: finished runs change the
+// estimates of waiting jobs.
 const followAll = 10 * time.Second
 
-// track updates the tracked jobs. Normally it reads only jobs that were touched since the last
-// cycle. It reads all jobs after a full read, when the view was rebuilt, when the set of nodes that
-// may serve jobs has changed (its epoch), and every [followAll].
+// track updates the tracked jobs. Normally it updates only jobs that changed since the last cycle.
+// It updates all jobs after a full read, when the view was rebuilt, when the set of nodes that may
+// serve jobs has changed (the view's epoch), and every [followAll].
 func (p *Placer) track(ctx context.Context) {
 	keys, mark, known := p.m.State.Touched(p.followed.mark)
 	now := followed{mark: mark, view: p.m.View, epoch: p.m.View.Epoch(), all: p.followed.all}
@@ -199,9 +199,8 @@ func (p *Placer) drop(k cluster.JobKey) {
 	delete(p.progress.of, k)
 }
 
-// pinsGrace is how long a new placer lets all pins reserve their GPUs. Some may have been written
-// by its predecessor, which had no time to record them. By the end of the grace their members have
-// started.
+// pinsGrace is how long a new placer lets all pins reserve their GPUs. Its predecessor may have
+// written some without recording them. By the end of the grace their members have started.
 const pinsGrace = 30 * time.Second
 
 // distrustPins ends the grace for pins that are not known to be the placer's.
@@ -214,16 +213,17 @@ func (p *Placer) distrustPins(now time.Time) {
 	}
 }
 
-// profileAgain is how often a stored profile is looked for, if there is none and the nodes publish
-// no measurements to build one from.
+// profileAgain is how often the placer looks for a stored profile while it has none and cannot
+// build one from measurements.
 const profileAgain = 10 * time.Second
 
-// calibrate builds a profile from what the nodes publish. It only returns the error of ctx.
+// calibrate builds a profile from the measurements that the nodes publish. It returns only errors
+// of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)
 		if err != nil {
-			p.log.Warn("the stored profile cannot be read; building one from what the nodes publish", "error", err)
+			p.log.Warn("the stored profile cannot be read; building one from the nodes' measurements", "error", err)
 		}
 		p.m.Profile, p.profileReadAt = stored, now
 	}
@@ -247,8 +247,8 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// profileDue stores the profile in force, unless that is done. Nodes, commands and the next placer
-// read it.
+// profileDue returns the write of the profile in force, if it is not stored yet. Nodes, commands
+// and the next placer read it.
 func (p *journal) profileDue(now time.Time) *dueWrite {
 	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil
@@ -262,8 +262,8 @@ func (p *journal) profileDue(now time.Time) *dueWrite {
 	}
 }
 
-// syncQueue makes each gang tell the queue what happened to it since the last cycle, and the view
-// its GPUs.
+// syncQueue makes each gang tell the queue what happened to it since the last cycle, and tells the
+// queue where each gang runs, according to the view.
 func (p *Placer) syncQueue(ctx context.Context) {
 	others := false
 	for _, k := range p.m.View.TakeShifted() {

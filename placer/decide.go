@@ -30,20 +30,21 @@ type start struct {
 	t *model.Tracked
 	gang.Start
 	err error // why the start failed
-	// instead is the effect to carry out if the gang does not start.
+	// instead are the effects to carry out because the gang refuses to start.
 	instead []gang.Effect
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
-	// submission is set if the job came through the agent. submitted is the answer for its author;
-	// if it was refused, err is that answer.
+	// submission is set if the job was submitted to the agent. submitted is the answer for its
+	// author. If refused is set, the registration failed and err is that answer.
 	submission *submission // nil if Nomad has the job
 	submitted  submitted
 	refused    bool
 }
 
-// decide asks the queue what to do and does it. The loop only prepares starts, and marks their GPUs
-// as taken in the view, so that later steps see that. Afterwards several starts are committed at a
-// time: a commit takes Nomad milliseconds, and changes only its own gang.
+// decide asks the queue for its decisions and carries them out. The loop only prepares starts, and
+// marks their GPUs as taken in the view, so that later decisions of the pass respect them. Then
+// decide commits several starts at a time: a commit takes Nomad milliseconds, and changes only its
+// own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -56,7 +57,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case t == nil:
 			p.m.Queue.Removed(gang.QueueTime(now), a.Job)
 		case a.Kind == queue.Start && t.MayHaveOverwritten():
-			// Nomad has not answered the last registration yet: the gang may hold GPUs already.
+			// The outcome of the last registration is not known yet: the gang may hold GPUs already.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
 		case a.Kind == queue.Start:
@@ -88,7 +89,7 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 }
 
 // changeAll offers GPUs to running gangs whose authors now request others, within the time budget
-// of their namespace. It runs after the queue's decisions, because waiting gangs go first.
+// of their namespaces. It runs after the queue's decisions, because waiting gangs go first.
 func (p *Placer) changeAll(ctx context.Context) {
 	for _, t := range p.m.Sorted() {
 		if !t.Asks() {
@@ -107,10 +108,11 @@ func (p *Placer) changeAll(ctx context.Context) {
 	p.m.EndJob()
 }
 
-// prepare computes the reasons, on the cluster as it is at this point of the pass, and the pins.
+// prepare computes the pins of a start, and its reasons: those on the cluster at this point of the
+// pass.
 func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	g, by := t.Request.Sized(len(f.Members)), f.By()
-	if by.Name == "" { // it was promised to the gang earlier
+	if by.Name == "" { // the placement was promised to the gang earlier
 		_, by, _ = p.m.Queue.Look(p.m.View.Cluster, g)
 	}
 	d, best := pal.ExplainFound(p.m.View.Cluster, g, by, f)
@@ -123,7 +125,7 @@ func (p *Placer) prepare(t *model.Tracked, f pal.Found, now time.Time) *start {
 	}}
 }
 
-// commitAll registers the starts, and submitted jobs that have to wait, several at a time.
+// commitAll registers the starts and the submitted jobs that have to wait, several at a time.
 func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) {
 	p.meanwhile.begin()
 	key := func(s *start) cluster.JobKey { return s.t.Key }
@@ -133,10 +135,10 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 	answer(now)
 }
 
-// commit is the atomic step of a start. The decision is recorded later, when the members are seen.
-// That saves a write, and a placer that crashes before reads the chosen GPUs back from Nomad.
-// commit runs beside others and changes only its own gang. If a new event forbids the start, it is
-// postponed to the next cycle, which knows the event.
+// commit is the atomic step of a start. The decision is recorded later, when the members have been
+// seen. That saves a write; if the placer crashes before, the next one reads the chosen GPUs from
+// Nomad. Several commits run at a time, and each changes only its own gang. If a new event forbids
+// the start, it is postponed to the next cycle, which knows the event.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {
 		return err
@@ -156,7 +158,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.submission == nil {
 		source = p.nomad.Source(ctx, s.Job)
 	}
-	if err := ctx.Err(); err != nil { // the end of the context also ends the events; that is no conflict
+	if err := ctx.Err(); err != nil { // if the context has ended, so have the events; that is no conflict
 		return err
 	}
 	if why := p.forbids(s); why != "" {
@@ -179,7 +181,7 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	return nil
 }
 
-// meanwhile collects events that arrive while starts are committed, and that no decision has seen.
+// meanwhile collects events that arrive while starts are committed. The decisions do not know them.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many of Placer.heard were read
@@ -189,8 +191,8 @@ type meanwhile struct {
 
 func (m *meanwhile) begin() { m.read, m.taken, m.missed = 0, map[string]cluster.JobKey{}, false }
 
-// forbids returns why a start must not be registered now, or "". A dry run, or reading what the
-// author wrote, may have taken Nomad seconds.
+// forbids returns why a start must not be registered now, or "". Events may have arrived since the
+// decision, because a dry run, or reading the author's jobspec, can take Nomad seconds.
 func (p *Placer) forbids(s *start) string {
 	m := &p.meanwhile
 	m.mu.Lock()
@@ -216,8 +218,8 @@ func (p *Placer) forbids(s *start) string {
 	return ""
 }
 
-// registerStart registers the pinned job. It does so in the author's name if the author is
-// submitting it, else in the placer's.
+// registerStart registers the pinned job: in the author's name if the author is submitting it, else
+// in the placer's.
 func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmission) (*api.JobRegisterResponse, error) {
 	if s.submission == nil {
 		return p.registerWhole(ctx, s.Job, source, s.t.Job)
@@ -227,8 +229,8 @@ func (p *core) registerStart(ctx context.Context, s *start, source *api.JobSubmi
 	return r.response, r.err
 }
 
-// dryRun checks with Nomad what the view does not model. If Nomad refuses, it finds out on which
-// nodes, so that the gang can go elsewhere.
+// dryRun lets Nomad check constraints that the view does not model. If Nomad refuses the job,
+// dryRun finds out on which nodes, so that the gang can go elsewhere.
 func (p *core) dryRun(ctx context.Context, s *start) error {
 	why, err := p.refusal(ctx, s.Job)
 	if err != nil || why.IsZero() {
@@ -241,7 +243,8 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 	return refused
 }
 
-// refusal returns the group that Nomad's dry run refuses, with the cause; none if it refuses none.
+// refusal returns the group that Nomad's dry run refuses, with the cause; no reason if it refuses
+// none.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
@@ -254,9 +257,9 @@ func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error)
 // mostDryRuns bounds the dry runs that investigate a refusal.
 const mostDryRuns = 32
 
-// unfitNodes returns the names of chosen nodes on which Nomad refuses the gang's members even one
-// at a time. It skips nodes already known for that. It returns none if no node can be blamed, or if
-// Nomad did not answer for all.
+// unfitNodes tries each chosen node by itself, and returns the names of those on which Nomad
+// refuses the gang's members. It skips nodes that are known to be unfit. It returns none if no
+// single node is the cause, or if Nomad did not answer for all.
 func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 	members := map[int]map[string]int{} // by node, then group
 	for _, m := range s.Placement.Members {
@@ -291,11 +294,12 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 }
 
 // committed records the outcome of a commit. If the outcome is unknown, the GPUs stay reserved for
-// the gang. It is tried again, on other GPUs if possible, over the same index, so Nomad accepts at
-// most one of the two. After a conflict the job is read again, because somebody else changed it.
+// the gang. The gang is tried again over the same index, on other GPUs if possible, so Nomad
+// accepts at most one of the two starts. After a conflict the job is read again, because somebody
+// else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
-	if s.instead != nil { // it may have completed already; reconcile finds out
+	if s.instead != nil { // the gang may have finished already; reconcile finds out
 		for _, e := range s.instead {
 			p.carryOutHere(t, e)
 		}
@@ -322,7 +326,7 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		t.NoteDenied(s.err)
 		p.step(ctx, t, gang.Failure{Of: gang.Commit{Start: s.Start}, Err: s.err})
 		if errors.Is(s.err, nomad.ErrConflict) {
-			_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring it
+			_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring the job
 		}
 		return
 	}
@@ -334,8 +338,8 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	p.startedOne(now)
 }
 
-// move moves a gang, unless the limit MovesPerHour is reached. Then it tells the queue when moves
-// are allowed again, so that the queue does not propose one in each cycle.
+// move begins to move a gang, unless the limit MovesPerHour is reached. At the limit it tells the
+// queue when moves are allowed again, so that the queue does not propose one in each cycle.
 func (p *Placer) move(ctx context.Context, t *model.Tracked, to pal.Placement, now time.Time) {
 	p.moved = slices.DeleteFunc(p.moved, func(at time.Time) bool { return now.Sub(at) > time.Hour })
 	if n := p.m.Cfg.MovesPerHour; n > 0 && len(p.moved) >= n {

@@ -20,7 +20,7 @@ import (
 )
 
 // writes bounds how many registrations and records are written at a time. Nomad's raft log writes
-// several to its disk at once.
+// several to disk at once.
 const writes = 16
 
 // inParallel starts the calls in order and runs at most writes of them at a time. If one panics, it
@@ -40,8 +40,8 @@ func inParallel(calls []call) {
 	}
 }
 
-// callsFor returns a call of do for each element of all, with its index. job names the job of a
-// call; it is nil if there is none.
+// callsFor returns a call of do for each element of all, with its index. job returns the job of an
+// element; it is nil if the calls have none.
 func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []call {
 	calls := make([]call, len(all))
 	for i, x := range all {
@@ -52,7 +52,7 @@ func callsFor[T any](all []T, job func(T) cluster.JobKey, do func(int, T)) []cal
 	return calls
 }
 
-// unsavedRecords are decisions that must be recorded, one for each job, the oldest first. The zero
+// unsavedRecords are records that must be written, one for each job, the oldest first. The zero
 // value is empty.
 type unsavedRecords struct {
 	records list.List // of gang.Record
@@ -99,16 +99,16 @@ func (u *unsavedRecords) take() gang.Record {
 }
 
 const (
-	// burst is how many gangs must start within a second, or wait for Nomad to place their members,
-	// to make a burst. In a burst Nomad is busy, so placing the next gangs goes before recording
-	// the last.
+	// burst is how many gangs make a burst, if they start within a second or wait for Nomad to
+	// place their members. In a burst Nomad is busy, so the placer starts further gangs before it
+	// records the last ones.
 	burst = 16
 	// recordWithin is the longest delay between a decision and its record. recordAfter is the
-	// shortest: the clients that are about to start the gang's tasks go first.
+	// shortest, so that the clients can start the gang's tasks first.
 	recordWithin = 10 * time.Second
 	recordAfter  = 250 * time.Millisecond
-	// unsavedMost bounds the unrecorded decisions while Nomad accepts no writes. Beyond it the
-	// oldest are lost.
+	// unsavedMost bounds the unwritten records while Nomad accepts no writes. The oldest beyond it
+	// are lost.
 	unsavedMost = 10_000
 	// decisionsAtOnce bounds the records in one batch.
 	decisionsAtOnce = 2 * writes
@@ -156,11 +156,11 @@ func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	return at, at.After(p.lastCycle)
 }
 
-// recordsDue writes the records that are due.
+// recordsDue returns the write of the records that are due.
 func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records writes at most n unsaved records, the oldest first. A record that cannot be written
-// becomes unsaved again. Records of jobs that are gone are dropped.
+// records returns the write of at most this many unsaved records, the oldest first. A record that
+// cannot be written becomes unsaved again. Records of jobs that are gone are dropped.
 func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()
@@ -204,8 +204,8 @@ func (p *journal) writeRecord(ctx context.Context, r gang.Record) error {
 	return store.In(p.nomad).Decision(keyOfRecord(r)).Write(ctx, r)
 }
 
-// saveAll writes the remaining records when the placer ends, within two seconds: whoever stops the
-// agent does not wait long before killing it. Lost records only explain decisions; the decisions
+// saveAll writes the remaining data when the placer ends. It takes two seconds at most, because an
+// agent that does not stop soon is killed. A lost record only loses an explanation: the decisions
 // themselves are in the jobs.
 func (p *Placer) saveAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -229,14 +229,14 @@ func (p *Placer) saveAll() {
 	}
 }
 
-// Records of jobs that Nomad no longer has are removed in batches. There may be as many as jobs
-// were ever purged.
+// Records of jobs that Nomad no longer has are removed in batches of pruneAtOnce, because there may
+// be one for every job that was ever purged.
 const (
 	pruneAtOnce = 4 * writes
 	pruneWithin = 2 * time.Second
 )
 
-// kept returns the paths of the records that are not stale.
+// kept returns the paths of the records whose jobs exist.
 func (p *journal) kept() map[string]bool {
 	keep := map[string]bool{}
 	for k := range p.m.State.Jobs {
@@ -259,14 +259,14 @@ func (p *journal) lookForStale(ctx context.Context) error {
 	return nil
 }
 
-// staleDue removes some of them.
+// staleDue returns the removal of a batch of stale records.
 func (p *journal) staleDue(now time.Time) *dueWrite {
 	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
 		return nil
 	}
 	keep := p.kept() // a job may have come back
 	some := slices.Clone(p.stale[:min(len(p.stale), pruneAtOnce)])
-	p.stale = p.stale[len(some):] // those that fail are found again
+	p.stale = p.stale[len(some):] // the next full read finds those that could not be removed
 	some = slices.DeleteFunc(some, func(path string) bool { return keep[path] })
 	return &dueWrite{what: pruningRecords, paths: some, then: func(error) {}, write: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, pruneWithin)
@@ -277,8 +277,8 @@ func (p *journal) staleDue(now time.Time) *dueWrite {
 	}}
 }
 
-// deleteStale deletes a record if Nomad confirms that its job is gone. Nomad's lists omit what the
-// token may not read, so a job in a namespace that became unreadable looks purged there.
+// deleteStale deletes a record if Nomad confirms that its job is gone. Nomad's lists omit jobs that
+// the token may not read, so a job looks purged there if its namespace became unreadable.
 func (p *journal) deleteStale(ctx context.Context, path string) error {
 	records := store.In(p.nomad).Decisions()
 	r, err := records.At(path).Read(ctx)

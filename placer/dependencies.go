@@ -21,24 +21,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// A job with pal_after enters the queue only after those jobs have succeeded. They need not have
-// GPUs, so the placer asks Nomad about them: once, when an event tells of a change, and when
-// everything is read again.
+// A job with pal_after enters the queue only after the jobs named there have succeeded. They may
+// have no GPUs, so the placer asks Nomad about them: once at first, then when an event reports a
+// change, and after each full read.
 
 const (
-	// dependencyPoll is the interval for asking again about a job that Nomad did not have. A
-	// snapshot, which gets no events, also uses it. dependencyBatch is how many jobs one cycle asks
+	// dependencyPoll is the interval at which the placer asks again about a job if no event will
+	// report changes, for example in a snapshot. dependencyBatch is how many jobs one cycle asks
 	// about.
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
-	// Nomad forgets a job some hours after its end. So its success is stored in Nomad until every
+	// Nomad forgets a job some hours after its end. So the placer stores its success until every
 	// job that waited for it has ended: a job that is stopped for others and edited waits again.
-	// maxFinishedKept bounds how many are stored.
+	// maxFinishedKept bounds how many successes are stored.
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out which jobs wait for others to finish, and since when the others no
-// longer have to. It asks Nomad about at most atMost jobs.
+// checkDependencies finds out which jobs still wait for others to finish, and since when the rest
+// no longer do. It asks Nomad about at most atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
@@ -50,7 +50,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		}
 		for _, k := range keys {
 			kept[k] = true
-			if waiting || f.Known[k].Heard > 0 { // it may have run again since
+			if waiting || f.Known[k].Heard > 0 { // an event reported a change: it may run again
 				wanted[k] = true
 			}
 		}
@@ -66,7 +66,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 		var after reason.Reason
 		for _, k := range keys {
 			of := f.Known[k]
-			if next, ok := inCircle[t.Key]; ok && next == k { // whatever else it waits for
+			if next, ok := inCircle[t.Key]; ok && next == k { // the circle is the reason, whatever else it waits for
 				after = reason.Reason{Kind: reason.InCircle, Jobs: []string{k.String()}}
 			}
 			if of.Finished.IsZero() {
@@ -75,7 +75,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 				t.Eligible = of.Finished
 			}
 		}
-		for _, k := range keys { // perhaps its name is misspelt
+		for _, k := range keys { // the name of a missing job may be misspelt
 			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(after.Because, isMissing) {
 				after = after.And(comesAfter(k, f.Known[k].Why))
 			}
@@ -86,16 +86,16 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter returns the reason of a job that comes after another one, with that job's state.
+// comesAfter is the reason that a job waits for another one, with the state of that one.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
 
-// isMissing reports whether Nomad does not have the job that must finish first.
+// isMissing reports whether the reason is that Nomad does not have the job that must finish first.
 func isMissing(why reason.Reason) bool { return why.Kind == reason.AheadMissing }
 
-// circles returns jobs that wait for each other; each maps to the one that it waits for. If circles
-// share jobs, at least one circle is found.
+// circles returns jobs that wait for each other in a circle; each maps to the one that it waits
+// for. If circles share jobs, at least one circle is found.
 func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.JobKey]cluster.JobKey {
 	found, seen := map[cluster.JobKey]cluster.JobKey{}, map[cluster.JobKey]bool{}
 	var path []cluster.JobKey
@@ -129,7 +129,7 @@ func (p *core) circles(waits map[*model.Tracked][]cluster.JobKey) map[cluster.Jo
 	return found
 }
 
-// queryDependencies finds out the state of the dependencies that are due, longest due first. If one
+// queryDependencies reads the state of the dependencies that are due, the longest due first. If one
 // cannot be read, only the jobs that come after it keep waiting.
 func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]bool, now time.Time, atMost int) {
 	f := &p.m.Dependencies
@@ -164,7 +164,7 @@ func (p *core) queryDependencies(ctx context.Context, wanted map[cluster.JobKey]
 		case found[i].Heard > 0:
 			found[i].Due = now // in the next cycle, because Nomad is about to make the change
 		case f.Listens:
-			found[i].Due = time.Unix(math.MaxInt32, 0) // until an event tells of it
+			found[i].Due = time.Unix(math.MaxInt32, 0) // never, unless an event reports a change
 		}
 		f.Known[k] = found[i]
 	}
@@ -185,15 +185,15 @@ func ahead(t *model.Tracked) reason.Reason {
 	return reason.Reason{Kind: reason.AheadWaits}
 }
 
-// readDependency finds the state of a job that must finish first. had is what was known; it is
-// returned unchanged if Nomad does not yet show a change that an event reported.
+// readDependency reads the state of a job that must finish first. had is its last known state,
+// which is returned if Nomad does not yet show a change that an event reported.
 func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.Dependency) (model.Dependency, error) {
 	job, err := p.nomad.Job(ctx, k)
 	switch {
 	case err != nil, had.Outdated(job):
 		return had, err
 	case job == nil && !had.Finished.IsZero():
-		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten it since
+		return model.Dependency{Finished: had.Finished}, nil // Nomad has forgotten the job since
 	case !cluster.NeverFinishes(job).IsZero():
 		return model.Dependency{Why: cluster.NeverFinishes(job)}, nil
 	case job.Status == nil || *job.Status != "dead":
@@ -219,8 +219,8 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 	return model.Dependency{Why: reason.Reason{Kind: reason.AheadFailed}}, nil
 }
 
-// readFinished reads, once, which jobs earlier placers knew to have finished. Until that works,
-// jobs that Nomad has forgotten count as missing.
+// readFinished reads, once, which jobs have finished according to earlier placers. Until that
+// succeeds, jobs that Nomad has forgotten count as missing.
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
 	if f.Known == nil {
@@ -239,7 +239,8 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f.Loaded, p.finishedSaved = true, kept
 }
 
-// finishedDue writes which finished jobs others wait for, when that changes.
+// finishedDue returns the write of the finished jobs that others name in pal_after, if they have
+// changed.
 func (p *journal) finishedDue(now time.Time) *dueWrite {
 	f := &p.m.Dependencies
 	if !f.Loaded || p.backsOff(recordingFinished, now) {

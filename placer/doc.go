@@ -14,15 +14,15 @@
 // The view is the single ledger of who holds which GPU. It is derived from Nomad's state and from
 // starts under way, and the queue reads it. A cycle reads the clock once.
 //
-// The placer's knowledge is a [model.Model], and this package acts only on that. It reads and
-// writes Nomad, keeps the steps in order, and survives errors.
+// All that the placer knows is in a [model.Model]. This package reads and writes Nomad, keeps the
+// steps in order, and handles errors.
 //
-// The way through the code: [Placer.Run] (placer.go) follows Nomad's events and runs a cycle when
+// Where to start reading: [Placer.Run] (placer.go) follows Nomad's events and runs a cycle when
 // something changed; cycle.go has the steps of a cycle in order. Each gang is a state machine
 // (package gang): effects.go feeds it events and carries out its effects. decide.go asks the queue
 // and commits the starts. submission.go accepts jobs that are submitted to the agent instead of
 // Nomad. publish.go makes the snapshot that package query answers from.
 //
-// Everything is derived from Nomad's state. The placer can crash at any time: when it starts again,
-// it finds each job in one of the states of [gang.State] and goes on from there.
+// Everything is derived from Nomad's state, so the placer can crash at any time. When it starts
+// again, it finds each job in one of the states of [gang.State] and continues from there.
 package placer

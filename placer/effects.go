@@ -22,8 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// step delivers an event to a gang, and carries out the effects. An error in it does not affect
-// other gangs.
+// step delivers an event to a gang, and carries out the effects. Errors do not affect other gangs.
 func (p *Placer) step(ctx context.Context, t *model.Tracked, e gang.Event) {
 	t.Idle = false
 	for e != nil {
@@ -50,7 +49,7 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	p.note(t, e, err)
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return gang.NotNow{Of: e} // the session ends
+		return gang.NotNow{Of: e} // the session has ended
 	case err != nil:
 		t.NoteDenied(err)
 		return gang.Failure{Of: e, Err: err}
@@ -58,7 +57,7 @@ func (p *Placer) carryOut(ctx context.Context, t *model.Tracked, e gang.Effect) 
 	return answer
 }
 
-// note counts what was done to a job, and writes it to the audit log.
+// note counts an effect on a job, and writes it to the audit log.
 func (p *core) note(t *model.Tracked, e gang.Effect, err error) {
 	switch e := e.(type) {
 	case gang.Register:
@@ -77,7 +76,7 @@ func (p *core) note(t *model.Tracked, e gang.Effect, err error) {
 	}
 }
 
-// audit logs what was changed in which job.
+// audit logs a change to a job.
 func (p *core) audit(k cluster.JobKey, what string, err error, args ...any) {
 	args = append([]any{"job", k.ID, "namespace", k.Namespace}, args...)
 	if err != nil {
@@ -99,8 +98,8 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// versions returns the versions of a job that Nomad keeps. It adds the version that a gang still
-// runs while its author requests something else, because many edits make Nomad drop that version.
+// versions returns the versions of a job that Nomad keeps. For a resubmitted gang it adds the
+// version that the members still run: after many edits Nomad no longer keeps that version.
 func (p *core) versions(ctx context.Context, t *model.Tracked) (map[uint64]*api.Job, error) {
 	vs, err := p.nomad.Versions(ctx, t.Key)
 	if err != nil || t.Nomad != gang.Resubmitted || len(t.Members) == 0 {
@@ -203,7 +202,8 @@ func (p *core) notePlaced(t *model.Tracked, r gang.Record) {
 	p.emitPlaced(t, r)
 }
 
-// noteFinished counts the run time of a gang whose author gave an estimate.
+// noteFinished measures how accurate the author's estimate of the gang's run time was, if there is
+// one.
 func (p *core) noteFinished(t *model.Tracked) {
 	said, r := t.Request.Hints.Duration, t.Record
 	if said > 0 && r != nil && r.Attained == 0 && !r.Decided.IsZero() {
@@ -211,7 +211,7 @@ func (p *core) noteFinished(t *model.Tracked) {
 	}
 }
 
-// register registers any rewriting but a start (see commit).
+// register registers any rewritten job, except for starts, which commit registers.
 func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register) (gang.Event, error) {
 	source := e.Source
 	if source == nil {
@@ -234,14 +234,14 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	return p.registered(t, e.Job, resp.JobModifyIndex), nil
 }
 
-// registered records a registration of ours, as Nomad will show it.
+// registered stores the job as Nomad should have it after our registration.
 func (p *core) registered(t *model.Tracked, job *api.Job, index uint64) gang.Registered {
 	job = gang.RegisteredJob(job, t.Job, index, p.m.Time)
 	p.m.State.Assume(job)
 	return gang.Registered{Observed: gang.Observe(p.m.State, job)}
 }
 
-// readAgain reads a job that has changed.
+// readAgain reads a changed job from Nomad.
 func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 	job, err := p.nomad.Job(ctx, k)
 	if err == nil && job != nil {
@@ -250,9 +250,9 @@ func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 	return err
 }
 
-// When a gang is late, the placer queries its evaluations from Nomad. For one gang it does so at
-// once and again after 1 s, 2 s, … slowestEvaluationQuery. For all gangs together it makes at most
-// evaluationQueriesPerSecond queries a second, so that it does not slow down a slow Nomad.
+// When a gang is late, the placer reads its evaluations from Nomad: at once, and again after 1 s, 2
+// s, … slowestEvaluationQuery. For all gangs together it makes at most evaluationQueriesPerSecond
+// queries, so that it does not slow down Nomad even more.
 const (
 	evaluationQueriesPerSecond = 20
 	slowestEvaluationQuery     = 8 * time.Second

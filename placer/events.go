@@ -27,14 +27,14 @@ type EventKind string
 const (
 	Queued      EventKind = "queued"      // a job was registered, and waits
 	Placed      EventKind = "placed"      // GPUs were chosen, and the job registered with them
-	Moved       EventKind = "moved"       // the same, to better GPUs than it had
+	Moved       EventKind = "moved"       // as Placed, but to better GPUs than it had
 	Started     EventKind = "started"     // all members run
 	Stopped     EventKind = "stopped"     // the placer stops its members
 	Requeued    EventKind = "requeued"    // it waits again
 	LostMembers EventKind = "lost"        // its members ended before their work was done
 	GivenUp     EventKind = "failed"      // it is not tried again
 	Refused     EventKind = "rejected"    // it cannot be served as written
-	Finished    EventKind = "ended"       // it was stopped by its author, or is done
+	Finished    EventKind = "ended"       // its author stopped it, or it has ended
 	Released    EventKind = "released"    // it is left to Nomad
 	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
 	Quarantined EventKind = "quarantined" // a GPU gets no new jobs for a while
@@ -46,31 +46,31 @@ const (
 var EventKinds = []EventKind{Queued, Placed, Moved, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
 	AllocFailed, Quarantined, Unhealthy, Healthy}
 
-// NotifiedKinds are the kinds of events that are sent to subscribers who do not choose.
+// NotifiedKinds are the kinds of events for subscribers who do not choose kinds.
 var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused, Finished, Quarantined, Unhealthy, Healthy}
 
 // Event is something that the placer did or saw.
 type Event struct {
-	// ID grows, also from one agent to the next: an agent's first ID is the time when it began,
-	// in milliseconds.
+	// ID grows, even from one agent to the next: an agent's first ID is its start time in
+	// milliseconds.
 	ID   uint64    `json:"id"`
 	At   time.Time `json:"at"`
 	Kind EventKind `json:"kind"`
 	// Namespace and Job name the job; empty for events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
-	// ForJob is the job that this one is stopped for, namespace/id.
+	// ForJob is the job (namespace/id) for which this one is stopped.
 	ForJob string   `json:"for_job,omitempty"`
 	Node   string   `json:"node,omitempty"`
 	GPUs   []string `json:"gpus,omitempty"`
 	// Text describes the event, without its subject.
 	Text string `json:"text"`
-	// Since is set if the placer found the job in this state when it first saw it: the state has
+	// Since is set if the job was in this state already when the placer first saw it. The state has
 	// lasted since then, and an earlier placer may have sent the event.
 	Since time.Time `json:"-"`
 }
 
-// eventGPUs is how many GPUs one event names at most.
+// eventGPUs bounds the GPUs that one event names.
 const eventGPUs = 256
 
 // EventLog keeps the last events in memory. It is safe for concurrent use; a nil one
@@ -83,7 +83,7 @@ type EventLog struct {
 	changed chan struct{} // closed by the next event
 }
 
-// NewEventLog returns a log that keeps size events. began is the time when the agent began.
+// NewEventLog returns a log that keeps size events. began is when the agent started.
 func NewEventLog(size int, began time.Time) *EventLog {
 	return &EventLog{size: size, next: uint64(began.UnixMilli()), changed: make(chan struct{})}
 }
@@ -116,8 +116,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	return slices.Clone(l.last[behind:]), l.changed
 }
 
-// StoppedFor returns the job that a job was last stopped for, namespace/id, or "" if no event says
-// so.
+// StoppedFor returns the job (namespace/id) for which a job was last stopped; "" if no event names
+// one.
 func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	if l == nil {
 		return ""
@@ -146,14 +146,14 @@ func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.emitFound(k, kind, text, time.Time{})
 }
 
-// emitFound adds an event about a state that has lasted since then.
+// emitFound adds an event about a state that has lasted since the time since.
 func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText says that a gang is being stopped, why, and what happens next.
+// stopText describes that a gang is being stopped, why, and what happens next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
@@ -167,8 +167,8 @@ func stopText(t *model.Tracked) string {
 	return text + "; it starts again as a whole"
 }
 
-// foundSince is since when a job has been in the state in which the placer first saw it. It is zero
-// if the placer saw the change itself, or if the time is unknown.
+// foundSince is when a job got into the state in which the placer first saw it. It is zero if the
+// placer saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {
@@ -176,7 +176,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 		return time.Time{}
 	case f != nil:
 		return f.At
-	case t.State(p.m) == gang.Lost: // some time since it was submitted
+	case t.State(p.m) == gang.Lost: // at an unknown time since it was submitted
 		return time.Time{}
 	}
 	return time.Unix(0, *t.Job.SubmitTime)
@@ -234,7 +234,7 @@ func allThere(members int) string {
 	return fmt.Sprintf("all %d members run", members)
 }
 
-// emitPlaced adds an event for a decision in force.
+// emitPlaced adds an event for a decision that Nomad has stored.
 func (p *core) emitPlaced(t *model.Tracked, r gang.Record) {
 	c := r.Decision.Chosen
 	if p.hooks.Events == nil || c == nil {

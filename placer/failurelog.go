@@ -20,29 +20,32 @@ import (
 )
 
 const (
-	// failuresKept bounds how many failures are kept.
+	// failuresKept bounds the number of stored failures.
 	failuresKept = 120
-	// failureLogBytes bounds failures and quarantine each: items have names as well.
+	// failureLogBytes bounds the failures and the quarantine, each; the names of a variable's items
+	// also need space.
 	failureLogBytes = store.Bytes - 1<<10
-	// reasonBytes bounds a reason: that of a driver may be a page long.
+	// reasonBytes bounds a failure's reason, because a driver's may be a page long.
 	reasonBytes = 300
-	// quarantineReread bounds how long it takes to notice that an operator lifted a quarantine.
+	// quarantineReread bounds how long the placer takes to notice that an operator lifted a
+	// quarantine.
 	quarantineReread = 2 * time.Second
 )
 
 // failureLog is what is stored about failures.
 type failureLog struct {
 	failures []failure.Failure // oldest first
-	// dropped is Nomad's index of the last failure that is no longer kept. A time would not work:
-	// after a failure on a server whose clock is a year ahead, nothing would be recorded for a
+	// dropped is Nomad's index of the last failure that is no longer stored. A time would not do:
+	// after a failure on a server whose clock is a year ahead, no failure would be recorded for a
 	// year.
 	dropped uint64
-	// skipped is the same for failures that were not even added, until the others are recorded.
+	// skipped is the same for failures that are not stored at all. It is added to dropped when the
+	// others are stored.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
-	index      uint64    // of the quarantine at the last read or write
-	readAt     time.Time // when it was read; zero: not yet
-	stale      bool      // a command has changed it since
+	index      uint64    // the quarantine's index at the last read or write
+	readAt     time.Time // when the quarantine was read; zero: not yet
+	stale      bool      // a command has changed the quarantine since
 }
 
 // ReadQuarantine reads which GPUs are and were in quarantine.
@@ -52,7 +55,8 @@ func ReadQuarantine(ctx context.Context, c *nomad.Client) (map[string]failure.Qu
 	return h.quarantine, err
 }
 
-// read reads the current quarantine. If it cannot be parsed, it is empty and the error tells.
+// read reads the current quarantine. If it cannot be parsed, read sets an empty one and returns the
+// error.
 func (h *failureLog) read(ctx context.Context, c *nomad.Client, now time.Time) error {
 	kept, err := store.In(c).Quarantine().Read(ctx)
 	if err == nil || store.Unreadable(err) {
@@ -68,8 +72,8 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 	}
 }
 
-// load reads what earlier placers stored and, every now and then, whether an operator has lifted a
-// quarantine. What cannot be parsed counts as missing, and the error tells.
+// load reads, once, what earlier placers stored. Later it reads the quarantine again if an operator
+// may have lifted one. Data that cannot be parsed counts as missing, and load returns the error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -88,8 +92,8 @@ func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (
 	return nil
 }
 
-// putRight corrects the stored quarantine if the clock that wrote it was ahead. Otherwise GPUs
-// would stay in quarantine for longer.
+// putRight corrects the stored quarantine if the clock of the placer that wrote it was ahead.
+// Otherwise GPUs would stay in quarantine for too long.
 func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Time) error {
 	ahead := func(q failure.Quarantine) bool { return q.Ahead(now) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(h.quarantine)), ahead) {
@@ -109,13 +113,14 @@ func (h *failureLog) putRight(ctx context.Context, c *nomad.Client, now time.Tim
 	return err
 }
 
-// knows reports whether the failure of an allocation was recorded before.
+// knows reports whether an allocation's failure has been recorded.
 func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns the newest failures that are judged, at most as many as are kept. There
-// are more when a placer comes to a cluster that had none, or when its history was lost.
+// newestJudgeable returns the newest failures, at most as many as can be stored; only those are
+// judged. There are more when the first placer of a cluster starts, or after its failure log was
+// lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()
@@ -123,10 +128,10 @@ func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure 
 	return latest.failures
 }
 
-// note adds failures, oldest first, and their consequences for GPUs; spared are the strikes that do
-// not fit. known is further evidence. If writing fails, nothing has changed, and the failures are
-// still new. The quarantine is written first: a GPU that is struck twice for one failure counts one
-// strike.
+// note adds failures, oldest first, and their strikes against GPUs; spared are the strikes beyond
+// the cap of the quarantine. known is further evidence. If a write fails, the failures stay
+// unknown, so the next cycle notes them again. The quarantine is written first, because two strikes
+// for the same failure count as one.
 func (h *failureLog) note(ctx context.Context, c *nomad.Client, found []failure.Failure, known failure.Evidence, now time.Time) (spared []failure.Strike, err error) {
 	var next *failureLog
 	kept, err := store.In(c).Quarantine().Change(ctx, store.Value[map[string]failure.Quarantine]{Of: h.quarantine, Index: h.index},
@@ -208,8 +213,8 @@ func (h *failureLog) trimFailures() {
 	h.failures = kept
 }
 
-// trimQuarantine drops entries that no longer count. If many GPUs fail at a time, it also drops
-// those with the shortest quarantine: they fail again if they are broken.
+// trimQuarantine drops entries that no longer count. If the rest does not fit, it also drops those
+// with the shortest quarantine: broken GPUs will fail again.
 func (h *failureLog) trimQuarantine(now time.Time) {
 	maps.DeleteFunc(h.quarantine, func(_ string, q failure.Quarantine) bool {
 		return !now.Before(q.Until) && now.Sub(q.Last) > time.Duration(q.Strikes)*failure.Most && now.Sub(q.Lifted) > failure.CountsFor
@@ -283,7 +288,7 @@ func (h *failureLog) lift(gpus []string, now time.Time) ([]string, error) {
 	return gpus, nil
 }
 
-// noteFailures looks for allocations that failed since the last cycle, and puts their GPUs in
+// noteFailures records allocations that failed since the last cycle, and puts their GPUs in
 // quarantine if necessary.
 func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 	defer func() { p.m.Failures, p.m.Quarantine = p.failureLog.failures, p.failureLog.quarantine }()
@@ -329,8 +334,8 @@ func (p *Placer) noteFailures(ctx context.Context, now time.Time) error {
 // mostDelay is the longest delay of Nomad's event about a failure.
 const mostDelay = time.Minute
 
-// noFailureBefore returns a time before which no unknown failure can have happened: the placer
-// would have seen it at its last look. It is zero if the placer has not looked yet, or has lost its
+// noFailureBefore returns a time before which no unknown failure can have happened, because the
+// placer would have seen it last time. It is zero if the placer has not looked yet, or has lost its
 // connection to Nomad since.
 func (p *Placer) noFailureBefore() time.Time {
 	if p.lookedAt.IsZero() || p.resyncedAt.After(p.lookedAt) {
@@ -339,9 +344,9 @@ func (p *Placer) noFailureBefore() time.Time {
 	return p.lookedAt.Add(-mostDelay)
 }
 
-// within clamps the times of a failure to our clock. A server's clock may be ahead: a failure a
-// year from now would count for a year. It may be behind: a gang that has just failed would seem to
-// have failed while no placer ran.
+// within clamps the times of a failure to our clock. If a server's clock is a year ahead, a failure
+// would count for a year longer. If it is behind, a gang that has just failed would seem to have
+// failed while no placer ran.
 func within(f failure.Failure, least, most time.Time) failure.Failure {
 	by := time.Duration(0)
 	switch {

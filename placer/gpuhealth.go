@@ -18,7 +18,7 @@ type gpuHealth struct {
 }
 
 // noteHealth adds events for GPUs that became unhealthy or healthy. A placer's first view is only
-// the base for comparison. A GPU that is gone is neither.
+// the base for comparison. A GPU that is gone gets no event.
 func (p *Placer) noteHealth() {
 	was, v := p.health, p.m.View
 	if p.hooks.Events == nil || was.view == v && was.epoch == v.Epoch() {

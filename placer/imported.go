@@ -17,7 +17,7 @@ import (
 )
 
 // readImported reads imported measurements. If they are new, the next cycle rebuilds the profile.
-// What cannot be read is left out, because it must not stop the queue.
+// It leaves out measurements that cannot be read, because they must not stop the queue.
 func (p *core) readImported(ctx context.Context) error {
 	samples, err := store.In(p.nomad).MeasurementsBut("").Read(ctx)
 	switch {
@@ -26,7 +26,7 @@ func (p *core) readImported(ctx context.Context) error {
 	case store.Unreadable(err):
 		p.log.Warn("cannot read some imported measurements; leaving them out", "error", err)
 	case err != nil:
-		p.log.Warn("cannot read the imported measurements; using those read last", "error", err)
+		p.log.Warn("cannot read the imported measurements; using those that were read last", "error", err)
 		return nil
 	}
 	if !slices.Equal(samples, p.m.Imported) {
@@ -36,7 +36,7 @@ func (p *core) readImported(ctx context.Context) error {
 	return nil
 }
 
-// Calibration is the input for a calibration of the cluster now.
+// Calibration is the present input for a calibration of the cluster.
 type Calibration struct {
 	// Published are the nodes' own measurements, Imported those of `profile import`.
 	Published, Imported []profile.Sample
@@ -46,8 +46,9 @@ type Calibration struct {
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads the calibration from Nomad, except the measurements imported from the
-// source but ("": all of them). What cannot be parsed is left out and named in problem.
+// ReadCalibration reads the calibration from Nomad, without the measurements imported from the
+// source but (with "", it reads all). It leaves out data that cannot be parsed, and names it in
+// problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {
@@ -66,7 +67,7 @@ func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Cal
 	return cal, errors.Join(problem, odd, worse), nil
 }
 
-// Build calibrates, with samples as additional imported measurements.
+// Build builds a profile, with samples as additional imported measurements.
 func (cal *Calibration) Build(o profile.Options, samples ...profile.Sample) (*profile.Profile, error) {
 	imported := append(slices.Clone(cal.Imported), samples...)
 	o.Known = cal.Known

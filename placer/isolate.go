@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/heartbeat"
 )
 
-// A bug that one job triggers must not stop the others. The placer notes which job it is working
-// on. After a panic it isolates that job and starts again without it, from Nomad's state. The job
-// is left alone until its author changes it. If it triggers panics again and again, it is also left
-// alone for a growing time after that.
+// A bug that one job triggers must not stop the others. The placer notes on which job it works.
+// After a panic it isolates that job and starts again without it, from Nomad's state. It leaves the
+// job alone until the author changes it. If the job triggers panics again and again, the placer
+// also waits for a growing time.
 
 // recoverFromPanic handles a panic: it isolates the job at fault, forgets everything derived from
 // Nomad's state, and returns the panic as an error.
@@ -57,7 +57,7 @@ type callPanic struct {
 	stack string
 }
 
-// recoverPanic runs do and returns its error, or its panic as one. An unrecovered panic in a
+// recoverPanic runs do and returns its error, or its panic as an error. An unrecovered panic in a
 // goroutine would end the process.
 func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	defer func() {
@@ -69,7 +69,7 @@ func recoverPanic(log hclog.Logger, what string, do func() error) (err error) {
 	return do()
 }
 
-// call is work for one job that runs beside other calls.
+// call is work for one job that runs in parallel with other calls.
 type call struct {
 	job cluster.JobKey
 	do  func()
@@ -80,7 +80,7 @@ func (c call) runRecovered() (panicked *callPanic) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case *callPanic: // of calls within
+		case *callPanic: // from a nested call
 			panicked = r
 		default:
 			panicked = &callPanic{c.job, r, string(debug.Stack())}

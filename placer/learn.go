@@ -24,19 +24,20 @@ import (
 )
 
 const (
-	// relistEvery is after how many readings the learner lists jobs again.
+	// relistEvery is the number of readings after which the learner lists jobs again.
 	relistEvery = 20
-	// learnFrom is how many readings of busy GPUs are needed to learn a class.
+	// learnFrom is the number of readings of busy GPUs that are needed to learn a class.
 	learnFrom = 40
-	// learnSkip is how many of a job's first readings are ignored, because jobs load data first.
+	// learnSkip is the number of a job's first readings that are ignored, because jobs load data
+	// first.
 	learnSkip = 10
-	// learnAtOnce bounds the jobs watched at a time, and so the calls to clients.
+	// learnAtOnce bounds the number of watched jobs, and so the calls to clients.
 	learnAtOnce = 20
 )
 
-// Learner watches running jobs without an application class. It learns the class from their GPUs'
-// statistics, and stores it by job name for their next runs. Dispatched and periodic jobs count
-// under their parent's name.
+// Learner watches running jobs without an application class. It learns their class from their GPUs'
+// statistics, and stores it under the job's name for the next runs. Dispatched and periodic jobs
+// count under their parent's name.
 type Learner struct {
 	nomad *nomad.Client
 	log   hclog.Logger
@@ -96,7 +97,7 @@ func (l *Learner) Run(ctx context.Context) {
 	}
 }
 
-// readClasses reads what was learned before.
+// readClasses reads the classes that were learned before.
 func (l *Learner) readClasses(ctx context.Context) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
@@ -131,7 +132,7 @@ func (l *Learner) relist(ctx context.Context, watched map[cluster.JobKey]*study)
 		if err != nil || h.Class != "" || h.App != "" || gang.Observe(state, job).Nomad != gang.Running {
 			continue
 		}
-		gpus := running[nameOf(job)] // with those of the parent's other children
+		gpus := running[nameOf(job)] // includes those of the parent's other children
 		if gpus == nil {
 			gpus = map[string][]string{}
 			running[nameOf(job)] = gpus
@@ -169,7 +170,7 @@ func whole(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return attr.GPUOf(id) != id })
 }
 
-// read takes one reading of a job, and learns its class when there are enough.
+// read takes one reading of a job, and learns the job's class when there are enough readings.
 func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	if s.done {
 		return
@@ -199,11 +200,11 @@ func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 	l.conclude(ctx, k, f)
 }
 
-// conclude stores a job's class.
+// conclude learns a job's class and stores it.
 func (l *Learner) conclude(ctx context.Context, k cluster.JobKey, f classify.Features) {
 	known, err := store.In(l.nomad).Classes().Read(ctx)
 	if err != nil {
-		l.log.Debug("the history is not, or not fully, used", "error", err)
+		l.log.Debug("learned classes cannot be read; judging without some of them", "error", err)
 	}
 	v, _, ok := classify.Judge(store.FeaturesOf(known), f)
 	if !ok {

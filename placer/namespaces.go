@@ -15,10 +15,10 @@ const namespacesEvery = 10 * time.Second
 // errNewNamespace ends a session whose event stream does not cover a new namespace.
 var errNewNamespace = errors.New("there is a new namespace")
 
-// followNamespaces returns [errNewNamespace] when there is a namespace that is not known, and nil
-// when ctx ends. Nomad fixes the set of "all namespaces" when a client subscribes to its events,
-// and sends no events of later ones (seen on 1.11.3). If namespaces could not be read before, the
-// first list counts as known.
+// followNamespaces returns [errNewNamespace] when there is a namespace that is not in known, and
+// nil when ctx ends. Nomad fixes the set of "all namespaces" when a client subscribes to its
+// events, and sends no events of namespaces created later (seen on 1.11.3). If known is nil because
+// namespaces could not be read, the first list takes its place.
 func (p *core) followNamespaces(ctx context.Context, known map[string]bool) error {
 	every := time.NewTicker(namespacesEvery)
 	defer every.Stop()
@@ -30,7 +30,7 @@ func (p *core) followNamespaces(ctx context.Context, known map[string]bool) erro
 		}
 		now, err := p.nomad.Namespaces(ctx)
 		if err != nil {
-			continue // jobs in new ones are found by the next full read
+			continue // the next full read finds jobs in new namespaces
 		}
 		for name := range now {
 			if known != nil && !known[name] {

@@ -27,7 +27,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Placer serves gated jobs. Create it with [New] and run it with [Placer.Run]; one Run at a time.
+// Placer serves gated jobs. Create it with [New] and run it with [Placer.Run], one Run at a time.
 type Placer struct {
 	*core
 	journal
@@ -37,12 +37,12 @@ type Placer struct {
 
 	profileReadAt time.Time // when the stored profile was last looked for
 	failureLog    failureLog
-	lookedAt      time.Time // for failures
+	lookedAt      time.Time // when it last looked for failures
 	resyncedAt    time.Time
-	moves         []arrival   // gangs that have stopped in order to move, before the view knows
-	ready         []arrival   // the same, when the view knows
+	moves         []arrival   // gangs that have stopped in order to move, while the view does not show it yet
+	ready         []arrival   // the same, once the view shows it
 	moved         []time.Time // when gangs were moved, within the last hour
-	warned        bool        // of an old Nomad
+	warned        bool        // warned of an old Nomad
 	warnings      []string
 	ofNodes       []string  // warnings about nodes
 	pinsUntil     time.Time // see distrustPins
@@ -58,18 +58,18 @@ type Placer struct {
 	publishing time.Duration // how long the last snapshot took
 	pictured   uint64        // the ledger's Changes at the last snapshot
 	picturedAt time.Time     // when the last snapshot was made
-	// reread: commands have written something that must be read again. controlsOld: the controls
-	// must be.
+	// reread: commands have written data that must be read again. controlsOld: the controls must be
+	// read again.
 	reread      atomic.Bool
 	controlsOld bool
-	// controlsSince is since when the controls are due to be read: the placer started, or they
+	// controlsSince is when reading the controls became due: when the placer started, or when they
 	// changed.
 	controlsSince time.Time
 
 	vitals heartbeat.Vitals
 }
 
-// core is what all parts of the placer share.
+// core holds what all parts of the placer share.
 type core struct {
 	m     *model.Model
 	nomad *nomad.Client
@@ -79,21 +79,22 @@ type core struct {
 	clock     clock
 	backoffs  map[string]backoff
 	lastCycle time.Time
-	again     bool // the cycle left something that is due at once
-	// unpublished: something may have changed since the last snapshot. changed: something has.
+	again     bool // the cycle left work that is due at once
+	// unpublished: the last cycle made no snapshot because the one before is too recent. changed:
+	// something has changed since the last snapshot.
 	unpublished, changed bool
 }
 
-// journal holds what is written beside the cycles.
+// journal holds the data that the placer writes beside its cycles.
 type journal struct {
 	*core
 	unsaved       unsavedRecords
 	started       []time.Time // when the last gangs started; at most burst entries
 	stale         []string    // variables with the records of jobs that are gone
 	runTimesFile  runTimesFile
-	finishedSaved []store.Finished // of those that jobs come after
+	finishedSaved []store.Finished // as stored: finished jobs that are named in pal_after
 	usage         usageFile
-	unstored      bool // the profile in force is to be stored
+	unstored      bool // the profile in force must be stored
 	lot           *lot // the writes under way, nil for none
 }
 
@@ -121,22 +122,22 @@ type stream struct {
 	missed bool
 }
 
-// Hooks observe the placer; nil hooks are not called. Hooks around the commit of a decision run
-// before anybody can see the decision. Tests use them to crash the placer there.
+// Hooks observe the placer; nil hooks are not called. BeforeCommit and AfterCommit run before
+// anybody can see the decision. Tests use them to crash the placer there.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts the placer's actions; nil: it does not.
+	// Meter counts the placer's actions; nil: nothing counts them.
 	Meter *meter.Meter
-	// Events logs the placer's actions, for people; nil: it does not.
+	// Events logs the placer's actions, for people; nil: nothing logs them.
 	Events *EventLog
 	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)
-	// Published receives each snapshot, in the loop, and whether more than the clock has changed
-	// since the one before. Tests use it to check that answers match decisions.
+	// Published receives each snapshot from the placer's loop, and whether more than the time has
+	// changed since the last one. Tests use it to check that answers match decisions.
 	Published func(picture *query.Snapshot, changed bool)
 }
 
-// unread is the meter of placers whose counts nobody reads: in snapshots and tests.
+// unread is the meter of placers in snapshots and tests, whose counts nobody reads.
 var unread = sync.OnceValue(func() *meter.Meter { return meter.New("", "", nil) })
 
 // New returns a placer that logs to log.
@@ -224,8 +225,8 @@ func (p *Placer) safely(ctx context.Context) (err error) {
 	return p.session(ctx)
 }
 
-// session works with one subscription: subscribe, read everything, follow the events. Reading after
-// subscribing leaves no gap.
+// session serves jobs with one subscription to Nomad's events: it subscribes, reads everything, and
+// follows the events. Because it reads after subscribing, it misses no change.
 func (p *Placer) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.awaitWrites()
@@ -235,7 +236,7 @@ func (p *Placer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, err := p.nomad.Namespaces(ctx) // before it subscribes, so that none is missed
+	namespaces, err := p.nomad.Namespaces(ctx) // before it subscribes, so that it misses none
 	if err != nil {
 		p.log.Debug("could not read the namespaces", "error", err)
 	}
@@ -277,20 +278,20 @@ func (p *Placer) session(ctx context.Context) error {
 	return p.runCycles(ctx, ended)
 }
 
-// news is what has happened since the last cycle.
+// news says how urgent the next cycle is, given what has happened since the last one.
 type news int
 
 const (
 	_ news = iota // nothing
-	// progress needs no immediate cycle: a decision is being carried out.
+	// progress: a decision is being carried out. This needs no immediate cycle.
 	progress
 	// change is everything else.
 	change
 )
 
-// runCycles runs a cycle after each batch of events, and by time. Between cycles that only report
-// progress it waits (debounce): in a burst Nomad reports every single allocation, and a cycle reads
-// all jobs.
+// runCycles runs a cycle after each batch of events, and when something becomes due. If events
+// report only progress, it first waits (debounce): in a burst Nomad reports every single
+// allocation, and a cycle reads all jobs.
 func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -317,7 +318,7 @@ func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 			d, ok = time.Until(debounced), true
 		}
 		setTimer(wake, d, ok)
-		select { // the events come first; other channels can wait
+		select { // the end of the session comes first: select chooses at random
 		case err := <-ended:
 			return err
 		default:
@@ -357,7 +358,7 @@ func setTimer(t *time.Timer, d time.Duration, ok bool) {
 	}
 }
 
-// eachSecond signals that the loop works, and looks for what is due without an event.
+// eachSecond signals that the loop works, and checks whether a cycle is due without an event.
 func (p *Placer) eachSecond(ctx context.Context) news {
 	p.progress.start(ctx, p.nomad, p.log, p.tick())
 	p.vitals.LoopAlive(time.Now())
@@ -371,7 +372,8 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 // unreadable event.
 const resyncAfterMiss = 10 * time.Second
 
-// runCycle runs a cycle. It returns what happened meanwhile, and until when the placer rests.
+// runCycle runs a cycle. It returns what happened meanwhile, and the time until which progress is
+// debounced.
 func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time, err error) {
 	if ctx.Err() != nil {
 		return 0, debounced, ctx.Err()
@@ -393,8 +395,8 @@ func (p *Placer) runCycle(ctx context.Context) (heard news, debounced time.Time,
 	return heard, debounced, nil
 }
 
-// resyncDue reads everything again if that is due, and reports whether it was. It is due when the
-// last full read is long ago, or an event is missing or could not be read.
+// resyncDue reads everything again if that is due, and reports whether it was. It is due if the
+// last full read is long ago, or if an event is missing or could not be read.
 func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	ago := p.tick().Sub(p.resyncedAt)
 	missed := p.missed && ago >= resyncAfterMiss
@@ -410,7 +412,7 @@ func (p *Placer) resyncDue(ctx context.Context) (due bool, err error) {
 	return true, nil
 }
 
-// debounceFor returns how long the placer rests after a cycle of that length.
+// debounceFor returns how long progress is debounced after a cycle of this length.
 func debounceFor(cycle time.Duration) time.Duration {
 	return min(max(10*time.Millisecond, 2*cycle), 200*time.Millisecond)
 }
@@ -420,7 +422,7 @@ const leastSleep = 10 * time.Millisecond
 
 // sleep returns the time until something is due without an event. For example, a gang has waited
 // long enough for closer GPUs, another has run long enough to be stopped, or a decision must be
-// recorded. ok is false if nothing is.
+// recorded. ok is false if nothing will be due.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
 	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // changes since then are due
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
@@ -450,14 +452,14 @@ func (p *stream) listen() {
 }
 
 // hasNews reports whether an event about a job has arrived that this cycle does not know, because
-// Nomad's answer took long. Actions that rely on that answer are postponed.
+// Nomad answered slowly. If so, the caller postpones its action on the job.
 func (p *stream) hasNews(k cluster.JobKey) bool {
 	p.listen()
 	return slices.ContainsFunc(p.heard, func(e cluster.Event) bool { return e.About() == k })
 }
 
-// missedPurge reports whether GPUs that look free in this cycle may be used by tasks of a job that
-// was registered and purged meanwhile. Nomad would give these GPUs away.
+// missedPurge reports whether tasks of a job that was registered and purged meanwhile may still use
+// GPUs that look free in this cycle. Nomad would give these GPUs to other jobs.
 func (p *stream) missedPurge() bool {
 	p.listen()
 	return p.m.State.MissedPurge(p.heard)

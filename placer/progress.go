@@ -28,17 +28,17 @@ import (
 
 // A job with pal_progress writes the finished part of its work to a file in its allocation
 // directory. The placer reads the file of the gang's first member through Nomad's client API,
-// beside its cycles, and tells the queue. It reads one batch of files at a time, so a slow client
-// only delays knowledge of progress.
+// beside its cycles, and reports it to the queue. It reads one batch of files at a time, so a slow
+// client only delays other progress reports.
 
 const (
 	// progressFile is relative to the allocation's directory; for tasks it is
 	// ${NOMAD_ALLOC_DIR}/pal-progress.
 	progressFile = "alloc/pal-progress"
-	// mostProgress bounds what is read of the file, in bytes.
+	// mostProgress is how many bytes of the file are read at most.
 	mostProgress = 64
-	// progressBatch is how many files one batch reads at most, progressAtOnce how many at a time,
-	// and progressWithin how long one may take.
+	// progressBatch is how many files a batch has at most, progressAtOnce how many are read at a
+	// time, and progressWithin how long reading one may take.
 	progressBatch, progressAtOnce = 64, 16
 	progressWithin                = 3 * time.Second
 )
@@ -54,7 +54,7 @@ type reporting struct {
 // progressReads are the gangs whose progress is read.
 type progressReads struct {
 	of   map[cluster.JobKey]*reporting
-	done chan []progressRead // receives the current batch once it is read; nil: there is none
+	done chan []progressRead // receives the current batch when it has been read; nil if there is none
 }
 
 // progressRead is a read of one file.
@@ -100,7 +100,7 @@ func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	return nil
 }
 
-// start starts reading the files that are due, longest due first, unless a batch is being read.
+// start starts reading the files that are due, the longest due first, unless a batch is being read.
 func (r *progressReads) start(ctx context.Context, c *nomad.Client, log hclog.Logger, now time.Time) {
 	if r.done != nil || len(r.of) == 0 {
 		return
@@ -150,8 +150,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // each file keeps its own error
 }
 
-// takeProgress tells the queue what was read. It ignores gangs whose members have changed
-// meanwhile.
+// takeProgress reports the progress in a batch to the queue. It ignores gangs whose members have
+// changed meanwhile.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()

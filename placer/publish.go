@@ -16,11 +16,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// published is the last snapshot, and who waits for the next.
+// published holds the last snapshot, and whether somebody waits for the next.
 type published struct {
 	mu      sync.Mutex
 	picture *query.Snapshot
-	seen    time.Time     // the snapshot includes everything up to then
+	seen    time.Time     // the snapshot includes all changes up to this time
 	next    chan struct{} // closed by the next snapshot; nil: nobody waits
 	asked   bool          // somebody has asked for it since it was made
 	wanted  bool          // somebody waits for a newer one
@@ -42,8 +42,8 @@ func (p *pictures) LastPicture() *query.Snapshot {
 	return p.published.picture
 }
 
-// PictureSince waits for a snapshot that includes everything until since, so that a caller sees its
-// own changes.
+// PictureSince waits for a snapshot that includes all changes up to since, so that callers see
+// their own changes.
 func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Snapshot, error) {
 	for {
 		s := &p.published
@@ -89,8 +89,8 @@ const (
 	// pictureEvery is the shortest time between snapshots, unless somebody waits for one. Making
 	// them takes at most a twentieth of the time, or a fifth if somebody waits.
 	pictureEvery = time.Second
-	// sameFor is how long a snapshot is shown while nothing changes: expected starts move with the
-	// clock.
+	// sameFor is how long a snapshot is used while nothing changes. Then it is made again, because
+	// expected starts depend on the time.
 	sameFor = 10 * time.Second
 )
 
@@ -127,7 +127,7 @@ func (p *Placer) publish(now time.Time) {
 	}
 }
 
-// grownOld reports whether somebody reads a snapshot that is too old.
+// grownOld reports whether the snapshot is too old and somebody reads it.
 func (p *Placer) grownOld() bool {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()
@@ -144,7 +144,8 @@ func (p *Placer) warnOfNodes() {
 	p.ofNodes = p.tell(p.ofNodes, p.m.State.NodeWarnings(), func(w string) { p.log.Warn("a node's data is left out", "why", w) }, "no node's data is left out now")
 }
 
-// tell logs new warnings, and none when the last one has gone. It returns the current warnings.
+// tell logs the warnings that are new, and the message none when the last one is gone. It returns
+// the current warnings.
 func (p *core) tell(told, warnings []string, warn func(string), none string) []string {
 	for _, w := range warnings {
 		if !slices.Contains(told, w) {

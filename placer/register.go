@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// checkLast checks, before the placer ends, the last registrations that no event has confirmed.
+// checkLast checks, before the placer ends, the registrations that no event has confirmed yet.
 func (p *Placer) checkLast(ctx context.Context) error {
 	for _, t := range p.m.Sorted() {
 		if !t.MayHaveOverwritten() {
@@ -42,9 +42,9 @@ func (p *Placer) checkLast(ctx context.Context) error {
 // registration.
 const registerTimeout = 5 * time.Second
 
-// registerWhole registers the job, which Nomad has as was. It waits for the answer even when ctx ends,
-// because the outcome must be known. Without an answer it looks the job up. source is what the
-// author wrote; nil if Nomad has none.
+// registerWhole registers the job over was, the job as Nomad has it. It waits for the answer even
+// if ctx ends, because the outcome must be known. If there is no answer, it looks the job up.
+// source is the jobspec that the author wrote; nil if Nomad has none.
 func (p *core) registerWhole(ctx context.Context, job *api.Job, source *api.JobSubmission, was *api.Job) (*api.JobRegisterResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -58,18 +58,19 @@ func (p *core) registerWhole(ctx context.Context, job *api.Job, source *api.JobS
 	return resp, err
 }
 
-// lookUp finds out the outcome of a registration that was not answered: done, or overtaken by
-// another. was is the job's former state; nil for a new job. If the job is unchanged, gone, or
-// cannot be read, the outcome stays unknown: the servers may still write the registration. Then the
-// placer retries over the same index, and Nomad accepts only one of the two. A job that its author
-// has purged and that comes back that way is purged again (see [model.Model.BroughtBack]).
+// lookUp finds out the outcome of a registration that was not answered: it succeeded, or another
+// one came first. was is the job's former state; nil for a new job. If the job is unchanged, gone,
+// or cannot be read, the outcome stays unknown: the servers may still write the registration. Then
+// the placer retries over the same index, and Nomad accepts only one of the two. If the author has
+// purged the job and a late write brings it back, the placer purges it again (see
+// [model.Model.BroughtBack]).
 //
-// If the job was registered more than once since, it proves nothing that the last registration
-// looks like ours. The author may have run it again, and another placer may have chosen the same
-// GPUs. The job's versions then tell what must be undone.
+// If the job was registered more than once since, lookUp reports a conflict even if the last
+// registration looks like ours. The author may have run the job again, and another placer may have
+// chosen the same GPUs. The job's versions then show what must be undone.
 func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*api.JobRegisterResponse, error) {
 	now, err := p.nomad.Job(ctx, cluster.KeyOf(job))
-	next := uint64(0) // the version that is ours
+	next := uint64(0) // our version
 	if was != nil {
 		next = *was.Version + 1
 	}
@@ -78,7 +79,7 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
 	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
-	case gang.SpecText(now) != gang.SpecText(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped the job since
+	case gang.SpecText(now) != gang.SpecText(job), *now.Version > next, rewrite.Stopped(now): // the last: its author has stopped the job since
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)

@@ -22,11 +22,11 @@ const runTimesEvery = time.Minute
 type runTimesFile struct {
 	due     bool // must be read
 	loaded  bool
-	lessons int64 // of the queue, at the last write
+	lessons int64 // the queue's lessons at the last write
 	at      time.Time
 }
 
-// restoreLearned gives the queue, once, what earlier placers learned and counted.
+// restoreLearned gives the queue, once, the run times and usage that earlier placers stored.
 func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	kept := store.In(p.nomad)
 	if p.usage.due {
@@ -43,22 +43,22 @@ func (p *Placer) restoreLearned(ctx context.Context, now time.Time) {
 	}
 }
 
-// readOnce reads what earlier placers stored; ok is false until that has worked. What cannot be
-// parsed counts as missing: it is learned again.
+// readOnce reads data that earlier placers stored; ok is false until that succeeds. Data that
+// cannot be parsed counts as missing: the placer learns it again.
 func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string, read func(context.Context) (T, error)) (kept T, ok bool) {
 	if p.backsOff(what, now) {
 		return kept, false
 	}
 	kept, err := read(ctx)
 	if store.Unreadable(err) {
-		p.log.Warn("failed in part, going on without the rest: "+what, "error", err)
+		p.log.Warn("failed in part, continuing without the rest: "+what, "error", err)
 		err = nil
 	}
 	p.report(what, err)
 	return kept, err == nil
 }
 
-// runTimesDue writes what the queue has learned, if that is due.
+// runTimesDue returns the write of the run times, if it is due.
 func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	if now.Sub(p.runTimesFile.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
@@ -66,7 +66,8 @@ func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	return p.runTimes(now)
 }
 
-// runTimes writes what the queue has learned.
+// runTimes returns the write of the run times that the queue has learned; nil if there are no new
+// ones.
 func (p *journal) runTimes(now time.Time) *dueWrite {
 	lessons := p.m.Queue.Lessons()
 	if !p.runTimesFile.loaded || lessons == p.runTimesFile.lessons {
@@ -87,19 +88,20 @@ func (p *journal) runTimes(now time.Time) *dueWrite {
 // Fair share uses the GPU time of each namespace. It is stored in one variable, so that the next
 // placer is as fair as this one.
 
-// usageEvery is the shortest time between two writes. Of a gang that ends while no placer runs, the
-// time since the last write is lost; a gang that still runs is counted in full.
+// usageEvery is the shortest time between two writes. If a gang ends while no placer runs, its time
+// since the last write is lost. A gang that still runs is counted in full.
 const usageEvery = 5 * time.Minute
 
 // usageFile tracks that variable.
 type usageFile struct {
 	due    bool // must be read
 	loaded bool
-	at     time.Time // when it was written last
-	gpuS   float64   // the GPU seconds in it, as they counted then
+	at     time.Time // when it was last written
+	gpuS   float64   // the GPU seconds that were written then
 }
 
-// takeUsage gives the queue the stored usage. Clocks of agents may differ.
+// takeUsage gives the queue the stored usage. Its time may lie in the future, because clocks of
+// agents may differ.
 func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	if !kept.There {
 		return
@@ -107,7 +109,7 @@ func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	p.m.Queue.RememberUsage(gang.QueueTime(earliest(kept.Of.At, now)), kept.Of.Usage)
 }
 
-// usageDue writes the usage, if that is due.
+// usageDue returns the write of the usage, if it is due.
 func (p *journal) usageDue(now time.Time) *dueWrite {
 	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
@@ -115,7 +117,7 @@ func (p *journal) usageDue(now time.Time) *dueWrite {
 	return p.usageNow(now)
 }
 
-// usageNow writes the usage.
+// usageNow returns the write of the usage; nil if it has not grown.
 func (p *journal) usageNow(now time.Time) *dueWrite {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil

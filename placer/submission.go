@@ -19,12 +19,12 @@ import (
 )
 
 // A job may be submitted to the placer before Nomad has it. If it can start at once, it is
-// registered with its pins. That takes one registration and one evaluation, where a job with a gate
-// takes two of each. The queue decides as for any other job. A job that has to wait is registered
-// with its gate, as if it had come that way.
+// registered with its pins. That takes one registration and one evaluation; a job with a gate takes
+// two of each. The queue decides as for any other job. A job that has to wait is registered with
+// its gate, as if the author had registered it.
 
-// Register registers a job with Nomad in its author's name. With isNew it fails with
-// [nomad.ErrConflict] if Nomad has a job of that id.
+// Register registers a job with Nomad in its author's name. If isNew is set and Nomad has a job
+// with that id, it fails with [nomad.ErrConflict].
 type Register func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error)
 
 // ErrNotSubmitted means that the placer has done nothing with a submission.
@@ -37,11 +37,12 @@ type submission struct {
 	// taken is set once: by the placer when it accepts the job, or by the author when the author
 	// stops waiting.
 	taken atomic.Bool
-	// answer holds one answer. answered is set with it, by whoever registers the job, or by the
-	// placer afterwards.
+	// answer holds one answer. answered reports whether it was sent, by the call that registers the
+	// job or by the placer afterwards.
 	answer   chan submitted
 	answered bool
-	// gang is the tracked job until Nomad has it; nil if it only waits.
+	// gang is the tracked job until Nomad has it; nil if the job is only to be registered with its
+	// gate.
 	gang *model.Tracked
 }
 
@@ -73,7 +74,7 @@ func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*a
 	return a.response, a.err
 }
 
-// takeSubmissions accepts new submissions, without waiting.
+// takeSubmissions receives new submissions, without waiting.
 func (p *inbox) takeSubmissions() (some bool) {
 	for {
 		select {
@@ -87,8 +88,8 @@ func (p *inbox) takeSubmissions() (some bool) {
 }
 
 // enqueueSubmissions puts submitted jobs into the queue, as if they had been registered with their
-// gates. It leaves out jobs that cannot start in any case: Nomad has a job of that id, or the job
-// cannot be served.
+// gates. It leaves out jobs that cannot start at once in any case, for example because Nomad has a
+// job with that id, or because the job cannot be served.
 func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 	came := p.arriving
 	p.arriving = nil
@@ -98,7 +99,7 @@ func (p *Placer) enqueueSubmissions(ctx context.Context, now time.Time) {
 		}
 		p.joined = append(p.joined, s)
 		k := cluster.KeyOf(s.job)
-		if _, aside := p.m.IsolatedJobs[k]; aside { // once Nomad has it, the job is left alone
+		if _, aside := p.m.IsolatedJobs[k]; aside { // when Nomad has the job, the placer leaves it alone
 			continue
 		}
 		p.m.BeginJob(k)
@@ -131,7 +132,7 @@ func (p *inbox) submissionOf(t *model.Tracked) *submission {
 	return nil
 }
 
-// asRegistered returns the job as if it had just been registered, with indexes of 0.
+// asRegistered returns the job as if it had just been registered, with all indexes 0.
 func asRegistered(job *api.Job, now time.Time) *api.Job {
 	out := *job
 	at, pending, zero := now.UnixNano(), "pending", uint64(0)
@@ -140,8 +141,8 @@ func asRegistered(job *api.Job, now time.Time) *api.Job {
 	return &out
 }
 
-// waitingSubmissions returns calls that register the jobs that do not start. done answers the
-// authors afterwards.
+// waitingSubmissions returns calls that register the submitted jobs that do not start now. After
+// them, done records the outcomes.
 func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls []call, done func(now time.Time)) {
 	waiting := slices.DeleteFunc(slices.Clone(p.joined), func(s *submission) bool {
 		return slices.ContainsFunc(starts, func(o *start) bool { return o.submission == s })
@@ -159,7 +160,7 @@ func (p *inbox) waitingSubmissions(ctx context.Context, starts []*start) (calls 
 	}
 }
 
-// registerAs registers a job in the author's name.
+// registerAs registers a submitted job in the author's name.
 func (p *core) registerAs(ctx context.Context, s *submission, job *api.Job, isNew bool) (r submitted) {
 	if ctx.Err() != nil {
 		return submitted{err: ErrNotSubmitted}
@@ -173,7 +174,8 @@ func (p *core) registerAs(ctx context.Context, s *submission, job *api.Job, isNe
 	return r
 }
 
-// submissionRegistered records whether a job was registered with its gate.
+// submissionRegistered records the outcome of registering a submitted job with its gate, and
+// answers the author.
 func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) {
 	t := p.m.Jobs[cluster.KeyOf(s.job)]
 	if t != nil && t == s.gang {
@@ -191,15 +193,15 @@ func (p *inbox) submissionRegistered(s *submission, r submitted, now time.Time) 
 	p.answer(s, r)
 }
 
-// registerWithGate handles a job that could not be registered with its pins. Unless Nomad refused
-// the author, it is registered with its gate.
+// registerWithGate handles a submitted job that could not be registered with its pins: it registers
+// the job with its gate, unless Nomad refused the author.
 func (p *inbox) registerWithGate(ctx context.Context, s *start, now time.Time) {
 	sub := s.submission
 	if s.refused {
 		p.submissionRegistered(sub, submitted{err: s.err}, now)
 		return
 	}
-	p.log.Debug("registering with the gate what could not be placed at once", "job", s.t.Key.ID, "namespace", s.t.Key.Namespace, "error", s.err)
+	p.log.Debug("registering a job with its gate, because it could not be placed at once", "job", s.t.Key.ID, "namespace", s.t.Key.Namespace, "error", s.err)
 	p.submissionRegistered(sub, p.registerAs(ctx, sub, sub.job, false), now)
 }
 
@@ -220,8 +222,8 @@ func (p *inbox) answer(s *submission, r submitted) {
 // errInterrupted answers authors when the outcome for their job is unknown.
 var errInterrupted = errors.New("the placer was interrupted: the job may or may not be registered")
 
-// interruptSubmissions answers submissions that were accepted when the session ended. The authors
-// of the others can try elsewhere.
+// interruptSubmissions answers the authors of all submissions when a session ends. For accepted
+// jobs the outcome is unknown. The authors of the others may try elsewhere.
 func (p *inbox) interruptSubmissions() {
 	for _, s := range slices.Clone(p.joined) {
 		p.answer(s, submitted{err: errInterrupted})

@@ -11,21 +11,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// timeBudget bounds what a cycle spends on the jobs of each namespace. Some questions to Nomad are
-// asked job by job, and one author can make that slow: with thousands of jobs, or with jobs whose
-// answers are huge.
+// timeBudget bounds the time that a cycle spends on the jobs of each namespace. The placer sends
+// some queries job by job, and one author can make that slow, with thousands of jobs or with jobs
+// whose answers are huge.
 type timeBudget struct {
 	within time.Duration            // namespaceBudget if 0
 	spent  map[string]time.Duration // in this cycle
-	until  map[string]time.Time     // no questions for the namespace before
+	until  map[string]time.Time     // the namespace pauses until then
 }
 
 const (
-	// namespaceBudget is what a cycle spends on the jobs of a namespace. The rest waits for the
-	// next cycle, which follows at once.
+	// namespaceBudget is how long a cycle may spend on the jobs of a namespace. The remaining jobs
+	// wait for the next cycle, which follows at once.
 	namespaceBudget = 3 * time.Second
-	// slowAnswer is how long one job may take. After a longer one its namespace pauses for
-	// slowFactor times that, and for mostWait at most, since Nomad itself may be slow.
+	// slowAnswer is how long one job may take. If a job takes longer, its namespace pauses for
+	// slowFactor times as long, but for mostWait at most, because Nomad itself may be slow.
 	slowAnswer = time.Second
 	slowFactor = 2
 	mostWait   = 10 * time.Second
@@ -40,8 +40,8 @@ func (b *timeBudget) begin(now time.Time) {
 	maps.DeleteFunc(b.until, func(_ string, t time.Time) bool { return !now.Before(t) })
 }
 
-// has reports whether the namespace has budget left. again reports whether it has in the next
-// cycle.
+// has reports whether the namespace has budget left. again reports whether it has used up its
+// budget and gets a new one in the next cycle.
 func (b *timeBudget) has(namespace string) (ok, again bool) {
 	_, waits := b.until[namespace]
 	again = b.spent[namespace] >= cmp.Or(b.within, namespaceBudget)
@@ -66,7 +66,7 @@ func (p *Placer) reconcileAll(reconcile func(*model.Tracked)) {
 			continue
 		}
 		ok, again := p.timeBudget.has(t.Key.Namespace)
-		if !ok && !t.Overwrote() { // an overwritten change is restored before anything is decided on it
+		if !ok && !t.Overwrote() { // an overwritten change must be restored before anything else is decided
 			p.again = p.again || again
 			t.PassedOver = !t.PastKnown()
 			continue

@@ -9,20 +9,20 @@ import (
 )
 
 // The placer writes decisions, run times and other data to Nomad's variables beside its cycles, so
-// no gang waits for that. At most one batch, a lot, is under way. What becomes due meanwhile is
-// written with the next one, in its state at that time.
+// no gang waits for that. At most one batch, called a lot, is under way. Data that becomes due
+// meanwhile is written with the next lot, in its form at that time.
 //
-// Data that a decision rests on is written within the cycle: the record of a gang that is to be
+// Data on which a decision depends is written within the cycle: the record of a gang that is to be
 // stopped, and the quarantine.
 
-// dueWrite is one write of the placer's data. Its function write runs beside the cycles, and uses
-// nothing else of the placer.
+// dueWrite is one write of the placer's data. Its function write runs beside the cycles, so it must
+// not use the placer's other data.
 type dueWrite struct {
-	what  string // of [backoff]
+	what  string // the activity, for [core.report]
 	write func(context.Context) error
 	// then handles the outcome, between cycles.
 	then func(error)
-	// paths are those of the records that it writes or removes.
+	// paths are those of the records that the write stores or removes.
 	paths []string
 }
 
@@ -31,7 +31,7 @@ type lot struct {
 	entries  []dueWrite
 	errs     []error
 	paths    map[string]bool
-	written  chan struct{} // closed when all is
+	written  chan struct{} // closed when the whole lot is written
 	panicked *callPanic
 }
 
@@ -63,7 +63,8 @@ func (l *lot) write(ctx context.Context) {
 	l.panicked = call{do: func() { inParallel(calls) }}.runRecovered()
 }
 
-// writesDone returns a channel that is closed when the current lot is written; nil: there is none.
+// writesDone returns a channel that is closed when the current lot is written; nil if there is
+// none.
 func (p *journal) writesDone() <-chan struct{} {
 	if p.lot == nil {
 		return nil
@@ -71,7 +72,7 @@ func (p *journal) writesDone() <-chan struct{} {
 	return p.lot.written
 }
 
-// takeWrites handles the outcome of a lot that is written.
+// takeWrites handles the outcome of the current lot, if it is written.
 func (p *journal) takeWrites() {
 	select {
 	case <-p.writesDone():
@@ -100,8 +101,8 @@ func (p *journal) awaitWrites() {
 	}
 }
 
-// awaitRecord waits for the current lot if it writes or removes that record: a later write must not
-// be overtaken.
+// awaitRecord waits for the current lot if it writes or removes the record at this path. Otherwise
+// that write could overtake a later one.
 func (p *journal) awaitRecord(path string) {
 	if p.lot != nil && p.lot.paths[path] {
 		p.awaitWrites()
