@@ -54,7 +54,7 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 			return nil, fmt.Errorf("%s is not a speed of %s: speeds are numbers from 0.000001 to 1000000, such as 0.2", strings.TrimSpace(value), model)
 		}
 		if _, twice := said[model]; twice {
-			return nil, fmt.Errorf("%s is there twice", model)
+			return nil, fmt.Errorf("%s is listed twice", model)
 		}
 		said[model] = speed
 	}

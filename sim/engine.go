@@ -195,7 +195,7 @@ func (e *engine) add(j trace.Job) error {
 		return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
 	}
 	if _, dup := e.index[j.ID]; dup {
-		return fmt.Errorf("job %q is there twice", j.ID)
+		return fmt.Errorf("job %q is listed twice", j.ID)
 	}
 	e.index[j.ID] = len(e.jobs)
 	e.jobs = append(e.jobs, simJob{gang: e.Gang(j), left: j.WorkS(), first: -1, finish: -1})

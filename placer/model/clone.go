@@ -11,7 +11,8 @@ import (
 )
 
 // Clone returns a copy that later changes of the model do not affect. Callers may query it, and try
-// changes on it. It shares values that are replaced and never changed, such as Nomad's objects.
+// changes on it. The copy shares values that are only ever replaced as a whole, such as Nomad's
+// objects.
 func (m *Model) Clone() *Model {
 	c := *m
 	c.State = m.State.Clone()

@@ -30,26 +30,26 @@ type Config struct {
 	// DefaultPreempt are the classes whose batch jobs may be stopped, unless the job or its tenant
 	// says otherwise.
 	DefaultPreempt []pal.AppClass
-	// Learned returns the class learned for a job without one; nil: nothing is learned.
+	// Learned returns the class learned for a job that names none; nil: no class is learned.
 	Learned func(*api.Job) (pal.AppClass, bool)
-	// RackMeta is the node meta key with a node's rack.
+	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
-	// Calibration are the rules for PM scores and variability classes.
+	// Calibration has the rules for PM scores and variability classes.
 	Calibration profile.Options
 	// Children reports whether dispatched and periodic jobs can be registered.
 	Children bool
 	// GangReadyTimeout is how long a committed gang may be incomplete, without a pending evaluation
 	// in Nomad, before it is requeued.
 	GangReadyTimeout time.Duration
-	// Retries is how often a gang that fails through its own fault is tried on other GPUs.
+	// Retries is how often a gang that fails through its own fault is retried on other GPUs.
 	Retries int
-	// RestartCost is the run time that a gang loses by a stop and a restart.
+	// RestartCost is the run time that a gang loses when it is stopped and restarted.
 	RestartCost time.Duration
-	// MovesPerHour bounds how many gangs are moved to better GPUs.
+	// MovesPerHour is how many gangs may be moved to better GPUs within an hour.
 	MovesPerHour int
 	// Windows keep nodes free for maintenance, or for some jobs.
 	Windows []window.Window
-	// Resync is the time between full reads; events tell of changes in between.
+	// Resync is the time between full reads; in between, the placer follows Nomad's events.
 	Resync time.Duration
 }
 
@@ -76,8 +76,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// MayStop reports whether batch jobs of a namespace and class may be stopped if they do not say so
-// themselves. from is the key that decides.
+// MayStop reports whether batch jobs of a namespace and class may be stopped, unless the job itself
+// decides. from is the configuration key that decides.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; {
@@ -93,17 +93,17 @@ func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from st
 	return true, from
 }
 
-// Warnings names parts of a valid configuration that no longer have any effect.
+// Warnings describes parts of a valid configuration that no longer have an effect.
 func (c Config) Warnings(now time.Time) (out []string) {
 	for _, w := range c.Windows {
 		if over := w.Over(now); over != "" {
-			out = append(out, fmt.Sprintf("window %q keeps nothing: %s", w.Name, over))
+			out = append(out, fmt.Sprintf("window %q has no effect: %s", w.Name, over))
 		}
 	}
 	return out
 }
 
-// Validate checks what is not checked key by key when the configuration is read.
+// Validate checks values that the parser does not check key by key.
 func (c Config) Validate() error {
 	if err := c.Locality.Validate(); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c Config) Validate() error {
 			return err
 		}
 		if slices.ContainsFunc(c.Windows[:i], func(o window.Window) bool { return o.Name == w.Name }) {
-			return fmt.Errorf("window %q is there twice", w.Name)
+			return fmt.Errorf("window %q is defined twice", w.Name)
 		}
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 const AvoidFor = time.Hour
 
 // FailedOn returns the names of nodes on which members of a job failed recently. It leaves out
-// failures of an unhealthy GPU, which is excluded anyway, and of nodes that went down: such a node
-// is as good as any other when it is back.
+// failures of an unhealthy GPU, which is excluded anyway, and failures because a node went down:
+// such a node is as good as any other once it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	var nodes map[string]bool
 	for _, f := range m.failuresOf(k) {
@@ -28,8 +28,9 @@ func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	return nodes
 }
 
-// failuresOf returns the failures of a job's members with GPUs: the recorded ones, else those that
-// Nomad shows. The number of recorded failures is limited, and a mass failure has more.
+// failuresOf returns the failures of a job's members with GPUs: the recorded ones, and for other
+// failed allocations what Nomad still shows. The record is limited, and a mass failure can exceed
+// it.
 func (m *Model) failuresOf(k cluster.JobKey) (found []failure.Failure) {
 	noted := map[string]bool{}
 	for _, f := range m.Failures {
@@ -55,16 +56,17 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 	return f
 }
 
-// Try is a member that failed, and the number of its try.
+// Try is a failed member, with the number of the try that it belongs to.
 type Try struct {
 	Try int `json:"try"`
 	failure.Failure
 }
 
 // Tries returns the job's failed members that Nomad or the placer still knows. One try is
-// everything that Nomad placed for one registration of the job, however often Nomad itself
-// rescheduled. Without that, members belong to one try if they were placed before its first member
-// ended. Failures before the job was purged and run again belong to another job.
+// everything that Nomad placed for one registration of the job, including Nomad's own rescheduling.
+// If the registration is unknown, a member belongs to the current try if it was placed before the
+// first member of that try ended. Failures before the job was purged and run again belong to
+// another job.
 func (m *Model) Tries(k cluster.JobKey) []Try {
 	found := m.failuresOf(k)
 	if job := m.State.Jobs[k]; job != nil && job.CreateIndex != nil {
@@ -74,7 +76,7 @@ func (m *Model) Tries(k cluster.JobKey) []Try {
 		return cmp.Or(a.Placed.Compare(b.Placed), a.At.Compare(b.At), cmp.Compare(a.Alloc, b.Alloc))
 	})
 	var out []Try
-	try, index := 0, uint64(0) // of the members placed last, and when the first of them ended
+	try, index := 0, uint64(0) // of the current try; ended is when its first member ended
 	var ended time.Time
 	for i, f := range found {
 		switch again := i == 0 || f.Placed.After(ended); {

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/failure"
 )
 
-// A gang that was requeued goes to other nodes than those that failed it, but
-// for those that were down and those whose unhealthy GPUs are kept out anyway.
+// A requeued gang avoids the nodes on which it failed. It does not avoid nodes that were down, or
+// whose unhealthy GPUs are excluded anyway.
 func TestFailedOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	h := Model{State: cluster.NewState(), Failures: []failure.Failure{

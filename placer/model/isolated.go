@@ -22,17 +22,18 @@ type IsolatedJob struct {
 	why   reason.Reason
 }
 
-// IsolateFor is how long a job is isolated, changed or not, after it has made the placer panic
-// twice. It doubles each time, up to isolateMost.
+// IsolateFor is how long a job stays isolated after its second panic, even if it changes. Each
+// further panic doubles the time, up to isolateMost. After its first panic, a job is isolated until
+// it changes.
 const (
 	IsolateFor  = 10 * time.Second
 	isolateMost = time.Hour
 )
 
-// BeginJob records which job is being worked on.
+// BeginJob records which job the placer is working on, so that a panic can be blamed on it.
 func (m *Model) BeginJob(k cluster.JobKey) { m.working = k }
 
-// EndJob records that no job is.
+// EndJob records that the placer is not working on any job.
 func (m *Model) EndJob() { m.working = cluster.JobKey{} }
 
 // IsolateJob isolates a job that made the placer panic.
@@ -49,7 +50,8 @@ func (m *Model) IsolateJob(k cluster.JobKey, panicked any, now time.Time) {
 	m.IsolatedJobs[k] = a
 }
 
-// JobAtFault returns the job that was being worked on; ok is false if there was none.
+// JobAtFault returns the job that the placer or its queue was working on; ok is false if there was
+// none.
 func (m *Model) JobAtFault() (k cluster.JobKey, ok bool) {
 	k = m.working
 	if k == (cluster.JobKey{}) {

@@ -15,35 +15,35 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Key is a configuration key for placement. This list drives everything that handles keys one by
-// one: the agent's files, what it publishes for the commands, the simulator's flags, and the
-// reference in docs.
+// Key is a configuration key for placement. Everything that handles keys one by one uses the list
+// of [Keys]: the agent's files, the configuration that it publishes for commands, the simulator's
+// flags, and the reference in docs.
 type Key struct {
 	Block string // "" or "queue"
 	Name  string
 	// Doc describes what the key does, and what it costs, in Markdown.
 	Doc string
-	// field returns the place in a Config: *bool, *int, *float64, *time.Duration, or what text is
-	// for.
+	// field returns a pointer to the value in a Config: *bool, *int, *float64, *time.Duration or
+	// *string. It is nil if the key has text.
 	field func(*Config) any
 	text  *text
 	// zero: a number or duration of 0 is a valid value.
 	zero bool
 }
 
-// text reads and writes values of other types.
+// text parses and formats values of other types.
 type text struct {
 	set func(c *Config, value string) error
 	get func(c *Config) string
 }
 
-// Path is the key with its block.
+// Path returns the key with its block, as in "queue.order".
 func (k Key) Path() string { return strings.TrimPrefix(k.Block+"."+k.Name, ".") }
 
-// Flag returns its name as a command-line flag.
+// Flag returns the key's name as a command-line flag.
 func (k Key) Flag() string { return strings.ReplaceAll(k.Name, "_", "-") }
 
-// Bool reports whether its values are true and false.
+// Bool reports whether the key is a boolean.
 func (k Key) Bool() bool {
 	if k.field == nil {
 		return false
@@ -52,7 +52,7 @@ func (k Key) Bool() bool {
 	return ok
 }
 
-// Set sets the key from a value as in a file, without quotes.
+// Set sets the key to a value, written as in a file but without quotes.
 func (k Key) Set(c *Config, value string) error {
 	if k.text != nil {
 		return k.text.set(c, value)
@@ -228,7 +228,7 @@ func classNames(classes []pal.AppClass) (names []string) {
 	return names
 }
 
-// parsed returns the text of a field whose values have names.
+// parsed returns the text for a field that takes one of several names.
 func parsed[T ~string](parse func(string) (T, error), field func(*Config) *T) *text {
 	return &text{
 		set: func(c *Config, value string) error {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The reference says of a key whose values have names what each of them does.
+// If a key takes one of several names, the reference describes each name.
 func TestKeysNameTheirValues(t *testing.T) {
 	t.Parallel()
 	named := 0
@@ -18,7 +18,7 @@ func TestKeysNameTheirValues(t *testing.T) {
 		}
 		err := k.Set(&Config{}, "nonsense")
 		if err == nil {
-			t.Errorf("%s takes nonsense", k.Path())
+			t.Errorf("%s accepts a value that does not exist", k.Path())
 			continue
 		}
 		_, names, _ := strings.Cut(strings.TrimSuffix(err.Error(), ")"), "(one of ")
@@ -29,6 +29,6 @@ func TestKeysNameTheirValues(t *testing.T) {
 		}
 	}
 	if named < 10 {
-		t.Errorf("found %d names only", named)
+		t.Errorf("found only %d names", named)
 	}
 }

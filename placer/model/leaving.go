@@ -18,12 +18,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// mostLeaving bounds the reasons for a gang with many nodes.
+// mostLeaving limits how many sentences describe a gang with many nodes, and how many GPUs one
+// sentence lists.
 const mostLeaving = 3
 
 // Leaving describes problems of the job's nodes and GPUs: drained nodes, disconnected nodes, and
-// unhealthy GPUs. It says what happens to the members there, and until when. Nodes with the same
-// problem share a sentence.
+// unhealthy GPUs. Each sentence says what happens to the members there, and when. Nodes with the
+// same problem share a sentence.
 func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	type sentence struct{ is, what string }
 	nodes := map[sentence][]string{}
@@ -38,7 +39,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 		case n.Drain:
 			s = sentence{"is being drained", drained(n, *st.Job.Type == api.JobTypeService, st.Pins.Mode == rewrite.ModeGPU, m.Time)}
 		case a.Client == api.AllocClientStatusUnknown:
-			s = sentence{"has lost touch with Nomad", disconnected(a, st.Job)}
+			s = sentence{"is disconnected from Nomad", disconnected(a, st.Job)}
 		default:
 			for _, id := range a.GPUs {
 				if f := failing(n, id); f.node != "" {
@@ -66,12 +67,13 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	}
 	slices.SortFunc(said, func(a, b reason.Reason) int { return cmp.Compare(a.Cause, b.Cause) })
 	if more := len(said) - mostLeaving; more > 0 {
-		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "the same goes for more of its nodes, at other times"})
+		said = append(said[:mostLeaving], reason.Reason{Kind: reason.NodesLeaving, Cause: "more of its nodes are affected, with other causes or times"})
 	}
 	return said
 }
 
-// Ending says that stopped members of a waiting gang have not ended yet; none if all have.
+// Ending returns the reason that stopped members of a waiting gang have not ended yet; zero if all
+// have.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}
@@ -91,14 +93,14 @@ func (m *Model) Ending(o gang.Observed) reason.Reason {
 // fault is a node's report about GPUs of members.
 type fault struct{ node, is, so string }
 
-// failing describes the fault of a member's GPU: its node calls it unhealthy, or no longer lists
-// it. Nomad does nothing to the member.
+// failing describes the fault of a member's GPU: its node reports it as unhealthy, or no longer
+// lists it. In both cases Nomad lets the member run.
 func failing(n *api.Node, id string) fault {
 	switch gpu := instance(n, id); {
 	case gpu == nil:
-		return fault{n.Name, "no longer names", ", so its device plugin was set up without them or is not there"}
+		return fault{n.Name, "no longer lists", ", so its device plugin does not run or is configured without them"}
 	case !gpu.Healthy:
-		return fault{n.Name, "calls", " unhealthy; it says: " + cmp.Or(gpu.HealthDescription, "unhealthy")}
+		return fault{n.Name, "reports", " as unhealthy, reason: " + cmp.Or(gpu.HealthDescription, "unhealthy")}
 	}
 	return fault{}
 }
@@ -122,7 +124,7 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 	return nil
 }
 
-// elsewhere says how a job that keeps its GPUs gets others.
+// elsewhere tells the user how to get other GPUs for a job that keeps running on its own.
 const elsewhere = "to have the job on other GPUs, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
@@ -151,18 +153,19 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	return "Nomad stops the members there at " + reason.Second(by) + " unless they have ended by then"
 }
 
-// disconnected describes what happens to a member on a disconnected node. The member's last change
-// in Nomad is from the time of the disconnection, unless its job was changed since.
+// disconnected describes what happens to a member on a disconnected node. It takes the time of the
+// member's last change as the time of the disconnection. That is too late if the job was changed
+// since.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {
-		is += " until about " + reason.Second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and run on if it is back by then"
+		is += " until about " + reason.Second(time.Unix(0, a.ModifyTime).Add(after)) + " (lost_after), and keep running if the node is back by then"
 	}
 	return is
 }
 
-// lostAfter returns how long members of a group may stay on a disconnected node; 0 if the job does
-// not say.
+// lostAfter returns how long members of a group may stay on a disconnected node; 0 if the job sets
+// no limit.
 func lostAfter(job *api.Job, group string) time.Duration {
 	tg := job.LookupTaskGroup(group)
 	if tg == nil || tg.Disconnect == nil || tg.Disconnect.LostAfter == nil {

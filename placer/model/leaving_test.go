@@ -38,7 +38,7 @@ func TestDrained(t *testing.T) {
 	}
 }
 
-// The member changed last when its node lost touch.
+// The member's last change is the disconnection of its node.
 func TestDisconnected(t *testing.T) {
 	at := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
 	a := &cluster.Alloc{Group: "g", ModifyTime: at.UnixNano()}
@@ -47,7 +47,7 @@ func TestDisconnected(t *testing.T) {
 	if got := disconnected(a, job); got != touch {
 		t.Error(got)
 	}
-	const until = touch + " until about 2026-11-23 07:30:00 UTC (lost_after), and run on if it is back by then"
+	const until = touch + " until about 2026-11-23 07:30:00 UTC (lost_after), and keep running if the node is back by then"
 	job.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: new(30 * time.Minute)}
 	if got := disconnected(a, job); got != until {
 		t.Error(got)

@@ -10,12 +10,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// The tenant says whether its jobs may be stopped, else the one that it is a part of, else the class does.
+// The tenant decides whether its jobs may be stopped; if it does not, its parent tenant does;
+// otherwise the class does.
 func TestMayStop(t *testing.T) {
 	yes, no := true, false
 	c := DefaultConfig()
 	if may, _ := c.MayStop("anybody", pal.ClassD); may {
-		t.Error("by default a job that does not say so may be stopped")
+		t.Error("by default, a job without pal_preempt may be stopped")
 	}
 	if err := setClasses(&c, "C, d"); err != nil {
 		t.Fatal(err)
@@ -41,9 +42,9 @@ func TestMayStop(t *testing.T) {
 		}
 	}
 	if err := setClasses(&c, "C, X"); err == nil {
-		t.Error("class X is taken")
+		t.Error("class X is accepted")
 	}
 	if err := setClasses(&c, ""); err != nil || len(c.DefaultPreempt) != 0 {
-		t.Errorf("nothing is read as %v, %v", c.DefaultPreempt, err)
+		t.Errorf("an empty value is parsed as %v, %v", c.DefaultPreempt, err)
 	}
 }

@@ -5,8 +5,8 @@
 // gangs and their queue, and the configuration. It is pure: it makes no requests, reads no clock
 // and logs nothing. The placer acts on a [Model]; package query answers questions from one.
 //
-// It relies on Nomad's state and the view of GPUs (placer/nomad), the life of one gang
-// (placer/gang) and the queue (pal/queue).
+// It builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life of one
+// gang (placer/gang) and the queue (pal/queue).
 package model
 
 import (
@@ -32,8 +32,8 @@ import (
 )
 
 // Model is the placer's knowledge at one moment: Nomad's state, who holds which GPU, the gangs and
-// their queue. It makes no requests, reads no clock and logs nothing. A placer acts on one, and a
-// snapshot (package query) answers questions from one.
+// their queue. It makes no requests, reads no clock and logs nothing. A placer acts on its model; a
+// snapshot of the model (package query) answers questions.
 type Model struct {
 	Cfg  Config
 	Time time.Time // of the cycle, by the clock
@@ -46,7 +46,7 @@ type Model struct {
 	Quarantine   map[string]failure.Quarantine
 	Windows      windowsInForce
 	Dependencies dependencyCache
-	// Controls are what people set on jobs; nil: not known yet.
+	// Controls are settings that people made for jobs, such as a hold; nil: not read yet.
 	Controls     map[cluster.JobKey]gang.Control
 	unanswered   map[cluster.JobKey][]unanswered // oldest first
 	IsolatedJobs map[cluster.JobKey]IsolatedJob
@@ -74,7 +74,7 @@ func (m *Model) Reset() (err error) {
 	return err
 }
 
-// Update carries out an effect of a gang within the model, and nothing else.
+// Update applies an effect of a gang to the model. It does nothing outside the model.
 func (m *Model) Update(t *Tracked, e gang.Effect) {
 	id, now := t.Key.String(), gang.QueueTime(m.Time)
 	switch e := e.(type) {
@@ -131,13 +131,13 @@ func (m *Model) At(t *Tracked) pal.Placement {
 }
 
 // CountOutside counts GPUs of jobs that the queue does not know against their tenants' limits.
-// These are jobs that Nomad lists and does not show, and running jobs that can no longer be served
-// as written. Jobs that Nomad places by itself do not count.
+// These are jobs that Nomad lists but cannot return, and running jobs whose current jobspec the
+// placer cannot serve. Jobs that Nomad places by itself do not count.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
 
-// SyncMoving tells the queue which members of services Nomad is about to move off drained nodes.
+// SyncMoving passes to the queue the service members that Nomad is about to move off drained nodes.
 func (m *Model) SyncMoving() {
 	var members [][]pal.Gang
 	for _, t := range m.Sorted() {
@@ -150,8 +150,8 @@ func (m *Model) SyncMoving() {
 	m.Queue.SetDrainedMembers(members)
 }
 
-// HeldByNamespace counts the GPUs that jobs hold and that count for their tenants, by namespace.
-// Jobs that Nomad places by itself do not count.
+// HeldByNamespace counts, by namespace, the held GPUs that count against tenants' limits. Jobs that
+// Nomad places by itself do not count.
 func (m *Model) HeldByNamespace() map[string]float64 {
 	gpus := map[string]float64{}
 	for by, n := range m.heldBy(func(*Tracked) bool { return true }) {
@@ -160,8 +160,8 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 	return gpus
 }
 
-// heldBy counts GPUs by namespace and user: those of jobs that cannot be read, and those of our
-// jobs that chosen selects.
+// heldBy counts held GPUs by namespace and user. It counts all jobs that cannot be read, and those
+// of our jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
@@ -179,12 +179,12 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	return gpus
 }
 
-// amount is the number of whole GPUs that the job's GPUs count for.
+// amount returns how many whole GPUs a job holds; a part of a shared GPU counts as its share.
 func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(m.View.Holds(k)...) }
 
-// Sorted returns the jobs by key; callers must not change the list. The order is kept from cycle to
-// cycle, so that thousands of jobs need not be sorted each time. It is valid if it is as long as
-// the map: [Model.Add] and [Model.Forget] update or drop it.
+// Sorted returns the jobs in order of their keys; callers must not change the list. The list is
+// kept from cycle to cycle, so that thousands of jobs need not be sorted each time. It is valid if
+// it is as long as the map, because [Model.Add] and [Model.Forget] update or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))
@@ -236,9 +236,9 @@ func (m *Model) Unregistered(id string) bool {
 	return t != nil && t.Unregistered
 }
 
-// Observed returns the state of a job; isolated jobs are not examined. For a tracked gang it is the
-// state that the placer last saw. Later changes count from the next cycle on, for decisions and for
-// answers alike.
+// Observed returns the state of a job. It does not examine isolated jobs. For a tracked gang it
+// returns the state that the placer last saw, so decisions and answers agree; later changes count
+// from the next cycle on.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)
@@ -253,7 +253,7 @@ func isolatedObserved(job *api.Job) gang.Observed {
 	return gang.Observed{Key: cluster.KeyOf(job), Job: job, Nomad: gang.Rejected}
 }
 
-// SizeOf returns the size of an elastic gang that runs or waits; nil for other jobs.
+// SizeOf returns the size of a running or waiting elastic gang; nil for other jobs.
 func (m *Model) SizeOf(t *Tracked) *queue.Size {
 	if s, ok := m.Queue.SizeOf(t.Key.String()); ok {
 		return &s
@@ -261,31 +261,32 @@ func (m *Model) SizeOf(t *Tracked) *queue.Size {
 	return nil
 }
 
-// dependencyCache is what is known about jobs named in pal_after.
+// dependencyCache holds what is known about jobs named in pal_after.
 type dependencyCache struct {
-	// Loaded: what earlier placers knew has been read.
+	// Loaded: the dependencies that earlier placers stored have been read.
 	Loaded bool
 	Known  map[cluster.JobKey]Dependency
-	// Listens: events tell of changes.
+	// Listens: the event stream reports changes.
 	Listens bool
 }
 
 // Dependency is what is known about a job named in pal_after.
 type Dependency struct {
-	// Due is the time to ask Nomad about it again; zero: at once.
+	// Due is when to read the job from Nomad again; zero: at once.
 	Due time.Time
-	// Heard is the index of a change that an event told of. Until Nomad shows that index, its state
-	// of the job is outdated; the same holds if Nomad has no such job, unless it was Purged. Nomad
-	// sends an event before it makes the change (seen on 1.11.3). Zero: no event.
+	// Heard is the index of the last change that an event reported; zero: no event. Nomad sends an
+	// event before it makes the change (seen on 1.11.3). Until Nomad returns the job with that
+	// index, its answer is outdated. So is the answer that there is no such job, unless the job was
+	// Purged.
 	Heard  uint64
 	Purged bool
-	// Finished is the time when it succeeded; zero: it has not, and why tells its state.
+	// Finished is when the job succeeded; zero: it has not, and Why describes its state.
 	Finished time.Time
 	Why      reason.Reason
 }
 
-// Hear applies an event. It reports whether the event is about a job in pal_after that was
-// registered, stopped or purged, or has ended.
+// Hear applies an event. It reports whether the event concerns a job in pal_after that was
+// registered, stopped or purged, or that ended.
 func (f *dependencyCache) Hear(e cluster.Event) bool {
 	job := e.Payload.Job
 	of, ok := f.Known[e.About()]
@@ -300,7 +301,8 @@ func (f *dependencyCache) Hear(e cluster.Event) bool {
 	return true
 }
 
-// Outdated reports whether a job, nil if Nomad has none, is older than an event about it.
+// Outdated reports whether Nomad's answer is older than an event about the job. job is nil if Nomad
+// has no such job.
 func (d Dependency) Outdated(job *api.Job) bool {
 	if job == nil {
 		return d.Heard > 0 && !d.Purged
@@ -308,7 +310,7 @@ func (d Dependency) Outdated(job *api.Job) bool {
 	return *job.ModifyIndex < d.Heard
 }
 
-// Doubt marks all of them to be read again: events may have been missed.
+// Doubt marks all dependencies to be read again, because events may have been missed.
 func (f *dependencyCache) Doubt() {
 	f.Listens = true
 	for k, of := range f.Known {
@@ -322,26 +324,27 @@ type Tracked struct {
 	gang.Lifecycle
 	// Unregistered: Nomad does not have the job yet.
 	Unregistered bool
-	// Idle: nothing is due for it until it, or an allocation of it, changes.
+	// Idle: the placer has nothing to do for the job until the job or one of its allocations
+	// changes.
 	Idle bool
-	// PassedOver: the cycle had no time to find out its queue position, or whether a change of its
-	// author was overwritten.
+	// PassedOver: the cycle had no time to look up since when the job waits, or whether one of its
+	// author's changes was overwritten.
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
-	// After names the job it comes after that has not finished; nil if all have. Eligible is since
-	// when it need not wait for them.
+	// After names an unfinished job from the job's pal_after; nil if all have finished. Eligible is
+	// when the last of them finished.
 	After    *reason.Reason
 	Eligible time.Time
-	// ProgressTrouble is why its progress is not known although it should report it.
+	// ProgressTrouble is why the job's progress is unknown although the job should report it.
 	ProgressTrouble string
-	// denied is what Nomad last refused for lack of permission.
+	// denied is the last error in which Nomad refused a request for lack of permission.
 	denied string
-	// unfit are nodes on which Nomad's dry run refused the gang, and when.
+	// unfit are the nodes on which Nomad's dry run refused the gang, with the time.
 	unfit map[unfitNode]time.Time
-	// runs are the runs of its name, see [Model.runsOf].
+	// runs are the finished runs of the job's name, see [Model.runsOf].
 	runs queue.PastRuns
-	// booked is until when the queue has counted its usage; set when it left the queue while
-	// running.
+	// booked is the time up to which the queue has counted the job's usage. It is set when the job
+	// leaves the queue while it runs.
 	booked time.Duration
 }
 
@@ -352,7 +355,7 @@ func (t *Tracked) NoteDenied(err error) {
 	}
 }
 
-// Denials lists by namespace what Nomad refuses the placer for lack of permission.
+// Denials lists, by namespace, jobs that the placer cannot serve because it lacks a permission.
 func (m *Model) Denials() (out []string) {
 	jobs := map[string][]*Tracked{}
 	for _, t := range m.Sorted() {
@@ -386,8 +389,8 @@ func (t *Tracked) NoteUnfit(nodes []string, now time.Time) {
 	}
 }
 
-// Unfit returns these nodes. They expire after the time for which a gang avoids nodes where it
-// failed.
+// Unfit returns the nodes on which Nomad's dry run refused the job as it is now. A node is
+// forgotten after AvoidFor.
 func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
 	for n, at := range t.unfit {
 		if n.index == *job.JobModifyIndex && now.Sub(at) < AvoidFor {
@@ -397,14 +400,15 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
 	return nodes
 }
 
-// EvaluationQueries counts the evaluation queries for one job since it was committed at index.
+// EvaluationQueries counts how often the evaluations of one job were queried since it was committed
+// at Index.
 type EvaluationQueries struct {
 	Index uint64
 	Last  time.Time
 	Count int
 }
 
-// Dependencies returns the jobs in its pal_after.
+// Dependencies returns the jobs in the job's pal_after.
 func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	for _, id := range t.Request.Hints.Jobs() {
 		keys = append(keys, cluster.JobKey{Namespace: t.Key.Namespace, ID: id})
@@ -418,7 +422,7 @@ func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }
 
-// statusOf returns what is shown of a job. w is what it waits for according to the queue, or nil.
+// statusOf returns the job's status. w is what the job waits for according to the queue, or nil.
 func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	j := JobStatus{Namespace: t.Key.Namespace, Job: t.Key.ID, State: t.Shown(m, w), Reason: t.Trouble()}
 	if t.Job.Priority != nil {
@@ -426,7 +430,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	}
 	j.User, j.Held = t.Request.Hints.User, t.Control.Held != nil
 	switch {
-	case t.Nomad == gang.Rejected: // isolated: nothing else of it is examined
+	case t.Nomad == gang.Rejected: // isolated: the placer does not examine such a job further
 		j.Reason = Refused(t.Refused)
 		return j
 	case j.State == gang.Failed:
@@ -443,7 +447,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	if s := t.Request.Gang.Share; s < 1 {
 		j.Share = s
 	}
-	if t.Refused != nil && len(t.Members) > 0 { // nobody can read its present request, so its GPUs are shown
+	if t.Refused != nil && len(t.Members) > 0 { // its current request cannot be read, so show the GPUs that it holds
 		j.GPUs = t.Holds()
 		if t.Record != nil {
 			j.Class = string(t.Record.Decision.Class)
@@ -453,8 +457,8 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 }
 
 // WhyWaits returns why a job waits. queued is the queue's reason. w is nil if the job is not in the
-// queue: it backs off after a failure, or too little is known about it yet. For a job that waits
-// again, the reason includes what happened.
+// queue, because it backs off after a failure or the placer has not read it yet. For a requeued
+// job, the reason includes why it was requeued.
 func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Reason {
 	switch {
 	case t.Refused != nil: // its job is being stopped because its members had completed
@@ -477,8 +481,8 @@ func Refused(err error) reason.Reason {
 	return reason.Reason{Kind: reason.Rejected, Cause: err.Error()}
 }
 
-// Shown returns the state of a job as people see it. w is what it waits for according to the queue,
-// or nil.
+// Shown returns the state of a job as people see it. w is what the job waits for according to the
+// queue, or nil.
 func (t *Tracked) Shown(b gang.Book, w *Wait) gang.State {
 	if s := t.State(b); s != gang.Waiting || t.Never == nil && (w == nil || !w.never) {
 		return s

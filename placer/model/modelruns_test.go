@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// A job in the queue keeps the runs of its name that were known when it arrived, because its
-// request and the queue must not differ. A later job gets those known then.
+// A job in the queue keeps the run-time history that was known when it arrived, because its request
+// and the queue must agree. A later job gets the history known then.
 func TestRunsOfAJob(t *testing.T) {
 	m, err := New(Config{Queue: queue.Default(), Placement: pal.PAL}, time.Now())
 	if err != nil {

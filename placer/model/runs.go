@@ -12,24 +12,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Runs counts the jobs that a parameterized or periodic job has made, as far as Nomad still has
-// them: the elements of an array.
+// Runs counts the jobs that a parameterized or periodic job has created and that Nomad still has:
+// the elements of an array.
 type Runs struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
-	// Complete, Failed and Stopped count jobs that have ended, or will not be retried.
+	// Complete, Failed and Stopped count jobs that have ended or will not be retried.
 	Complete int `json:"complete"`
 	Failed   int `json:"failed"`
 	Stopped  int `json:"stopped"`
 }
 
-// Total is how many there are.
+// Total returns the number of jobs.
 func (r Runs) Total() int { return r.Running + r.Waiting + r.Complete + r.Failed + r.Stopped }
 
-// GoOn reports whether some have not ended; r may be nil.
+// GoOn reports whether some of the jobs have not ended; r may be nil.
 func (r *Runs) GoOn() bool { return r != nil && r.Running+r.Waiting > 0 }
 
-// String is as in "4 running, 90 waiting, 6 complete, of 100".
+// String formats the counts: "4 running, 90 waiting, 6 complete, of 100".
 func (r Runs) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -43,7 +43,7 @@ func (r Runs) String() string {
 	return fmt.Sprintf("%s, of %d", strings.Join(parts, ", "), r.Total())
 }
 
-// Count adds a run: by its state or, once it has ended, by the status of its outcome.
+// Count counts a job by its state or, once the job has ended, by its outcome.
 func (r *Runs) Count(state gang.State, outcome string) {
 	switch {
 	case state == gang.Failed, state == gang.Ended && outcome == "failed":
@@ -60,10 +60,10 @@ func (r *Runs) Count(state gang.State, outcome string) {
 	}
 }
 
-// ByArray replaces the elements of each array by one entry, in the place of the first element. The
-// entry has the name of the job that made them, the sum of their GPUs, and the earliest times; its
-// other values are those of the first element. An array with one element stays that element. all
-// are the jobs that listed was chosen from.
+// ByArray replaces the elements of each array by one entry, at the place of the first element. The
+// entry has the name of the parameterized or periodic job, the sum of the elements' GPUs, and the
+// earliest times; its other values are those of the first element. An array with only one element
+// is not replaced. listed is a part of all.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}
@@ -93,8 +93,8 @@ func ByArray(listed, all []JobStatus) []JobStatus {
 	return out
 }
 
-// absorb adds a further element to the entry. The entry of the job that made them has no values of
-// its own.
+// absorb adds a further element to the entry. If the entry is still the array's own, it first takes
+// the element's values.
 func (j *JobStatus) absorb(o JobStatus) {
 	if j.State == gang.Template || j.State == gang.Ended {
 		o.Job, o.Parent, o.Runs = j.Job, "", j.Runs

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// The runs of an array are one entry, at the place of the first, with the GPUs of all that are
-// listed. A single run stays itself, and so do the runs of another namespace.
+// The elements of an array become one entry, at the place of the first, with the GPUs of all listed
+// elements. A single element is not replaced, and neither are elements in another namespace.
 func TestByArray(t *testing.T) {
 	run := func(parent, id string, state gang.State, position int) JobStatus {
 		return JobStatus{Namespace: "default", Job: parent + "/" + id, Parent: parent, State: state, Position: position, GPUs: 2}
@@ -43,8 +43,8 @@ func TestByArray(t *testing.T) {
 		want   string
 		gpus   int
 	}{
-		"those that wait": {waiting, "a (1 running, 2 waiting, 7 complete, of 10) waiting|c waiting|b/1 waiting|a/9 waiting", 4},
-		"all":             {all, "a (1 running, 2 waiting, 7 complete, of 10) running|b (1 waiting, of 1) template|c waiting|b/1 waiting|a/9 waiting", 6},
+		"waiting jobs": {waiting, "a (1 running, 2 waiting, 7 complete, of 10) waiting|c waiting|b/1 waiting|a/9 waiting", 4},
+		"all":          {all, "a (1 running, 2 waiting, 7 complete, of 10) running|b (1 waiting, of 1) template|c waiting|b/1 waiting|a/9 waiting", 6},
 	} {
 		got := ByArray(c.listed, all)
 		if text := strings.Join(said(got), "|"); text != c.want || got[0].GPUs != c.gpus {
@@ -54,9 +54,9 @@ func TestByArray(t *testing.T) {
 	early, late := time.Unix(100, 0), time.Unix(200, 0)
 	all[2].Submitted, all[3].Submitted, all[5].Submitted = late, early, late
 	if got := ByArray(all, all); !got[0].Submitted.Equal(early) {
-		t.Errorf("submitted %v: not when the first of them was, %v", got[0].Submitted, early)
+		t.Errorf("submitted %v, want the time of the first element, %v", got[0].Submitted, early)
 	}
 	if all[0].State != gang.Template || all[2].Job != "a/1" {
-		t.Error("it changes what it is given")
+		t.Error("ByArray changes its argument")
 	}
 }

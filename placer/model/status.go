@@ -19,11 +19,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Status sums up the placer's work, for the agent to show.
+// Status summarizes the placer's work for the agent to show.
 type Status struct {
 	At   time.Time   `json:"at"`
 	Jobs []JobStatus `json:"jobs"`
-	// GPUs are all of them. Here and below a part of a shared GPU counts as its share of it.
+	// GPUs counts all GPUs. Here and below, a part of a shared GPU counts as its share of that GPU.
 	GPUs float64 `json:"gpus"`
 	Free float64 `json:"free"`
 	// InTrouble counts GPUs that are not chosen, or chosen last. Outliers counts, by class, GPUs
@@ -33,33 +33,34 @@ type Status struct {
 	Outliers  map[pal.AppClass]float64 `json:"outliers,omitempty"`
 	// Speeds are the speeds of the GPU models.
 	Speeds []ledger.ModelSpeed `json:"-"`
-	// WaitsSince is since when the longest-waiting gang waits; zero if the queue is empty.
+	// WaitsSince is when the longest-waiting gang began to wait; zero if the queue is empty.
 	WaitsSince time.Time `json:"-"`
 	// Slowdown is the predicted slowdown of the running gangs.
 	Slowdown Slowdown `json:"-"`
-	// Stopped sums up gangs stopped for others.
+	// Stopped summarizes the gangs that were stopped for others.
 	Stopped queue.Stops `json:"-"`
-	// Warnings are about Nomad itself and its nodes, for operators.
+	// Warnings tell operators about problems of Nomad and its nodes.
 	Warnings []string `json:"warnings,omitempty"`
-	// Queues are Nomad's own queues that interfere.
+	// Queues are Nomad's own batch queues that interfere with the placer.
 	Queues cluster.BatchQueues `json:"batch_queues,omitempty"`
 }
 
-// JobStatus is one job of the placer's.
+// JobStatus is the status of one job that the placer manages.
 type JobStatus struct {
 	Namespace string     `json:"namespace"`
 	Job       string     `json:"job"`
 	State     gang.State `json:"state"`
-	// Position in the queue, from 1; 0 if it does not wait.
+	// Position is the job's position in the queue, from 1; 0 if it does not wait.
 	Position int `json:"position,omitempty"`
 	// User is its owner, from pal_user.
 	User string `json:"user,omitempty"`
 	// Held reports whether somebody holds it.
 	Held bool `json:"held,omitempty"`
-	// Priority is the job's in the queue: that of its jobspec, unless somebody has set another.
+	// Priority is the job's priority in the queue: that of its jobspec, unless somebody has set
+	// another.
 	Priority int `json:"priority"`
-	// GPUs are what it has or requests. Share is how much of a GPU each of them counts for if they are
-	// parts of shared GPUs.
+	// GPUs is how many GPUs the job has or requests. If these are parts of shared GPUs, Share is
+	// how much of a whole GPU each counts for.
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"`
@@ -72,7 +73,7 @@ type JobStatus struct {
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Elastic is the size of an elastic gang.
 	Elastic *queue.Size `json:"elastic,omitempty"`
-	// Nodes is how many nodes its members are on. Started is the time when the first of them was placed.
+	// Nodes is how many nodes its members are on. Started is when the first member was placed.
 	Nodes   int       `json:"nodes,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 	// EndFrom and EndTo are the range of its expected end, if there is a forecast.
@@ -80,8 +81,8 @@ type JobStatus struct {
 	EndTo   time.Time `json:"end_to,omitzero"`
 	// Progress is how much of its work it reports as done, from 0 to 1.
 	Progress *float64 `json:"progress,omitempty"`
-	// Parent is the parameterized or periodic job that made it. Runs counts the jobs that a
-	// parameterized or periodic job has made: the elements of an array.
+	// Parent is the parameterized or periodic job that created it. Runs counts the jobs that a
+	// parameterized or periodic job has created: the elements of an array.
 	Parent string `json:"parent,omitempty"`
 	Runs   *Runs  `json:"runs,omitempty"`
 }
@@ -94,8 +95,9 @@ type GPUsInTrouble struct {
 	Degraded    float64 `json:"degraded"`
 }
 
-// Slowdown is the predicted slowdown of gangs, a mean over their GPUs: as placed, and as packing
-// would have placed them at that moment. Gangs for which one of the two is unknown do not count.
+// Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown as
+// placed; Packed is what packing would have given at that moment. Gangs for which either is unknown
+// do not count.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64
@@ -113,13 +115,13 @@ func (s *Slowdown) add(d pal.Decision) {
 	s.GPUs += d.Demand
 }
 
-// Size is how many GPUs the job has or requests. For an elastic gang that waits it is a range:
+// Size returns how many GPUs the job has or requests. For a waiting elastic gang it is a range:
 // "2–8".
 func (j JobStatus) Size() string {
 	return InRange(j.LeastGPUs(), j.GPUs)
 }
 
-// LeastGPUs is how many GPUs the job has, or needs to start.
+// LeastGPUs returns how many GPUs the job has, or needs to start.
 func (j JobStatus) LeastGPUs() int {
 	if s := j.Elastic; s != nil && s.Members == 0 {
 		return j.GPUs / s.Most * s.Least
@@ -127,7 +129,7 @@ func (j JobStatus) LeastGPUs() int {
 	return j.GPUs
 }
 
-// Amount is how many whole GPUs n of the job's GPUs count for.
+// Amount returns how many whole GPUs this many of the job's GPUs count for.
 func (j JobStatus) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(j.Share, 1) }
 
 // InRange formats a range: "2–8", or "8" if both ends are equal.
@@ -146,7 +148,7 @@ func GPURange(least, most float64) string {
 	return reason.Number(least) + "–" + reason.Number(most) + " GPUs"
 }
 
-// StatusOf returns what is shown of a job.
+// StatusOf returns the job's status. waits is the result of [Model.WaitsOf].
 func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	j := m.statusOf(t, waits[t.Key.String()])
 	j.Elastic = m.SizeOf(t)
@@ -159,7 +161,8 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	return j
 }
 
-// CanariesRun tells that canaries of a service's new version run beside the old one.
+// CanariesRun returns the reason that canaries of a service's new version run beside the old
+// version; zero if none do.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}
@@ -178,7 +181,7 @@ func CanariesRun(st gang.Observed) reason.Reason {
 	return r
 }
 
-// Wait fills in what the queue tells about a waiting job; nil: nothing.
+// Wait fills in position, reason and forecast of a waiting job; w may be nil.
 func (j *JobStatus) Wait(w *Wait) {
 	if w == nil {
 		return
@@ -189,7 +192,8 @@ func (j *JobStatus) Wait(w *Wait) {
 	}
 }
 
-// Status counts jobs and GPUs; waits is what the queue tells about the waiting ones.
+// Status returns the status of all jobs and counts the GPUs. waits is the result of
+// [Model.WaitsOf].
 func (m *Model) Status(waits map[string]*Wait) Status {
 	s := Status{At: m.Time, Queues: m.State.Queues}
 	s.Jobs = make([]JobStatus, 0, len(m.Jobs))
@@ -210,7 +214,7 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	return s
 }
 
-// CountGPUs counts GPUs: all, and those in each unusual state. Each GPU counts by its [GPUState]:
+// CountGPUs counts all GPUs, and the GPUs in each state. Each GPU counts once, by its [GPUState]:
 // an unhealthy GPU that a job holds does not count as allocated.
 func (s *Status) CountGPUs(m *Model) {
 	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
@@ -248,8 +252,8 @@ func (s *Status) CountGPUs(m *Model) {
 	}
 }
 
-// OutlierFor returns the application classes for which the PM score of the cluster's GPU i is above
-// the outlier threshold.
+// OutlierFor returns the application classes for which the cluster's GPU i is an outlier: its PM
+// score is above the threshold.
 func (m *Model) OutlierFor(i int) (classes []pal.AppClass) {
 	above := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold)
 	scores := m.View.Cluster.GPU(i).Scores
@@ -278,12 +282,12 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 	return GPUFree
 }
 
-// GPUState is what a GPU can be used for now. The constants are in order of precedence: an
-// unhealthy GPU may be allocated, too.
+// GPUState is the state of a GPU. If several apply, the first constant in their order below counts:
+// an unhealthy GPU may also be allocated.
 type GPUState string
 
-// For returns the status as a user who may see the job may see it: without names of jobs in
-// namespaces that the user may not see.
+// For returns the status for a user who may see this job. It hides the names of jobs in namespaces
+// that the user may not see.
 func (j JobStatus) For(sees Sees) JobStatus {
 	j.Reason = j.Reason.For(sees.Name)
 	return j
@@ -304,7 +308,7 @@ func (sees Sees) Name(job string) string {
 	return Unseen
 }
 
-// Wait returns what the queue tells about a waiting job, without names that the user may not see.
+// Wait hides the names in a queue's answer that the user may not see.
 func (sees Sees) Wait(w queue.Wait) queue.Wait {
 	w.Ahead = sees.Name(w.Ahead)
 	w.Stopping, w.Shrinking = sees.names(w.Stopping), sees.names(w.Shrinking)

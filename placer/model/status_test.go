@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Each GPU is counted once by what is wrong with it, whatever else is, and as an outlier of
-// each class for which its PM score is above the threshold: not at it, and not if it was
-// never measured.
+// Each GPU counts in at most one state of trouble, the most severe. It is an outlier of each class
+// for which its PM score is above the threshold, not equal to it; a GPU that was never measured is
+// none.
 func TestCountGPUs(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
@@ -55,7 +55,7 @@ func TestCountGPUs(t *testing.T) {
 		var s Status
 		s.CountGPUs(&m)
 		if want := (GPUsInTrouble{Unhealthy: 2.25, Quarantined: 1, Degraded: 1}); s.InTrouble != want || s.Allocated != 1.25 || s.GPUs != 10 {
-			t.Errorf("of %g in trouble %+v, allocated %g", s.GPUs, s.InTrouble, s.Allocated)
+			t.Errorf("of %g GPUs, in trouble: %+v, allocated: %g", s.GPUs, s.InTrouble, s.Allocated)
 		}
 		above := 0
 		for i := range c.NumGPUs() {
@@ -63,8 +63,8 @@ func TestCountGPUs(t *testing.T) {
 				above++
 			}
 		}
-		if above != x.a { // who is above for B is so for A, too
-			t.Errorf("%d are outliers, want %d", above, x.a)
+		if above != x.a { // every outlier for B is also one for A
+			t.Errorf("%d GPUs are outliers, want %d", above, x.a)
 		}
 		want := map[pal.AppClass]float64{pal.ClassA: float64(x.a), pal.ClassB: float64(x.b), pal.ClassC: 0, pal.ClassD: 0}
 		if d := cmp.Diff(want, s.Outliers); d != "" {
@@ -73,8 +73,8 @@ func TestCountGPUs(t *testing.T) {
 	}
 }
 
-// The predicted slowdown is a mean over GPUs: a gang of three counts thrice. What was not predicted
-// for both placements does not count.
+// The predicted slowdown is a mean over GPUs: a gang with three GPUs counts three times. A gang
+// without a prediction for both placements does not count.
 func TestSlowdown(t *testing.T) {
 	t.Parallel()
 	decided := func(gpus int, chosen, packed float64) pal.Decision {

@@ -14,23 +14,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// unanswered is a registration of ours that Nomad did not answer and may still write. Nomad
-// compares the index before it writes, not while it writes.
+// unanswered is a registration by the placer that Nomad has not answered and may still write. Nomad
+// compares the index before it writes, not in the same step, so a late write can overwrite a newer
+// job.
 type unanswered struct {
 	over    uint64      // the JobModifyIndex of the job that the registration was to replace
 	created uint64      // its CreateIndex; 0 if it had none
 	spec    string      // [gang.SpecText] of the job that was sent
 	start   *gang.Start // nil if the registration starts nothing
-	gpus    []string    // of the start
-	until   time.Time   // Nomad does not write it after that
+	gpus    []string    // that the start uses
+	until   time.Time   // after that, Nomad no longer writes it
 }
 
-// UnansweredFor is how long Nomad may still write such a registration; its GPUs are reserved for
-// that time. Nomad's servers do not work on a request for longer.
+// UnansweredFor is how long Nomad may still write an unanswered registration. Its GPUs are reserved
+// for that time. Nomad's servers work on no request for longer.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered records a registration over the state was. Registrations without pins or another
-// trace of ours are left out, because they look like their author's own.
+// NoteUnanswered records an unanswered registration that was to replace the job was. It skips
+// registrations without pins, because nothing distinguishes them from the author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return
@@ -46,8 +47,8 @@ func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	m.unanswered[k] = append(m.unanswered[k], u)
 }
 
-// BroughtBack reports whether a job exists because Nomad wrote such a registration after its author
-// had purged the job: it is new, and has our pins.
+// BroughtBack reports whether a job exists only because Nomad wrote an unanswered registration
+// after the author had purged the job. Such a job is new, and has the placer's pins.
 func (m *Model) BroughtBack(job *api.Job) bool {
 	us := m.unanswered[cluster.KeyOf(job)]
 	if len(us) == 0 || *job.Version > 0 || job.CreateIndex == nil {
@@ -57,7 +58,8 @@ func (m *Model) BroughtBack(job *api.Job) bool {
 	return slices.ContainsFunc(us, func(u unanswered) bool { return u.created != 0 && u.created < *job.CreateIndex && u.spec == spec })
 }
 
-// Unanswered returns the starts over this version of a job that are not answered: see [gang.Book].
+// Unanswered returns the unanswered starts that were to replace this version of a job: see
+// [gang.Book].
 func (m *Model) Unanswered(version *api.Job) (starts []gang.Start) {
 	for _, u := range m.unanswered[cluster.KeyOf(version)] {
 		if u.start != nil && u.over == *version.JobModifyIndex {
@@ -67,9 +69,9 @@ func (m *Model) Unanswered(version *api.Job) (starts []gang.Start) {
 	return starts
 }
 
-// forgetUnanswered forgets registrations that Nomad can no longer write. If the job has not
-// changed, one may have been written that Nomad has not shown yet; it is kept until everything is
-// read again.
+// forgetUnanswered forgets registrations that Nomad can no longer write. If the job looks
+// unchanged, Nomad may have written one without showing it yet. Such a registration is kept until
+// the next full read.
 func (m *Model) forgetUnanswered(now time.Time) {
 	for k, us := range m.unanswered {
 		us = slices.DeleteFunc(slices.Clone(us), func(u unanswered) bool {
@@ -85,7 +87,7 @@ func (m *Model) forgetUnanswered(now time.Time) {
 	}
 }
 
-// HeldGPUs returns GPUs, by job, that were given out and that neither an allocation nor a pin
+// HeldGPUs returns, by job, the GPUs that the placer gave to a job and that no allocation or pin
 // holds.
 func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
 	held := map[cluster.JobKey][]string{}

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Registrations that Nomad refuses for hours do not pile up while the job stays unchanged. One is
+// Registrations that fail for hours do not pile up while the job stays unchanged. Each is
 // remembered until a full read has shown whether Nomad wrote it.
 func TestUnansweredDoNotPileUp(t *testing.T) {
 	m, err := New(DefaultConfig(), time.Unix(1e9, 0))
@@ -29,7 +29,7 @@ func TestUnansweredDoNotPileUp(t *testing.T) {
 	k := cluster.KeyOf(job)
 	m.NoteUnanswered(sent, job, nil)
 	if m.forgetUnanswered(m.Time.Add(UnansweredFor)); len(m.unanswered[k]) != 1 {
-		t.Error("forgotten before everything was read again")
+		t.Error("forgotten before the next full read")
 	}
 	for range 100 {
 		m.Time = m.Time.Add(5 * time.Minute)

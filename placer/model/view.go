@@ -32,9 +32,8 @@ func (m *Model) ViewOptions(now time.Time) request.Options {
 	}
 }
 
-// runsOf returns what is remembered of the finished runs of a job's name with that many GPUs. The
-// result stays fixed while the queue has the job, because its speeds must not change with each run
-// that ends.
+// runsOf returns the run-time history of a job's name with that many GPUs. The result stays fixed
+// while the job is in the queue, because the job's speeds must not change whenever a run ends.
 func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	t := m.Jobs[cluster.KeyOf(job)]
 	if t != nil && t.Queued {
@@ -47,7 +46,7 @@ func (m *Model) runsOf(job *api.Job, gpus int) queue.PastRuns {
 	return runs
 }
 
-// slowerBeside is [pal.Sharing.Slower] of a job, with the queue's values if the queue has it.
+// slowerBeside returns the [pal.Sharing.Slower] of a job that is in the queue; zero for other jobs.
 func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) {
 	if t := m.Jobs[k]; t != nil && t.Queued && t.Request.Gang.Sharing != nil {
 		return t.Request.Gang.Sharing.Slower
@@ -55,7 +54,8 @@ func (m *Model) slowerBeside(k cluster.JobKey) (slower [pal.NumClasses]float64) 
 	return slower
 }
 
-// UpdateView updates the view, or rebuilds it and tells the queue.
+// UpdateView updates the view. If that is impossible, it builds a new view and adapts the queue to
+// it.
 func (m *Model) UpdateView(now time.Time) error {
 	m.State.Elapse(now)
 	m.forgetUnanswered(now)
@@ -71,10 +71,10 @@ func (m *Model) UpdateView(now time.Time) error {
 	return nil
 }
 
-// rebase tells the queue the numbering of a new cluster.
+// rebase converts the queue to the GPU numbers of a new cluster.
 func (m *Model) rebase() {
 	for _, t := range m.Jobs {
-		t.Target = nil // its GPU numbers are invalid now, so it waits in the queue
+		t.Target = nil // its GPU numbers are invalid now
 	}
 	m.Queue.Rebase(func(id string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) {
 		unknown := pal.Placement{Penalty: 1, PMScore: 1}
@@ -90,8 +90,8 @@ func (m *Model) rebase() {
 	})
 }
 
-// Reconsider tells the queue which nodes may serve which gang, after nodes came or went and the
-// requests were read again.
+// Reconsider updates, in the queue, which nodes can serve which gang. Call it after nodes were
+// added or removed and the requests were read again.
 func (m *Model) Reconsider() {
 	m.Queue.Reconsider(func(id string, g pal.Gang) pal.Gang {
 		t := m.ByID(id)
@@ -100,7 +100,7 @@ func (m *Model) Reconsider() {
 		}
 		now := t.Request.Gang
 		now.MemberSets = slices.Clone(now.MemberSets)
-		for i := range now.MemberSets { // members that have finished since then still count
+		for i := range now.MemberSets { // keep the counts: members that have finished since still count
 			now.MemberSets[i].Members = g.MemberSets[i].Members
 		}
 		return now

@@ -15,19 +15,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Wait is what the queue tells about a waiting job, as people see it.
+// Wait is the queue's answer about a waiting job, prepared for people.
 type Wait struct {
 	queue.Wait
-	// never: the gang cannot run even if all GPUs are free and healthy, because of the cluster or
-	// its tenant's limit.
+	// never: the gang could not run even if all GPUs were free and healthy, because the cluster or
+	// its tenant's limit is too small.
 	never bool
-	// Away: it waits for nodes, drivers or devices that are not ready now.
+	// Away: the gang waits for nodes, drivers or devices that are not ready now.
 	Away bool
-	// why is the reason if the queue does not have one.
+	// why overrides the queue's reason.
 	why reason.Reason
 }
 
-// Why returns what it waits for.
+// Why returns what the gang waits for.
 func (w *Wait) Why() reason.Reason {
 	r := w.why.Or(w.Wait.Why())
 	if w.Reason == reason.InWindow && w.why.IsZero() {
@@ -39,8 +39,8 @@ func (w *Wait) Why() reason.Reason {
 // at converts a time of the queue.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle adapts the wait to a time without an active placer. Nothing can be forecast then, and a job
-// that only needs the next decision waits for a placer.
+// Idle adapts the wait for the case that no placer is active. Then there is no forecast, and a job
+// that only needs a decision waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {
@@ -50,8 +50,8 @@ func (w *Wait) Idle() {
 	}
 }
 
-// Barred names a group that no node could take, even when idle; none if some node could take each
-// group.
+// Barred names a group that no node could run, even an idle one. It returns no reason if each group
+// has such a node.
 func Barred(found []request.Obstacle) reason.Reason {
 	lasting := map[string]int{}
 	for _, o := range found {
@@ -65,7 +65,7 @@ func Barred(found []request.Obstacle) reason.Reason {
 	return reason.Reason{}
 }
 
-// Obstruct adds to a decision what keeps the gang from nodes.
+// Obstruct adds to a decision the obstacles that keep the gang off nodes.
 func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	if why := Barred(found); !d.Impossible && !why.IsZero() {
 		d.Impossible, d.Reason = true, why
@@ -74,7 +74,8 @@ func Obstruct(d *pal.Decision, found []request.Obstacle) {
 	d.Reason = withObstacles(d.Reason, func(o request.Obstacle) bool { return passing || !o.Now || o.Away }, found)
 }
 
-// away says that a job waits for nodes that may come back; none if no such node could serve it.
+// away returns the reason that a job waits for nodes that may come back; zero if no such node could
+// serve it.
 func away(found []request.Obstacle) reason.Reason {
 	r := withObstacles(reason.Reason{Kind: reason.Away}, func(o request.Obstacle) bool { return o.Away }, found)
 	if len(r.Because) == 0 {
@@ -86,7 +87,7 @@ func away(found []request.Obstacle) reason.Reason {
 // mostObstacles is how many obstacles a reason names; the explanation lists all.
 const mostObstacles = 3
 
-// withObstacles adds to a reason the obstacles that count.
+// withObstacles adds to a reason the obstacles that counts selects.
 func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []request.Obstacle) reason.Reason {
 	var lacks []reason.Reason
 	for _, o := range found {
@@ -101,12 +102,12 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 	return r.Over(lacks...)
 }
 
-// lasting reports whether an obstacle remains when jobs end.
+// lasting reports whether an obstacle remains when running jobs end.
 func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
 // WaitsOf returns what each waiting job waits for, by its id in the queue. Jobs that could never
-// run have no position, and the others are counted without them. The queue does not see GPUs of
-// jobs that it does not know.
+// run get no position. The queue cannot tell GPUs that jobs outside of it hold from missing GPUs,
+// so WaitsOf corrects its reasons.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
 	whyNot := whyNotOnce(c)
@@ -115,7 +116,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		shown := &Wait{Wait: w, never: w.Reason == reason.Limit}
 		if t := m.ByID(w.Job); t != nil && w.Reason == reason.TooLarge {
 			shown.never, shown.why = whyNot(m.View.Ever(t.Request))
-			shown.Reason = reason.GPUs // others hold them, unless the gang never runs
+			shown.Reason = reason.GPUs // other jobs hold them, unless the gang can never run
 			found := m.View.LastingObstacles(t.Job)
 			if why := Barred(found); !shown.never && !why.IsZero() {
 				shown.never, shown.why = true, why
@@ -133,7 +134,7 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 		if t := m.ByID(w.Job); t != nil && w.Reason == reason.Next && !t.Trouble().IsZero() {
 			shown.why, shown.From, shown.To = t.Trouble(), 0, 0 // the job has been tried
 		}
-		if w.Reason == reason.Locality { // it does not wait for the GPUs that are free now
+		if w.Reason == reason.Locality { // it does not take the GPUs that are free now
 			now := gang.QueueTime(m.Time)
 			shown.To = max(now, w.Until)
 			shown.From = min(max(shown.From, now), shown.To) // 0 if there is no forecast
@@ -154,7 +155,8 @@ func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	return out
 }
 
-// whyNotOnce is [pal.WhyNot] with a cache: it searches a large cluster once for similar gangs.
+// whyNotOnce is [pal.WhyNot] with a cache, because the search of a large cluster is slow and many
+// gangs are alike.
 func whyNotOnce(c *pal.Cluster) func(pal.Gang) (never bool, why reason.Reason) {
 	type answer struct {
 		never bool

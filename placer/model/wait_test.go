@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// What several groups lack alike is named once.
+// If several groups lack the same thing, the reason names it once.
 func TestObstaclesOfSeveralGroups(t *testing.T) {
 	t.Parallel()
 	lacks := func(group string) request.Obstacle {
@@ -25,8 +25,8 @@ func TestObstaclesOfSeveralGroups(t *testing.T) {
 	}
 }
 
-// Without an active placer, a job waits for a placer: what a placer would decide is no reason. A
-// fault that would keep the job from starting under any placer is still reported.
+// Without an active placer, a job waits for a placer: a reason that only an active placer can
+// remove is not shown. A reason that would hold under any placer is still shown.
 func TestWaitsForAPlacer(t *testing.T) {
 	for _, r := range queue.Reasons {
 		w := Wait{Wait: queue.Wait{Job: "default/j", Reason: r, GPUs: 2, Ahead: "default/first", From: 1, To: 2}}
@@ -43,8 +43,8 @@ func TestWaitsForAPlacer(t *testing.T) {
 	}
 }
 
-// A gang that waits for nearer GPUs, with nothing else known, starts between now and the end of
-// that wait, not between 1970 and then.
+// If nothing else is known, a gang that waits for closer GPUs starts between now and the end of
+// that wait. The range does not begin in 1970.
 func TestLocalityWaitEndsFromNow(t *testing.T) {
 	m := Model{Time: time.Unix(1_000_000, 0)}
 	until := gang.QueueTime(m.Time.Add(time.Hour))

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// explain and the list agree that a job is rejected, even while the placer is still stopping it
-// (walk 20385).
+// explain and the list agree that a job is rejected, even while the placer still stops it (walk
+// 20385).
 func TestRefusedWhileItIsStopped(t *testing.T) {
 	var j Tracked
 	j.Refused = errors.New("its members had already finished")

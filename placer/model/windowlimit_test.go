@@ -13,7 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// More windows than the queue takes are refused: the last of them would keep nothing.
+// A configuration with more windows than the queue supports is refused. Otherwise the last windows
+// would have no effect.
 func TestTooManyWindows(t *testing.T) {
 	c := DefaultConfig()
 	for n := range queue.MaxWindows + 1 {

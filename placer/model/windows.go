@@ -14,16 +14,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windowsInForce are the windows that the queue knows, and for which cluster.
+// windowsInForce records for which cluster and time the queue knows the windows.
 type windowsInForce struct {
 	view  *request.View
 	epoch uint64
-	next  time.Time // when the first of them ends
-	empty []string  // names of those without GPUs
+	next  time.Time // when the first window ends
+	empty []string  // names of windows without GPUs
 }
 
-// SyncWindows tells the queue the windows when they may have changed: the cluster was rebuilt, new
-// nodes came, or a window has ended and its next time counts.
+// SyncWindows passes the windows to the queue if they may have changed: the cluster was rebuilt,
+// nodes were added, or a window has ended and its next occurrence counts.
 func (m *Model) SyncWindows(now time.Time) {
 	w := &m.Windows
 	known := w.view == m.View && w.epoch == m.View.Epoch() && (w.next.IsZero() || now.Before(w.next))
@@ -36,7 +36,7 @@ func (m *Model) SyncWindows(now time.Time) {
 	m.Queue.SetWindows(list)
 }
 
-// OpenWindow is a window that is on, its end, and the GPUs that it keeps.
+// OpenWindow is a window that is open now, its end, and the GPUs that it reserves.
 type OpenWindow struct {
 	Name string
 	To   time.Time
@@ -44,7 +44,7 @@ type OpenWindow struct {
 	For  []string // who may use them: see [window.Window]
 }
 
-// OpenWindows returns the windows that are on.
+// OpenWindows returns the windows that are open now.
 func (m *Model) OpenWindows(now time.Time) (open []OpenWindow) {
 	for _, w := range m.Cfg.Windows {
 		if from, to, ok := w.At(now); ok && !now.Before(from) {
@@ -72,7 +72,7 @@ func (m *Model) gpusOf(w window.Window) []int {
 	return gpus
 }
 
-// Warnings names the windows that keep no GPU.
+// Warnings names the windows that cover no GPU.
 func (w windowsInForce) Warnings() []string {
 	var out []string
 	for _, name := range w.empty {

@@ -26,7 +26,7 @@ type world struct{ *Model }
 
 var _ gang.World = world{}
 
-// World returns the answers for gangs.
+// World returns the model as the world in which gangs decide.
 func (m *Model) World() gang.World { return world{m} }
 
 func (w world) Now() time.Time              { return w.Time }
@@ -49,9 +49,9 @@ func (w world) OthersHold(k cluster.JobKey, gpus []string) bool {
 	})
 }
 
-// LastFailure returns the newest failure of a member that Nomad has not replaced, of this version
-// of the job or a later one; nil for none. A failed member of a service keeps its place until Nomad
-// replaces it, whatever happens to the job.
+// LastFailure returns the newest failure of a member that Nomad has not replaced; nil for none. The
+// member must have run this version of the job or a later one. A failed member of a service counts
+// until Nomad replaces it, even if the job changes.
 func (w world) LastFailure(job *api.Job) (last *failure.Failure) {
 	for _, f := range w.failuresOf(cluster.KeyOf(job)) {
 		if a := w.State.Allocs[f.Alloc]; a == nil || !failedAsItIs(job, a) {
@@ -72,7 +72,7 @@ func failedAsItIs(job *api.Job, a *cluster.Alloc) bool {
 	case *job.Type == api.JobTypeService && a.Desired == api.AllocDesiredStatusRun:
 		return true
 	}
-	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // nor is it an earlier version's
+	return a.ModifyIndex > *job.JobModifyIndex && (a.Version == nil || *a.Version >= *job.Version) // not of an earlier version
 }
 
 // Request returns what the job requests, with nodes to avoid after failures.
@@ -90,10 +90,10 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 	return w.View.Resized(g.Request, g.Pins, to)
 }
 
-// RoomForMissing returns where the missing members of a running gang fit. Its pins are widened,
-// never replaced, because running members must stay where they are. Lost members get GPUs before
-// other gangs start. Members that its author has added (nomad job scale) get them as in
-// [queue.Queue.RoomFor]. If not all members fit and they do not need each other, some of them may.
+// RoomForMissing returns where the missing members of a running gang fit. The gang's pins are
+// widened, never replaced, because running members must stay where they are. Lost members get GPUs
+// before other gangs start. Members that the author has added (nomad job scale) get GPUs as in
+// [queue.Queue.RoomFor]. If the members do not need each other, as many of them as fit may start.
 func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {
@@ -111,8 +111,8 @@ func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	return room, nil
 }
 
-// mostThatFit returns the request for as many of its members as there is room for; for all of them
-// if there is room for none.
+// mostThatFit reduces the request to as many members as fit. If none fits, it returns the request
+// unchanged.
 func (w world) mostThatFit(r request.Request) request.Request {
 	lacks := 0
 	for _, set := range r.Gang.MemberSets {
@@ -128,7 +128,7 @@ func (w world) mostThatFit(r request.Request) request.Request {
 	return fewer(r, most)
 }
 
-// fewer returns the request for at most that many of its first members.
+// fewer reduces the request to its first members, at most that many.
 func fewer(r request.Request, members int) request.Request {
 	r.Gang.MemberSets = slices.Clone(r.Gang.MemberSets)
 	for i := range r.Gang.MemberSets {
@@ -140,8 +140,8 @@ func fewer(r request.Request, members int) request.Request {
 }
 
 // RoomForCanaries returns where the canaries of a new version fit, beside the old members. They
-// soon replace these, so they wait for no other job, but their tenant's limits hold. Pins to GPUs
-// name all GPUs that the old version may use, so they are first reduced to those it uses.
+// soon replace the old members, so they wait for no other job, but the tenant's limits apply. Pins
+// to GPUs name all GPUs that the old version may use; they are first reduced to the GPUs in use.
 func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Canaries(g.Job)
 	if err != nil || r.Gang.GPUs() == 0 {
@@ -159,8 +159,8 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 	}), nil
 }
 
-// CanariesBarred returns the tenant's limit that forbids the canaries in r beside what the gang
-// holds; without one, no reason.
+// CanariesBarred returns the tenant's limit that forbids the canaries in r on top of the GPUs that
+// the gang holds; zero if no limit does.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
@@ -171,7 +171,7 @@ func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue
 	return wait, why
 }
 
-// RoomForAll returns where a running gang could go that its author has edited, as in
+// RoomForAll returns where a running gang fits after its author has edited it, as in
 // [queue.Queue.RoomFor].
 func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
 	own, back := m.View.Without(g.Key)
@@ -179,13 +179,13 @@ func (m *Model) RoomForAll(g *gang.Lifecycle) gang.Room {
 	return m.roomFor(g, g.Request, m.View, queue.Change{Own: own})
 }
 
-// RoomForPlan does the same for a running job that is planned with another request. v is a view
-// without the gang's GPUs.
+// RoomForPlan is RoomForAll for `nomad-pal plan` of a running job with another request. v is a view
+// in which the gang's GPUs are free.
 func (m *Model) RoomForPlan(g *gang.Lifecycle, v *request.View) gang.Room {
 	return m.roomFor(g, g.Request, v, queue.Change{Own: m.View.Holds(g.Key)})
 }
 
-// roomFor asks the queue where a running gang could go with another request.
+// roomFor asks the queue where a running gang fits with another request.
 func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, ch queue.Change) gang.Room {
 	ch.Job = g.QueueJob(m.Cfg.RestartCost)
 	ch.Job.Gang, ch.Job.Least = r.Gang, 0
@@ -199,7 +199,7 @@ func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, c
 		room.Decision = pal.Explain(v.Cluster, r.Gang, m.Cfg.Policy())
 		room.Reason = room.Decision.Reason
 	default:
-		wait.Ahead = "a job that waits" // not everybody may know its name
+		wait.Ahead = "a waiting job" // not every user may see its name
 		room.Reason = wait.Why()
 	}
 	return room

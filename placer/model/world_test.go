@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A member of an earlier version that fails when it is stopped says nothing of the job as
-// it is: a drained gang was not queued again for it (walk 100669).
+// If a member of an earlier version fails while it is stopped, that says nothing about the current
+// version. Once, a drained gang was not requeued because of such a failure (walk 100669).
 func TestLastFailureIsOfTheJobAsItIs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -55,11 +55,11 @@ func TestLastFailureIsNotMended(t *testing.T) {
 		alloc cluster.Alloc
 		want  bool
 	}{
-		"of the job as it is":  {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 101}, true},
+		"of the current job":   {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 101}, true},
 		"replaced":             {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 101, Next: "b"}, false},
 		"before it was edited": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(job), ModifyIndex: 100}, false},
 		"of another job":       {cluster.Alloc{ID: "a", Job: cluster.KeyOf(other), ModifyIndex: 101}, false},
-		"no longer there":      {cluster.Alloc{ID: "b", Job: cluster.KeyOf(job), ModifyIndex: 101}, false},
+		"allocation is gone":   {cluster.Alloc{ID: "b", Job: cluster.KeyOf(job), ModifyIndex: 101}, false},
 		// Nomad has stopped retrying it and replaces it with nothing, even if its author runs the
 		// file again.
 		"of a service, and not replaced": {cluster.Alloc{ID: "a", Job: cluster.KeyOf(service), ModifyIndex: 100, Desired: "run"}, true},
@@ -80,8 +80,8 @@ func TestLastFailureIsNotMended(t *testing.T) {
 	}
 }
 
-// A mass failure has more failures than the placer notes. For a gang whose failure was not noted,
-// its own allocations tell why and where it failed.
+// A mass failure has more failures than the placer records. If a gang's failure was not recorded,
+// its allocations show why and where it failed.
 func TestFailuresThatWereNotNoted(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
@@ -104,7 +104,7 @@ func TestFailuresThatWereNotNoted(t *testing.T) {
 	member("last", "failed", 155, &api.TaskEvent{Type: api.TaskSetupFailure, DisplayMessage: "registry down"})
 	f := m.World().LastFailure(job)
 	if f == nil || f.Alloc != "last" || f.Cause != failure.Infrastructure || !strings.HasSuffix(f.Reason, "registry down") {
-		t.Errorf("last failure %+v, want that of the last member that failed", f)
+		t.Errorf("last failure %+v, want the failure of the last member", f)
 	}
 	if got, want := m.FailedOn(cluster.KeyOf(job), now), map[string]bool{"node-first": true, "node-last": true}; !maps.Equal(got, want) {
 		t.Errorf("failed on %v, want %v", got, want)
@@ -140,8 +140,7 @@ func TestEndedByTimeLimitIsNotLost(t *testing.T) {
 	}
 }
 
-// The tries that explain shows are those of the job, of its namespace, and those that Nomad
-// alone remembers are among them.
+// explain shows the tries of this job in its namespace, including those that only Nomad remembers.
 func TestTriesThatNomadRemembers(t *testing.T) {
 	t.Parallel()
 	m := model.Model{State: cluster.NewState()}
@@ -168,8 +167,8 @@ func TestTriesThatNomadRemembers(t *testing.T) {
 	}
 }
 
-// The placer reads a job that others come after again when an event shows a change or its end, and
-// trusts what Nomad shows from that change on.
+// When an event shows that a job in pal_after has changed or ended, the placer reads the job again.
+// It trusts Nomad's answer once that includes the change.
 func TestHearOfDependencies(t *testing.T) {
 	t.Parallel()
 	index, dead, running := uint64(100), "dead", "running"
@@ -195,7 +194,7 @@ func TestHearOfDependencies(t *testing.T) {
 		m, k := model.Model{}, cluster.KeyOf(job)
 		m.Dependencies.Known = map[cluster.JobKey]model.Dependency{k: {Due: time.Unix(1000, 0)}}
 		if told := m.Dependencies.Hear(c.event); told != c.told || m.Dependencies.Known[k].Due.IsZero() != c.told {
-			t.Errorf("%s: told %v, to be asked for %v", name, told, m.Dependencies.Known[k].Due)
+			t.Errorf("%s: Hear returned %v, next query due at %v", name, told, m.Dependencies.Known[k].Due)
 		}
 		before := *job
 		older := index - 1
@@ -208,8 +207,9 @@ func TestHearOfDependencies(t *testing.T) {
 	}
 }
 
-// A job that changes in the middle of a cycle counts from the next one on, for answers as for decisions:
-// explain said of a gang that Nomad had pinned meanwhile that it starts, the list that it waits (walk 20094).
+// A change in the middle of a cycle counts from the next cycle on, for answers as for decisions.
+// Once, explain reported a gang that had been pinned meanwhile as starting, and the list reported
+// it as waiting (walk 20094).
 func TestObservedAsTracked(t *testing.T) {
 	t.Parallel()
 	m := model.Model{State: cluster.NewState(), Jobs: map[cluster.JobKey]*model.Tracked{}}

@@ -112,7 +112,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		node, gpus := nodeName(w, bed.NodeID(0)), w.GPUs(bed.Key("a"))
 		w.Nomad.SetHealth(false, gpus[1])
 		w.RunFor(5 * time.Second)
-		want := "node " + node + " calls " + gpus[1] + " unhealthy; it says: XID 79: the members there keep running"
+		want := "node " + node + " reports " + gpus[1] + " as unhealthy, reason: XID 79: the members there keep running"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
@@ -123,7 +123,7 @@ func TestLostGPUsAreSaid(t *testing.T) {
 		}
 		w.Nomad.TakeAway(gpus[1])
 		w.RunFor(5 * time.Second)
-		want = "node " + node + " no longer names " + gpus[1] + ", so its device plugin was set up without them or is not there: the members there keep running"
+		want = "node " + node + " no longer lists " + gpus[1] + ", so its device plugin does not run or is configured without them: the members there keep running"
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.HasPrefix(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}
@@ -143,7 +143,7 @@ func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 			w.Nomad.TakeAway(id)
 		}
 		w.RunFor(5 * time.Second)
-		want := "no longer names " + strings.Join(gpus[:3], ", ") + " and 2 more, so "
+		want := "no longer lists " + strings.Join(gpus[:3], ", ") + " and 2 more, so "
 		if e := explain(w, "a"); len(e.Leaving) != 1 || !strings.Contains(e.Leaving[0].String(), want) {
 			t.Errorf("explain says %q, want %q", e.Leaving, want)
 		}

@@ -63,7 +63,7 @@ func TestSpeeds(t *testing.T) {
 		{name: "one model", meta: `pal_speed = "T4=1"`, err: "names one model"},
 		{name: "no number", meta: `pal_speed = "T4=1,K80=slow"`, err: "slow is not a speed of K80"},
 		{name: "no speed", meta: `pal_speed = "T4=1,K80=0"`, err: "0 is not a speed of K80"},
-		{name: "twice", meta: `pal_speed = "T4=1,T4=2"`, err: "T4 is there twice"},
+		{name: "twice", meta: `pal_speed = "T4=1,T4=2"`, err: "T4 is listed twice"},
 		{name: "no pair", meta: `pal_speed = "T4"`, err: `"T4" is not MODEL=SPEED`},
 	} {
 		s := world(4)

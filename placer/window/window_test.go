@@ -83,9 +83,8 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// On the days on which clocks are changed a window is neither left out nor there twice: at a time
-// that the clocks skip it begins when they are put forward, at one that they show twice at the
-// first.
+// On the days on which clocks are changed a window is neither skipped nor repeated: at a time that
+// the clocks skip it begins when they are put forward, at one that they show twice at the first.
 func TestClocksAreChanged(t *testing.T) {
 	nightly := func(zone, cron string) Window {
 		return Window{Cron: cron, TimeZone: zone, Duration: 90 * time.Minute}

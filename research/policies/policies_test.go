@@ -21,7 +21,7 @@ func TestVariants(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range variants() {
 		if seen[v.name] {
-			t.Errorf("variant %q is there twice", v.name)
+			t.Errorf("variant %q is listed twice", v.name)
 		}
 		seen[v.name] = true
 		if v.nomad {

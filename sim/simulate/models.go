@@ -58,7 +58,7 @@ func (f *fleet) Set(s string) error {
 			return fmt.Errorf("%q is not COUNTxMODEL, such as 16xV100", part)
 		}
 		if slices.ContainsFunc(*f, func(m gpuModel) bool { return m.name == name }) {
-			return fmt.Errorf("%s is there twice", name)
+			return fmt.Errorf("%s is listed twice", name)
 		}
 		*f = append(*f, gpuModel{name, n})
 	}

@@ -109,7 +109,7 @@ func (b *book) add(r *row, t *table) error {
 	switch {
 	case !known:
 	case t.format.exact:
-		return fmt.Errorf("job %q is there twice, first on line %d", r.ID, b.entries[i].Line)
+		return fmt.Errorf("job %q is listed twice, first on line %d", r.ID, b.entries[i].Line)
 	case t.format.closed && !sameJob(r.Job, b.entries[i].Job):
 		return fmt.Errorf("job %q differs from line %d in more than its group, GPUs, state and times", r.ID, b.entries[i].Line)
 	case r.LeastMembers > 0 && r.group != b.entries[i].runs[0].group:

@@ -20,7 +20,7 @@ type table struct {
 	format format
 	at     map[string]int // columns by name in lower case
 	clock  clock
-	twice  []string // columns that are there twice
+	twice  []string // columns that appear twice
 	// starts and ends: columns of these times are read.
 	starts, ends bool
 	// times are those of a list that has none; nil: it has.
@@ -68,7 +68,7 @@ func (t *table) check() error {
 	var known []string
 	for _, c := range t.format.columns {
 		if slices.Contains(t.twice, c.name) {
-			return fmt.Errorf("column %q is there twice", c.name)
+			return fmt.Errorf("column %q appears twice", c.name)
 		}
 		known = append(known, c.name)
 	}

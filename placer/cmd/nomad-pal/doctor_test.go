@@ -199,7 +199,7 @@ func TestDoctorTellsOnce(t *testing.T) {
 	})
 }
 
-// A window that never comes again keeps nothing: -check-config and doctor say so, of files and of the active agent.
+// A window that never recurs has no effect: -check-config warns about it in files, and doctor about it in the active agent.
 func TestWindowsOfThePast(t *testing.T) {
 	c := newCluster(t)
 	const windows = `
@@ -216,7 +216,7 @@ window "weekly" {
   duration = "1h"
 }
 `
-	wants := []string{`window "kernel" keeps nothing: it ended on 2025-11-25 03:00 UTC`, `window "leap" keeps nothing: "0 0 30 2 *" never occurs`}
+	wants := []string{`window "kernel" has no effect: it ended on 2025-11-25 03:00 UTC`, `window "leap" has no effect: "0 0 30 2 *" never occurs`}
 	path := c.written("windows.hcl", windows)
 	code, _, out := c.does("agent", "-check-config", "-config="+path)
 	k := c.found("configuration", "-config="+path)
@@ -225,7 +225,7 @@ window "weekly" {
 	}
 	c.agent("", "http {\n  bind_port = 0\n}\n"+windows)
 	var inForce string
-	c.until("doctor knows the configuration", func() bool { _, inForce, _ = c.does("doctor"); return strings.Contains(inForce, "keeps nothing") })
+	c.until("doctor knows the configuration", func() bool { _, inForce, _ = c.does("doctor"); return strings.Contains(inForce, "has no effect") })
 	for _, want := range wants {
 		for from, got := range map[string]string{"-check-config": out, "doctor -config": k.Found, "doctor": strings.Join(strings.Fields(inForce), " ")} {
 			if !strings.Contains(got, want) {
