@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package heartbeat reports whether a placer is active: to the agent itself by the [Vitals] of its
+// Package heartbeat reports whether a placer is active: to its own agent by the [Vitals] of its
 // loop, and to everybody else by a heartbeat in one of Nomad's variables.
 package heartbeat
 
@@ -19,34 +19,34 @@ import (
 )
 
 const (
-	// HeartbeatEvery is the time between two heartbeats. Each is a write to Nomad's
-	// Raft log of some 300 bytes, 4,320 a day.
+	// HeartbeatEvery is the time between two heartbeats. Each heartbeat adds about 300 bytes to
+	// Nomad's Raft log: 4,320 writes a day.
 	HeartbeatEvery = 20 * time.Second
-	// heartbeatLapses is how old the last heartbeat may be: three have then been missed. A reader
-	// compares the servers' clock with its own.
+	// heartbeatLapses is the age at which a heartbeat no longer counts: three beats were missed. A
+	// reader compares the servers' clock with its own.
 	heartbeatLapses = 3 * HeartbeatEvery
 	// retryEvery is the pause after a heartbeat that could not be written.
 	retryEvery = 5 * time.Second
 	// firstLook is how often the agent checks whether the placer has started to work.
 	firstLook = 100 * time.Millisecond
-	// handover is how long an agent may need to continue after another one, or the same one under
-	// an old configuration, has stopped cleanly.
+	// handover is how long an agent may need to take over after another agent, or the same agent
+	// with its old configuration, has stopped cleanly.
 	handover = 10 * time.Second
 )
 
-// Activity tells whether a placer is active, by its heartbeat.
+// Activity describes whether a placer is active, according to its heartbeat.
 type Activity struct {
-	// Unknown is why it is not known whether a placer is active.
+	// Unknown is why nobody can tell whether a placer is active; "" if it is known.
 	Unknown string `json:"unknown,omitempty"`
 	Working bool   `json:"working"`
-	// Since is when the placer started to work, or when the last one stopped; zero: there was none
-	// yet.
+	// Since is when the placer started to work, or when the last placer stopped; zero: there was
+	// none yet.
 	Since   time.Time `json:"since,omitzero"`
 	Trouble string    `json:"trouble,omitempty"`
 	Agent   string    `json:"agent,omitempty"`
 	Version string    `json:"version,omitempty"`
 	Address string    `json:"address,omitempty"`
-	// Warnings are for operators only, so not everybody who may ask an agent gets them.
+	// Warnings are for operators only, not for everybody who may query an agent.
 	Warnings []string `json:"-"`
 	// Beaten is when the heartbeat was written, as Nomad reports it; zero: there is none.
 	Beaten time.Time `json:"-"`
@@ -58,7 +58,7 @@ func (a Activity) Fresh(now time.Time) bool {
 	return (a.Working || a.Trouble != "" || a.Unknown != "") && now.Sub(a.Beaten) <= heartbeatLapses
 }
 
-// Host is the machine of the agent, as it names itself.
+// Host returns the machine of the agent, from the agent's name.
 func (a Activity) Host() string {
 	host, _, _ := strings.Cut(a.Agent, "/")
 	return host
@@ -67,7 +67,7 @@ func (a Activity) Host() string {
 // Idle reports whether it is known that no placer is active.
 func (a Activity) Idle() bool { return !a.Working && a.Unknown == "" }
 
-// activityOf judges a heartbeat that was written at a time.
+// activityOf derives the activity from a heartbeat and the time when it was written.
 func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 	a := Activity{Agent: b.Agent, Version: b.Version, Address: b.Address, Trouble: b.Trouble, Since: b.Since, Warnings: b.Warnings, Beaten: written}
 	age := now.Sub(written)
@@ -75,7 +75,7 @@ func activityOf(b store.Heartbeat, written, now time.Time) Activity {
 	case b.Trouble != "":
 		a.Since = b.Worked
 	case b.Starting && !b.Stopped && age <= heartbeatLapses && written.Sub(b.Since) <= heartbeatLapses:
-		a.Unknown = fmt.Sprintf("agent %s has just started, and is reading the cluster", b.Agent)
+		a.Unknown = fmt.Sprintf("agent %s has just started and is reading the cluster", b.Agent)
 	case b.Starting:
 		a.Since, a.Trouble = time.Time{}, "has not finished its first read of the cluster: see its log"
 	case b.Stopped && age > handover, age > heartbeatLapses:
@@ -105,27 +105,29 @@ func ReadActivity(ctx context.Context, c *nomad.Client, now time.Time) (Activity
 type Heart struct {
 	Nomad *nomad.Client
 	Log   hclog.Logger
-	// Of is the heartbeat with the agent's identity. Times and trouble are filled in.
+	// Of is the heartbeat with the agent's identity. The Heart fills in times and trouble.
 	Of store.Heartbeat
-	// Elected: several agents elect the placer, so another one may have been active until this one
+	// Elected: agents elect the placer, so another placer may have been active until this one
 	// started.
 	Elected bool
-	// Holds reports whether no other agent can hold the lock yet; nil: there is no lock. An agent
-	// that hung notices late that it has lost the lock.
+	// Holds reports whether this agent still holds the lock, so that no other agent can; nil: there
+	// is no lock. Without this check, an agent that hung would notice too late that it has lost the
+	// lock.
 	Holds func(now time.Time) bool
 	// Vitals returns the state of the placer's loop.
 	Vitals func() VitalSigns
-	// Warnings are written beside it.
+	// Warnings are written with the heartbeat.
 	Warnings *Warnings
 
-	last   store.Value[store.Heartbeat] // as written or read last
+	last   store.Value[store.Heartbeat] // last written or read
 	at     time.Time
 	wrote  bool
 	failed string // the last error, logged once
 }
 
-// Run writes heartbeats until ctx ends: at once, when the first cycle has ended, and when the
-// placer gets into or out of trouble. The last heartbeat says that it stopped.
+// Run writes heartbeats until ctx ends: regularly, at the start, after the first cycle, and
+// whenever the placer gets into or out of trouble. The last heartbeat tells readers that the placer
+// stopped.
 func (h *Heart) Run(ctx context.Context) {
 	h.Of.Since = time.Now().UTC()
 	defer h.Warnings.rested()
@@ -151,7 +153,7 @@ func (h *Heart) Run(ctx context.Context) {
 	}
 }
 
-// beat writes a heartbeat if it is time.
+// beat writes a heartbeat if one is due.
 func (h *Heart) beat(ctx context.Context, now time.Time) {
 	signs := h.Vitals()
 	trouble, starting := signs.Trouble(now), h.Of.Starting && signs.LastCycle.IsZero()
@@ -171,14 +173,14 @@ func (h *Heart) beat(ctx context.Context, now time.Time) {
 	h.note(h.write(short, now), now)
 }
 
-// holds reports whether no other agent can be elected.
+// holds reports whether this agent may write, because no other agent can be the elected placer.
 func (h *Heart) holds(now time.Time) bool { return h.Holds == nil || h.Holds(now) }
 
-// errOther means that the heartbeat is another agent's, because ours has ended.
+// errOther means that another agent has taken over the heartbeat, so ours must not be written.
 var errOther = errors.New("another placer is active")
 
-// write writes the heartbeat. The last write leaves another agent's heartbeat alone, because that
-// agent is active.
+// write writes the heartbeat. It leaves another agent's heartbeat alone if this agent has stopped
+// or has lost the lock.
 func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 	h.last, err = store.In(h.Nomad).Heartbeat().Change(ctx, h.last, func(is store.Value[store.Heartbeat]) (store.Heartbeat, error) {
 		other := is.There && is.Of.Agent != h.Of.Agent
@@ -186,10 +188,10 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 		case other && (h.Of.Stopped || !h.holds(time.Now())):
 			return h.Of, errOther
 		case other && !is.Of.Stopped && !(h.Elected && h.last.Written.IsZero()) && activityOf(is.Of, is.Written, now).Working:
-			if h.wrote { // then the other one has, since
+			if h.wrote { // both placers have written since this one started
 				h.Warnings.beside(h.Of.Agent, is.Of.Agent, now)
 			}
-			h.Log.Warn("another placer was active until now; two at a time disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
+			h.Log.Warn("another placer was active until now; two active placers disturb each other: see high_availability", "agent", is.Of.Agent, "since", is.Of.Since)
 		}
 		h.Of.Warnings = h.Warnings.All(now)
 		return h.Of, nil
@@ -199,7 +201,7 @@ func (h *Heart) write(ctx context.Context, now time.Time) (err error) {
 }
 
 func (h *Heart) note(err error, now time.Time) {
-	if errors.Is(err, errOther) { // the lock was lost meanwhile, so another agent writes the heartbeat
+	if errors.Is(err, errOther) { // this agent has stopped or lost the lock, so another agent writes the heartbeat
 		return
 	}
 	h.Warnings.beaten(err, now)

@@ -11,20 +11,19 @@ import (
 )
 
 // Vitals is the state of a placer's loop. The loop reports to it; the agent's health and metrics
-// read it. It is safe for concurrent use; the zero value is that of a loop that has not started.
+// read it. It is safe for concurrent use. The zero value describes a loop that has not started.
 type Vitals struct {
 	mu sync.Mutex
 	s  VitalSigns
-	// began is when the present stretch of work started: with the first report, or the last
-	// restart.
+	// began is when the current stretch of work started: at the first report or the last restart.
 	began time.Time
 }
 
 // VitalSigns are a snapshot of [Vitals].
 type VitalSigns struct {
-	// Alive is when the loop last showed that it works. It does so each second, even when idle.
+	// Alive is when the loop last reported that it works. It does so every second, even when idle.
 	Alive time.Time
-	// Cycle is the start of the present cycle, zero between cycles; LastCycle is the end of the
+	// Cycle is the start of the current cycle, zero between cycles. LastCycle is the end of the
 	// last completed cycle.
 	Cycle, LastCycle time.Time
 	// Cycles counts completed cycles.
@@ -44,10 +43,10 @@ type VitalSigns struct {
 }
 
 const (
-	// overdueAfter is how long the loop may stand still, within a cycle or between cycles.
+	// overdueAfter is how long the loop may make no progress, within a cycle or between cycles.
 	overdueAfter = time.Minute
-	// restartsInARow restarts count as trouble until the work has continued for steadyAfter. The
-	// pauses between restarts grow to 15 s.
+	// restartsInARow is how many restarts in a row count as trouble, until the work has continued
+	// for steadyAfter. The pauses between restarts grow to 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )
@@ -77,8 +76,8 @@ func (v *Vitals) CycleBegan(now time.Time) {
 	v.s.Cycle = now
 }
 
-// CycleEnded reports that it has done its work. A cycle that fails is followed
-// by Restarted instead.
+// CycleEnded reports that a cycle has completed. If a cycle fails, the loop calls Restarted
+// instead.
 func (v *Vitals) CycleEnded(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -87,13 +86,13 @@ func (v *Vitals) CycleEnded(now time.Time) {
 	v.s.Cycles++
 }
 
-// Restarted reports a restart of the work with its cause. An [ErrInvariant] is the placer's own
-// fault; any other error is Nomad's or the network's.
+// Restarted reports a restart of the work and its cause. An [ErrInvariant] is the placer's own
+// fault. Nomad or the network caused any other error.
 func (v *Vitals) Restarted(now time.Time, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.began.IsZero() && now.Sub(v.began) >= steadyAfter && v.s.Cycle.IsZero() {
-		v.s.InARow = 0 // it worked for a while
+		v.s.InARow = 0 // it had worked for a while
 	}
 	v.s.Restarts++
 	v.s.InARow++
@@ -104,8 +103,7 @@ func (v *Vitals) Restarted(now time.Time, err error) {
 	v.s.LastError = fmt.Sprint(err)
 }
 
-// Panicked reports a broken invariant, and the job that it was pinned on: "" for
-// none.
+// Panicked reports a broken invariant, and the job that is blamed for it; "" for none.
 func (v *Vitals) Panicked(job string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -113,29 +111,28 @@ func (v *Vitals) Panicked(job string) {
 	v.s.PanickedJob = job
 }
 
-// Status is a snapshot.
+// Status returns a snapshot.
 func (v *Vitals) Status() VitalSigns {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.s
 }
 
-// ErrInvariant is a broken invariant: a panic that was survived.
+// ErrInvariant is a broken invariant: a panic from which the placer recovered.
 var ErrInvariant = errors.New("broken invariant")
 
-// Age is the time since the loop last showed that it works; ok is false before
-// it first did.
+// Age returns the time since the loop last reported that it works; ok is false if it never did.
 func (s VitalSigns) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(s.Alive)), !s.Alive.IsZero()
 }
 
-// RestsFor reports whether the last cycle ended at least this long ago, and none is under way.
+// RestsFor reports whether the last cycle ended at least d ago and no cycle has begun since.
 func (s VitalSigns) RestsFor(now time.Time, d time.Duration) bool {
 	return !s.LastCycle.IsZero() && s.Cycle.IsZero() && now.Sub(s.LastCycle) >= d
 }
 
-// Trouble is why the placer does not do its work, "" if it does. It names no job, because anybody
-// who may ask for an agent's health may read it.
+// Trouble returns why the placer does not work; "" if it does. The text names no job, because
+// anybody who may query an agent's health can read it.
 func (s VitalSigns) Trouble(now time.Time) string {
 	if age, ok := s.Age(now); ok && age > overdueAfter {
 		if !s.Cycle.IsZero() {
@@ -158,11 +155,11 @@ func (s VitalSigns) why() string {
 }
 
 // recovers reports whether a cycle has completed since the connection was lost. After a fault of
-// the placer's own that proves nothing, because the next cycle may hit it again.
+// the placer's own that would prove nothing, because the next cycle may hit the fault again.
 func (s VitalSigns) recovers() bool { return !s.LastOurs && s.LastCycle.After(s.Last) }
 
-// Recovers reports that the placer works again since a moment ago, "" if nothing was wrong or it
-// does not.
+// Recovers returns a text for a placer that has just recovered from repeated restarts; "" in all
+// other cases.
 func (s VitalSigns) Recovers() string {
 	if s.InARow < restartsInARow || !s.recovers() {
 		return ""

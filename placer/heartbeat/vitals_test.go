@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestVitals plays what loops report, and asks for the trouble after it.
+// TestVitals replays the reports of loops, and checks Trouble after them.
 func TestVitals(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -77,7 +77,7 @@ func TestVitals(t *testing.T) {
 			}
 			v.CycleEnded(at(43))
 		}, 44, "the placer had to restart 3 times in a row, last 2s ago because of a fault of its own: see its log"},
-		{"one an hour", func(v *Vitals) {
+		{"one restart an hour", func(v *Vitals) {
 			for h := range 5 {
 				v.LoopAlive(at(3600 * h))
 				v.LoopAlive(at(3600*h + 3000))
@@ -95,7 +95,7 @@ func TestVitals(t *testing.T) {
 	}
 }
 
-// A placer that works again after it lost Nomad says so until that has gone on for a while.
+// A placer that works again after it lost Nomad reports its recovery for a while.
 func TestVitalsRecovers(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -116,7 +116,8 @@ func TestVitalsRecovers(t *testing.T) {
 	}
 }
 
-// A lost connection is told from a fault, and the age does not grow while the loop runs.
+// Lost connections and faults are counted separately, and the age does not grow while the loop
+// runs.
 func TestVitalsCount(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

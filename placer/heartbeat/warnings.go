@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Warnings are problems that operators should fix although the agent does its work. They are safe
-// for concurrent use.
+// Warnings are problems that operators should fix although the agent works. It is safe for
+// concurrent use.
 type Warnings struct {
 	mu     sync.Mutex
 	config string
-	// accounts is why the history is not written, "" if it is.
+	// accounts is why the history is not written; "" if it is.
 	accounts string
-	own      string    // this agent
-	other    string    // one that was active beside it
-	seen     time.Time // when it last was
-	// unwritten is why the last heartbeat could not be written, nil if it was; written is when
-	// the last one was that could.
+	own      string    // this agent's name
+	other    string    // the name of an agent that was active beside it
+	seen     time.Time // when both were last active
+	// unwritten is why the last heartbeat could not be written, nil if it was. written is when the
+	// last successful write was.
 	unwritten error
 	written   time.Time
 }
 
-// beaten notes how the writing of a heartbeat went.
+// beaten records the result of writing a heartbeat.
 func (w *Warnings) beaten(err error, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,22 +34,22 @@ func (w *Warnings) beaten(err error, now time.Time) {
 	}
 }
 
-// rested notes that this agent has stopped writing a heartbeat.
+// rested records that this agent no longer writes heartbeats.
 func (w *Warnings) rested() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unwritten, w.written = nil, time.Time{}
 }
 
-// Unwritten is why the last heartbeat could not be written, nil if it was. silent reports whether
-// that goes on for so long that commands say that no placer is active.
+// Unwritten returns why the last heartbeat could not be written; nil if it was. silent reports
+// whether this has lasted so long that commands report no active placer.
 func (w *Warnings) Unwritten(now time.Time) (silent bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unwritten != nil && now.Sub(w.written) > heartbeatLapses, w.unwritten
 }
 
-// Configured notes what is wrong with the configuration on disk, nil for nothing.
+// Configured records the error in the configuration on disk; nil if there is none.
 func (w *Warnings) Configured(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *Warnings) Configured(err error) {
 	}
 }
 
-// Accounts notes why the history is not written, nil if it is.
+// Accounts records why the history is not written; nil if it is.
 func (w *Warnings) Accounts(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,14 +67,14 @@ func (w *Warnings) Accounts(err error) {
 	}
 }
 
-// beside notes that another agent was active beside this one.
+// beside records that another agent was active beside this one.
 func (w *Warnings) beside(own, other string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.own, w.other, w.seen = own, other, now
 }
 
-// All are those that hold now.
+// All returns the current warnings.
 func (w *Warnings) All(now time.Time) (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -3,10 +3,10 @@
 
 // Package ledger records who holds which GPU ([Ledger]). It is a pal.Cluster, derived from the
 // state of package cluster, and follows the state's changes. A job holds the GPUs of its live
-// allocations, those in its pins, and those that a current decision gave it. If several jobs want
-// one GPU, the first has it.
+// allocations, the GPUs in its pins, and those that a current decision gave it. If several jobs
+// claim one GPU, a job with an allocation on it goes before one with only pins.
 //
 // It also turns what nodes publish about their GPUs into scores, classes and speeds, and explains
 // which GPUs are unavailable. It decides nothing, and reads no clock. The queue sees only the
-// ledger, so every holder of a GPU must be entered here.
+// ledger, so the ledger must know every holder of a GPU.
 package ledger

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// gangOfFour are members on one GPU each of node 0, all of which run.
+// gangOfFour is a running gang of four members on node 0, each with one GPU.
 func gangOfFour(t *testing.T) (*cluster.State, func(member int, client string)) {
 	t.Helper()
 	s, index := world(2), uint64(10)
@@ -35,8 +35,8 @@ func gangOfFour(t *testing.T) (*cluster.State, func(member int, client string)) 
 	return s, put
 }
 
-// A gang does not get some of such GPUs: it gets all or none of them to choose
-// from, in a view that is kept up to date, too.
+// The GPUs of a gang that is ending become free all at once, so that another gang can choose from
+// all of them. An updated ledger does so, too.
 func TestEndingGPUsComeFreeTogether(t *testing.T) {
 	s, put := gangOfFour(t)
 	o := Options{Locality: pal.TwoTier(1.7)}
@@ -50,7 +50,7 @@ func TestEndingGPUsComeFreeTogether(t *testing.T) {
 		s.Elapse(now)
 		o.Ending = s.Ending(now)
 		if !v.Update(s, o) {
-			t.Fatal("the view is not kept")
+			t.Fatal("a new ledger is requested")
 		}
 		return v.Cluster.FreeGPUs()
 	}
@@ -64,7 +64,7 @@ func TestEndingGPUsComeFreeTogether(t *testing.T) {
 	}
 }
 
-// Time alone can make a gang hold fewer GPUs. The ledger reports that once.
+// Time alone can reduce the GPUs that a gang holds. The ledger reports that once.
 func TestShifted(t *testing.T) {
 	s, put := gangOfFour(t)
 	now := time.Unix(1000, 0)
@@ -82,7 +82,7 @@ func TestShifted(t *testing.T) {
 		do   func()
 		want []cluster.JobKey
 	}{
-		{"the view is new", func() {}, []cluster.JobKey{k}},
+		{"the ledger is new", func() {}, []cluster.JobKey{k}},
 		{"nothing", func() {}, nil},
 		{"a member ends, and its GPU is kept for a moment", func() { put(1, "complete") }, nil},
 		{"the moment is over", func() { now = now.Add(time.Minute) }, []cluster.JobKey{k}},
@@ -99,7 +99,7 @@ func TestShifted(t *testing.T) {
 	} {
 		c.do()
 		if !v.Update(s, options()) {
-			t.Fatalf("%s: a new view is wanted", c.name)
+			t.Fatalf("%s: a new ledger is requested", c.name)
 		}
 		if d := cmp.Diff(c.want, v.TakeShifted()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, d)

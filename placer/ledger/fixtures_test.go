@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// put puts nodes as events bring them, the later ones with higher indexes.
+// put applies nodes as events do; later nodes have higher indexes.
 func put(s *cluster.State, nodes ...*api.Node) {
 	for _, n := range nodes {
 		copied := *n
@@ -24,7 +24,8 @@ func put(s *cluster.State, nodes ...*api.Node) {
 	}
 }
 
-// read is what a full read of these nodes and allocations gives after old.
+// read returns the state after a full read of these nodes and allocations; old is the state before
+// it.
 func read(old *cluster.State, allocs []*cluster.Alloc, nodes ...*api.Node) *cluster.State {
 	s, stubs := old.Next(), make([]*cluster.NodeStub, len(nodes))
 	s.TakeNodes(old, 0, stubs, nodes, make([]error, len(nodes)))
@@ -33,7 +34,7 @@ func read(old *cluster.State, allocs []*cluster.Alloc, nodes ...*api.Node) *clus
 	return s
 }
 
-// world is a state of nodes as of [clustertest.Nodes].
+// world is a state with nodes from [clustertest.Nodes].
 func world(nodes int) *cluster.State { return clustertest.Fill(cluster.NewState(), nodes) }
 
 var addJob = clustertest.AddJob

@@ -30,10 +30,10 @@ func (v *Ledger) Unavailable(u int) string {
 	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
 }
 
-// unavailable returns why a GPU is not available. On a node that is away, drained or ineligible,
-// earlier decisions must wait, such as a preemption whose victims were lost with the node. Nomad
-// would place the gang as soon as the node is back, beside the tasks that still run there until
-// they are told to stop.
+// unavailable returns why a GPU is not available; "" if it is. GPUs on a node that is disconnected,
+// drained or ineligible are not available, so earlier decisions for them wait, such as a preemption
+// whose victims were lost with the node. Otherwise Nomad would place the gang as soon as the node
+// is back, beside tasks that still run there until they are told to stop.
 func (v *Ledger) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
 }

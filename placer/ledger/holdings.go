@@ -14,20 +14,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Each job that holds or is promised GPUs has a holding (Ledger.wants). If one job wants a GPU, it
-// owns the GPU. If several want it (rivals), the first of them by [Ledger.first] does. holds is the
-// part of a job's holding that it owns. refresh derives all of this from the state; refreshJobs
-// does the same for jobs that changed, and a test compares the two.
+// Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job wants a
+// GPU, that job owns it. If several jobs want it (rivals), [Ledger.first] chooses the owner. holds
+// is the part of a job's holding that the job owns. refresh derives all of this from the state;
+// refreshJobs updates it for jobs that changed. A test checks that both give the same result.
 
-// holding is what one job has, or is promised: GPUs, ascending, and resources of nodes.
+// holding is what one job has or is promised: GPUs, in ascending order, and resources of nodes.
 type holding struct {
 	gpus []int
 	uses []use
-	// pinned are the GPUs that only its pins promise, ascending.
+	// pinned are the GPUs that only the job's pins promise, in ascending order.
 	pinned []int
 }
 
-// strong reports whether the job has the GPU, or has just been given it.
+// strong reports whether the job has the GPU or was just given it, so that its claim does not rest
+// on pins alone.
 func (h *holding) strong(gpu int) bool {
 	_, weak := slices.BinarySearch(h.pinned, gpu)
 	return !weak
@@ -54,7 +55,8 @@ func (v *Ledger) refresh() {
 	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.State.Jobs)), Options{})
 }
 
-// refreshJobs does that for jobs that have changed, and for jobs whose reserved GPUs have changed.
+// refreshJobs does the same for jobs that have changed, and for jobs whose reserved GPUs have
+// changed.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -92,7 +94,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 		for _, k := range v.rivals[u] {
 			changed[k] = true
 		}
-		changed[v.owner[u]] = true // the owner that remains
+		changed[v.owner[u]] = true // the remaining owner
 		v.setTaken(u)
 	}
 	for k := range changed {
@@ -117,7 +119,7 @@ func (v *Ledger) setTaken(u int) {
 	v.Cluster.SetTaken(u, taken)
 }
 
-// own computes which GPUs a job holds.
+// own updates which GPUs a job owns.
 func (v *Ledger) own(k cluster.JobKey) {
 	mine := slices.DeleteFunc(slices.Clone(v.wants[k].gpus), func(u int) bool { return v.owner[u] != k })
 	if !slices.Equal(mine, v.holds[k]) {
@@ -152,8 +154,8 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 	}
 }
 
-// enter adds a job to those that want a GPU. Among several, a job that has the GPU goes before one
-// whose pins name it, and then the first by key.
+// enter adds a job to those that want a GPU. If several jobs want it, a job that has the GPU goes
+// before one whose pins name it; then the lowest key wins.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	switch owner := v.owner[u]; {
 	case owner == cluster.JobKey{}:
@@ -181,7 +183,7 @@ func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 	})
 }
 
-// leave removes a job from those that want a GPU. The next rival, if any, then owns it.
+// leave removes a job from those that want a GPU. The next rival, if any, then owns the GPU.
 func (v *Ledger) leave(u int, k cluster.JobKey) {
 	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
 	switch len(rest) {
@@ -197,8 +199,9 @@ func (v *Ledger) leave(u int, k cluster.JobKey) {
 	v.rivals[u] = rest
 }
 
-// holdingOf computes what the job has: its live allocations, the rest of its pins, and what is
-// reserved for it. Pins alone are weaker: they may be stale, while an allocation is a fact.
+// holdingOf computes a job's holding: its live allocations, the unused part of its pins, and what
+// is reserved for it. A claim by pins alone is weaker, because pins may be stale, while an
+// allocation is a fact.
 func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	var h holding
 	if slices.Contains(v.without, k) {
@@ -232,8 +235,8 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	return h
 }
 
-// Without frees what a job holds, except GPUs that others want too, until back is called. It serves
-// to find out where the job could go. owned are the GPUs.
+// Without frees what a job holds until back is called, except GPUs that other jobs also want.
+// Callers use it to find out where else the job could run. owned are the freed GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
 	for _, u := range owned {
@@ -253,7 +256,7 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 }
 
-// Take marks a placement as taken until the state shows the result; Release undoes it.
+// Take marks a placement as taken until the state shows it; Release undoes it.
 func (v *Ledger) Take(g pal.Gang, p pal.Placement) {
 	v.Cluster.Take(g, p)
 	v.moved = append(v.moved, p)
@@ -265,7 +268,7 @@ func (v *Ledger) Release(g pal.Gang, p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Keep takes the free GPUs of a placement until the state shows the result.
+// Keep marks the free GPUs of a placement as taken until the state shows it.
 func (v *Ledger) Keep(p pal.Placement) {
 	for _, u := range p.GPUs() {
 		if v.Cluster.Available(u) {
@@ -275,14 +278,14 @@ func (v *Ledger) Keep(p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Epoch grows when the set of nodes that may serve some job has changed.
+// Epoch returns a number that grows when the set of nodes that can serve some job changes.
 func (v *Ledger) Epoch() uint64 { return v.epoch }
 
-// Changes grows with each change of who holds what, and of which GPUs can be used. Temporary
-// changes, made to see what would fit, do not count.
+// Changes returns a number that grows with each change of who holds what, or of which GPUs can be
+// used. Temporary changes that test what would fit do not count.
 func (v *Ledger) Changes() uint64 { return v.changes }
 
-// hold adds GPUs by id, except those that no node lists.
+// hold adds GPUs by id. It skips GPUs that no node lists.
 func (v *Ledger) hold(h *holding, ids []string) {
 	for _, id := range ids {
 		if i := v.Cluster.Find(id); i >= 0 {
@@ -291,8 +294,8 @@ func (v *Ledger) hold(h *holding, ids []string) {
 	}
 }
 
-// holdPromised adds what the pins of a group promise and no allocation has yet: the GPUs on the
-// pinned nodes, and the CPU, memory and disk of the members that will use them.
+// holdPromised adds what a group's pins promise and no allocation has yet: GPUs on the pinned
+// nodes, and the CPU, memory and disk of the members that will use them.
 func (v *Ledger) holdPromised(h *holding, c promise) {
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
@@ -316,17 +319,17 @@ func minus(r, o pal.Resources, times int) pal.Resources {
 	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
-// promise is what the pins of one group promise and its live allocations do not hold yet.
+// promise is the part of a group's pins that its live allocations do not use yet.
 type promise struct {
 	gpus  []string
-	nodes []string      // on which they are, sorted
+	nodes []string      // with these GPUs, sorted
 	need  pal.Resources // per member
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. There are none while the job has its gate (its
-// pins are then those of a gang that is being stopped), after its end, or once all members have
-// allocations. There are also none if the pins are not known to be ours.
+// promises returns the promises of a job's pins. There are none in these cases: the job has its
+// gate (its pins then belong to a gang that is being stopped); the job has ended; all members have
+// allocations; the placer may not have written the pins.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
@@ -340,7 +343,7 @@ func promises(s *cluster.State, job *api.Job) []promise {
 		}
 		per := rewrite.GPUsPerMember(g)
 		if per <= 0 || *g.Count <= 0 || (len(gp.GPUs)-1)/per >= *g.Count {
-			continue // the placer pins exactly as many GPUs as the members use
+			continue // the members use exactly the pinned GPUs
 		}
 		c := promise{gpus: gp.GPUs, nodes: slices.Sorted(slices.Values(gp.Nodes)), need: cluster.Need(g), per: per}
 		members, held := map[string]bool{}, map[string]bool{}
@@ -360,11 +363,11 @@ func promises(s *cluster.State, job *api.Job) []promise {
 	return cs
 }
 
-// Holds returns the GPUs that the job holds, ascending.
+// Holds returns the GPUs that the job holds, in ascending order.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
-// TakeShifted returns the jobs whose GPUs have changed since its last call. Some of these jobs have
-// not changed themselves, only what is reserved for them or wanted by others.
+// TakeShifted returns the jobs whose GPUs have changed since the last call. It includes jobs that
+// have not changed themselves, if what is reserved for them or wanted by others has changed.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil
@@ -374,5 +377,5 @@ func (v *Ledger) TakeShifted() []cluster.JobKey {
 // Promised reports whether a current decision has given GPUs to the job.
 func (v *Ledger) Promised(k cluster.JobKey) bool { return len(v.opts.Held[k]) > 0 }
 
-// Owner returns who holds GPU i; the zero key if nobody does.
+// Owner returns the job that holds GPU i; the zero key if none does.
 func (v *Ledger) Owner(i int) cluster.JobKey { return v.owner[i] }

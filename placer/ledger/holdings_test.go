@@ -52,7 +52,7 @@ func holdingsJob(id string, index uint64) *api.Job {
 	}
 }
 
-// seenOf is all that a view tells of who holds what.
+// seenOf returns all that a ledger reports about who holds what.
 func seenOf(v *Ledger) map[string]any {
 	m := map[string]any{"free": v.Cluster.FreeGPUs()}
 	for i := range v.Cluster.NumGPUs() {
@@ -67,7 +67,7 @@ func seenOf(v *Ledger) map[string]any {
 	return m
 }
 
-// roomOf is all that a cluster has to give.
+// roomOf returns all that is free in a ledger's cluster.
 func roomOf(v *Ledger) map[string]any {
 	m := map[string]any{}
 	for i := range v.Cluster.NumGPUs() {
@@ -79,8 +79,8 @@ func roomOf(v *Ledger) map[string]any {
 	return m
 }
 
-// TestViewFollows changes the state at random: the view that is updated by changes equals a view
-// that is rebuilt.
+// TestViewFollows changes the state at random. A ledger that follows the changes must equal a
+// ledger that is built from scratch.
 func TestViewFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, o := holdingsState(), Options{Locality: pal.TwoTier(1.7)}
@@ -114,7 +114,7 @@ func TestViewFollows(t *testing.T) {
 				})
 			case 4:
 				o.Held = map[cluster.JobKey][]string{k: gpus.Draw(t, "held")}
-			case 5: // a commit, which the state may or may not show
+			case 5: // a decision that the state may or may not show yet
 				g := pal.Gang{ID: k.String(), Class: pal.ClassB, MemberSets: []pal.MemberSet{{Name: "g", Members: 2, GPUs: 2, Need: pal.Resources{CPU: 100, MemoryMB: 100}}}}
 				if pl, ok := pal.Place(v.Cluster, g, pal.Policy{Name: pal.PAL}); ok {
 					v.Take(g, pl)
@@ -125,20 +125,20 @@ func TestViewFollows(t *testing.T) {
 			case 6:
 				o.Ending = map[cluster.JobKey][]string{k: gpus.Draw(t, "completing")}
 			default:
-				continue // several changes at a time
+				continue // let several changes add up
 			}
 			if rapid.IntRange(0, 3).Draw(t, "later") == 0 {
 				continue
 			}
 			if !v.Update(s, o) {
-				t.Fatal("the view is not kept")
+				t.Fatal("a new ledger is requested")
 			}
 			fresh, err := New(s, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(seenOf(fresh), seenOf(v)); d != "" {
-				t.Fatalf("followed, not rebuilt (-rebuilt +followed):\n%s", d)
+				t.Fatalf("updated and rebuilt ledgers differ (-rebuilt +updated):\n%s", d)
 			}
 			without, err := New(s, o, k)
 			if err != nil {
@@ -146,11 +146,11 @@ func TestViewFollows(t *testing.T) {
 			}
 			_, back := v.Without(k)
 			if d := cmp.Diff(roomOf(without), roomOf(v)); d != "" {
-				t.Fatalf("without a job, not as built without it (-built +without):\n%s", d)
+				t.Fatalf("Without differs from a ledger built without the job (-built +without):\n%s", d)
 			}
 			back()
 			if d := cmp.Diff(seenOf(fresh), seenOf(v)); d != "" {
-				t.Fatalf("the job is not back:\n%s", d)
+				t.Fatalf("back does not restore the job:\n%s", d)
 			}
 		}
 	})

@@ -22,52 +22,53 @@ import (
 // Options configure how Nomad's state becomes a cluster.
 type Options struct {
 	Locality pal.Locality
-	// Profile has the PM scores; nil: nothing is measured.
+	// Profile has the PM scores; nil: no GPU is measured.
 	Profile *profile.Profile
 	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
 	// Quarantined GPUs, by instance id, are not chosen.
 	Quarantined map[string]bool
-	// Unavailable maps instance ids of GPUs that must not be chosen, although Nomad counts them as
-	// free, to the reason.
+	// Unavailable maps GPUs that must not be chosen, although Nomad counts them as free, to the
+	// reason. The keys are instance ids.
 	Unavailable map[string]string
-	// Held are GPUs that a current decision has given out, by job.
+	// Held are the GPUs that a current decision has given to jobs, by job.
 	Held map[cluster.JobKey][]string
-	// Ending are GPUs of gangs that are about to end, by job: they come free together.
+	// Ending are the GPUs of gangs that are about to end, by job. All GPUs of such a gang become
+	// free at once.
 	Ending map[cluster.JobKey][]string
-	// Occupant describes a job to jobs that share a GPU with it; nil: nothing is known about jobs.
+	// Occupant describes a job to the jobs that share a GPU with it; nil: jobs are not known.
 	Occupant func(cluster.JobKey) pal.Occupant
 }
 
-// Ledger is the cluster as the core sees it, and who holds which GPU, kept up to date with
-// [Ledger.Update].
+// Ledger is the cluster as the core sees it, with the holder of each GPU. [Ledger.Update] keeps it
+// up to date.
 type Ledger struct {
 	Cluster *pal.Cluster
 	opts    Options
 	State   *cluster.State
 	without []cluster.JobKey
-	Nodes   []*api.Node                // as in Cluster
-	Devices []*api.NodeDeviceResource  // as the cluster's device groups
+	Nodes   []*api.Node                // in the order of Cluster's nodes
+	Devices []*api.NodeDeviceResource  // in the order of Cluster's device groups
 	NodeOf  map[string]int             // node id → index
 	InRack  map[string]int             // nodes by the name of their rack
-	owner   []cluster.JobKey           // per GPU: who holds it, or is promised it
-	holds   map[cluster.JobKey][]int   // the same by owner, ascending
+	owner   []cluster.JobKey           // per GPU: the job that holds it, or to which it is promised
+	holds   map[cluster.JobKey][]int   // owner, by job: GPUs in ascending order
 	wants   map[cluster.JobKey]holding // all holdings
 	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs want
 	free    []pal.Resources            // per node
-	seen    cluster.Mark               // the state's changes that are included
-	moved   []pal.Placement            // taken or released in Cluster since
+	seen    cluster.Mark               // the changes of the state that are included
+	moved   []pal.Placement            // placements taken or released in Cluster since
 	epoch   uint64                     // grows when eligibility changes
 	changes uint64                     // see Changes
 	shifted []cluster.JobKey           // see TakeShifted
 	// givenBins are the bins of the profile that the plugins loaded from a file.
 	givenBins map[binKey]pal.PMScore
-	speeds    []ModelSpeed // see ModelSpeeds; nil: to be read
+	speeds    []ModelSpeed // see ModelSpeeds; nil: not computed yet
 }
 
 // New builds the cluster from the state: nodes by name, then id; instances by id. GPUs of live
-// allocations and of pins are taken. Allocations and pins of the jobs in without are ignored.
-// Nodes' data cannot make it fail, only the options can: see [cluster.State.NodeWarnings].
+// allocations and of pins are taken. Allocations and pins of the jobs in without are ignored. Only
+// the options can make it fail. Invalid data of a node cannot: see [cluster.State.NodeWarnings].
 func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
 	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
 	v.Nodes = slices.Clone(s.GPUNodes())
@@ -79,7 +80,7 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	}
 	c, err := pal.NewCluster(ns, o.Locality)
 	if err != nil {
-		return nil, fmt.Errorf("building the ledger of the cluster: %w", err)
+		return nil, fmt.Errorf("building the GPU ledger: %w", err)
 	}
 	v.Cluster = c
 	v.owner = make([]cluster.JobKey, c.NumGPUs())
@@ -95,7 +96,7 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 		return false
 	}
 	changed := false
-	for i, n := range nodes { // cheap if nothing changed
+	for i, n := range nodes { // cheap if nothing has changed
 		if n == v.Nodes[i] {
 			continue
 		}
@@ -127,7 +128,7 @@ func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	return true
 }
 
-// sameInventory reports whether two versions of a node differ at most in status, health, and fields
+// sameInventory reports whether two versions of a node differ only in status, health and fields
 // that the core does not use.
 func sameInventory(a, b *api.Node, rackMeta string) bool {
 	if a.ID != b.ID || a.Name != b.Name || a.Datacenter != b.Datacenter || a.Meta[rackMeta] != b.Meta[rackMeta] {

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// ledgerOf is a ledger of the state.
+// ledgerOf returns a ledger of the state.
 func ledgerOf(t *testing.T, s *cluster.State, without ...cluster.JobKey) *Ledger {
 	t.Helper()
 	v, err := New(s, ledgerOptions(), without...)
@@ -38,8 +38,8 @@ func free(v *Ledger) (ids []string) {
 	return ids
 }
 
-// GPUs are taken by live allocations and by what pins promise and no
-// allocation holds yet; a finished member gives its GPU back.
+// A GPU is taken if a live allocation has it, or if pins promise it and no allocation has it yet. A
+// finished member frees its GPU.
 func TestViewTaken(t *testing.T) {
 	s := world(2)
 	k := cluster.JobKey{Namespace: "default", ID: "j"}
@@ -72,14 +72,14 @@ func TestViewTaken(t *testing.T) {
 	s.PutAlloc(alloc("a1", k, 0, "complete", 13, "n0-1"))
 	expect("one has finished", []string{"n0-0", "n0-1", "n0-3", "n1-0", "n1-1", "n1-2", "n1-3"})
 	if d := cmp.Diff(8, len(free(ledgerOf(t, s, k)))); d != "" {
-		t.Errorf("without the job: %s", d)
+		t.Errorf("in a ledger without the job: %s", d)
 	}
 	s.PutJob(rewrite.Gate(pinned))
 	s.PutAlloc(alloc("a2", k, 0, "complete", 14, "n0-2"))
-	expect("gated again, its pins promise nothing", free(ledgerOf(t, world(2))))
+	expect("free GPUs after the job was gated again", free(ledgerOf(t, world(2))))
 }
 
-// An updated view is the same as a new one.
+// An updated ledger equals a new one.
 func TestViewUpdate(t *testing.T) {
 	s := world(3)
 	v := ledgerOf(t, s)
@@ -91,7 +91,7 @@ func TestViewUpdate(t *testing.T) {
 	unhealthy.NodeResources, unhealthy.ModifyIndex = &res, 6
 	s.PutNode(&unhealthy)
 	if !v.Update(s, ledgerOptions()) {
-		t.Fatal("a new view is asked for where none is needed")
+		t.Fatal("a new ledger is requested although none is needed")
 	}
 	if d := cmp.Diff(free(ledgerOf(t, s)), free(v)); d != "" {
 		t.Errorf("updated and new differ (-new +updated):\n%s", d)
@@ -101,6 +101,6 @@ func TestViewUpdate(t *testing.T) {
 	}
 	s.DropNode("id-0")
 	if v.Update(s, ledgerOptions()) {
-		t.Error("a node is gone, and the view says it is up to date")
+		t.Error("a node is gone, and Update reports success")
 	}
 }

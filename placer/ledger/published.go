@@ -17,14 +17,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// published is what a device group's attributes say about its GPUs.
+// published is what a device group's attributes tell about its GPUs.
 type published struct {
 	degraded map[string]string         // reasons by instance id
 	given    map[string]map[int]rating // by instance id and application class
 	last     [pal.NumClasses]pal.PMScore
 }
 
-// rating is a PM score and its class; value represents the GPUs of the class.
+// rating is a PM score and its class. value is the score that stands for all GPUs of the class.
 type rating struct {
 	score, value pal.PMScore
 	class        int
@@ -43,8 +43,8 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU whose score was looked up in the profile. The profile that the plugin loaded
-// may contain GPUs that the cluster's lacks. A degraded GPU is in the last class, whatever its
+// rate completes a GPU whose score was looked up in the profile. The plugin's own profile may
+// contain GPUs that the cluster's profile lacks. A degraded GPU gets the last class, whatever its
 // score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
@@ -65,8 +65,8 @@ func samePublished(a, b *api.NodeDeviceResource) bool {
 	return maps.Equal(degradations(a), degradations(b)) && givenText(a) == givenText(b)
 }
 
-// degradations returns why GPUs are degraded, by id. The reasons are in the health descriptions,
-// unless a GPU is also unhealthy.
+// degradations returns why GPUs are degraded, by id. The reason is in the GPU's health description,
+// unless the GPU is also unhealthy.
 func degradations(d *api.NodeDeviceResource) map[string]string {
 	ids := attr.SplitIDs(cluster.TextOf(d, attr.Degraded))
 	if len(ids) == 0 {
@@ -74,7 +74,7 @@ func degradations(d *api.NodeDeviceResource) map[string]string {
 	}
 	out := make(map[string]string, len(ids))
 	for _, id := range ids {
-		out[id] = "for a reason that the plugin does not say"
+		out[id] = "for a reason that the plugin does not name"
 	}
 	for _, in := range d.Instances {
 		if reasons, ok := strings.CutPrefix(in.HealthDescription, attr.DegradedPrefix); ok && in.Healthy && out[in.ID] != "" {
@@ -84,7 +84,7 @@ func degradations(d *api.NodeDeviceResource) map[string]string {
 	return out
 }
 
-// givenText returns the scores that come from a profile file of the plugin; "" if they come from
+// givenText returns the scores that a plugin loaded from a profile file; "" if they come from
 // elsewhere.
 func givenText(d *api.NodeDeviceResource) string {
 	if cluster.TextOf(d, attr.Reference) != attr.ReferenceFile {
@@ -93,8 +93,8 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes of such a profile, without values. GPUs whose entry cannot be
-// parsed count as not measured.
+// given parses the scores and classes of such a profile, without values. A GPU whose entry cannot
+// be parsed counts as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {
@@ -113,7 +113,7 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 		}
 	}
 	for i, class := range pal.AppClasses() {
-		for k := profile.MaxClass - 1; k >= 1; k-- { // the smallest list with the GPU is its class
+		for k := profile.MaxClass - 1; k >= 1; k-- { // the shortest list with the GPU gives its class
 			for _, id := range attr.SplitIDs(cluster.TextOf(d, attr.List(class, k))) {
 				if r, ok := out[attr.GPUOf(id)][i]; ok {
 					r.class = k
@@ -125,11 +125,11 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	return out
 }
 
-// outlier reports whether the GPU is a bin of its own, as in a profile.
+// outlier reports whether the GPU has a bin of its own, as in a profile.
 func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
 
-// bins fills in the values: the mean score of all GPUs of one model and class in the cluster, as
-// all nodes have the same profile.
+// bins fills in the values: the mean score of all GPUs of one model and class in the cluster. It
+// relies on all nodes having the same profile file.
 func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	if v.givenBins == nil {
 		v.givenBins = map[binKey]pal.PMScore{}
@@ -160,14 +160,14 @@ func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	}
 }
 
-// binKey is one bin of a model: an application class, by number, and a variability class.
+// binKey is one bin of a model: the number of an application class, and a variability class.
 type binKey struct {
 	model      string
 	app, class int
 }
 
-// lastBins returns, by application class, the value for the last class of a model: its slowest
-// known bin, or at least the edge of the last class.
+// lastBins returns, by application class, the value for the last variability class of a model: that
+// of the slowest known bin, but at least the lower edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges
 	for k := range last {

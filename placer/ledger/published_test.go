@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// publish gives a copy of a node of the world other attributes and instances.
+// publish replaces a node of the world by a copy with other attributes and instances.
 func publish(s *cluster.State, node string, change func(*api.NodeDeviceResource)) {
 	n := *s.Nodes[node]
 	resources, d := *n.NodeResources, *n.NodeResources.Devices[0]
@@ -35,7 +35,7 @@ func publish(s *cluster.State, node string, change func(*api.NodeDeviceResource)
 	s.PutNode(&n)
 }
 
-// degrade says that an instance works, but not as it should.
+// degrade marks an instance as degraded: it works, but not as it should.
 func degrade(i int, reasons string) func(*api.NodeDeviceResource) {
 	return func(d *api.NodeDeviceResource) {
 		d.Instances[i].HealthDescription = attr.DegradedPrefix + reasons
@@ -54,7 +54,7 @@ func gpuOf(t *testing.T, v *Ledger, id string) pal.GPU {
 	return pal.GPU{}
 }
 
-// A GPU that is degraded is used last, and explain tells whoever gets it.
+// A degraded GPU is used last, and explain tells the job that gets it.
 func TestDegradedGPUIsChosenLast(t *testing.T) {
 	for name, p := range map[string]*profile.Profile{"nothing measured": nil, "measured": profileOf(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestDegradedGPUIsChosenLast(t *testing.T) {
 					}
 				}
 				if reason, chosen := reasons["n0-0"]; chosen != (n == 4) || chosen && reason != "pcie,thermal-slowdown" {
-					t.Errorf("of 4 GPUs, %d were chosen: %v", n, reasons)
+					t.Errorf("%d of 4 GPUs were chosen: %v", n, reasons)
 				}
 			}
 		})
@@ -102,26 +102,27 @@ func profileOf(t *testing.T) *profile.Profile {
 	return p
 }
 
-// News of a GPU from its plugin makes a new view; what says the same does not.
+// If a plugin publishes something new about a GPU, the ledger is built again. If it publishes the
+// same again, the ledger is kept.
 func TestDegradationsAreFollowed(t *testing.T) {
 	s := world(2)
 	v := ledgerOf(t, s)
 	publish(s, "id-1", func(*api.NodeDeviceResource) {})
 	if !v.Update(s, ledgerOptions()) {
-		t.Error("a node that says the same needs a new view")
+		t.Error("a new ledger is requested although the node published the same again")
 	}
 	publish(s, "id-1", degrade(2, "pcie"))
 	if v.Update(s, ledgerOptions()) {
-		t.Fatal("a GPU became degraded unnoticed")
+		t.Fatal("the ledger missed that a GPU became degraded")
 	}
 	v = ledgerOf(t, s)
 	publish(s, "id-1", degrade(2, "pcie,slow"))
 	if v.Update(s, ledgerOptions()) {
-		t.Error("another reason came unnoticed")
+		t.Error("the ledger missed a new reason")
 	}
 }
 
-// give publishes scores of a profile that the plugin was given.
+// give publishes scores from a profile file of the plugin.
 func give(scores string, lists map[int]string) func(*api.NodeDeviceResource) {
 	return func(d *api.NodeDeviceResource) {
 		d.Attributes[attr.Reference], d.Attributes[attr.Scores] = clustertest.Text(attr.ReferenceFile), clustertest.Text(scores)
@@ -131,8 +132,7 @@ func give(scores string, lists map[int]string) func(*api.NodeDeviceResource) {
 	}
 }
 
-// A profile that the plugin was given rates the GPUs that the cluster's own does
-// not know.
+// A plugin's profile file rates GPUs that the cluster's own profile does not know.
 func TestProfileGivenToThePlugin(t *testing.T) {
 	s := world(2)
 	publish(s, "id-0", give("n0-0 A=0.97;n0-1 A=1.3", map[int]string{1: "n0-0", 2: "n0-0", 3: "n0-0", 4: "n0-0"}))
@@ -149,23 +149,23 @@ func TestProfileGivenToThePlugin(t *testing.T) {
 		}
 	}
 	o := ledgerOptions()
-	o.Profile = profileOf(t) // of the first node
+	o.Profile = profileOf(t) // the profile has the GPUs of the first node
 	both, err := New(s, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if u := gpuOf(t, both, "n0-1"); u.Scores[0] == 1.3 {
-		t.Error("what the plugin was given overrides the cluster's own profile")
+		t.Error("the plugin's profile file overrides the cluster's own profile")
 	}
 	if u := gpuOf(t, both, "n1-0"); u.Scores[0] != 0.99 {
 		t.Errorf("score %v of a GPU that only the plugin's profile knows, want 0.99", u.Scores[0])
 	}
 	publish(s, "id-1", give("n1-0 A=1.5", nil))
 	if v.Update(s, ledgerOptions()) {
-		t.Error("another profile came unnoticed")
+		t.Error("the ledger missed a new profile")
 	}
 	publish(s, "id-1", give("what is this?", nil))
 	if u := gpuOf(t, ledgerOf(t, s), "n1-0"); u.Scores[0] != 0 || slices.Max(u.Classes[:]) != 0 {
-		t.Errorf("scores that cannot be read give %v", u)
+		t.Errorf("scores that cannot be parsed are read as %v", u)
 	}
 }

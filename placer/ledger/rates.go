@@ -16,16 +16,17 @@ type ModelSpeed struct {
 	// Device is the device group's name.
 	Device string       `json:"device"`
 	Class  pal.AppClass `json:"app_class"`
-	// Rate is the median of the GPUs' measured rates, in Unit. GPUs is how many GPUs were measured.
+	// Rate is the median of the measured rates of the model's GPUs, in Unit. GPUs is how many were
+	// measured.
 	Rate float64 `json:"rate"`
 	Unit string  `json:"unit"`
 	GPUs int     `json:"gpus"`
-	// Speed is Rate over that of the cluster's fastest model.
+	// Speed is Rate divided by that of the cluster's fastest model.
 	Speed float64 `json:"speed"`
 }
 
-// ModelSpeeds returns the speeds of the cluster's models that the profile knows, in the order of
-// the cluster. Parts of shared GPUs are left out, as their speed depends on the neighbours.
+// ModelSpeeds returns the speeds of the cluster's models that the profile knows, in the cluster's
+// order. It omits parts of shared GPUs, whose speed depends on their neighbours.
 func (v *Ledger) ModelSpeeds() []ModelSpeed {
 	if v.speeds == nil {
 		v.speeds = v.readSpeeds()

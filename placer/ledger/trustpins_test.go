@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// pinnedTo is a job with pins to these GPUs, as anybody can write them.
+// pinnedTo is a job with pins to these GPUs. Any user can write such pins.
 func pinnedTo(t *testing.T, s *cluster.State, id string, count, gpus int, index uint64, nodes []string, ids ...string) *api.Job {
 	t.Helper()
 	job := addJob(t, cluster.NewState(), clustertest.Jobspec(id, count, gpus, ""), index)
@@ -28,8 +28,8 @@ func pinnedTo(t *testing.T, s *cluster.State, id string, count, gpus int, index 
 	return pinned
 }
 
-// Pins that the placer did not write keep no GPU from others, or, at the start, no more than the
-// job could use.
+// Pins that the placer did not write reserve no GPU. Only when the placer starts do they, and then
+// at most as many as the job could use.
 func TestForgedPins(t *testing.T) {
 	all := []string{"n0-0", "n0-1", "n0-2", "n0-3", "n1-0", "n1-1", "n1-2", "n1-3"}
 	both := []string{"id-0", "id-1"}
@@ -41,8 +41,8 @@ func TestForgedPins(t *testing.T) {
 	}{
 		{"one GPU, all ids, at the beginning", func(s *cluster.State) { pinnedTo(t, s, "j", 1, 1, 1, both, all...) }, 8},
 		{"as many as it takes, at the beginning", func(s *cluster.State) { pinnedTo(t, s, "j", 2, 1, 1, both, "n0-0", "n1-0") }, 6},
-		{"on nodes that it does not name", func(s *cluster.State) { pinnedTo(t, s, "j", 2, 1, 1, both[:1], "n0-0", "n1-0") }, 7},
-		{"as many as it takes, later", func(s *cluster.State) {
+		{"on a node that its pins do not name", func(s *cluster.State) { pinnedTo(t, s, "j", 2, 1, 1, both[:1], "n0-0", "n1-0") }, 7},
+		{"as many as it takes, after the start", func(s *cluster.State) {
 			s.OnlyOwnPins()
 			pinnedTo(t, s, "j", 2, 1, 1, both, "n0-0", "n1-0")
 		}, 8},
@@ -64,7 +64,7 @@ func TestForgedPins(t *testing.T) {
 			pinnedTo(t, s, "j", 2, 1, 1, both, "n0-0", "n1-0")
 			pinnedTo(t, s, "j", 2, 1, 2, both, "n0-0", "n1-0")
 		}, 6},
-		{"ours, and then others", func(s *cluster.State) {
+		{"ours, and then pins to other GPUs", func(s *cluster.State) {
 			s.OnlyOwnPins()
 			s.Own(k, []string{"n1-0", "n0-0"})
 			pinnedTo(t, s, "j", 2, 1, 1, both, "n0-0", "n1-1")
@@ -90,18 +90,18 @@ func TestForgedPins(t *testing.T) {
 				t.Errorf("%d GPUs are free, want %d", got, c.free)
 			}
 			if v.Update(s, ledgerOptions()); len(free(v)) != c.free {
-				t.Errorf("followed: %d GPUs are free, want %d", len(free(v)), c.free)
+				t.Errorf("after an update %d GPUs are free, want %d", len(free(v)), c.free)
 			}
 			after, pins := s.Next(), rewrite.Pins{Groups: []rewrite.GroupPins{{GPUs: all}}}
 			after.Follow(s)
 			if nobody := (cluster.JobKey{Namespace: "default", ID: "nobody"}); after.TrustsPins(nobody, pins) != s.TrustsPins(nobody, pins) {
-				t.Error("a full read forgets whose pins count")
+				t.Error("a full read changes which pins are trusted")
 			}
 		})
 	}
 }
 
-// A GPU that a job has is its own, whoever's pins name it.
+// A job owns the GPUs of its allocations, even if another job's pins name them.
 func TestPinsGoAfterAllocations(t *testing.T) {
 	s := world(1)
 	pinnedTo(t, s, "a", 1, 1, 1, []string{"id-0"}, "n0-0")
@@ -111,18 +111,18 @@ func TestPinsGoAfterAllocations(t *testing.T) {
 	for how, v := range map[string]*Ledger{"followed": v, "rebuilt": ledgerOf(t, s)} {
 		i := v.Cluster.Find("n0-0")
 		if d := cmp.Diff(cluster.JobKey{Namespace: "default", ID: "z"}, v.Owner(i)); d != "" {
-			t.Errorf("%s: (-want +got)\n%s", how, d)
+			t.Errorf("%s (-want +got):\n%s", how, d)
 		}
 	}
 	s.PutAlloc(alloc("x", cluster.JobKey{Namespace: "default", ID: "z"}, 0, "complete", 6, "n0-0"))
 	v.Update(s, ledgerOptions())
 	if got := v.Owner(v.Cluster.Find("n0-0")).ID; got != "a" {
-		t.Errorf("afterwards it is %q's", got)
+		t.Errorf("afterwards the GPU belongs to %q", got)
 	}
 }
 
-// When one member of a wide gang changes, the ledger computes in one pass what its pins keep, not
-// in one pass over all of its GPUs for each member.
+// When one member of a wide gang changes, the ledger computes the promises of its pins in one pass,
+// not with a pass over all of its GPUs for each member.
 func TestClaimsOfWideGang(t *testing.T) {
 	s := cluster.NewState()
 	var ids []string

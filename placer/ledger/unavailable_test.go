@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A gang does not get such a GPU.
+// A GPU on a node that has just reconnected is not chosen.
 func TestReconnectingGPUIsNotChosen(t *testing.T) {
 	s := world(1)
 	s.PutAlloc(&cluster.Alloc{ID: "a", Job: cluster.JobKey{Namespace: "default", ID: "j"}, Node: "id-0", Client: api.AllocClientStatusLost, GPUs: []string{"n0-1"}})
@@ -40,8 +40,8 @@ func TestReconnectingGPUIsNotChosen(t *testing.T) {
 	}
 }
 
-// A start that was decided while a node was there must not begin while the node is away: its GPUs
-// are unavailable, whoever may use them.
+// A start that was decided while a node was ready must not begin while the node is away. So its
+// GPUs are unavailable to all jobs.
 func TestGPUsOfNodesThatAreAway(t *testing.T) {
 	for name, away := range map[string]func(n *api.Node){
 		"down":       func(n *api.Node) { n.Status = api.NodeStatusDown },
@@ -54,7 +54,7 @@ func TestGPUsOfNodesThatAreAway(t *testing.T) {
 		change := func(n *api.Node) {
 			s.PutNode(n)
 			if !v.Update(s, ledgerOptions()) {
-				t.Fatalf("%s: a new view is asked for", name)
+				t.Fatalf("%s: a new ledger is requested", name)
 			}
 		}
 		gone := *there
@@ -62,23 +62,23 @@ func TestGPUsOfNodesThatAreAway(t *testing.T) {
 		away(&gone)
 		change(&gone)
 		if v.Cluster.Available(v.Cluster.Find("n0-0")) || !v.Cluster.Available(v.Cluster.Find("n1-0")) {
-			t.Errorf("%s: its GPUs are to be had, or the other node's are not", name)
+			t.Errorf("%s: its GPUs are available, or the other node's are not", name)
 		}
 		if v := ledgerOf(t, s); v.Cluster.Available(v.Cluster.Find("n0-0")) {
-			t.Errorf("%s: its GPUs are to be had in a new view", name)
+			t.Errorf("%s: its GPUs are available in a new ledger", name)
 		}
 		back := *there
 		back.ModifyIndex += 2
 		change(&back)
 		if !v.Cluster.Available(v.Cluster.Find("n0-0")) {
-			t.Errorf("%s: its GPUs are not to be had when it is back", name)
+			t.Errorf("%s: its GPUs are not available when the node is back", name)
 		}
 	}
 }
 
-// A member whose node has lost touch with Nomad holds its GPU until its gang is being stopped,
-// or goes elsewhere. From then on it is nobody's, also when the node is back and has not said
-// yet what it runs.
+// A member on a disconnected node holds its GPU until its gang is being stopped or is started
+// elsewhere. From then on nobody holds the GPU, but it stays unavailable until the returned node
+// reports what it runs.
 func TestLeftBehind(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -87,10 +87,10 @@ func TestLeftBehind(t *testing.T) {
 		client string
 		want   bool
 	}{
-		{"its gang runs on", false, []string{"n0-1", "n1-1"}, "unknown", false},
+		{"its gang keeps running", false, []string{"n0-1", "n1-1"}, "unknown", false},
 		{"its gang is stopped", true, []string{"n0-1", "n1-1"}, "unknown", true},
 		{"its gang was started elsewhere", false, []string{"n1-0", "n1-1"}, "unknown", true},
-		{"it says that it runs", true, []string{"n0-1", "n1-1"}, "running", false},
+		{"it reports that it runs", true, []string{"n0-1", "n1-1"}, "running", false},
 	} {
 		s := world(2)
 		job := pinnedTo(t, s, "j", 2, 1, 10, []string{"id-0", "id-1"}, c.gpus...)
@@ -106,8 +106,8 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// An allocation on a node that names another's GPU does not keep it busy; one on
-// the node that had it first does, while that is away.
+// If a node lists a GPU that another node listed first, its allocations do not make the GPU busy.
+// The first node's allocations do, even while that node is away.
 func TestForeignAllocationsHoldNothing(t *testing.T) {
 	s := cluster.NewState()
 	put(s, clustertest.Node("a", "ready", 10, "G1"), clustertest.Node("z", "ready", 20, "G1", "T"))
@@ -116,14 +116,14 @@ func TestForeignAllocationsHoldNothing(t *testing.T) {
 	if d := cmp.Diff([]string{"G1", "T"}, free(ledgerOf(t, s))); d != "" {
 		t.Errorf("held from elsewhere (-want +got)\n%s", d)
 	}
-	put(s, clustertest.Node("z", "ready", 20, "T")) // says no more, but its allocation names it
+	put(s, clustertest.Node("z", "ready", 20, "T")) // the node no longer lists it, but its allocation names it
 	if d := cmp.Diff([]string{"G1", "T"}, free(ledgerOf(t, s))); d != "" {
-		t.Errorf("held by a node that does not name it (-want +got)\n%s", d)
+		t.Errorf("held by a node that does not list it (-want +got)\n%s", d)
 	}
 	put(s, clustertest.Node("z", "ready", 20, "G1", "T"), clustertest.Node("a", "down", 10, "G1"))
 	s.PutAlloc(&cluster.Alloc{ID: "2", Job: k, Node: "a", Client: "unknown", Desired: "run", GPUs: []string{"G1"}, CreateIndex: 40, ModifyIndex: 40})
 	if d := cmp.Diff([]string{"T"}, free(ledgerOf(t, s))); d != "" {
-		t.Errorf("its first owner's allocation may run on (-want +got)\n%s", d)
+		t.Errorf("the first owner's allocation may still run (-want +got)\n%s", d)
 	}
 	bad := &cluster.Alloc{GPUs: []string{"G1", "T", "gone"}, Node: "z"}
 	put(s, clustertest.Node("a", "ready", 10, "G1"))
@@ -132,8 +132,8 @@ func TestForeignAllocationsHoldNothing(t *testing.T) {
 	}
 }
 
-// A view is kept while nothing changes for it, however often the other node is
-// sent again, and is rebuilt when a GPU changes hands.
+// The ledger is kept while nothing changes for it, even if the other node is sent again and again.
+// It is built again when a GPU changes hands.
 func TestViewOfContestedGPUs(t *testing.T) {
 	s := cluster.NewState()
 	put(s, clustertest.Node("a", "ready", 10, "G1", "G2"), clustertest.Node("z", "ready", 20, "G1", "T"))
@@ -141,21 +141,21 @@ func TestViewOfContestedGPUs(t *testing.T) {
 	epoch := v.Epoch()
 	put(s, clustertest.Node("a", "ready", 10, "G1", "G2"))
 	if !v.Update(s, ledgerOptions()) || v.Epoch() != epoch {
-		t.Errorf("another view is wanted, or all is looked at again, where nothing changed: epoch %d, was %d", v.Epoch(), epoch)
+		t.Errorf("nothing changed, but a new ledger is requested or the epoch grew: epoch %d, was %d", v.Epoch(), epoch)
 	}
 	put(s, clustertest.Node("a", "down", 10, "G1", "G2"))
 	if v.Update(s, ledgerOptions()) {
-		t.Error("G1 is at another node, and the view says it is up to date")
+		t.Error("G1 is on another node, and Update reports success")
 	}
 }
 
-// Nothing that a node says of itself keeps the others from being served.
+// Invalid data of one node does not affect the others.
 func TestSane(t *testing.T) {
 	good := clustertest.Node("good", "ready", 1, "G")
 	for _, c := range []struct {
 		name    string
 		change  func(n *api.Node)
-		gpus    int // in the view, beside the good node's
+		gpus    int // in the ledger, without the good node's GPU
 		warning string
 	}{
 		{"nothing", func(*api.Node) {}, 2, ""},
@@ -220,11 +220,11 @@ func TestSane(t *testing.T) {
 	}
 }
 
-// The numbers of a profile that the core would not take count as none.
+// Scores that the core does not accept count as missing.
 func TestScoresThatAreNone(t *testing.T) {
 	for _, x := range []pal.PMScore{-1, pal.PMScore(inf()), pal.PMScore(-inf()), pal.PMScore(inf() - inf())} {
 		if finite(x) {
-			t.Errorf("%v is taken", x)
+			t.Errorf("%v is accepted", x)
 		}
 	}
 }

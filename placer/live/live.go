@@ -24,7 +24,7 @@ import (
 const (
 	// MostNodes is the largest number of nodes in one query.
 	MostNodes = 64
-	// Fresh is how long a node's answer is cached.
+	// Fresh is how long a node's answer stays in the cache.
 	Fresh = 3 * time.Second
 	// atOnce is how many nodes are queried in parallel; within is the time limit for a node.
 	atOnce = 16
@@ -44,11 +44,11 @@ type Use struct {
 	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`
 }
 
-// Idle reports whether the GPU is known to compute nothing.
+// Idle reports whether the GPU certainly computes nothing.
 func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
 
-// Of returns the use of each GPU in a node's statistics, by GPU id. nomad-device-nvidia uses the
-// same names for these values. Parts of a shared GPU count as one GPU.
+// Of returns the use of each GPU from a node's statistics, by GPU id. nomad-device-nvidia uses the
+// same names for these values. The parts of a shared GPU count as one GPU.
 func Of(stats *api.HostStats) map[string]Use {
 	out := map[string]Use{}
 	for _, group := range stats.DeviceStats {
@@ -77,7 +77,7 @@ func number(of map[string]*api.StatValue, name string) *int64 {
 	return n
 }
 
-// ratio returns a value and its maximum. Negative numbers count as missing.
+// ratio returns a statistic's value and its maximum. Negative numbers count as missing.
 func ratio(of map[string]*api.StatValue, name string) (n, all *int64) {
 	v := of[name]
 	if v == nil || v.IntNumeratorVal == nil || *v.IntNumeratorVal < 0 {
@@ -95,8 +95,8 @@ type Reader struct {
 	nodes map[string]*heard
 }
 
-// heard is a node's last answer. Its mutex is held during a request, so that callers that want the
-// same node at the same time share one request.
+// heard is a node's last answer. Its mutex is held during a request, so that simultaneous callers
+// for one node share one request.
 type heard struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -104,8 +104,8 @@ type heard struct {
 	err error
 }
 
-// Nodes returns the load of the GPUs of some nodes, by GPU id, and by node id why nodes did not
-// answer. It fails for more than [MostNodes] nodes.
+// Nodes returns the load of the GPUs of some nodes, by GPU id. For nodes that did not answer it
+// returns the reason, by node id. It fails for more than [MostNodes] nodes.
 func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use map[string]Use, silent map[string]error, err error) {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	if len(nodes) > MostNodes {
@@ -117,7 +117,7 @@ func (r *Reader) Nodes(ctx context.Context, c *api.Client, nodes []string) (use 
 	for i, id := range nodes {
 		asking.Go(func() error { answers[i] = r.node(ctx, c, id); return nil })
 	}
-	_ = asking.Wait() // errors are kept for each node
+	_ = asking.Wait() // the errors are in the answers of the nodes
 	use, silent = map[string]Use{}, map[string]error{}
 	for i, id := range nodes {
 		if answers[i].err != nil {
@@ -139,7 +139,7 @@ func (r *Reader) node(ctx context.Context, c *api.Client, id string) *heard {
 	brief, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	stats, err := c.Nodes().Stats(id, (&api.QueryOptions{}).WithContext(brief))
-	if ctx.Err() != nil { // the caller gave up; this is no error of the node
+	if ctx.Err() != nil { // the caller gave up, which is not the node's error
 		return &heard{err: ctx.Err()}
 	}
 	if h.at, h.use, h.err = time.Now(), nil, err; err == nil {

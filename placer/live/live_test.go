@@ -17,8 +17,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Statistics of plugins are read by name; impossible or missing ones are unknown. Parts of a shared
-// GPU are one GPU, with the statistics of the first.
+// The plugin's statistics are read by name. Impossible or missing values are unknown. Parts of a
+// shared GPU are one GPU, with the statistics of its first part.
 func TestOf(t *testing.T) {
 	var stats api.HostStats
 	if err := json.Unmarshal([]byte(`{"DeviceStats": [null, {"Vendor": "amd", "InstanceStats": {"x": {"Stats": {"Attributes": {"GPU utilization": {"IntNumeratorVal": 1}}}}}},
@@ -51,8 +51,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A node gets one request in a while, however many callers ask at once. A node that does not answer
-// is named, and does not hold up the others. A request for too many nodes is refused at once.
+// A node gets one request per interval, however many callers ask at once. A node that does not
+// answer is named and does not delay the others. A request for too many nodes fails at once.
 func TestReader(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string]int{}
@@ -84,7 +84,7 @@ func TestReader(t *testing.T) {
 	}
 	all.Wait()
 	if d := cmp.Diff(map[string]int{"a": 1, "b": 1, "down": 1}, asked); d != "" {
-		t.Errorf("asked (-want +got)\n%s", d)
+		t.Errorf("requests (-want +got)\n%s", d)
 	}
 	var many []string
 	for i := range MostNodes + 1 {
@@ -95,7 +95,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// A caller that leaves while a node is asked does not mark the node as silent.
+// If a caller gives up while a node is queried, the node does not count as failed.
 func TestReaderGivenUp(t *testing.T) {
 	came := make(chan struct{})
 	var once sync.Once

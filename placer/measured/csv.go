@@ -18,14 +18,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Row is one measured time and where it stands.
+// Row is one measured time and its place in the file.
 type Row struct {
 	profile.Sample
-	// At is "file:line", or what comes closest to it.
+	// At is "file:line", or the closest to it that is known.
 	At string
 }
 
-// Defaults fill in what a file leaves out. A row without an application is an error; the caller
+// Defaults fill in values that a file omits. A row without an application is an error. The caller
 // completes a row without a model.
 type Defaults struct{ App, Model, Key string }
 
@@ -43,7 +43,7 @@ func columns() []string {
 	return []string{columnGPU, columnApp, columnTime, columnModel, columnKey, columnNoise, columnRate}
 }
 
-// ReadCSV reads a table with a head. name is what errors call the file.
+// ReadCSV reads a table with a header line. name is the file's name in errors.
 func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 	in := csv.NewReader(r)
 	in.TrimLeadingSpace = true
@@ -99,7 +99,7 @@ func ReadCSV(name string, r io.Reader, d Defaults) ([]Row, error) {
 	return rows, nil
 }
 
-// csvError is the parser's error as file:line.
+// csvError adds file and line to the parser's error.
 func csvError(name string, err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		return fmt.Errorf("%s:%d: %w", name, p.Line, p.Err)
@@ -153,19 +153,20 @@ func (r Row) check() error {
 	case !(r.Time > 0) || math.IsInf(r.Time, 0):
 		return fmt.Errorf("time %v is not a positive number", r.Time)
 	case !(r.Noise >= 0) || math.IsInf(r.Noise, 0):
-		return fmt.Errorf("noise %v is not a number from 0 up", r.Noise)
+		return fmt.Errorf("noise %v is not a number of at least 0", r.Noise)
 	case !(r.Rate >= 0) || math.IsInf(r.Rate, 0):
-		return fmt.Errorf("rate %v is not a number from 0 up", r.Rate)
+		return fmt.Errorf("rate %v is not a number of at least 0", r.Rate)
 	}
 	for _, text := range []string{r.GPU, string(r.App), r.Model, r.Key} {
 		if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
-			return fmt.Errorf("%q holds what cannot be printed", text)
+			return fmt.Errorf("%q contains characters that cannot be printed", text)
 		}
 	}
 	return nil
 }
 
-// WriteCSV writes samples in the form that [ReadCSV] reads, with a column of rates if one is known.
+// WriteCSV writes samples in the form that [ReadCSV] reads. It writes a column of rates if any
+// sample has a rate.
 func WriteCSV(w io.Writer, samples []profile.Sample) error {
 	out, head := csv.NewWriter(w), columns()
 	if !slices.ContainsFunc(samples, func(s profile.Sample) bool { return s.Rate != 0 }) {

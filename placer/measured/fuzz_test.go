@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Whatever is imported is rows with sound numbers, or an error that names the source;
-// and a table of them holds the same.
+// Any input gives rows with valid numbers, or an error that names the source. Rows survive being
+// written and read again.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"gpu,app,time\nGPU-1,resnet50,1.5\n", "gpu,app,time,model,key,noise\na,b,1e308,c,d,NaN\n", "gpu,app,time\na,b,-1\n", "gpu,app,time\na,b,\n",
@@ -43,7 +43,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for i := range again {
 			if again[i].Sample != samples[i] {
-				t.Errorf("%+v has become %+v", samples[i], again[i].Sample)
+				t.Errorf("%+v was read again as %+v", samples[i], again[i].Sample)
 			}
 		}
 	})

@@ -19,8 +19,8 @@ import (
 // reportFormat is the format of the device plugin's own files.
 const reportFormat = profile.MeasurementFormat
 
-// Read reads a file in any form: a table, an array, a report, or a profile, whose times are as
-// valid as those that it was built from.
+// Read reads a file in any form: a table, an array, a report, or a profile. A profile's times are
+// as good as those that it was built from.
 func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	text := bytes.TrimSpace(data)
 	switch {
@@ -32,7 +32,7 @@ func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	return ReadCSV(name, bytes.NewReader(data), d)
 }
 
-// record is one time as a file has it.
+// record is one measured time in a file.
 type record struct {
 	GPU   string  `json:"gpu"`
 	App   string  `json:"app"`
@@ -84,7 +84,7 @@ func readArray(name string, data []byte, d Defaults) ([]Row, error) {
 	return rows, nil
 }
 
-// report holds the parts of the device plugin's report that calibration needs.
+// report has the parts of the device plugin's report that calibration needs.
 type report struct {
 	Format  string `json:"format"`
 	Results []struct {
@@ -168,7 +168,7 @@ func jsonError(name string, data []byte, offset int64, err error) error {
 	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
 }
 
-// start is the offset at which the next value after offset begins.
+// start returns the offset at which the next value after offset begins.
 func start(data []byte, offset int64) int {
 	i := int(offset)
 	for i < len(data) && strings.ContainsRune(" \t\r\n,", rune(data[i])) {

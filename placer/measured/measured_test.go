@@ -67,11 +67,11 @@ func TestReadErrors(t *testing.T) {
 		{"negative time", "gpu,app,time\nG1,A,1\nG2,A,-1\n", "f:3: time -1 is not a positive number"},
 		{"no number", "gpu,app,time\nG1,A,fast\n", `f:2: time "fast" is not a number`},
 		{"not finite", "gpu,app,time\nG1,A,inf\n", "f:2: time +Inf is not a positive number"},
-		{"noise", "gpu,app,time,noise\nG1,A,1,-0.1\n", "f:2: noise -0.1 is not a number from 0 up"},
+		{"noise", "gpu,app,time,noise\nG1,A,1,-0.1\n", "f:2: noise -0.1 is not a number of at least 0"},
 		{"no GPU", "gpu,app,time\n,A,1\n", "f:2: no GPU id"},
-		{"GPU of two words", "gpu,app,time\nG 1,A,1\n", `f:2: GPU id "G 1" holds a space, ',', ';' or '='`},
-		{"GPU of a comment", "gpu,app,time\n\"#G1\",A,1\n", `f:2: GPU id "#G1" begins with '#', as a comment does`},
-		{"not to be printed", "gpu,app,time,model\nG1,A,1,\"M\n1\"\n", `f:2: "M\n1" holds what cannot be printed`},
+		{"space in a GPU id", "gpu,app,time\nG 1,A,1\n", `f:2: GPU id "G 1" holds a space, ',', ';' or '='`},
+		{"GPU id like a comment", "gpu,app,time\n\"#G1\",A,1\n", `f:2: GPU id "#G1" begins with '#', as a comment does`},
+		{"unprintable", "gpu,app,time,model\nG1,A,1,\"M\n1\"\n", `f:2: "M\n1" contains characters that cannot be printed`},
 		{"no application", "gpu,app,time\nG1,,1\n", "f:2: no application"},
 		{"JSON cut short", "[\n{\"gpu\": \"G1\",", "f:2: unexpected EOF"},
 		{"JSON of another kind", "[\n\n{\"gpu\": \"G1\", \"app\": \"A\", \"time\": \"1\"}]", `f:3: field "time" is a string, want a float64`},
@@ -93,8 +93,8 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: what WriteCSV writes, ReadCSV reads; and a profile built from
-// the times of a profile is that profile.
+// TestRoundTrip: ReadCSV reads what WriteCSV writes. A profile built from the times of a profile
+// equals that profile.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var samples []profile.Sample
@@ -137,12 +137,11 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// The original measurements of the PAL paper can be read once their head says
-// what the columns are.
+// The original measurements of the PAL paper can be read once a header line names their columns.
 func TestPALData(t *testing.T) {
 	dir := os.Getenv("PAL_DATA")
 	if dir == "" {
-		t.Skip("PAL_DATA names no directory with the PAL artifact's data")
+		t.Skip("PAL_DATA does not name a directory with the PAL artifact's data")
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "var_longhorn_resnet.csv"))
 	if err != nil {

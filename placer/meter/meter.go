@@ -1,11 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package meter counts what the placer does, for Prometheus. Names and units follow
-// Prometheus' conventions: seconds, _total for counters.
+// Package meter counts what the placer does, for Prometheus. Names and units follow Prometheus'
+// conventions: seconds, _total for counters.
 //
-// What /v1/metrics shows to everybody names no job, node, GPU or namespace. Series with
-// the names of namespaces are for operators only: [Meter.Gather] with named.
+// The metrics that /v1/metrics shows to everybody name no job, node, GPU or namespace. Series that
+// name namespaces are for operators only: see the parameter named of [Meter.Gather].
 package meter
 
 import (
@@ -39,35 +39,34 @@ type Meter struct {
 	wait, waitNamed, slowdown, requests *prometheus.HistogramVec
 }
 
-// Metric describes one metric of ours, for the reference.
+// Metric describes one metric of the placer, for the reference.
 type Metric struct {
 	Name, Kind, Help string
 	Labels           []string
-	// Named: for operators only, since it names namespaces.
+	// Named: for operators only, because it names namespaces.
 	Named bool
 }
 
-// Metrics are all of ours, those of the Go runtime and the process apart.
+// Metrics returns all metrics of the placer, without those of the Go runtime and the process.
 func (m *Meter) Metrics() []Metric { return slices.Clone(m.metrics) }
 
 const prefix = "nomad_pal_"
 
-// Gauge is a value that is read when metrics are asked for.
+// Gauge is a value that is read at each scrape.
 type Gauge struct {
 	Name, Help string
 	// Label is "" for a single value, whose key is "". Commas separate the names of several labels,
 	// and their values; only the first value may contain commas.
 	Label string
-	// Counter: it only grows.
+	// Counter: the value only grows.
 	Counter bool
 	Read    func() map[string]float64
 }
 
-// One is the reading of a gauge without a label.
+// One returns the reading of a gauge without a label.
 func One(v float64) map[string]float64 { return map[string]float64{"": v} }
 
-// New makes a meter of a program of this version. gauges are read whenever metrics
-// are.
+// New returns a meter for a program of this version. gauges are read at each scrape.
 func New(version, revision string, gauges []Gauge) *Meter {
 	m := &Meter{public: prometheus.NewRegistry(), named: prometheus.NewRegistry()}
 	note := func(kind, name, help string, labels []string, named bool) {
@@ -131,7 +130,7 @@ func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
 	return c
 }
 
-// reader computes a gauge when Prometheus reads it.
+// reader reads a gauge when Prometheus scrapes it.
 type reader struct {
 	Gauge
 	desc *prometheus.Desc
@@ -166,7 +165,7 @@ func (r reader) Collect(to chan<- prometheus.Metric) {
 	}
 	for label, v := range r.Read() {
 		var values []string
-		for n := len(r.labels()); n > 0; n-- { // from the last
+		for n := len(r.labels()); n > 0; n-- { // split off the last value first
 			at := -1
 			if n > 1 {
 				at = strings.LastIndex(label, ",")
@@ -179,7 +178,7 @@ func (r reader) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Gather is all metrics as text, in Prometheus' format; named: also those that name
+// Gather returns all metrics as text in Prometheus' format. With named, it includes those that name
 // namespaces.
 func (m *Meter) Gather(named bool) ([]byte, error) {
 	sources := prometheus.Gatherers{m.public}
@@ -199,7 +198,8 @@ func (m *Meter) Gather(named bool) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Placed counts a gang that was placed after this wait; slowdown is the predicted one of its GPUs.
+// Placed counts a gang that was placed after this wait. slowdown is the predicted slowdown on its
+// GPUs.
 func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown float64) {
 	m.placements.WithLabelValues(class).Inc()
 	m.wait.WithLabelValues(class).Observe(waited.Seconds())
@@ -209,7 +209,7 @@ func (m *Meter) Placed(namespace, class string, waited time.Duration, slowdown f
 	}
 }
 
-// Transport counts the requests that go through next.
+// Transport returns a transport that measures the requests it passes to next.
 func (m *Meter) Transport(next http.RoundTripper) http.RoundTripper { return transport{m, next} }
 
 type transport struct {
@@ -221,7 +221,7 @@ type transport struct {
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := time.Now()
 	resp, err := t.next.RoundTrip(r)
-	if path := strings.TrimPrefix(r.URL.Path, "/v1/"); path != "event/stream" { // which answers when something happens
+	if path := strings.TrimPrefix(r.URL.Path, "/v1/"); path != "event/stream" { // the event stream answers only when something happens
 		code := "0"
 		if err == nil {
 			code = fmt.Sprint(resp.StatusCode)
@@ -231,14 +231,15 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// CloseIdleConnections is what http.Client looks for.
+// CloseIdleConnections is called by http.Client.
 func (t transport) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// object is the kind of object that a path below /v1/ is about: few, and no names.
+// object returns the kind of object that a path below /v1/ names. There are few kinds, and none
+// contains a name.
 func object(path string) string {
 	kind, _, _ := strings.Cut(path, "/")
 	switch kind {

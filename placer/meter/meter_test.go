@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/meter"
 )
 
-// Counters whose labels are known start at 0: if one started at 1, Prometheus' rate and increase
+// Counters whose labels are known start at 0. If one started at 1, Prometheus' rate and increase
 // would miss the first event.
 func TestCountersBeginAtZero(t *testing.T) {
 	text, err := meter.New("1.0.0", "abc", nil).Gather(false)
@@ -23,12 +23,12 @@ func TestCountersBeginAtZero(t *testing.T) {
 		`nomad_pal_placements_total{app_class="A"} 0`,
 	} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("%s is not there", want)
+			t.Errorf("%s is missing", want)
 		}
 	}
 }
 
-// Series that name namespaces are for those only who may see names.
+// Series that name namespaces are only for readers who may see names.
 func TestNamedSeries(t *testing.T) {
 	m := meter.New("1.0.0", "abc", nil)
 	m.Placed("research", "A", 2*time.Second, 1.1)
@@ -38,7 +38,7 @@ func TestNamedSeries(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(string(text), `nomad_pal_namespace_wait_seconds_count{namespace="research"} 1`); got != named || !strings.Contains(string(text), `nomad_pal_placements_total{app_class="A"} 1`) {
-			t.Errorf("named %v: the namespace is there: %v\n%s", named, got, text)
+			t.Errorf("named %v: the namespace is shown: %v\n%s", named, got, text)
 		}
 	}
 }

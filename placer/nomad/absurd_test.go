@@ -20,11 +20,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// late is a time as Nomad 1.11.3 writes it (its encoder does) that no JSON reader
-// of Go takes: the clock of a client said so.
+// late is a time that Nomad 1.11.3 writes if a client's clock is wrong. Go's JSON decoder refuses
+// it.
 const late = `"10000-01-01T00:00:00Z"`
 
-// absurdNode is a node whose client wrote absurd times wherever it writes any.
+// absurdNode is a node whose client wrote an absurd time in every time field.
 func absurdNode(t *testing.T, id, gpu string) string {
 	t.Helper()
 	text, err := json.Marshal(clustertest.Node(id, "ready", 7, gpu))
@@ -48,7 +48,7 @@ func absurdNode(t *testing.T, id, gpu string) string {
 	return string(out)
 }
 
-// absurdAlloc is an allocation whose client wrote absurd times.
+// absurdAlloc is an allocation whose client wrote an absurd time in every time field.
 func absurdAlloc(id, gpu string) string {
 	return fmt.Sprintf(`{"ID": %q, "Namespace": "default", "JobID": "job-0", "TaskGroup": "g", "NodeID": "n0", "ClientStatus": "running", "DesiredStatus": "run",
 		"CreateIndex": 9, "ModifyIndex": 9, "JobVersion": 1, "Job": {"Version": 1}, "DeploymentStatus": {"Timestamp": %s},
@@ -56,8 +56,7 @@ func absurdAlloc(id, gpu string) string {
 		"AllocatedResources": {"Tasks": {"t": {"Devices": [null, {"Vendor": "nvidia", "Type": "gpu", "DeviceIDs": [%q]}]}, "u": null}}}`, id, late, late, late, late, gpu)
 }
 
-// absurd is a Nomad in which much is odd: times that cannot be read, entries that
-// are null.
+// absurd is a Nomad with odd answers: times that cannot be parsed, and entries that are null.
 func absurd(t *testing.T) *Client {
 	answers := map[string]string{
 		"/v1/nodes":         "[null," + absurdNode(t, "n0", "A") + "," + absurdNode(t, "n1", "B") + "]",
@@ -90,8 +89,7 @@ func absurd(t *testing.T) *Client {
 	return client
 }
 
-// Times that cannot be read and entries that are null, in whatever Nomad answers,
-// keep nobody from anything.
+// Times that cannot be parsed and null entries, in any of Nomad's answers, do no harm.
 func TestAbsurdAnswers(t *testing.T) {
 	client, k := absurd(t), cluster.JobKey{Namespace: "default", ID: "job-0"}
 	s, err := client.Resync(t.Context(), nil)
@@ -115,7 +113,7 @@ func TestAbsurdAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check("of the job", as)
+	check("allocations of the job", as)
 	if gpus, err := client.JobGPUs(t.Context(), k); err != nil || !slices.Equal(gpus["n0"], []string{"A"}) {
 		t.Errorf("the job's GPUs: %v, %v", gpus, err)
 	}
@@ -130,7 +128,7 @@ func TestAbsurdAnswers(t *testing.T) {
 	}
 }
 
-// An event with such times is read.
+// An event with an absurd time is read.
 func TestAbsurdEvent(t *testing.T) {
 	node := strings.ReplaceAll(absurdNode(t, "n0", "A"), "\n", " ")
 	alloc := strings.Join(strings.Fields(absurdAlloc("a0", "A")), " ")
@@ -151,8 +149,8 @@ func TestAbsurdEvent(t *testing.T) {
 	}
 }
 
-// However many jobs or nodes hold what cannot be understood, that is their own
-// fault, and not Nomad's: the others are read.
+// Malformed jobs and nodes are their own fault, not Nomad's, however many there are. The others are
+// read.
 func TestManyMalformed(t *testing.T) {
 	const many = 20
 	good := clustertest.Node("good", "ready", 7, "G")

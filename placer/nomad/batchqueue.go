@@ -16,8 +16,8 @@ import (
 // passthrough is the queue type that means no queue.
 const passthrough = "passthrough"
 
-// queueConfig is the batch queue in a scheduler's configuration, or in a node pool. The names are
-// those of Nomad's branch f-batch-job-queue, including a pool's own SchedulerConfiguration.
+// queueConfig is the batch queue in a scheduler's configuration or in a node pool. The names, and a
+// pool's own SchedulerConfiguration, are from Nomad's branch f-batch-job-queue.
 type queueConfig struct {
 	BatchQueue             struct{ Type string }
 	SchedulerConfiguration struct{ BatchQueue struct{ Type string } }
@@ -32,7 +32,7 @@ func (q queueConfig) kind() string {
 }
 
 // BatchQueues finds the queues of the given node pools: in the scheduler's configuration, in the
-// pools and, if the token may see neither, by asking for the queues themselves. Nomad's API module
+// pools and, if the token may see neither, by querying the queues themselves. Nomad's API module
 // does not know them yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
@@ -56,7 +56,7 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 	}
 	_, err = c.api.Raw().Query("/v1/node/pools", &all, q)
 	hidden = hidden || Refused(err)
-	if err != nil && !Refused(err) && !notFound(err) { // pools came with Nomad 1.6
+	if err != nil && !Refused(err) && !notFound(err) { // node pools came with Nomad 1.6
 		return nil, fmt.Errorf("reading the node pools: %w", err)
 	}
 	for _, p := range all {
@@ -70,7 +70,7 @@ func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.Batch
 	return out, c.queryBatchQueues(ctx, pools, out)
 }
 
-// queryBatchQueues asks for the queue of each pool. A Nomad without queues does not know the
+// queryBatchQueues queries the queue of each pool. A Nomad without queues does not know this
 // request.
 func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out cluster.BatchQueues) error {
 	for _, pool := range pools {
@@ -81,7 +81,7 @@ func (c *Client) queryBatchQueues(ctx context.Context, pools []string, out clust
 		case notFound(err) || Refused(err):
 			return nil
 		case err != nil:
-			return fmt.Errorf("asking for the batch queue of node pool %q: %w", pool, err)
+			return fmt.Errorf("reading the batch queue of node pool %q: %w", pool, err)
 		}
 		if answer.Type != "" && answer.Type != passthrough && pool != cluster.PoolAll {
 			out[pool] = answer.Type

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Answers of Nomad 1.11.3, and, with queues, of its branch f-batch-job-queue and
-// its documentation (developer.hashicorp.com/nomad/docs/concepts/scheduling/batch-job-queue).
+// Answers of Nomad 1.11.3. Those with queues are from its branch f-batch-job-queue and its
+// documentation (developer.hashicorp.com/nomad/docs/concepts/scheduling/batch-job-queue).
 const (
 	noScheduler = `{"SchedulerConfig":{"SchedulerAlgorithm":"binpack","PreemptionConfig":{"SystemSchedulerEnabled":true},"PauseEvalBroker":false},"Index":5}`
 	allQueued   = `{"SchedulerConfig":{"SchedulerAlgorithm":"binpack","BatchQueue":{"Type":"dynamic_priority","TenantType":"namespace","MetadataKey":"","Config":{"half_life":"1h"}}},"Index":5}`
@@ -28,7 +28,7 @@ const (
 
 func TestBatchQueues(t *testing.T) {
 	for _, tc := range []struct {
-		name, scheduler, pools, queue string // "": the token may not; "404": Nomad does not know it
+		name, scheduler, pools, queue string // "": the token lacks the permission; "404": Nomad does not know it
 		want                          cluster.BatchQueues
 	}{
 		{name: "none", scheduler: noScheduler, pools: plainPools, want: cluster.BatchQueues{}},
@@ -36,7 +36,7 @@ func TestBatchQueues(t *testing.T) {
 		{name: "for all", scheduler: allQueued, pools: plainPools, want: cluster.BatchQueues{"default": "dynamic_priority", "gpu": "dynamic_priority"}},
 		{name: "of a pool", scheduler: noScheduler, pools: gpuQueued, want: cluster.BatchQueues{"gpu": "fifo"}},
 		{name: "in a pool's scheduler configuration", scheduler: noScheduler, pools: gpuNested, want: cluster.BatchQueues{"gpu": "fifo"}},
-		{name: "a pool against the rest", scheduler: allQueued, pools: gpuQueued, want: cluster.BatchQueues{"default": "dynamic_priority", "gpu": "fifo"}},
+		{name: "a pool differs from the rest", scheduler: allQueued, pools: gpuQueued, want: cluster.BatchQueues{"default": "dynamic_priority", "gpu": "fifo"}},
 		{name: "not allowed to see", queue: `{"Type":"fifo","Workloads":[]}`, want: cluster.BatchQueues{"default": "fifo", "gpu": "fifo"}},
 		{name: "not allowed to see the pools", scheduler: noScheduler, queue: `{"Type":"fifo","Workloads":[]}`, want: cluster.BatchQueues{"default": "fifo", "gpu": "fifo"}},
 		{name: "not allowed to see, none", queue: `{"Type":"passthrough","Workloads":[]}`, want: cluster.BatchQueues{}},
@@ -51,7 +51,7 @@ func TestBatchQueues(t *testing.T) {
 				}[r.URL.Path]
 				switch {
 				case r.URL.Path == "/v1/queue/jobs" && tc.scheduler != "" && tc.pools != "":
-					t.Error("asked for the queue although the configuration says all")
+					t.Error("queried the queue although the configuration is complete")
 				case answer == "":
 					http.Error(w, "Permission denied", http.StatusForbidden)
 				case answer == "404":

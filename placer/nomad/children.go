@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Children can write dispatched and periodic jobs.
+// Children registers and plans dispatched and periodic jobs.
 type Children struct {
 	// Register registers a job that was read with the given index and returns the new index.
 	Register func(ctx context.Context, job *api.Job, index uint64) (uint64, error)
@@ -19,7 +19,7 @@ type Children struct {
 	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 }
 
-// ServeChildren makes the client write children that way. Call it before the client is used.
+// ServeChildren makes the client register children with way. Call it before the client is used.
 func (c *Client) ServeChildren(way Children) { c.children = &way }
 
 // registerChild registers a job that Nomad's HTTP API cannot update.

@@ -25,14 +25,14 @@ import (
 // Client talks to one Nomad cluster. Its methods are safe for concurrent use.
 type Client struct {
 	api *api.Client
-	// namespace is the namespace of our variables.
+	// namespace is the namespace of the placer's variables.
 	namespace string
-	// children writes jobs that HTTP cannot update; nil: they are not updated.
+	// children registers jobs that HTTP cannot update; nil: they are not updated.
 	children *Children
 }
 
 // NewClient returns a client that keeps its variables in the given namespace ("" is "default").
-// Requests go through each of the transports.
+// through wraps the transport of all requests.
 func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTripper) http.RoundTripper) (*Client, error) {
 	if u, err := url.Parse(cfg.Address); cfg.Address != "" && (err != nil || u.Scheme == "" || u.Host+u.Path == "") {
 		return nil, fmt.Errorf("the address %q of Nomad (NOMAD_ADDR) is not a URL; example: http://127.0.0.1:4646", cfg.Address)
@@ -59,8 +59,8 @@ func NewClient(cfg *api.Config, namespace string, through ...func(http.RoundTrip
 	return &Client{api: c, namespace: cmp.Or(namespace, "default")}, nil
 }
 
-// Config returns how to connect to Nomad. Values that over omits come from Nomad's environment
-// variables. It has no namespace: every request names its own.
+// Config returns the configuration of a connection to Nomad. Nomad's environment variables replace
+// values that over omits. The configuration has no namespace, because every request names its own.
 func Config(over api.Config) *api.Config {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Region = cmp.Or(over.Address, cfg.Address), cmp.Or(over.Region, cfg.Region)
@@ -72,20 +72,20 @@ func Config(over api.Config) *api.Config {
 	return cfg
 }
 
-// API is Nomad's own client.
+// API returns Nomad's own client.
 func (c *Client) API() *api.Client { return c.api }
 
-// ErrConflict means that somebody else has changed the job.
+// ErrConflict means that somebody else changed the job first.
 var ErrConflict = errors.New("the job changed meanwhile")
 
 // Register writes a job that was read with the given JobModifyIndex, or fails with [ErrConflict].
-// [ErrUnknownOutcome] means that the job may have been written, or may still be. The author's
-// source is kept, if Nomad has it.
+// [ErrUnknownOutcome] means that the job may have been written, or may still be. Register keeps the
+// author's source, if Nomad has it.
 func (c *Client) Register(ctx context.Context, job *api.Job, index uint64) (*api.JobRegisterResponse, error) {
 	return c.RegisterWith(ctx, job, c.Source(ctx, job), index)
 }
 
-// RegisterWith is Register with a source that was read before.
+// RegisterWith is Register with the source given by the caller.
 func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.JobSubmission, index uint64) (*api.JobRegisterResponse, error) {
 	if cluster.Child(job) {
 		return c.registerChild(ctx, job, index)
@@ -102,11 +102,11 @@ func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.Job
 	return resp, nil
 }
 
-// sourceWithin is how long a registration waits for the job's source. The decision is made, and the
-// gang must start.
+// sourceWithin is how long a registration waits for the job's source. It is short, because the
+// gang's start must not wait for it.
 const sourceWithin = 2 * time.Second
 
-// Source returns what the author wrote for the job's version; nil if Nomad has none.
+// Source returns the source that the author submitted for the job's version; nil if Nomad has none.
 func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	if job.Version == nil || cluster.Child(job) {
 		return nil
@@ -116,7 +116,7 @@ func (c *Client) Source(ctx context.Context, job *api.Job) *api.JobSubmission {
 	q := (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	s, _, err := c.api.Jobs().Submission(*job.ID, int(*job.Version), q)
 	if err != nil {
-		return nil // none is kept, or Nomad does not answer: placing matters more
+		return nil // Nomad has none or does not answer; do without, because placing matters more
 	}
 	return s
 }
@@ -137,7 +137,7 @@ func (c *Client) Job(ctx context.Context, k cluster.JobKey) (*api.Job, error) {
 	return job, nil
 }
 
-// answers is a pool of buffers: thousands of jobs are read in a row.
+// answers is a pool of buffers, because thousands of jobs are read in a row.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // read reads one object. Nomad's own client would allocate a buffer for each.
@@ -171,8 +171,8 @@ func (c *Client) Versions(ctx context.Context, k cluster.JobKey) (map[uint64]*ap
 	return out, nil
 }
 
-// AddVersionOf adds the version that an allocation runs, if Nomad no longer keeps it: the
-// allocation still has it.
+// AddVersionOf adds the version that an allocation runs if Nomad no longer keeps it. The allocation
+// still contains it.
 func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job, a *cluster.Alloc) error {
 	if a.Version != nil && versions[*a.Version] != nil {
 		return nil
@@ -180,7 +180,7 @@ func (c *Client) AddVersionOf(ctx context.Context, versions map[uint64]*api.Job,
 	var full struct{ Job *api.Job }
 	err := c.read("/v1/allocation/"+url.PathEscape(a.ID), &full, (&api.QueryOptions{Namespace: a.Job.Namespace}).WithContext(ctx))
 	if err != nil && !notFound(err) {
-		return fmt.Errorf("reading what allocation %q of job %q runs: %w", a.ID, a.Job.ID, Denied(err, ReadJob))
+		return fmt.Errorf("reading the job version of allocation %q of job %q: %w", a.ID, a.Job.ID, Denied(err, ReadJob))
 	}
 	if full.Job != nil && cluster.CheckStored(full.Job) == nil && versions[*full.Job.Version] == nil {
 		versions[*full.Job.Version] = full.Job
@@ -203,7 +203,7 @@ func (c *Client) JobAllocs(ctx context.Context, k cluster.JobKey) ([]*cluster.Al
 		}
 		a := p.AsAlloc()
 		if a.Version == nil {
-			a.Version = new(uint64) // Nomad leaves out no version but that
+			a.Version = new(uint64) // Nomad omits only version 0
 		}
 		as = append(as, a)
 	}
@@ -229,7 +229,7 @@ func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Al
 	return as, meta.LastIndex, nil
 }
 
-// StopAlloc stops an allocation; Nomad then looks for a replacement.
+// StopAlloc stops an allocation; Nomad then tries to replace it.
 func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)
@@ -266,12 +266,13 @@ func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }
 // ErrNoJob means that Nomad does not have the job.
 var ErrNoJob = errors.New("no job")
 
-// NoJob returns that error for a job.
+// NoJob returns ErrNoJob for a job.
 func NoJob(k cluster.JobKey) error {
 	return fmt.Errorf("%w %q in namespace %q", ErrNoJob, k.ID, k.Namespace)
 }
 
-// StatusOf returns the HTTP status of a refusal by Nomad, or an agent; 0 for other errors.
+// StatusOf returns the HTTP status with which Nomad or an agent refused a request; 0 for other
+// errors.
 func StatusOf(err error) int {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return unexpected.StatusCode()
@@ -327,10 +328,10 @@ func (c *Client) Deployment(ctx context.Context, k cluster.JobKey) (*api.Deploym
 	return d, nil
 }
 
-// Namespace returns the namespace of our variables.
+// Namespace returns the namespace of the placer's variables.
 func (c *Client) Namespace() string { return c.namespace }
 
-// ReadNodes reads the nodes only.
+// ReadNodes returns a state with only the nodes.
 func (c *Client) ReadNodes(ctx context.Context) (*cluster.State, error) {
 	s := cluster.NewState()
 	if err := c.readNodes(ctx, s, cluster.NewState()); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// roundTrip stands for a server.
+// roundTrip is a transport that stands in for a server.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -38,7 +38,7 @@ func mute(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// half answers with the beginning of a body that does not go on.
+// half answers with an incomplete body that never continues.
 func half(r *http.Request) (*http.Response, error) {
 	body, w := io.Pipe()
 	go func() {
@@ -49,7 +49,7 @@ func half(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Header: http.Header{}, Body: body, Request: r}, nil
 }
 
-// A request that is not answered, or not to the end, ends in time, and says so.
+// A request whose answer is missing or incomplete fails in time, with a clear error.
 func TestNoAnswer(t *testing.T) {
 	job := func(c *Client) error {
 		_, err := c.Job(context.Background(), cluster.JobKey{Namespace: "default", ID: "j"})
@@ -91,7 +91,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// An event stream has begun when its header is there; then it lasts.
+// The time limit of an event stream covers only its header. After that, the stream may last.
 func TestStreamHasNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, w := io.Pipe()
@@ -116,8 +116,8 @@ func TestStreamHasNoDeadline(t *testing.T) {
 	})
 }
 
-// A request that Nomad refuses has not been done. A server's error, a lost connection or a
-// truncated answer leave that open.
+// If Nomad refuses a request, it has not carried it out. After a server's error, a lost connection
+// or a truncated answer, that is unknown.
 func TestOutcome(t *testing.T) {
 	for _, c := range []struct {
 		name    string

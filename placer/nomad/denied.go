@@ -41,8 +41,8 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return e.cause }
 
-// Denied adds the missing permission to Nomad's "Permission denied". Other errors, and those that
-// name it already, are returned unchanged.
+// Denied adds the missing permission to Nomad's "Permission denied". It returns other errors, and
+// errors that already name the permission, unchanged.
 func Denied(err error, right Right) error {
 	var said *deniedError
 	if !Refused(err) || errors.As(err, &said) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Every request that Nomad may refuse names the right that it needs.
+// If Nomad denies a request, the error names the missing permission.
 func TestDenied(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "Permission denied", http.StatusForbidden)

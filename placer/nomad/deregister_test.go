@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// TestDeregisterTwice: of two callers that purge a job at once, one gets the answer of Nomad's
-// state store that there is no such job (recorded from 1.11.3).
+// TestDeregisterTwice: if two callers purge a job at once, one gets the error of Nomad's state
+// store that there is no such job (recorded from 1.11.3).
 func TestDeregisterTwice(t *testing.T) {
 	tests := []struct {
 		answer string

@@ -13,7 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A file that does not exist is empty, whether Nomad says so with an error or in place of the file.
+// A file that does not exist reads as empty, whether Nomad answers with an error or with a message
+// in place of the file.
 func TestReadFile(t *testing.T) {
 	path := "/var/lib/nomad/alloc/" + strings.Repeat("a", 200) + "/alloc/f"
 	for _, c := range []struct {
@@ -25,9 +26,9 @@ func TestReadFile(t *testing.T) {
 	}{
 		{name: "whole", status: 200, body: "1/3000\n", want: "1/3000\n"},
 		{name: "empty", status: 200},
-		{name: "longer than asked for", status: 200, body: strings.Repeat("7", 10_000), want: strings.Repeat("7", 64)},
-		{name: "missing, as servers say", status: 500, body: "stat " + path + ": no such file or directory"},
-		{name: "missing, as its own client says", status: 200, body: "stat " + path + ": no such file or directory"},
+		{name: "longer than requested", status: 200, body: strings.Repeat("7", 10_000), want: strings.Repeat("7", 64)},
+		{name: "missing, a server's answer", status: 500, body: "stat " + path + ": no such file or directory"},
+		{name: "missing, its own client's answer", status: 200, body: "stat " + path + ": no such file or directory"},
 		{name: "quotes such an error", status: 200, body: "it failed: stat /f: no such file or directory", want: "it failed: stat /f: no such file or directory"},
 		{name: "refused", status: 403, body: "Permission denied", fails: true},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Whatever the stream sends, it is taken in, passed over or an error: never a panic.
+// Whatever the stream sends is applied, skipped or an error, never a panic.
 func FuzzEvents(f *testing.F) {
 	for _, seed := range []string{
 		`{}`,

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// TestHeartbeatTimeout ends a stream that nothing comes from, but not one whose events are
-// taken in slowly.
+// TestHeartbeatTimeout: a stream that sends nothing ends. A stream whose events are handled slowly
+// does not.
 func TestHeartbeatTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
@@ -43,8 +43,8 @@ func TestHeartbeatTimeout(t *testing.T) {
 	})
 }
 
-// A stream on which nothing comes, not even a heartbeat, is one that Nomad refuses: what the
-// token may lack is said.
+// Nomad refuses a stream by sending nothing on it, not even a heartbeat. The error names the
+// permission that the token may lack.
 func TestSilentStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ends := range []bool{false, true} {

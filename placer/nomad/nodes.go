@@ -12,14 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// notWell is a filter for nodes on which Nomad places nothing now, or nothing with some driver.
+// notWell is a filter for nodes on which Nomad places nothing now, or nothing that needs some
+// driver.
 const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any Drivers as _, d { d.Detected == true and d.Healthy == false }`
 
 // mostAway is how many such nodes are read. If there are more, the answer is incomplete.
 const mostAway = 64
 
-// AwayNodes returns nodes that are not ready, or have an unhealthy driver; all is false if they are
-// too many to be read.
+// AwayNodes returns nodes that are not ready, or have an unhealthy driver; all is false if there
+// are more than mostAway.
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
 	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// NaN and infinity as Nomad writes them can be read, however the answer is cut into
-// pieces. All else stays unchanged.
+// Nomad's NaN and infinities can be read, however the answer is split into pieces. Everything else
+// stays unchanged.
 func TestNumbers(t *testing.T) {
 	was := map[string]any{
 		"nan": math.NaN(), "inf": math.Inf(1), "neg": math.Inf(-1), "list": []any{math.NaN(), 1e300, -2.5, nil, true},
@@ -31,7 +31,7 @@ func TestNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if json.Valid(b.Bytes()) {
-		t.Fatal("the encoder, which is Nomad's, writes JSON now: the type numbers is not needed")
+		t.Fatal("Nomad's encoder now writes valid JSON, so the type numbers is no longer needed")
 	}
 	want := map[string]any{
 		"nan": 0.0, "inf": 0.0, "neg": math.Copysign(0, -1), "list": []any{0.0, 1e300, -2.5, nil, true},
@@ -46,7 +46,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A node with such an attribute does not keep the others from being read.
+// A node with such an attribute does not make the list of nodes unreadable.
 func TestNodeWithoutNumber(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -66,7 +66,7 @@ func TestNodeWithoutNumber(t *testing.T) {
 	}
 }
 
-// Valid JSON is not touched.
+// Valid JSON is not changed.
 func FuzzNumbers(f *testing.F) {
 	f.Add([]byte(`{"a": [1e+5, -1E+7, "N\"I+", null]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -76,7 +76,7 @@ func FuzzNumbers(f *testing.F) {
 		got := bytes.Clone(data)
 		new(numberScan).replaceNaN(got)
 		if !bytes.Equal(got, data) {
-			t.Fatalf("%q became %q", data, got)
+			t.Fatalf("%q was changed to %q", data, got)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func (c *Client) JobGPUs(ctx context.Context, k cluster.JobKey) (map[string][]st
 	return out, nil
 }
 
-// GPUReading is what the device plugin's statistics tell about a GPU at a time.
+// GPUReading is a reading of a GPU's statistics from the device plugin, with its time.
 type GPUReading struct {
 	GPU string
 	At  time.Time
@@ -85,12 +85,10 @@ func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	return r
 }
 
-// mostReading bounds a share. Power may exceed its limit a little; more than twice the limit is an
-// error.
+// mostReading limits a share. Power may exceed its limit a little, but a share above 2 is an error.
 const mostReading = 2
 
-// scaled returns a statistic's number divided by scale; nil if it has none, or none that can be a
-// share.
+// scaled returns a statistic divided by scale; nil if it is missing or is not a valid share.
 func scaled(v *api.StatValue, scale float64) *float64 {
 	var x float64
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// Nomad does not answer with the job's source. The job is registered without it, soon:
-// what was decided grows old.
+// If Nomad does not answer with the job's source, the job is soon registered without it, because a
+// decision must not grow old.
 func TestRegisterDoesNotWaitForTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registered := false

@@ -20,16 +20,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// parallelReads bounds the parallel requests for single nodes and jobs; by default Nomad allows 100
+// parallelReads limits the parallel requests for single nodes and jobs. By default Nomad allows 100
 // connections per client.
 const parallelReads = 16
 
-// Resync reads everything again. Nodes and jobs that have not changed since old are copied from
-// there; old may be nil.
+// Resync reads everything again. It copies nodes and jobs that have not changed from old, which may
+// be nil.
 //
-// Nomad has no snapshot over several lists, so the order matters. Jobs come before allocations. A
-// gang that is placed in between then has allocations of a version that is not known yet;
-// readOutrun sees that and reads the job again. In the other order the gang would seem to have no
+// Nomad has no snapshot over several lists, so the order matters. Jobs come before allocations. If
+// a gang is placed in between, its allocations have a version that is not known yet; readOutrun
+// notices that and reads the job again. In the other order, the gang would seem to have no
 // allocations, and its GPUs would seem free.
 func (c *Client) Resync(ctx context.Context, old *cluster.State) (*cluster.State, error) {
 	old = cmp.Or(old, cluster.NewState())
@@ -60,8 +60,9 @@ func everywhere(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{Namespace: api.AllNamespacesNamespace}).WithContext(ctx)
 }
 
-// readNodes reads the nodes with GPUs. The list has each node's ModifyIndex; only nodes whose index
-// differs from that in old are read one by one. If a node cannot be read, its old state is kept.
+// readNodes reads the nodes with GPUs. The list has each node's ModifyIndex, and readNodes reads
+// only nodes whose index has changed since old. It keeps the old state of a node that cannot be
+// read.
 func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listNodes(ctx)
 	if err != nil {
@@ -78,8 +79,9 @@ func (c *Client) readNodes(ctx context.Context, s, old *cluster.State) error {
 // withGPUs is a filter for nodes with GPUs.
 const withGPUs = `any NodeResources.Devices as d { d.Vendor == "` + attr.Vendor + `" and (d.Type == "` + attr.Type + `" or d.Type == "` + attr.SharedType + `") }`
 
-// listNodes lists the nodes with GPUs, without their resources, which are 10 kB each. If a node has
-// no resources, Nomad's filter fails as a whole; then the list includes resources.
+// listNodes lists the nodes with GPUs, but without their resources, which are 10 kB per node. If a
+// node has no resources, Nomad's filter fails for the whole list. Then listNodes lists all nodes,
+// with resources.
 func (c *Client) listNodes(ctx context.Context) (stubs []*cluster.NodeStub, meta *api.QueryMeta, err error) {
 	q := (&api.QueryOptions{Filter: withGPUs}).WithContext(ctx)
 	if meta, err = c.api.Raw().Query("/v1/nodes", &stubs, q); StatusOf(err) != http.StatusBadRequest {
@@ -104,7 +106,7 @@ func (c *Client) node(ctx context.Context, id string) (*api.Node, error) {
 const withDevices = `any TaskGroups as g { any g.Tasks as t { t.Resources.Devices is not empty } }`
 
 // listJobs lists the jobs that request devices. If Nomad's filter cannot handle some job, it fails
-// as a whole; then every job is listed and read.
+// for the whole list. Then listJobs lists all jobs, and every job is read.
 func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *api.QueryMeta, err error) {
 	q := everywhere(ctx)
 	q.Filter = withDevices
@@ -115,8 +117,8 @@ func (c *Client) listJobs(ctx context.Context) (stubs []*cluster.JobStub, meta *
 	return slices.DeleteFunc(stubs, func(j *cluster.JobStub) bool { return j == nil }), meta, err
 }
 
-// readJobs reads the jobs with GPUs in the same way. A job that the placer only assumes to have
-// GPUs (State.Assume) is always read.
+// readJobs reads the jobs that request devices, as readNodes reads nodes. It always reads a job
+// whose state the placer only assumes (State.Assume).
 func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 	stubs, meta, err := c.listJobs(ctx)
 	if err != nil {
@@ -129,15 +131,15 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 }
 
 const (
-	// jobTries is how often a job or node that cannot be read is tried.
+	// jobTries is how often a job or node is tried that cannot be read.
 	jobTries = 2
-	// unreadShare: if at most one in this many jobs or nodes (or one of a few) cannot be read, the
-	// others are served. If more fail, Nomad itself is at fault.
+	// unreadShare: the others are served if at most one in this many jobs or nodes (or one of a
+	// few) cannot be read. If more cannot, Nomad itself is at fault.
 	unreadShare = 20
 )
 
-// readEach reads n objects one by one, except those that are unchanged. An object that cannot be
-// read keeps its old state; if too many cannot, readEach returns an error.
+// readEach reads n objects one by one, except unchanged ones. An object that cannot be read keeps
+// its old state. If too many cannot be read, readEach returns an error.
 func readEach[T any](
 	ctx context.Context, n int, known func(int) (was *T, current bool), read func(context.Context, int) (*T, error),
 ) (objects []*T, errs []error, err error) {
@@ -168,9 +170,9 @@ func (c *Client) readAllocs(ctx context.Context, s *cluster.State) error {
 	return nil
 }
 
-// readOutrun reads jobs again that have allocations of a newer version than the list of jobs had.
-// With the old version, a gang that was placed in between would look as if Nomad alone had placed
-// it.
+// readOutrun reads jobs again if they have allocations of a newer version than the one in the list
+// of jobs. With the old version, it would look as if Nomad alone had placed a gang that the placer
+// started in between.
 func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	outrun := s.Outrun()
 	jobs, errs := make([]*api.Job, len(outrun)), make([]error, len(outrun))
@@ -189,8 +191,9 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 	return err
 }
 
-// ReadStale reads allocations for which events are incomplete: those of jobs that are gone, and
-// those that may have ended for an older version. If Nomad refuses one, the others are still read.
+// ReadStale reads allocations for which events are incomplete: those of jobs that no longer exist,
+// and those that may have ended for an older job version. If Nomad refuses one, the others are
+// still read.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
@@ -202,7 +205,7 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reading allocation %q: %w", a.ID, Denied(err, ReadJob)))
 			if StatusOf(err) == 0 {
-				return errors.Join(errs...) // there is no such allocation
+				return errors.Join(errs...) // Nomad did not answer
 			}
 		default:
 			s.PutAlloc(p.AsAlloc())
@@ -211,9 +214,10 @@ func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	return errors.Join(errs...)
 }
 
-// parallel calls f for 0…n-1, at most parallelReads at once, until one fails. If one panics,
-// parallel panics after the running calls, so that the caller can recover. Each goroutine makes
-// many calls, because growing its stack for the first answer takes long.
+// parallel calls f for 0…n-1, at most parallelReads at once, until one fails. If a call panics,
+// parallel panics too, after the running calls have returned, so that the caller can recover. Each
+// goroutine makes many calls, because a new goroutine is slow: its stack grows with the first
+// answer.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	workers, running := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -223,7 +227,7 @@ func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) err
 			defer func() {
 				if r := recover(); r != nil {
 					panicked.Store(&r)
-					err = context.Canceled // ends the others
+					err = context.Canceled // stops the others
 				}
 			}()
 			for err == nil && running.Err() == nil {

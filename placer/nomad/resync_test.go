@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// A bug that one of many reads meets is met where it can be survived: in a goroutine
-// of its own it would end the process.
+// A panic in one of many parallel reads reaches the caller, who can recover. In a goroutine of its
+// own it would end the process.
 func TestParallelPanics(t *testing.T) {
 	t.Parallel()
 	defer func() {
@@ -39,8 +39,8 @@ func TestParallelPanics(t *testing.T) {
 	t.Errorf("no panic: %v", err)
 }
 
-// Reads that the caller cuts short are an error, also when none of them failed: what
-// was read is not all.
+// If the caller cuts reads short, that is an error even if no read failed, because the result is
+// incomplete.
 func TestParallelCutShort(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,8 +67,8 @@ func serving(t *testing.T, serve http.HandlerFunc) *Client {
 	return client
 }
 
-// A gang is registered with its GPUs, and placed, between the reading of the jobs and
-// that of the allocations: the job is read again, as the members are of a newer one.
+// A gang is registered with its GPUs, and placed, after the jobs and before the allocations are
+// read. The job is read again, because its members belong to a newer version.
 func TestJobOutrunByItsMembers(t *testing.T) {
 	key, reads := cluster.JobKey{Namespace: "default", ID: "train"}, 0
 	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -94,12 +94,12 @@ func TestJobOutrunByItsMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := *s.Jobs[key].ModifyIndex; got != 9 {
-		t.Errorf("the job is as it was at %d", got)
+		t.Errorf("the job is the old one, of index %d", got)
 	}
 }
 
-// After a registration of ours the placer reads the job again with the others: its version tells
-// whether the registration overwrote a change of its author.
+// After a registration by the placer, the next full read reads the job again: its version shows
+// whether the registration overwrote a change of the author.
 func TestAssumedJobIsReadAgain(t *testing.T) {
 	key := cluster.JobKey{Namespace: "default", ID: "train"}
 	theirs := clustertest.SmallJob(key.ID, 7, true)
@@ -136,7 +136,7 @@ func TestAssumedJobIsReadAgain(t *testing.T) {
 	}
 }
 
-// That Nomad does not show it once does not make it known.
+// If Nomad fails to return an assumed job once, the job still counts as assumed.
 func TestAssumedJobIsReadAgainAfterAnError(t *testing.T) {
 	key := cluster.JobKey{Namespace: "default", ID: "train"}
 	theirs, fails := clustertest.SmallJob(key.ID, 7, true), true
@@ -166,8 +166,8 @@ func TestAssumedJobIsReadAgainAfterAnError(t *testing.T) {
 	}
 }
 
-// The list of nodes has those with GPUs only, and not what they have, or it would be tens of MB on
-// a large cluster. A server that cannot tell which have some lists all.
+// The list of nodes contains only nodes with GPUs, and not their resources. Otherwise it would be
+// tens of MB on a large cluster. A server that cannot filter lists all nodes.
 func TestNodesAreListedWithoutResources(t *testing.T) {
 	t.Parallel()
 	for _, filters := range []bool{true, false} {
@@ -204,7 +204,7 @@ func TestNodesAreListedWithoutResources(t *testing.T) {
 }
 
 // Jobs without devices, of which a cluster may have thousands, are not read one by one. A server
-// that cannot tell which jobs have some lists all, and the placer reads those.
+// that cannot filter lists all jobs, and the placer reads them.
 func TestJobsWithoutDevicesAreNotRead(t *testing.T) {
 	t.Parallel()
 	for _, filters := range []bool{true, false} {

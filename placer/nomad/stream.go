@@ -20,10 +20,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// eventsIn parses a line of the stream; a heartbeat has no events. A line that cannot be parsed
-// does not end the stream. With every change of an allocation Nomad sends the whole node again,
-// tens of kB without anything new for placement (seen on 1.11.3); such an event is skipped
-// unparsed.
+// eventsIn parses a line of the stream; a heartbeat has no events. An event that cannot be parsed
+// does not end the stream. With every change of an allocation, Nomad sends the whole node again:
+// tens of kB that are useless for placement (seen on 1.11.3). Such an event is skipped unparsed.
 func eventsIn(line []byte) (es []cluster.Event, err error) {
 	batch := gjson.ParseBytes(line)
 	if !batch.IsObject() {
@@ -54,9 +53,8 @@ const heartbeat = 45 * time.Second
 // ErrHeartbeatTimeout ends a stream whose server no longer sends heartbeats.
 var ErrHeartbeatTimeout = errors.New("the event stream sends no heartbeats")
 
-// ErrSilent ends a stream on which nothing came, not even a heartbeat. That is how Nomad refuses a
-// token that lacks a permission in some namespace: it answers 200 and stays silent (seen on
-// 1.11.3).
+// ErrSilent ends a stream on which nothing arrived, not even a heartbeat. If a token lacks a
+// permission in some namespace, Nomad answers 200 and then sends nothing (seen on 1.11.3).
 var ErrSilent = fmt.Errorf("the event stream stays silent: the token may lack %s", Events)
 
 // Stream is a subscription to Nomad's events.
@@ -65,9 +63,9 @@ type Stream struct {
 	cancel context.CancelFunc
 }
 
-// Subscribe opens the event stream. It contains everything that happens from now on, and may
-// contain earlier events. If the lists are read after Subscribe returns, nothing is lost: see
-// [cluster.State.Apply].
+// Subscribe opens the event stream. The stream contains all events from now on, and perhaps some
+// earlier ones. If the caller reads the lists after Subscribe has returned, no change is missed:
+// see [cluster.State.Apply].
 func (c *Client) Subscribe(ctx context.Context) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := everywhere(ctx)
@@ -135,7 +133,7 @@ func (s *Stream) Run(f func([]cluster.Event) error) error {
 			return fmt.Errorf("reading Nomad's events: %w", err)
 		}
 		if len(es) > 0 {
-			watch.Stop() // while f runs, the heartbeat timeout is off
+			watch.Stop() // the heartbeat timeout does not run while f does
 			if err := f(es); err != nil {
 				return err
 			}

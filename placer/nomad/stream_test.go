@@ -12,9 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Nodes are read from events of their own, and not from those of allocations on
-// them, which are passed over. An event that cannot be read is handed on as such;
-// what is no JSON ends the stream.
+// The stream reads nodes from their own events and skips those that report an allocation on the
+// node. It passes on an event that cannot be parsed, marked as unread. Text that is not JSON ends
+// the stream.
 func TestNodesOfEvents(t *testing.T) {
 	for _, c := range []struct {
 		name, event string
@@ -44,16 +44,16 @@ func TestNodesOfEvents(t *testing.T) {
 				return nil
 			})
 			if unread != c.unread || got != c.want || seen == (c.fails || c.passed) || errors.Is(err, io.EOF) == c.fails {
-				t.Errorf("node %q, events handed on: %v, ended with %v; want node %q", got, seen, err, c.want)
+				t.Errorf("node %q, events passed on: %v, ended with %v; want node %q", got, seen, err, c.want)
 			}
 		})
 	}
 }
 
-// wholeJob has what Nomad gives every job.
+// wholeJob has the fields that every job in Nomad has.
 const wholeJob = `{"ID": "j", "Name": "j", "Namespace": "default", "Type": "batch", "Priority": 50, "Version": 0, "ModifyIndex": 1, "JobModifyIndex": 1, "SubmitTime": 1}`
 
-// What is on its way frees no GPU and asks for none; all else wants an answer.
+// Progress is an event that neither frees a GPU nor requests one. All other events need a reaction.
 func TestProgress(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -64,11 +64,11 @@ func TestProgress(t *testing.T) {
 		{"runs", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "running"}}}`, true},
 		{"complete", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "complete"}}}`, false},
 		{"failed", `{"Topic": "Allocation", "Type": "AllocationUpdated", "Payload": {"Allocation": {"DesiredStatus": "run", "ClientStatus": "failed"}}}`, false},
-		{"to be stopped", `{"Topic": "Allocation", "Type": "PlanResult", "Payload": {"Allocation": {"DesiredStatus": "stop", "ClientStatus": "running"}}}`, false},
-		{"of a job that is registered", `{"Topic": "Job", "Type": "JobRegistered", "Payload": {"Job": ` + wholeJob + `}}`, false},
-		{"of a job that is stopped", `{"Topic": "Job", "Type": "JobDeregistered", "Payload": {"Job": ` + wholeJob + `}}`, false},
-		{"of a job's status", `{"Topic": "Job", "Type": "EvaluationUpdated", "Payload": {"Job": ` + wholeJob + `}}`, true},
-		{"of a node", `{"Topic": "Node", "Type": "NodeDrain", "Payload": {"Node": {"ID": "n"}}}`, false},
+		{"is being stopped", `{"Topic": "Allocation", "Type": "PlanResult", "Payload": {"Allocation": {"DesiredStatus": "stop", "ClientStatus": "running"}}}`, false},
+		{"job registered", `{"Topic": "Job", "Type": "JobRegistered", "Payload": {"Job": ` + wholeJob + `}}`, false},
+		{"job stopped", `{"Topic": "Job", "Type": "JobDeregistered", "Payload": {"Job": ` + wholeJob + `}}`, false},
+		{"job status", `{"Topic": "Job", "Type": "EvaluationUpdated", "Payload": {"Job": ` + wholeJob + `}}`, true},
+		{"node", `{"Topic": "Node", "Type": "NodeDrain", "Payload": {"Node": {"ID": "n"}}}`, false},
 	} {
 		es, err := eventsIn([]byte(`{"Events": [` + c.event + `]}`))
 		if err != nil || len(es) != 1 {

@@ -20,8 +20,8 @@ import (
 )
 
 // httpClient differs from Nomad's own client in three ways. It requests no compression, because
-// Nomad creates a compressor for each answer, which takes longer than most requests. It keeps as
-// many connections as there are parallel requests. It accepts NaN and infinities: see [numbers].
+// Nomad creates a compressor for each answer, which takes longer than most requests. It keeps one
+// open connection per parallel request. It accepts NaN and infinities: see [numbers].
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -48,7 +48,7 @@ func httpClient(cfg *api.Config) (*http.Client, error) {
 	return c, nil
 }
 
-// uncompressed removes the header for compression, which Nomad's client writes into each request.
+// uncompressed removes the compression header that Nomad's client sets in each request.
 type uncompressed struct{ *http.Transport }
 
 func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -61,22 +61,23 @@ func (u uncompressed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return withoutNaN(resp), nil
 }
 
-// Time limits for a whole request: a server that accepts requests and never answers must not stop
+// Time limits for a whole request: a server that accepts requests and never answers must not block
 // everything else. Lists of a large cluster are tens of MB.
 const (
 	requestTimeout = 15 * time.Second
 	listTimeout    = 90 * time.Second
-	// streamTimeout bounds the time until a stream begins; a stream has no end.
+	// streamTimeout limits the time until a stream begins. A stream itself has no time limit.
 	streamTimeout = 30 * time.Second
 )
 
 // ErrNoAnswer means that Nomad did not answer in time, or not completely.
 var ErrNoAnswer = errors.New("no answer from Nomad in time")
 
-// deadlines bounds the time of requests to Nomad.
+// deadlines limits the time of requests to Nomad.
 type deadlines struct{ next http.RoundTripper }
 
-// timeoutOf returns how long a request may take, and whether that is only until its answer begins.
+// timeoutOf returns how long a request may take. For a stream, the limit ends when the answer
+// begins.
 func timeoutOf(r *http.Request) (limit time.Duration, stream bool) {
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case strings.HasSuffix(path, "/v1/event/stream"):
@@ -106,14 +107,14 @@ func (d deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is for http.Client, which looks for it.
+// CloseIdleConnections is called by http.Client.
 func (d deadlines) CloseIdleConnections() {
 	if c, ok := d.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// timely returns err, or the deadline if that caused it.
+// timely returns err, or [ErrNoAnswer] if the deadline caused it.
 func timely(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrNoAnswer) {
 		return cause
@@ -141,11 +142,11 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// ErrUnknownOutcome is a write that may or may not have happened: it was sent, but its answer was
-// lost, late, or an error on the way to the servers' log.
+// ErrUnknownOutcome means that a write may or may not have happened: it was sent, but its answer
+// was lost, late, or a server error.
 var ErrUnknownOutcome = errors.New("no answer from Nomad: the outcome is unknown")
 
-// Outcome adds [ErrUnknownOutcome] to the error of such a write.
+// Outcome adds [ErrUnknownOutcome] to the error of a write whose outcome is unknown.
 func Outcome(err error) error {
 	if code := StatusOf(err); err == nil || code > 0 && code < http.StatusInternalServerError {
 		return err
@@ -155,7 +156,7 @@ func Outcome(err error) error {
 
 // A device plugin may report NaN or an infinity in an attribute. Nomad's encoder (1.11.3) writes
 // these as NaN, +Inf or -Inf, which is not JSON. One such node would make the list of nodes, and
-// each event about it, unreadable. numbers replaces them by 0 while an answer is read.
+// each event about it, unreadable. numbers replaces such values by 0 while an answer is read.
 type numbers struct {
 	io.ReadCloser
 	scan numberScan
@@ -167,12 +168,13 @@ func (n *numbers) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// numberScan turns an answer into JSON in place, piece by piece. Outside strings, 'N', 'I' and a
-// '+' that follows no 'e' only occur at the beginning of such a value.
+// numberScan turns an answer into JSON in place, piece by piece. It relies on this: outside
+// strings, 'N', 'I' and a '+' that follows no 'e' occur only at the beginning of NaN or an
+// infinity.
 type numberScan struct {
 	inString, escaped bool
 	skip              int  // remaining bytes of a value that is being replaced
-	last              byte // outside strings
+	last              byte // the last byte outside strings
 }
 
 func (s *numberScan) replaceNaN(p []byte) {

@@ -13,8 +13,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// TestTransport asks a server by TCP and one by a socket, both without
-// compression.
+// TestTransport sends requests over TCP and over a Unix socket, both without compression.
 func TestTransport(t *testing.T) {
 	var asked []string
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,11 +42,11 @@ func TestTransport(t *testing.T) {
 		}
 	}
 	if len(asked) != 4 {
-		t.Fatalf("%d requests came, want 4", len(asked))
+		t.Fatalf("got %d requests, want 4", len(asked))
 	}
 	for _, e := range asked {
 		if e != "" {
-			t.Errorf("asked for %q", e)
+			t.Errorf("requested compression %q", e)
 		}
 	}
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// A job that Nomad lists and does not show is left out, or kept as it was; the others are read. If
-// many are like that, reading fails as a whole.
+// A job that Nomad lists but cannot return is left out, or keeps its old state. The others are
+// read. If Nomad cannot return many jobs, the full read fails.
 func TestUnreadJobs(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		unread  int // of 40
 		answer  func(w http.ResponseWriter)
 		fails   bool
-		knownAs bool // in an older form
+		knownAs bool // an older form is known
 	}{
 		{"none", 0, nil, false, false},
 		{"an error", 1, func(w http.ResponseWriter) { http.Error(w, "rpc error", http.StatusInternalServerError) }, false, false},
@@ -69,7 +69,7 @@ func TestUnreadJobs(t *testing.T) {
 			s, err := client.Resync(t.Context(), old)
 			if c.fails {
 				if err == nil {
-					t.Error("it does not fail")
+					t.Error("Resync does not fail")
 				}
 				return
 			}
@@ -87,8 +87,8 @@ func TestUnreadJobs(t *testing.T) {
 	}
 }
 
-// One node that Nomad lists and does not show counts as it was known, with a
-// warning; the others are read.
+// A node that Nomad lists but cannot return keeps its last known state, with a warning. The others
+// are read.
 func TestUnreadNode(t *testing.T) {
 	bad, good := clustertest.Node("bad", "ready", 7, "B"), clustertest.Node("good", "ready", 7, "G")
 	client := serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -115,10 +115,10 @@ func TestUnreadNode(t *testing.T) {
 			t.Errorf("warnings %q", w)
 		}
 		if _, there := s.GPUModels()["G"]; !there {
-			t.Error("the other node's GPU is not there")
+			t.Error("the other node's GPU is missing")
 		}
 		if _, there := s.GPUModels()["B"]; there != (old.Nodes["bad"] != nil) {
-			t.Errorf("the node's GPU is there: %v", there)
+			t.Errorf("the node's GPU is present: %v", there)
 		}
 		old = s
 		old.PutNode(bad)

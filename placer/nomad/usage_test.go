@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// answering is a Nomad that knows these paths; what is put is there to be got.
+// answering is a Nomad that serves these paths; a PUT replaces the answer of its path.
 func answering(t *testing.T, answers map[string]string) *Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func TestJobGPUs(t *testing.T) {
 	}
 }
 
-// No statistics of a node stop the placer, whatever they are.
+// Odd statistics of a node never stop the placer.
 func TestOddReadings(t *testing.T) {
 	node := "f7476465-4d6e-c0de-26d0-e383c49be941"
 	c := answering(t, map[string]string{

@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// ErrChanged means that somebody else has written the variable.
+// ErrChanged means that somebody else changed the variable first.
 var ErrChanged = errors.New("the variable changed meanwhile")
 
-// ListVariables lists our variables under a prefix, by path.
+// ListVariables lists the placer's variables under a prefix, by path.
 func (c *Client) ListVariables(ctx context.Context, prefix string) ([]*api.VariableMetadata, error) {
 	q := (&api.QueryOptions{Namespace: c.namespace, Prefix: prefix}).WithContext(ctx)
 	vars, _, err := c.api.Variables().List(q)
