@@ -14,12 +14,12 @@ import (
 	"testing"
 )
 
-// What the PAL artifact chooses on its worked example: 120 single allocations
-// of all classes, policies and penalties.
+// Compare with the GPUs that the PAL artifact chooses on its worked example: 120 single
+// allocations of all classes, policies and penalties.
 func TestArtifactAllocations(t *testing.T) {
 	dir := os.Getenv("PAL_DATA")
 	if dir == "" {
-		t.Skip("PAL_DATA is not set: the artifact's own answers are not compared")
+		t.Skip("PAL_DATA is not set: the artifact's own choices are not compared")
 	}
 	scores, cases := table(t, dir, "ex_gpus.csv"), table(t, dir, "ex_alloc_cases.csv")
 	if len(scores) != 8 || len(cases) < 100 {
@@ -56,8 +56,8 @@ func TestArtifactAllocations(t *testing.T) {
 	}
 }
 
-// exampleCluster bins with the two k-means groups of every class: nothing but
-// the grouping matters for what is chosen at penalties away from ties.
+// exampleCluster bins each class with k-means into two groups. At penalties away from ties the
+// choice depends only on this grouping.
 func exampleCluster(t *testing.T, rows []map[string]string, lf string) *Cluster {
 	low := [NumClasses]float64{0.8758169935, 0.979791395, 0.9771986971, 0.9946134085}
 	high := [NumClasses]float64{1.1241830065, 1.020208605, 1.0228013029, 1.0053865915}

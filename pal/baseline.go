@@ -11,12 +11,13 @@ import (
 )
 
 // The baselines are the policies that PAL is compared with: they consider only how many GPUs are
-// free where. Explain shows what Packed would have chosen beside PAL's choice.
+// free where. Explain shows Packed's choice beside PAL's.
 type baseline struct{ *search }
 
-// packed is the artifact's packing, which ignores variability: a node with exactly the GPUs needed,
-// else the fullest node that holds the gang, else the emptiest nodes one after the other. So it
-// leaves whole nodes to wide gangs, and a gang that needs several nodes gets as few as possible.
+// packed packs gangs as the artifact does, without regard to variability: on a node with exactly
+// the GPUs needed, else on the fullest node that holds the gang, else on the emptiest nodes one
+// after the other. So it leaves whole nodes to wide gangs, and a gang that needs several nodes
+// gets as few as possible.
 func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
@@ -37,9 +38,9 @@ func (s baseline) packed() []Member {
 	return s.eachSet(nil, s.fillUp)
 }
 
-// fillUp repeatedly fills the group with the most free GPUs, on ties the first. It goes level by
-// level, from the largest number of free GPUs down; perLevel lets it skip levels without a group.
-// No group is filled twice: what it has left is less than a member, or less than its node can hold.
+// fillUp repeatedly fills the group with the most free GPUs; on ties, the first one. It goes
+// level by level, from the largest number of free GPUs down; perLevel lets it skip levels without
+// a group. No group is filled twice: afterwards it has no room for another member.
 func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
@@ -73,16 +74,16 @@ func (s baseline) fillUp(set int) []Member {
 	return s.fillFirst(set, loads)
 }
 
-// load is what a baseline puts on a group: the members so far, and the GPUs that it
-// may still take.
+// load counts the members that a baseline has put on a group, and the GPUs that the group has
+// left.
 type load struct {
 	group         int32
 	free, members int32
 }
 
-// spreadOut repeatedly puts one member on the group with the most free GPUs, on ties the first. It
-// goes level by level: a group that got a member has fewer free GPUs and appears again on a lower
-// level.
+// spreadOut repeatedly puts one member on the group with the most free GPUs, on ties, the first
+// one. It goes level by level: a group that got a member has fewer free GPUs and appears again on
+// a lower level.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
@@ -138,14 +139,15 @@ func (s baseline) firstFree(group int32, n int) []int {
 	return gpus
 }
 
-// random draws slots of k GPUs in index order, any group; with one-GPU members
-// it draws GPUs, as the artifact does.
+// random draws slots of k GPUs from all groups; with one-GPU members it draws single GPUs, as the
+// artifact does.
 func (s baseline) random() []Member {
 	return s.eachSet(nil, s.randomSet)
 }
 
-// sample draws by the policy's function, else by the gang's name: the same gang draws the same on
-// the same cluster, as Nomad shuffles nodes by evaluation id.
+// sample draws k of n numbers with the policy's function. Without one, the gang's ID is the seed,
+// so the same gang draws the same numbers on the same cluster. Nomad likewise shuffles nodes by
+// evaluation id.
 func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)

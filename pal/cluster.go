@@ -10,12 +10,13 @@ import (
 
 // Cluster is the state of nodes and GPUs, in a form that placement reads fast. Per device group,
 // application class and bin it keeps the number of available GPUs up to that bin, so that a
-// decision reads a few small numbers per group and single GPUs only in the groups it takes.
+// decision reads a few small numbers per group, and single GPUs only in the groups that it
+// chooses.
 //
-// Each change updates the counts, so that no search has to count: a GPU changes hands twice in the
-// life of a gang, while the queue tries many gangs on the same state. Only refresh and
-// countOutliers write the counts. The data that searches read most lies side by side in slices of
-// plain numbers, not in the structs.
+// Each change updates the counts, so that searches need not count: a gang takes and releases each
+// GPU once, but the queue tries many gangs on the same state. Only refresh and countOutliers
+// write the counts. The data that searches read most is in slices of plain numbers, not in the
+// structs, so that it is close together in memory.
 //
 // Nodes, groups and GPUs keep the order in which they were given; that order breaks ties. A Cluster
 // is not safe for concurrent use.
@@ -28,37 +29,35 @@ type Cluster struct {
 	byID     map[string]int32
 	racks    topologyLevel
 	dcs      topologyLevel
-	// upTo[class][offset[class][group]+bin] is the number of available GPUs of
-	// the group whose bin is at most that. inlierOffset leads to the same counts
-	// without outliers; it equals offset for a group that has none. 16 bits are enough:
-	// a group is part of one node.
+	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose
+	// bin is at most bin. inlierOffset leads to the same counts without outliers; it equals
+	// offset for a group that has none. 16 bits are enough: a group is part of one node.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32
 	ranks        [NumClasses][]uint16 // bin of each GPU, 0 the fastest
 	free         int                  // available GPUs
-	// open has a bit per device group: whether it has an available GPU. On a
-	// busy cluster few groups do, and placement looks at those only.
+	// open has a bit per device group, set if the group has an available GPU. On a busy cluster
+	// few groups have one, and placement reads only those.
 	open         []uint64
-	unhealthy    []uint64    // a bit per device group: whether it has a GPU out of use
+	unhealthy    []uint64    // a bit per device group, set if a GPU of it is out of use
 	avail        []uint16    // available GPUs of each group
 	size         []uint16    // GPUs of each group
 	nodeOf       []int32     // node of each group
-	resources    []Resources // unallocated, of each node
+	resources    []Resources // unallocated resources of each node
 	largestGroup int         // GPUs of the largest group
-	stateHash    uint64      // what searches depend on, see statehash.go
+	stateHash    uint64      // changes with everything that searches depend on, see statehash.go
 	outliers     outliers
 	tenants      []tenancy                     // of each GPU; nil if none is shared
-	costs        func(of, by Occupant) float64 // see SetInterference; nil: by their classes
+	costs        func(of, by Occupant) float64 // see SetInterference; nil: cost by class
 
-	// scales are by model+1 (anyModel is −1), made when first asked for: bins do
-	// not change in the life of a cluster.
+	// scales are indexed by model+1 (anyModel is −1) and made on first use: the bins of a cluster
+	// never change.
 	scales  [NumClasses][]*scale
 	scratch scratch
 }
 
-// nodeState is a node as it was given, and where its groups are: those of a node
-// follow one another.
+// nodeState is a node as it was given, and the position of its groups, which are consecutive.
 type nodeState struct {
 	Node
 	firstGroup    int32
@@ -67,32 +66,32 @@ type nodeState struct {
 	availableGPUs int32
 }
 
-// groupState is a device group: its GPUs follow one another, and are of one model.
+// groupState is a device group. Its GPUs are consecutive and of one model.
 type groupState struct {
 	node, model  int32
 	first, n     int32 // GPUs
 	unhealthy    int32 // GPUs that are unhealthy or quarantined
-	hasSubdomain bool  // some GPU knows its island or NUMA node
+	hasSubdomain bool  // at least one GPU has a known island or NUMA node
 	shared       bool  // see DeviceGroup
 }
 
-// gpuState is a GPU and whether it can be chosen. available follows from taken and
-// the GPU's health; it is stored so that refresh sees what has changed.
+// gpuState is a GPU and whether it can be chosen. available depends on taken and on the GPU's
+// health; it is stored so that refresh can see whether it changed.
 type gpuState struct {
-	*GPU      // replaced, never changed: clones share it
+	*GPU      // replaced, never changed, because clones share it
 	group     int32
-	taken     bool  // in use, or promised
-	available bool  // neither taken, unhealthy nor quarantined
-	outlier   uint8 // a bit per class for which it is above the threshold
+	taken     bool  // in use or promised
+	available bool  // not taken, unhealthy or quarantined
+	outlier   uint8 // a bit per class, set if the GPU's score is above the threshold
 }
 
-// modelState is what the device groups of one name share. PM scores are relative to
-// the median of a model, so bins are ranked within it.
+// modelState has what the device groups of one model share. PM scores are relative to the median
+// of a model, so bins are ranked within it.
 type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
-	scores [NumClasses][]scores  // of the GPUs in each bin
-	groups []uint64              // a bit per device group: whether it is of this model
+	scores [NumClasses][]scores  // lowest and highest score of the GPUs in each bin
+	groups []uint64              // a bit per device group, set if it is of this model
 	upTo   [NumClasses][]int32   // available GPUs up to each bin
 }
 
@@ -108,7 +107,7 @@ func (r scores) with(s PMScore) scores {
 	return r
 }
 
-// topologyLevel are the racks, or the datacenters, of a cluster, by number.
+// topologyLevel has the racks, or the datacenters, of a cluster, by number.
 type topologyLevel struct {
 	groups [][]int32 // device groups of each, ascending
 	free   []int32   // available GPUs of each
@@ -126,7 +125,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
 		// Racks of two datacenters may have the same name. A node without a rack is a rack by
-		// itself; the second NUL keeps its ID from matching another rack.
+		// itself; the second NUL keeps its ID from equalling the name of a rack.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -147,7 +146,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	return c, nil
 }
 
-// number returns the number of the rack or datacenter, a new one for a new name.
+// number returns the number of the rack or datacenter; a new name gets the next number.
 func (d *topologyLevel) number(seen map[string]int32, name string) int32 {
 	i, ok := seen[name]
 	if !ok {
@@ -200,8 +199,8 @@ func checkGPU(u GPU) error {
 	return nil
 }
 
-// bin ranks each GPU's bin among the distinct values of its model, then counts.
-// From here on a bin is its rank: a small number that indexes the counts.
+// bin ranks each GPU's bin among the distinct values of its model, then counts. From here on, a
+// bin is its rank, a small number that indexes the counts.
 func (c *Cluster) bin() {
 	for k := range NumClasses {
 		for i := range c.gpus {
@@ -263,8 +262,8 @@ func (c *Cluster) buildIndex() {
 	}
 }
 
-// binValue is the PM score that stands for the GPU's bin. A GPU without one counts as the median,
-// so on a cluster without measurements all GPUs are equal.
+// binValue is the PM score of the GPU's bin. A GPU without a score counts as the median, so on a
+// cluster without measurements all GPUs are equal.
 func binValue(u *GPU, class int) PMScore {
 	if u.Binned[class] == 0 {
 		return 1
@@ -272,9 +271,9 @@ func binValue(u *GPU, class int) PMScore {
 	return u.Binned[class]
 }
 
-// refresh recomputes whether GPU i is available, and the counts that depend on
-// it. Availability changes nowhere else. For each class it costs as many steps
-// as there are bins above the GPU's.
+// refresh recomputes whether GPU i is available, and the counts that depend on it. Nothing else
+// changes whether a GPU is available. The cost per class is one step for each bin above the
+// GPU's.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
 	now := !u.taken && outOfUse(u.GPU) == 0
@@ -282,7 +281,7 @@ func (c *Cluster) refresh(i int) {
 		return
 	}
 	u.available = now
-	// One difference for counts of all sizes: adding 65535 to a uint16 subtracts 1, and int16
+	// One difference serves counts of both sizes: adding 65535 to a uint16 subtracts 1, and int16
 	// restores the sign.
 	d := uint16(1)
 	if !now {
@@ -323,8 +322,8 @@ func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	}
 }
 
-// Take marks the GPUs of a placement as busy and takes the members' resources from their nodes. If
-// a GPU is already taken, the caller has counted it twice, and Take panics.
+// Take marks the GPUs of a placement as busy and takes the members' resources from their nodes.
+// Take panics if a GPU is already taken: that is a bug of the caller.
 func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 
 // Release undoes [Cluster.Take].
@@ -348,8 +347,7 @@ func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 	}
 }
 
-// SetTaken marks one GPU as busy or free, for allocations that are not gangs of
-// ours.
+// SetTaken marks one GPU as busy or free, for allocations that do not belong to a gang.
 func (c *Cluster) SetTaken(gpu int, taken bool) {
 	if c.tenants != nil && c.gpus[gpu].taken != taken {
 		c.stateHash ^= hashOfOccupant(gpu, c.tenants[gpu].now)
@@ -358,7 +356,7 @@ func (c *Cluster) SetTaken(gpu int, taken bool) {
 	c.refresh(gpu)
 }
 
-// SetHealth marks one GPU as healthy or not, and as quarantined or not.
+// SetHealth sets whether one GPU is unhealthy, and whether it is quarantined.
 func (c *Cluster) SetHealth(gpu int, unhealthy, quarantined bool) {
 	now := *c.gpus[gpu].GPU
 	now.Unhealthy, now.Quarantined = unhealthy, quarantined
@@ -391,7 +389,7 @@ func (c *Cluster) countUnhealthy(group, n int32) {
 	}
 }
 
-// outOfUse is 1 for a GPU that cannot be chosen although no job uses it, else 0.
+// outOfUse is 1 for a GPU that cannot be chosen even if no job uses it, else 0.
 func outOfUse(u *GPU) int32 {
 	if u.Unhealthy || u.Quarantined || u.Unavailable {
 		return 1
@@ -414,7 +412,7 @@ func (c *Cluster) Free(node int) Resources { return c.resources[node] }
 // FreeGPUs is the number of GPUs that are healthy, not quarantined and not taken.
 func (c *Cluster) FreeGPUs() int { return c.free }
 
-// NumGPUs is the number of GPUs, in whatever state.
+// NumGPUs is the number of all GPUs, available or not.
 func (c *Cluster) NumGPUs() int { return len(c.gpus) }
 
 // GPU describes GPU i, 0 ≤ i < NumGPUs.
@@ -431,7 +429,7 @@ func (c *Cluster) Find(id string) int {
 // Available reports whether GPU i can be chosen.
 func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 
-// Taken reports whether a GPU is in use, or promised.
+// Taken reports whether a GPU is in use or promised.
 func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
 
 // GroupOf is the index of the device group of GPU i.
@@ -440,7 +438,7 @@ func (c *Cluster) GroupOf(i int) int { return int(c.gpus[i].group) }
 // Groups is the number of device groups; MemberSet.Eligible is indexed by them.
 func (c *Cluster) Groups() int { return len(c.groups) }
 
-// Group names device group i: its node's index and vendor/type/name.
+// Group identifies device group i by its node's index and its name, vendor/type/name.
 func (c *Cluster) Group(i int) (node int, name string) {
 	return int(c.groups[i].node), c.models[c.groups[i].model].name
 }
@@ -453,6 +451,6 @@ func (c *Cluster) GroupGPUs(i int) (first, n int) {
 // NumNodes is the number of nodes.
 func (c *Cluster) NumNodes() int { return len(c.nodes) }
 
-// Node describes node i as it was given to [NewCluster]; [Cluster.Free] has its present free
+// Node describes node i as it was given to [NewCluster]; [Cluster.Free] has its current free
 // resources.
 func (c *Cluster) Node(i int) Node { return c.nodes[i].Node }

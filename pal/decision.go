@@ -16,12 +16,12 @@ type Placement struct {
 	PMScore PMScore
 	// Penalty is the locality penalty of Tier for the gang's class.
 	Penalty float64
-	// Speed is the speed of the slowest GPU model for the gang, see [Speeds]; 0
-	// if unknown.
+	// Speed is the gang's speed on the slowest of its GPU models, see [Speeds]; 0 if unknown.
 	Speed float64
 	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
 	Model string
-	// Amount is for how many GPUs its GPUs count: parts of shared GPUs are shares of one. 0: unknown.
+	// Amount is the number of whole GPUs that its GPUs count as: a part of a shared GPU counts as
+	// a fraction. 0: unknown.
 	Amount float64
 }
 
@@ -41,14 +41,14 @@ type Member struct {
 	GPUs      []int // ascending
 }
 
-// Decision is the answer for one gang on one cluster, with its reasons. `nomad-pal explain` shows
-// it, so it uses names instead of indices.
+// Decision is the result of placing one gang on one cluster, with its reasons. `nomad-pal
+// explain` shows it, so it uses names instead of indices.
 type Decision struct {
 	Gang   string   `json:"gang"`
 	Class  AppClass `json:"class"`
 	Policy string   `json:"policy"`
 	Demand int      `json:"gpus"`
-	// Replicas reports whether the members work alone (see [Gang]).
+	// Replicas reports whether the members work independently (see [Gang]).
 	Replicas bool `json:"replicas,omitempty"`
 	// Placed reports whether the gang fits now. If not, Reason is why. Impossible reports whether
 	// it would not fit even if all GPUs were free and healthy.
@@ -61,26 +61,26 @@ type Decision struct {
 	Packed *Choice `json:"packed,omitempty"`
 
 	Candidates Candidates `json:"candidates"`
-	// Walk are the entries of the L×V matrix that were tried, in order. A long walk is cut to its
-	// first and last entries; WalkOmitted is how many are left out between them.
+	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to
+	// its first and last entries; WalkOmitted is how many entries between them are omitted.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
-	// Models are the GPU models that the gang's speeds name, the fastest first;
-	// empty if no speed is known. Left is why a faster model with room is left
-	// to others.
+	// Models lists the GPU models for which the gang's speed is known, the fastest first; empty
+	// if no speed is known. Left is why the gang leaves a faster model with free GPUs to others.
 	Models []OnModel     `json:"models,omitempty"`
 	Left   reason.Reason `json:"left,omitzero"`
 }
 
-// OnModel is what a GPU model would have given a gang.
+// OnModel is what a gang would get on one GPU model.
 type OnModel struct {
 	Device string  `json:"device"` // device group
 	Speed  float64 `json:"speed"`
-	// Fits: the gang fits on free GPUs of the model. Cost and Total are of these.
+	// Fits reports whether the gang fits on free GPUs of the model. Cost and Total are for these
+	// GPUs.
 	Fits bool    `json:"fits"`
 	Cost float64 `json:"cost,omitempty"`
-	// Price is the mean speed that recent gangs have on the model; 0: unknown. Total is the cost
-	// plus what the gang keeps from waiting jobs (see [Market]); the smallest is chosen.
+	// Price is the mean speed that recent gangs have on the model; 0: unknown. Total is Cost plus
+	// the cost to waiting jobs (see [Market]); the model with the smallest total is chosen.
 	Price  float64 `json:"price,omitempty"`
 	Total  float64 `json:"total,omitempty"`
 	Chosen bool    `json:"chosen,omitempty"`
@@ -90,7 +90,7 @@ type OnModel struct {
 // cluster has thousands of entries.
 const walkShown = 64
 
-// Choice is a placement by name.
+// Choice is a placement with names instead of indices.
 type Choice struct {
 	Members []ChosenMember `json:"members"`
 	Nodes   int            `json:"nodes"`
@@ -100,7 +100,7 @@ type Choice struct {
 	Cost    float64        `json:"cost"`
 }
 
-// Spread is why the replicas of a choice are on these nodes; none for a single one.
+// Spread is why the replicas of a choice are on these nodes; no reason if there is only one.
 func (c *Choice) Spread() reason.Reason {
 	if len(c.Members) < 2 {
 		return reason.Reason{}
@@ -114,7 +114,7 @@ func (c *Choice) Spread() reason.Reason {
 	return reason.Reason{Kind: reason.SpreadOut, Members: len(c.Members), Nodes: c.Nodes, Room: most}
 }
 
-// GPUIDs are the ids of all GPUs, member by member.
+// GPUIDs lists the ids of all GPUs, member by member.
 func (c *Choice) GPUIDs() (ids []string) {
 	for _, m := range c.Members {
 		for _, u := range m.GPUs {
@@ -131,21 +131,20 @@ type ChosenMember struct {
 	NodeID string      `json:"node_id"`
 	Device string      `json:"device"` // device group
 	GPUs   []ChosenGPU `json:"gpus"`
-	// Neighbours share the GPU of the member.
+	// Neighbours are the gangs that share the member's GPU.
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
 }
 
-// ChosenGPU is one GPU of a choice, with what is known of it for the gang's
-// application class.
+// ChosenGPU is one GPU of a choice, with its data for the gang's application class.
 type ChosenGPU struct {
 	ID      string  `json:"id"`
 	PMScore PMScore `json:"pm_score"`
 	Class   uint8   `json:"class"`
-	// Degraded says why the GPU does not work as it should; "" when it does.
+	// Degraded is why the GPU counts as degraded; "" if it does not.
 	Degraded string `json:"degraded,omitempty"`
 }
 
-// Candidates counts the cluster's GPUs by the reason why they could not be chosen.
+// Candidates counts the cluster's GPUs by whether they could be chosen, and if not, why.
 type Candidates struct {
 	Total       int `json:"total"`
 	Ineligible  int `json:"ineligible"` // model, constraints, node not ready
@@ -154,7 +153,8 @@ type Candidates struct {
 	Unavailable int `json:"unavailable,omitempty"` // see [GPU]
 	Allocated   int `json:"allocated"`
 	Free        int `json:"free"`
-	// Outliers are free, but too slow, and the gang can run without them.
+	// Outliers are free, but the policy excludes them as too slow (see
+	// [Policy.OutlierThreshold]).
 	Outliers int `json:"outliers,omitempty"`
 	// Kept are free, but reserved by a window that excludes the gang.
 	Kept int `json:"kept,omitempty"`
@@ -162,15 +162,15 @@ type Candidates struct {
 
 // Entry is one entry of the L×V matrix, in the order walked.
 type Entry struct {
-	Bin PMScore `json:"bin"` // value of the bin, the mean of its GPUs: those up to it count
-	// Lowest and Highest bound the PM scores in the bin, which count as equal.
+	Bin PMScore `json:"bin"` // PM score of the bin, the mean of its GPUs; GPUs of lower bins count, too
+	// Lowest and Highest bound the PM scores in the bin, which all count as equal.
 	Lowest  PMScore `json:"lowest"`
 	Highest PMScore `json:"highest"`
 	Tier    Tier    `json:"tier"`
 	Product float64 `json:"product"` // bin × penalty
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`
-	// PassedOver: the gang fits, but on a node with more free GPUs, or on more nodes, which are
-	// left to wider gangs (see [Policy.RoomForWide]).
+	// PassedOver: the gang would fit, but on a node with more free GPUs, or on more nodes. They
+	// are left to wider gangs (see [Policy.RoomForWide]).
 	PassedOver bool `json:"passed_over,omitempty"`
 }

@@ -17,7 +17,7 @@ func twoNodes() *pal.Cluster {
 		name := fmt.Sprint("node", i)
 		group := pal.DeviceGroup{Name: "nvidia/gpu/H200"}
 		for j, s := range scores {
-			bin := max(1, s) // a profile gives it: see package profile
+			bin := max(1, s) // package profile computes it
 			group.GPUs = append(group.GPUs, pal.GPU{
 				ID:     fmt.Sprintf("%s-gpu%d", name, j),
 				Scores: [pal.NumClasses]pal.PMScore{s, s, s, s},
@@ -26,15 +26,15 @@ func twoNodes() *pal.Cluster {
 		}
 		nodes = append(nodes, pal.Node{ID: name, Name: name, Groups: []pal.DeviceGroup{group}})
 	}
-	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7)) // 1.7 times slower across nodes
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7)) // a gang across nodes is 1.7 times slower
 	if err != nil {
 		panic(err)
 	}
 	return c
 }
 
-// A gang of four GPUs fits either node. Packed takes the first, with the
-// outlier in it; PAL takes the other.
+// A gang of four GPUs fits on either node. Packed takes the first node, which has the outlier;
+// PAL takes the other.
 func ExamplePlace() {
 	c, gang := twoNodes(), pal.SingleGPUs("train", pal.ClassA, 4)
 	for _, policy := range []pal.PolicyName{pal.Packed, pal.PAL} {
@@ -46,7 +46,7 @@ func ExamplePlace() {
 	// pal: placed true on GPUs [4 5 6 7], cost 1.01
 }
 
-// Explain says why a gang is where it is, or why it waits.
+// Explain shows why a gang is on its GPUs, or why it waits.
 func ExampleExplain() {
 	c, pol := twoNodes(), pal.Policy{Name: pal.PAL}
 	first := pal.SingleGPUs("first", pal.ClassA, 4)

@@ -12,9 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Explain is [Place] with its reasons: what was to choose from, the entries of
-// the L×V matrix that were walked, what was chosen and what packed placement
-// would have chosen; or why the gang does not fit.
+// Explain is [Place] with reasons: the candidates, the entries of the L×V matrix that were
+// walked, the choice, and the choice of the packed policy. If the gang does not fit, it explains
+// why.
 func Explain(c *Cluster, g Gang, p Policy) Decision {
 	f, ok := Find(c, g, p)
 	d := f.reasons(c, g, p, ok)
@@ -25,9 +25,10 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 	return d
 }
 
-// ExplainFound is [Explain] for an existing placement. That stays the chosen one, whatever the
-// policy would choose now; best reports whether the policy would choose the same GPUs. It searches
-// again only if the cluster, the gang or the policy differ from those of the original search.
+// ExplainFound is [Explain] for an existing placement. This placement stays the choice, whatever
+// the policy would choose now; best reports whether the policy would choose the same GPUs. It
+// searches again only if the cluster, the gang or the policy differ from those of the original
+// search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -40,9 +41,8 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons fills in the explanation except the choice. ok is false if the gang does not fit: then
-// every entry of the matrix was tried in vain. It shows the entries for the first suitable model;
-// all of them failed.
+// reasons fills in the explanation except the choice. ok is false if the gang does not fit. Then
+// it shows the whole matrix of the first suitable model, because every entry failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
@@ -74,8 +74,8 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	return d
 }
 
-// packedInstead is the placement of the packed policy. If one model suits and nothing is preferred,
-// it reuses the list of device groups.
+// packedInstead is the placement that the packed policy would choose. If only one model suits and
+// the gang has no preferences, it reuses the list of device groups.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {
@@ -110,7 +110,7 @@ func (g *Gang) same(o Gang) bool {
 	})
 }
 
-// sharesAs reports whether both share GPUs with the same neighbours.
+// sharesAs reports whether both gangs have the same rules for sharing GPUs.
 func (g *Gang) sharesAs(o Gang) bool {
 	return g.Sharing == o.Sharing || g.Sharing != nil && o.Sharing != nil && *g.Sharing == *o.Sharing
 }
@@ -123,7 +123,7 @@ func (p Placement) sameGPUs(o Placement) bool {
 	return slices.Equal(a, b)
 }
 
-// Describe names a placement: indices have no meaning outside this cluster.
+// Describe returns a placement with names, because indices have no meaning outside this cluster.
 func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	ch := &Choice{Tier: pl.Tier, PMScore: pl.PMScore, Penalty: pl.Penalty, Cost: pl.Cost()}
 	k := g.Class.Index()
@@ -147,8 +147,8 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	return ch
 }
 
-// entriesTo are the first n entries of the matrix with the GPUs that each had to
-// choose from. Of more than [walkShown] those in the middle are omitted.
+// entriesTo returns the first n entries of the matrix, each with its number of free GPUs. If
+// there are more than [walkShown], it omits those in the middle.
 func (s *search) entriesTo(n int) (es []Entry, omitted int) {
 	if n == 0 {
 		return nil, 0
@@ -166,7 +166,7 @@ func (s *search) entriesTo(n int) (es []Entry, omitted int) {
 	return es, omitted
 }
 
-// scoresIn are the PM scores of the GPUs in a bin, of all models searched.
+// scoresIn is the range of PM scores in a bin, over all models searched.
 func (s *search) scoresIn(v int) (all scores) {
 	for m, to := range s.toValue {
 		if b, ok := slices.BinarySearch(to, v); ok {
@@ -177,9 +177,9 @@ func (s *search) scoresIn(v int) (all scores) {
 	return all
 }
 
-// freeUpTo counts, for each bin value, the available GPUs up to it that may serve some member set.
-// For one model it takes the model's counts and subtracts the groups that may not serve, if those
-// are fewer than the groups that may: most gangs may use most of the cluster.
+// freeUpTo counts, for each bin value, the available GPUs up to it that may serve at least one
+// member set. For one model, it starts from the model's counts and subtracts the groups that may
+// serve none, if they are fewer than the others: most gangs may use most of the cluster.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
 	if s.model == anyModel {
@@ -189,7 +189,7 @@ func (s *search) freeUpTo() []int {
 		return free
 	}
 	open, sign := s.c.openOf(s.model), 1
-	if left := open - len(groups); left < len(groups) && !s.avoid { // the model's counts hold outliers too
+	if left := open - len(groups); left < len(groups) && !s.avoid { // the model's counts include outliers
 		for v, n := range s.c.models[s.model].upTo[s.k] {
 			free[v] = int(n)
 		}
@@ -198,7 +198,7 @@ func (s *search) freeUpTo() []int {
 	for _, g := range groups {
 		counts := s.counts(g)
 		into := free[:len(counts)]
-		for v, n := range counts { // every bin is a value
+		for v, n := range counts { // every bin value of one model is a bin
 			into[v] += sign * int(n)
 		}
 	}
@@ -225,8 +225,8 @@ func (c *Cluster) openOf(model int) int {
 	return n
 }
 
-// notListed are the n groups of the model with an available GPU that may serve
-// no member set.
+// notListed returns the n groups of the model that have an available GPU but may serve no member
+// set.
 func (s *search) notListed(n int) []int32 {
 	groups, i := make([]int32, 0, n), 0
 	for w := 0; w < len(s.c.open) && len(groups) < n; w++ {
@@ -243,7 +243,7 @@ func (s *search) notListed(n int) []int32 {
 	return groups
 }
 
-// FreeFor counts the free GPUs on which some of the gang could run.
+// FreeFor counts the free GPUs on which at least one member could run.
 func FreeFor(c *Cluster, g Gang) (n int) {
 	if !slices.ContainsFunc(g.MemberSets, func(s MemberSet) bool { return s.Eligible != nil }) {
 		return c.free
@@ -256,7 +256,7 @@ func FreeFor(c *Cluster, g Gang) (n int) {
 	return n
 }
 
-// Compete reports whether there are GPUs, free or not, on which some of either gang could run.
+// Compete reports whether members of both gangs could run on the same GPUs, free or not.
 func Compete(c *Cluster, a, b Gang) bool {
 	for gi := range c.groups {
 		if eligibleForAny(a, int32(gi)) && eligibleForAny(b, int32(gi)) {
@@ -266,10 +266,10 @@ func Compete(c *Cluster, a, b Gang) bool {
 	return false
 }
 
-// MayUse reports whether some of the gang could run on GPUs of the group.
+// MayUse reports whether at least one member could run on GPUs of the group.
 func (g *Gang) MayUse(group int) bool { return eligibleForAny(*g, int32(group)) }
 
-// eligibleForAny reports whether the device group may serve some member set.
+// eligibleForAny reports whether the device group may serve at least one member set.
 func eligibleForAny(g Gang, group int32) bool {
 	for _, set := range g.MemberSets {
 		if set.Eligible == nil || set.Eligible[group] {
@@ -279,8 +279,9 @@ func eligibleForAny(g Gang, group int32) bool {
 	return false
 }
 
-// candidates counts the cluster's GPUs by the reason why they cannot be chosen. It reads one number
-// per group, and single GPUs only in groups with some out of use; busy is the rest.
+// candidates counts the cluster's GPUs by whether they can be chosen, and if not, why. It reads
+// one number per group, and single GPUs only in groups that have some out of use. The rest counts
+// as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	one := len(g.MemberSets) == 1
@@ -315,7 +316,8 @@ func candidates(c *Cluster, g Gang) Candidates {
 	return n
 }
 
-// add counts the GPUs that are out of use, each under the cause that must be fixed first.
+// add counts the GPUs that are out of use. A GPU with several causes counts under the one to fix
+// first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -329,7 +331,7 @@ func (n *Candidates) add(gpus []gpuState) {
 	}
 }
 
-// Used are the GPUs that match and cannot be chosen.
+// Used counts the GPUs that match but cannot be chosen.
 func (n Candidates) Used() *reason.Used {
 	return &reason.Used{Allocated: n.Allocated, Unhealthy: n.Unhealthy, Quarantined: n.Quarantined, Unavailable: n.Unavailable, Outliers: n.Outliers}
 }
@@ -349,8 +351,8 @@ func (c *Cluster) FreeOutliersFor(g Gang, above float64) (n int) {
 	return n
 }
 
-// freeInliers are the available GPUs of a group that are no outliers for the class, by the
-// threshold that was counted last.
+// freeInliers counts the available GPUs of a group that are not outliers for the class, by the
+// latest threshold.
 func (c *Cluster) freeInliers(group, class int) int {
 	from := c.inlierOffset[class][group]
 	if from == c.offset[class][group] {
@@ -359,8 +361,8 @@ func (c *Cluster) freeInliers(group, class int) int {
 	return int(c.upTo[class][int(from)+len(c.models[c.groups[group].model].values[class])-1])
 }
 
-// WhyNot is why the gang does not fit now, and whether it would not even if all
-// GPUs were free and healthy.
+// WhyNot is why the gang does not fit now, and whether it would not fit even if all GPUs were
+// free and healthy.
 func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 	return whyNot(c, g, Policy{}, candidates(c, g))
 }
@@ -368,8 +370,8 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 // CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
 func CountGPUs(n int) string { return reason.Count(n) }
 
-// whyNot returns the most useful reason: the first that holds, starting with what no wait can
-// change and ending with temporary obstacles.
+// whyNot returns the most useful reason: the first that applies, from those that waiting cannot
+// change to temporary ones.
 func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
@@ -408,7 +410,7 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 	return false, why
 }
 
-// tooLarge is why the gang would not fit even an idle, healthy cluster; none if it would.
+// tooLarge is why the gang would not fit even an idle, healthy cluster; zero if it would.
 func tooLarge(c *Cluster, g Gang) reason.Reason {
 	if wide := tooWide(c, g); !wide.IsZero() {
 		return wide
@@ -416,9 +418,9 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 	return tooFar(c, g)
 }
 
-// tooWide returns the member set that would not fit even an idle, healthy cluster, as far as GPUs
-// go; none if all would. It checks each member set alone: if only the sets together do not fit, the
-// gang counts as waiting.
+// tooWide names the first member set with too few GPUs even in an idle, healthy cluster; zero if
+// there is none. It checks each member set alone: if only the sets together do not fit, the gang
+// counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
@@ -429,7 +431,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 			}
 		}
 		most, kind := slices.Max(capacity), reason.TooWide
-		if g.Replicas { // they may mix models
+		if g.Replicas { // replicas may mix models
 			most, kind = 0, reason.TooMany
 			for _, n := range capacity {
 				most += n
@@ -442,7 +444,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 	return reason.Reason{}
 }
 
-// in is how many members GPUs of one group of a node are enough for.
+// in is how many members fit on this number of GPUs of one device group.
 func (s MemberSet) in(gpus int) int {
 	if s.GPUs == 0 {
 		return 0
@@ -454,8 +456,8 @@ func (s MemberSet) in(gpus int) int {
 	return n
 }
 
-// tooFar returns the member set that no place within the gang's locality limit would hold, even
-// idle and healthy; none if one would. It checks each set alone, as tooWide does.
+// tooFar names the first member set that fits into no place within the gang's locality limit,
+// even idle and healthy; zero if there is none. It checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}
@@ -482,16 +484,16 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 	return most
 }
 
-// FreeWithin is how many members of the gang's first set fit into one place of the tier, a node or
-// wider, on GPUs that are available and, with a threshold, not above it for the class. It ignores
-// CPU and memory.
+// FreeWithin is the largest number of members of the gang's first set that fit into one place of
+// the tier (a node or wider). It counts available GPUs whose PM score is not above the threshold,
+// if there is one. It ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt is how many members of a set fit into the roomiest place of the tier, if the first n of a
-// group's GPUs there count. It stops when all members of the set fit.
+// roomAt is how many members of a set fit into the roomiest place of the tier. counted returns
+// how many of a group's GPUs there count. It stops when all members of the set fit.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
@@ -511,7 +513,7 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 // place is a domain of some tier, for GPUs of one model.
 type place struct{ model, at, sub int32 }
 
-// places are the domains of the tier that GPUs of the group lie in, with how many.
+// places yields the domains of the tier that contain GPUs of the group, each with their number.
 func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
 	gs := &c.groups[group]
 	n := &c.nodes[gs.node]

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// MaxGPUs is how many GPUs a gang may request. No cluster comes near it, and sums and products of a
-// gang's numbers stay far from overflow.
+// MaxGPUs is how many GPUs a gang may request. It is far above any cluster's size, and small
+// enough that sums and products of a gang's numbers do not overflow.
 const MaxGPUs = 1 << 24
 
 // Gang is a job that starts as a whole or not at all: all allocations of all its task groups that
@@ -22,15 +22,15 @@ type Gang struct {
 	MemberSets []MemberSet
 	// MaxTier is the job's hard locality limit; 0: none.
 	MaxTier Tier
-	// Speeds are how fast the gang runs on each GPU model; empty: unknown.
+	// Speeds has the gang's speed on each GPU model; empty: unknown.
 	Speeds Speeds
-	// Replicas reports whether the members work alone, as those of a service do: each set is spread
-	// evenly over nodes, and no member pays for its distance to another. Replicas have no MaxTier.
+	// Replicas reports whether the members work independently, as those of a service do: each set
+	// is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
 	Replicas bool
-	// Sharing is with whom it shares GPUs; nil: it requests whole ones.
+	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
 	Sharing *Sharing
-	// Share is how much of a GPU each of its GPUs may be: less than 1 for parts of shared GPUs, see
-	// [Cluster.LargestShare]. 0 means 1.
+	// Share is the largest fraction of a GPU that each of its GPUs may be: less than 1 for parts
+	// of shared GPUs, see [Cluster.LargestShare]. 0 means 1.
 	Share float64
 }
 
@@ -40,16 +40,15 @@ type MemberSet struct {
 	Members int    // allocations
 	GPUs    int    // per member, all on one node, from one device group
 	Need    Resources
-	// Eligible says for each device group of the cluster (see [Cluster.Groups]) whether it may
+	// Eligible has, for each device group of the cluster (see [Cluster.Groups]), whether it may
 	// serve a member; nil: all may.
 	Eligible []bool
-	// Prefer are subsets of Eligible, tried before it in this order, for the user's preferences
-	// (Nomad's affinities).
+	// Prefer are subsets of Eligible to try first, in this order: the user's preferences (Nomad's
+	// affinities).
 	Prefer [][]bool
-	// Spreads say over what to spread the members, as far as possible.
+	// Spreads are the attributes over which to spread the members, as far as possible.
 	Spreads []SpreadOver
-	// Beside are the nodes of members that run already, one entry a member: replicas keep
-	// away from them.
+	// Beside has the node of each member that already runs: replicas keep away from them.
 	Beside []int
 }
 
@@ -62,7 +61,8 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount is how many whole GPUs a request counts for; a part of a shared GPU counts as a fraction.
+// Amount is the number of whole GPUs that a request for this many counts as; a part of a shared
+// GPU counts as a fraction.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the numbers of a gang that comes from outside. [Place] and the
@@ -85,7 +85,7 @@ func (g Gang) Validate() error {
 	return nil
 }
 
-// times multiplies. A negative factor gives 0, an overflow math.MaxInt.
+// times multiplies. A negative factor gives 0; overflow gives math.MaxInt.
 func times(a, b int) int {
 	if a <= 0 || b <= 0 {
 		return 0
@@ -104,17 +104,17 @@ func plus(a, b int) int {
 	return a + b
 }
 
-// SingleGPUs is a gang of n one-GPU members: PAL's own notion of a job, whose
-// GPUs may lie anywhere.
+// SingleGPUs is a gang of n one-GPU members. This is PAL's model of a job: its GPUs may be
+// anywhere.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand writes the gang's speeds, and its member sets without their names: gangs with the same
-// text and MaxTier fit in the same places. Replicas may mix GPU models, so their text differs.
-// Lists of eligible and preferred device groups compare by identity, because they are as long as
-// the cluster has groups: a caller that wants gangs to count as equal gives them the same slice.
-// The addresses do not affect any order.
+// Demand is a text of the gang's speeds and its member sets without their names: gangs with the
+// same text and MaxTier fit in the same places. Replicas may mix GPU models, so their text
+// differs. Lists of eligible and preferred device groups compare by identity, because they have
+// an entry for each group of the cluster: for gangs to count as equal, the caller gives them the
+// same slice. The addresses do not affect any order.
 func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {

@@ -5,8 +5,7 @@ package pal
 
 import "fmt"
 
-// Tier is how far apart the GPUs of a gang are: the smallest domain that holds
-// them all.
+// Tier is how far apart the GPUs of a gang are: the smallest domain that contains them all.
 type Tier uint8
 
 // The locality tiers, closest first.
@@ -48,15 +47,15 @@ func ParseTier(s string) (Tier, error) {
 	return 0, fmt.Errorf("locality tier %q is unknown (one of island, numa, node, rack, datacenter, cluster)", s)
 }
 
-// Locality is the slowdown of a gang per tier and application class: 1.0 is no slowdown. Unused
-// tiers are 0; TierCluster is always used. PAL's evaluation has two tiers and one penalty for all
-// classes (see [TwoTier]).
+// Locality is the slowdown of a gang per tier and application class: 1.0 means no slowdown.
+// Unused tiers are 0; TierCluster is always used. PAL's evaluation has two tiers and one penalty
+// for all classes (see [TwoTier]).
 type Locality [TierCluster + 1][NumClasses]float64
 
-// DefaultPenalty is the locality penalty across nodes of PAL's evaluation.
+// DefaultPenalty is the locality penalty across nodes in PAL's evaluation.
 const DefaultPenalty = 1.7
 
-// TwoTier is PAL's locality: within a node, or across at the given penalty.
+// TwoTier is PAL's locality: within a node at no penalty, or across nodes at the given one.
 func TwoTier(across float64) Locality {
 	var l Locality
 	for c := range NumClasses {
@@ -78,7 +77,7 @@ func (l Locality) Tiers() []Tier {
 
 func (l Locality) uses(t Tier) bool { return l[t][0] != 0 }
 
-// penalty is the penalty of the tier, or of the next wider tier in use.
+// penalty is the penalty of the tier or, if it is not in use, of the next wider tier in use.
 // TierCluster is always in use, so the loop ends.
 func (l Locality) penalty(t Tier, class int) float64 {
 	for !l.uses(t) {

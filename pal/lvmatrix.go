@@ -9,10 +9,10 @@ import (
 )
 
 // PAL in short: every pair of a bin and a locality tier predicts a slowdown, bin value × penalty.
-// The gang gets the pair with the smallest product that has enough GPUs. So a slower GPU nearby may
-// beat a faster one far away, and the other way round.
+// The gang gets the pair with the smallest product among those with enough GPUs. So a slower GPU
+// nearby may beat a faster one far away, and the other way round.
 //
-// A domain is one place of a tier: a certain rack, or node, or NVLink island.
+// A domain is one place of a tier, for example one rack, node or NVLink island.
 
 // lvEntry is one entry of the L×V matrix: GPUs with bin value up to values[v],
 // all within one domain of the tier.
@@ -40,9 +40,9 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	return es
 }
 
-// lvMatrix is the matrix for the gang: the tiers with a penalty, up to its limit, and the limit
-// itself. A tier without a penalty can also be a limit: the gang then pays the penalty of the next
-// wider tier.
+// lvMatrix is the matrix for the gang. It has the tiers with a penalty up to the gang's limit,
+// and the limit itself. A tier without a penalty can also be a limit: the gang then pays the
+// penalty of the next wider tier.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
 		return s.entries
@@ -57,19 +57,19 @@ func (s *search) lvMatrix() []lvEntry {
 }
 
 // walk is PAL (alg. 2): take the first entry of the L×V matrix that can hold the gang. A gang of
-// one GPU gains nothing from locality and goes to PM-First, as in the artifact, unless wide gangs
-// are to be left room: then it goes to the tightest node.
+// one GPU gains nothing from locality and goes to PM-First, as in the artifact, unless the policy
+// leaves room for wide gangs: then it goes to the tightest node.
 //
-// The paper tries every entry by itself, which would count the free GPUs of the whole cluster for
-// each. Instead, when the walk first meets a tier, it finds the lowest bin that works in some
-// domain of the tier; an entry works if its bin is at least that. The result is the same, because
-// GPUs up to a higher bin include those up to a lower one. So a walk costs one pass per tier, and a
-// comparison per entry.
+// The paper tries each entry separately, which would count the free GPUs of the whole cluster
+// each time. Here, when the walk first reaches a tier, it finds the lowest bin that works in a
+// domain of the tier; an entry works if its bin is at least that bin. The result is the same,
+// because GPUs up to a higher bin include those up to a lower one. So a walk costs one pass per
+// tier and one comparison per entry.
 //
-// Within a domain closer than a rack the GPUs with the lowest index up to the bin are taken; in
-// wider domains PM-First chooses among them. The artifact tries all combinations of a node's GPUs
-// for the lowest worst bin. No combination is below the entry's bin, because an earlier entry would
-// have been taken; so the first one is the best.
+// Within a node or closer, the walk takes the GPUs with the lowest index up to the bin; in wider
+// domains, PM-First chooses among them. The artifact tries all combinations of a node's GPUs for
+// the lowest worst bin. None can be below the entry's bin, because the walk would have taken an
+// earlier entry; so the first combination is as good as any.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
@@ -94,9 +94,9 @@ func (s *search) walk() []Member {
 	return nil
 }
 
-// domain is the place of one tier that a gang would take: the one that fits
-// with the lowest bin; among those the one with most GPUs up to that bin; then
-// the first. The tie rules are the artifact's.
+// domain is the place of one tier that a gang would take: the one that holds it with the lowest
+// bin, on ties the one with the most GPUs up to that bin, then the first. These tie rules are the
+// artifact's.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
 	free   int // GPUs up to that bin
@@ -107,9 +107,9 @@ type domain struct {
 	chosen []Member // see [search.inFewNodes]; nil: any of the GPUs up to the bin
 }
 
-// bestDomain looks through all domains of a tier. A node is usually one device group, which
-// bestNode reads from two counts. A gang of several models, or of parts of several GPUs, needs
-// several groups of the node, which are counted as in a rack.
+// bestDomain finds the best domain of a tier. A node is usually one device group, for which
+// bestNode reads two counts. A gang of several models, or of parts of several GPUs, needs several
+// groups of the node; they are counted as in a rack.
 func (s *search) bestDomain(t Tier) domain {
 	switch t {
 	case TierIsland, TierNUMA:
@@ -134,12 +134,12 @@ func (s *search) bestDomain(t Tier) domain {
 	return s.inFewNodes(d)
 }
 
-// groupsOf is the device groups of domain i, and how many GPUs they have available.
+// groupsOf returns the device groups of domain i, and the number of their available GPUs.
 func (d *topologyLevel) groupsOf(i int) (groups []int32, free int) {
 	return d.groups[i], int(d.free[i])
 }
 
-// groupsOfNode does the same for a node. Its groups follow one another.
+// groupsOfNode does the same for a node, whose groups are consecutive.
 func (s *search) groupsOfNode(i int) (groups []int32, free int) {
 	n := &s.c.nodes[i]
 	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(n.availableGPUs)
@@ -178,8 +178,8 @@ func (s *search) bestNode() domain {
 	return best
 }
 
-// lowestBin is the lowest bin up to which the group has GPUs for the whole gang, as
-// an index into values: bins are counted by model, values are of all models searched.
+// lowestBin is the lowest bin up to which the group has GPUs for the whole gang, as an index into
+// values: counts are by bin of the model, values are those of all models searched.
 func (s *search) lowestBin(group int32) (v, free int) {
 	to := s.toValue[s.c.groups[group].model]
 	if to == nil {
@@ -193,9 +193,9 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang. These have no counts,
-// so it reads single GPUs, but only in groups that as a whole work with a bin at least as low as
-// the best so far, which bounds any part of the group.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. Subdomains have no
+// counts, so it reads single GPUs. It skips groups that even as a whole need a higher bin than
+// the best so far, because no part can need a lower one.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -217,8 +217,8 @@ func (s *search) bestSubdomain(t Tier) domain {
 	return best
 }
 
-// subdomains lists the numbers of the group's islands or NUMA nodes, ascending. 0 means none: a GPU
-// without a known place belongs to no subdomain.
+// subdomains lists the numbers of the group's islands or NUMA nodes, ascending. 0 means none: a
+// GPU whose place is unknown belongs to no subdomain.
 func (s *search) subdomains(group int32, t Tier) []uint16 {
 	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]
@@ -239,8 +239,8 @@ func subdomainOf(u *GPU, t Tier) uint16 {
 	return u.NUMA
 }
 
-// subdomain counts the GPUs of one island or NUMA node by bin, then adds up from the
-// lowest until the gang fits.
+// subdomain counts the GPUs of one island or NUMA node by bin, then adds up the counts from the
+// lowest bin until the gang fits.
 func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	g := s.c.groups[group]
@@ -258,8 +258,8 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	return s.noDomain(t)
 }
 
-// bestOf looks for the node, rack or datacenter that holds the whole gang. of gives
-// the i-th of n; a bin above the best so far need not be tried.
+// bestOf finds the best node, rack or datacenter that holds the whole gang. of returns the i-th
+// of n domains. It tries no bin above the best so far.
 func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
 	best := s.noDomain(t)
 	for i := range n {
@@ -275,10 +275,10 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 	return best
 }
 
-// lowestBinOf is the lowest bin, at most limit, up to which the groups together hold the gang. For
-// one member set the count is exact: members on one group are independent of those on others.
-// Several sets compete for the same GPUs, CPU and memory, so counts only show that they might fit;
-// then PM-First tries them.
+// lowestBinOf is the lowest bin, at most limit, up to which the groups together hold the gang.
+// For one member set the counts are exact, because members on one group are independent of those
+// on others. Several sets compete for the same GPUs, CPU and memory. So counts only show that
+// they might fit, and PM-First checks it.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.slotsUpTo, len(s.values)), zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	several := len(s.g.MemberSets) > 1
@@ -302,9 +302,9 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll does what lowestBinOf does, for all groups of a simple search. It goes down from
-// the highest bin, because counts only fall: at the first bin that holds no member the rest of the
-// group is done. Once the lowest bin has slots for all members, no other group can do better.
+// lowestBinOfAll is lowestBinOf for all groups of a simple search. In each group it goes down
+// from the highest bin. Counts only fall, so it stops at the first bin up to which no member
+// fits. Once the lowest bin has slots for all members, no other group can improve the result.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -316,7 +316,7 @@ func (s *search) lowestBinOfAll() int {
 			if n == 0 {
 				break
 			}
-			if most < 0 { // asked once for a group, and only if it holds a member at all
+			if most < 0 { // computed once per group, and only if a member fits
 				most = f.holds(&c.resources[c.nodeOf[g]])
 			}
 			slots[v] += min(most, n)
@@ -332,7 +332,7 @@ func (s *search) lowestBinOfAll() int {
 	return v
 }
 
-// zeros is *buf cut or grown to n zeros.
+// zeros returns *buf resized to n zeros.
 func zeros(buf *[]int, n int) []int {
 	*buf = slices.Grow((*buf)[:0], n)[:n]
 	clear(*buf)
@@ -352,7 +352,7 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	g := &s.c.groups[group]
 	counts, f := s.counts(group), &s.fits[0]
 	most := f.holds(&s.c.resources[s.c.nodeOf[group]])
-	if s.model != anyModel { // every bin is a value
+	if s.model != anyModel { // every bin value of one model is a bin
 		gpus, slots = gpus[:len(counts)], slots[:len(counts)]
 		for v, n := range counts {
 			gpus[v] += int(n)
@@ -376,8 +376,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 }
 
-// within chooses the GPUs in a domain that is known to hold the gang. A group's GPUs are taken by
-// index, not by bin, as in the artifact: the cost of the entry is the same either way.
+// within chooses the GPUs in a domain that holds the gang. A group's GPUs are taken by index, not
+// by bin, as in the artifact: the cost of the entry is the same either way.
 func (s *search) within(d domain) []Member {
 	switch {
 	case d.chosen != nil:

@@ -3,14 +3,14 @@
 
 package pal
 
-// GPU is one instance of a device group: a GPU, a MIG instance, or a part of a GPU that is shared.
+// GPU is one instance of a device group: a GPU, a MIG instance, or a part of a shared GPU.
 type GPU struct {
 	ID string
 	// Scores are the raw PM scores per application class, indexed by
 	// [AppClass.Index]. They predict how long a job takes. 0: not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
-	// They are used for choosing, never for predictions (PAL §3.3). 0: all GPUs of the model form
+	// They serve to choose GPUs, never to predict times (PAL §3.3). 0: all GPUs of the model form
 	// one bin of value 1.
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.
@@ -20,7 +20,7 @@ type GPU struct {
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
-	// Degraded is why the GPU does not work as it should; "" if it does. It has the slowest bin and
+	// Degraded is why the GPU counts as degraded; "" if it does not. It has the slowest bin and
 	// class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
@@ -33,7 +33,7 @@ type GPU struct {
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
-	// Shared: the GPUs are parts of one GPU, alike in all but their ID.
+	// Shared: the instances are parts of one GPU, alike except for their IDs.
 	Shared bool
 }
 
@@ -60,10 +60,10 @@ func (r Resources) minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
-// holds is how many times r holds need; limit bounds the answer.
+// holds is how many times need fits into r, at most limit.
 func (r Resources) holds(need Resources, limit int) int {
 	if need == (Resources{}) {
-		return limit // most jobs of the simulator need GPUs only
+		return limit // most jobs of the simulator need only GPUs
 	}
 	if need.PerNode > 0 {
 		limit = min(limit, need.PerNode)

@@ -5,32 +5,32 @@ package pal
 
 import "slices"
 
-// outliers are the GPUs that searches leave out if their policy says so. They are counted once per
-// threshold, so that leaving them out costs a search nothing: it reads other counts (inlierOffset),
-// and only for groups that have outliers. A cluster keeps one threshold, which all policies of a
-// placer or a simulation share.
+// outliers counts the GPUs that a search excludes if its policy has a threshold. They are counted
+// once per threshold, so that excluding them costs a search nothing: for groups with outliers it
+// reads other counts (inlierOffset). A cluster keeps only one threshold: all policies of a placer
+// or a simulation share it.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
-	gpus  [NumClasses]int // outliers, in whatever state
-	free  [NumClasses]int // those that are available
+	gpus  [NumClasses]int // all outliers, available or not
+	free  [NumClasses]int // available outliers
 }
 
-// Outliers is the number of GPUs, in whatever state, whose PM score for the
-// class is above the given one.
+// Outliers is the number of GPUs, available or not, whose PM score for the class is above the
+// given one.
 func (c *Cluster) Outliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.gpus[class.Index()]
 }
 
-// FreeOutliers is how many of them are available.
+// FreeOutliers is how many of these outliers are available.
 func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.free[class.Index()]
 }
 
 // countOutliers computes the counts for a threshold, unless they exist. Groups without an outlier
-// share the counts of all GPUs. The counts of inliers follow those of all GPUs in upTo; those of an
-// earlier threshold are cut off.
+// share the counts of all GPUs. In upTo, the counts without outliers follow those of all GPUs and
+// replace those of an earlier threshold.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return
@@ -45,7 +45,7 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted is how many counts of all GPUs there are; the counts of inliers start there.
+// counted is the number of counts that include outliers; those without follow.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {

@@ -12,13 +12,13 @@ import (
 // [Explain] says why. The cluster does not change.
 //
 // A gang never mixes GPU models unless its member sets request different ones: PM scores of two
-// models are not comparable, and the faster model would wait for the slower. If several models
-// suit, each is tried and the lowest cost wins; on ties, the model that comes first in the cluster.
-// If the gang's speeds are known, the [Market] decides. Replicas do not wait for each other: they
-// mix models if that spreads them better.
+// models are not comparable, and the faster GPUs would wait for the slower ones. If several
+// models suit, each is tried and the lowest cost wins; on ties, the model that comes first in the
+// cluster. If the gang's speeds are known, the [Market] decides instead. Replicas do not wait for
+// each other, so they mix models if that spreads them better.
 //
 // Preferences of the member sets come before any cost: the first preference that holds the whole
-// gang wins. Within it, spreads come before cost.
+// gang wins. Within a preference, spreads come before cost.
 //
 // Run time: a few passes over the device groups, plus the GPUs of the chosen groups, for each
 // preference tried.
@@ -27,25 +27,25 @@ func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 	return f.Placement, ok
 }
 
-// Found is a placement with how it was found, so that [ExplainFound] need not
-// search again: a placer explains each start.
+// Found is a placement and the details of its search. A placer explains each start, and with them
+// [ExplainFound] need not search again.
 type Found struct {
 	Placement
 	c         *Cluster
-	stateHash uint64 // of the cluster
+	stateHash uint64 // state of the cluster when it was found
 	gang      Gang
 	policy    Policy
-	prefer    int // which preference held it; -1: none
-	model     int // or anyModel
-	walked    int // entries of the L×V matrix
+	prefer    int // index of the preference that held it; -1: none
+	model     int // model that was searched, or anyModel
+	walked    int // entries of the L×V matrix that were walked
 	roomier   roomier
-	each      []Found // the placements that it was chosen from, at most one per model; nil: no speeds are known
+	each      []Found // the placements to choose from, at most one per model; nil if no speeds are known
 }
 
 // By is the policy that found it; zero if only the placement is known.
 func (f Found) By() Policy { return f.policy }
 
-// Find is [Place] that also returns how it found the placement.
+// Find is [Place] that also returns the details of the search.
 func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	free := c.free
 	if p.OutlierThreshold > 0 {
@@ -64,9 +64,9 @@ func Find(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return findWithin(c, g, p)
 }
 
-// findWithin is Find without preferences: it searches each suitable model.
+// findWithin is Find without preferences: it searches every suitable model.
 func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
-	var all []Found // one a model, where speeds are known
+	var all []Found // one per model, if speeds are known
 	crowded, hash := 0, c.stateHash
 	defer c.apart(g)()
 	for _, m := range modelsFor(c, g) {
@@ -102,9 +102,10 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// current reports whether [Find] would return the same now. It may return false although it would:
-// then the search runs again. A placement that was found without outliers also answers for a policy
-// that accepts them, if none of them is free. A caller's own random numbers cannot be drawn twice.
+// current reports whether [Find] would return the same now. It may return false although Find
+// would: then the search only runs again. A placement that was found without outliers is also
+// valid for a policy that accepts outliers, if no outlier is free. It returns false if the caller
+// supplies random numbers, because they cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) {
 		return false
@@ -115,7 +116,7 @@ func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	return f.policy.OutlierThreshold == p.OutlierThreshold || p.OutlierThreshold == 0 && c.outliers.above == f.policy.OutlierThreshold && c.outliers.free[g.class()] == 0
 }
 
-// preferences is how many preferences there are to try.
+// preferences is the number of preferences to try.
 func (g Gang) preferences() int {
 	n := 0
 	for i := range g.MemberSets {

@@ -8,20 +8,20 @@ import (
 	"slices"
 )
 
-// pmFirst is PM-First (PAL alg. 1): the GPUs with the lowest bins, wherever they
-// are. It chooses among the available GPUs of the groups whose bin value is at most
-// values[limit], nil if the gang does not fit. Member sets with the most GPUs a member
-// go first: they are the hardest to fit, and what they leave serves the others.
+// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. It
+// chooses among the available GPUs of the groups whose bin value is at most values[limit]; it
+// returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
+// because they are the hardest to fit.
 //
-// With one-GPU members it is the artifact's: GPUs by (bin, |GPUs of that bin on
-// the node − demand|, index). The second key looks for a node that has about as many
-// such GPUs as the gang needs, and so for locality among equals.
+// With one-GPU members it does the same as the artifact: it sorts GPUs by (bin, |GPUs of that bin
+// on the node − demand|, index). The second key prefers nodes that have about as many such GPUs
+// as the gang needs, and so locality among equal GPUs.
 func (s *search) pmFirst(groups []int32, limit int) []Member {
 	return s.fromSlots(groups, limit, s.lowestSlots)
 }
 
-// fromSlots places the member sets, those with the most GPUs a member first, on the slots
-// up to a bin that choose keeps of each; choose returns nil if they hold too few members.
+// fromSlots places the member sets, those with the most GPUs per member first. For each set,
+// choose selects among the slots up to the bin; it returns nil if they hold too few members.
 func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
 	most := func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs }
 	return s.eachSet(most, func(set int) []Member {
@@ -33,9 +33,9 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places member set after member set, by compare or, without one, in the job's order, each
-// on what the ones before left, and returns the members in the gang's order. For that it takes GPUs
-// in the cluster, and always gives them back at the end.
+// eachSet places one member set after the other, in the order of compare or, if that is nil, of
+// the job. It returns the members in the gang's order. Each set gets what the earlier ones left:
+// eachSet takes their GPUs in the cluster, and always releases them at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -50,7 +50,7 @@ func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Membe
 	var all []Member
 	defer func() { s.c.Release(s.g, Placement{Members: all}) }()
 	for _, set := range order {
-		if s.g.MemberSets[set].Members == 0 { // all of its members have finished, or its count is 0
+		if s.g.MemberSets[set].Members == 0 { // all of the set's members have finished, or its count is 0
 			continue
 		}
 		ms := place(set)
@@ -65,8 +65,8 @@ func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Membe
 	return sorted
 }
 
-// binSlots are the members of one member set that one group can hold with the same
-// worst bin. A slot is room for one member.
+// binSlots are the slots for one member set on one group that have the same worst bin. A slot is
+// room for one member.
 type binSlots struct {
 	group int32
 	v     int32  // worst bin
@@ -91,15 +91,15 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	return all
 }
 
-// lowestSlots keeps the slots with the lowest bin, among the last bin needed those with
-// the lowest score, |GPUs of that bin on the group − demand of the gang|, then the first.
+// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, it keeps those with
+// the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the first.
 //
-// It would be natural to sort all slots by these three keys. But both keys are small
-// whole numbers, so counting gives the same answer in time linear in the groups:
+// Sorting all slots by these keys would do. But bin and score are small whole numbers, so
+// counting gives the same result in time linear in the groups:
 //
 //  1. count members by bin, which tells the last bin that is needed;
 //  2. count those of the last bin by score, which tells the last score;
-//  3. keep what is below both, and as many of the last as are still needed.
+//  3. keep the slots below both, and as many of the last score as are still needed.
 func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	for i := range all {
@@ -118,16 +118,16 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
 }
 
-// fewestNodes keeps the slots of as few groups as hold the members: whole groups with the most
-// slots, and for the rest one group that holds it, with the fewest slots. Among groups with equally
-// many slots, it takes those with the lowest bins, then the first; within a group, its lowest bins.
-// It overwrites all.
+// fewestNodes keeps the slots of as few groups as possible: whole groups with the most slots, and
+// for the rest the group with the fewest slots that holds it. Among groups with equally many
+// slots, it takes those with the lowest bins, then the first; within a group, its lowest bins. It
+// overwrites all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
-	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // by their slots
+	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
 		groups[members(of)]++
 	}
-	level, whole, rest := len(groups)-1, 0, 0 // all groups with more slots than level are taken, and whole of those with exactly level slots
+	level, whole, rest := len(groups)-1, 0, 0 // take all groups with more slots than level, and whole of the groups with exactly level slots
 	for ; level > 0; level-- {
 		whole = min(groups[level], need/level)
 		if need -= whole * level; need == 0 || whole < groups[level] {
@@ -145,9 +145,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps all groups with more slots than level; of those with exactly level slots the n
-// with the lowest bins; and one more group with at least rest slots, the one that needs the lowest
-// bin.
+// keepGroups keeps all groups with more slots than level, then as many groups with exactly level
+// slots as whole says (those with the lowest bins), and one group with rest slots (the one that
+// needs the lowest bin).
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
@@ -183,7 +183,7 @@ func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binS
 	return slices.Insert(kept, at, part...)
 }
 
-// worstOf is the bin of the last of n members on a group.
+// worstOf is the worst bin if n members use a group's first slots.
 func worstOf(slots []binSlots, n int) int {
 	for _, e := range slots {
 		if n -= int(e.n); n <= 0 {
@@ -193,7 +193,7 @@ func worstOf(slots []binSlots, n int) int {
 	return int(slots[len(slots)-1].v)
 }
 
-// byGroup are the slots of one group after the other.
+// byGroup yields the slots of one group after the other.
 func byGroup(all []binSlots) iter.Seq[[]binSlots] {
 	return func(yield func([]binSlots) bool) {
 		for from := 0; from < len(all); {
@@ -209,7 +209,7 @@ func byGroup(all []binSlots) iter.Seq[[]binSlots] {
 	}
 }
 
-// members are how many the slots hold together.
+// members is the number of members that the slots hold together.
 func members(slots []binSlots) (n int) {
 	for _, e := range slots {
 		n += int(e.n)
@@ -217,8 +217,8 @@ func members(slots []binSlots) (n int) {
 	return n
 }
 
-// selectSlots keeps the slots below the last bin and score, and of those with both the first that
-// hold need members. It overwrites all.
+// selectSlots keeps the slots below the last bin and score, and the first need slots with exactly
+// this bin and score. It overwrites all.
 func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
 	kept := all[:0]
 	for _, e := range all {
@@ -235,8 +235,8 @@ func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlo
 	return kept
 }
 
-// simpleSlots is appendSlots for all groups of a simple search, where each bin of a
-// group is a value and each group is eligible.
+// simpleSlots is appendSlots for all groups of a simple search, in which each bin of a group is a
+// value and each group is eligible.
 func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 	c, f := s.c, &s.fits[0]
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -257,9 +257,9 @@ func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 	return all
 }
 
-// appendSlots adds the slots of one group, by bin. With k GPUs a member, slot j holds
-// the GPUs j·k … j·k+k−1 of the group in (bin, index) order, so that its worst bin is
-// that of its last GPU; up is how many slots the GPUs up to a bin fill.
+// appendSlots adds the slots of one group, by bin. With k GPUs per member, slot j has the GPUs
+// j·k … j·k+k−1 of the group in (bin, index) order, so its worst bin is that of its last GPU. up
+// is the number of slots that the GPUs up to a bin fill.
 func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []binSlots {
 	f, g := &s.fits[set], &s.c.groups[group]
 	to, below, done := s.toValue[g.model], 0, 0
@@ -270,7 +270,7 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 		}
 		n := int(count)
 		if up := int(f.membersFor[n]); up > done {
-			if most < 0 { // asked only for groups that hold a member
+			if most < 0 { // computed only for groups on which a member fits
 				most = f.holds(&s.c.resources[s.c.nodeOf[group]])
 			}
 			if up = min(most, up); up > done {
@@ -283,8 +283,8 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 	return all
 }
 
-// cutoff is the first index up to which the counts add up to need; need is left
-// as what is still needed from that index. -1 if they never do.
+// cutoff is the first index up to which the counts add up to need, or -1. It subtracts the counts
+// before that index from need.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
 		if n >= *need {
@@ -295,10 +295,9 @@ func cutoff(counts []int, need *int) int {
 	return -1
 }
 
-// cutoffScore is the score up to which the members add up to need, given how
-// many have each number of GPUs of the worst bin on their group. A score s is that of
-// the groups with demand − s and with demand + s such GPUs. There are enough, so the
-// loop ends.
+// cutoffScore is the score up to which the slots add up to need. perCount has the number of slots
+// by the GPUs of the worst bin on their group. Groups with demand − s and with demand + s such
+// GPUs have score s. There are enough slots, so the loop ends.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
 	for score := max(0, s.n-most); ; score++ {
@@ -316,8 +315,8 @@ func (s *search) cutoffScore(perCount []int, need *int) int {
 	}
 }
 
-// fill turns slots into members: every group's GPUs in (bin, index) order.
-// Slots of one group come in ascending bins, so they are a prefix of them.
+// fill turns slots into members. Each group gives its first GPUs in (bin, index) order, because
+// the slots kept of a group are always those with its lowest bins.
 func (s *search) fill(set int, slots []binSlots) []Member {
 	k, members := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	all, ms := make([]int, 0, members*k), make([]Member, 0, members)
@@ -337,9 +336,9 @@ func (s *search) fill(set int, slots []binSlots) []Member {
 	return ms
 }
 
-// byBin lists the group's GPUs that may be chosen in (bin, index) order. It goes over
-// the group once for each bin of the model, and so is asked only for groups that were
-// chosen. The list is in memory of the cluster.
+// byBin lists the group's GPUs that may be chosen in (bin, index) order. It reads the whole group
+// once per bin of the model, so it is called only for chosen groups. The list is in the cluster's
+// scratch memory.
 func (s *search) byBin(group int32) []int {
 	g := s.c.groups[group]
 	gpus := s.c.scratch.byBin[:0]

@@ -11,22 +11,23 @@ import (
 // Policy chooses GPUs for a gang.
 type Policy struct {
 	Name PolicyName
-	// Sample draws k distinct numbers in 0…n-1 for [Random]. The caller seeds it, so
-	// that a run can be repeated; nil: the gang's ID is the seed.
+	// Sample draws k distinct numbers in 0…n-1 for [Random]. The caller seeds it, so that a run
+	// is repeatable; nil: the gang's ID is the seed.
 	Sample func(n, k int) []int
 	// RoomForWide makes PAL leave more room for wide gangs. Among the nodes whose bin value is at
 	// most 1 + RoomForWide times the best (0.1: 10 % more), it takes the one with the fewest free
-	// GPUs; a gang that needs several nodes takes as few as hold it at 1 + RoomForWide/2 times the
-	// best. 0: the node with most GPUs up to the best bin, and the best GPUs wherever they are, as
-	// published.
+	// GPUs; a gang that needs several nodes takes the fewest that hold it at up to 1 +
+	// RoomForWide/2 times the best. 0: PAL as published, with the node that has the most GPUs up
+	// to the best bin, and the best GPUs wherever they are.
 	RoomForWide float64
-	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above it; 0: none.
-	// Use one value per cluster, because another value makes it count its GPUs again.
+	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above it; 0:
+	// none. Use one value per cluster: after a change of the value, the cluster counts its GPUs
+	// again.
 	OutlierThreshold float64
-	// RefuseBad leaves parts of a GPU free if the gang would do less work there than its neighbours
-	// would lose. See [Sharing].
+	// RefuseBad leaves a part of a GPU free if the gang would do less work there than the
+	// neighbours would lose. See [Sharing].
 	RefuseBad bool
-	// Market decides between GPU models for gangs whose speeds are known.
+	// Market chooses the GPU model of gangs whose speeds are known.
 	Market Market
 }
 
@@ -36,7 +37,7 @@ type PolicyName string
 // The placement policies. Packed, Spread and Random are the baselines.
 const (
 	PAL     PolicyName = "pal"      // walks the L×V matrix (PAL alg. 2)
-	PMFirst PolicyName = "pm-first" // lowest bins first, wherever (PAL alg. 1)
+	PMFirst PolicyName = "pm-first" // lowest bins first, wherever they are (PAL alg. 1)
 	Packed  PolicyName = "packed"   // fewest nodes, blind to variability
 	Spread  PolicyName = "spread"   // most nodes, blind to variability
 	Random  PolicyName = "random"
@@ -50,7 +51,7 @@ func ParsePolicy(s string) (PolicyName, error) {
 	return ParseName("placement policy", s, Policies()...)
 }
 
-// ParseName parses one of the names. The error names what was parsed, and lists all names.
+// ParseName parses one of the names. The error says what kind of name it is, and lists all names.
 func ParseName[T ~string](what, s string, all ...T) (T, error) {
 	var names []string
 	for _, n := range all {

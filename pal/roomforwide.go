@@ -5,9 +5,8 @@ package pal
 
 import "math"
 
-// roomier is by tier the lowest bin with which PAL as published takes a domain; with
-// [Policy.RoomForWide] the gang went where it leaves wide gangs more room. +Inf: nothing
-// was passed over.
+// roomier has, for each tier, the lowest bin with which PAL as published takes a domain, if
+// [Policy.RoomForWide] moved the gang to another one. +Inf: no domain was passed over.
 type roomier [TierCluster + 1]PMScore
 
 func nowhere() (r roomier) {
@@ -17,10 +16,10 @@ func nowhere() (r roomier) {
 	return r
 }
 
-// inFewNodes places the gang on as few nodes of the domain as hold it at little more than the cost
-// of the best bin. The margin is half of that for a single node: such gangs are wide, so their cost
-// counts for more GPUs. PAL as published takes the best GPUs wherever they are, and breaks up one
-// empty node after the other.
+// inFewNodes places the gang on the fewest nodes of the domain that hold it at little more than
+// the cost of the best bin. The margin is half of that for a single node: these gangs are wide,
+// so a higher cost affects more GPUs. PAL as published takes the best GPUs wherever they are, and
+// so breaks up one empty node after the other.
 func (s *search) inFewNodes(d domain) domain {
 	if s.p.RoomForWide == 0 || d.v == len(s.values) {
 		return d
@@ -41,7 +40,7 @@ func (s *search) inFewNodes(d domain) domain {
 	return d
 }
 
-// littleMore is the highest bin whose value is at most this part above that of another.
+// littleMore is the highest bin whose value is at most 1 + more times that of bin v.
 func (s *search) littleMore(v int, more float64) int {
 	limit := v
 	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {
@@ -50,10 +49,10 @@ func (s *search) littleMore(v int, more float64) int {
 	return limit
 }
 
-// tightest is the node with the fewest free GPUs of those that hold the gang at
-// little more than the cost of the best. It leaves empty nodes to gangs that need
-// a whole one. The limit is in bins, since only bins choose. PAL as published takes
-// the node with most GPUs, which breaks up one empty node after the other.
+// tightest is the node with the fewest free GPUs among those that hold the gang at little more
+// than the cost of the best. So empty nodes are left to gangs that need a whole one. The limit is
+// a bin, because only bins choose. PAL as published takes the node with the most GPUs, and so
+// breaks up one empty node after the other.
 func (s *search) tightest(best domain) domain {
 	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
 	for _, g := range s.groups() {

@@ -9,40 +9,40 @@ import (
 	"slices"
 )
 
-// search is one attempt to place one gang on GPUs of one model (or of any,
-// if its member sets ask for different ones).
+// search is one attempt to place one gang on GPUs of one model (or of any model, if its member
+// sets request different ones).
 //
-// It reads the cluster's counts and works in its scratch memory: a placer may try
-// thousands of waiting gangs in a cycle. Most gangs have one member set and fit one
-// model; the loops have a short form for those (see simple).
+// It reads the cluster's counts and works in its scratch memory: a placer may try thousands of
+// waiting gangs in a cycle. Most gangs have one member set and fit one model; the loops have a
+// shortcut for those (see simple).
 type search struct {
 	*scale
 	c       *Cluster
 	g       Gang
 	p       Policy
 	k       int     // index of the gang's class
-	n       int     // GPUs in demand
-	model   int     // or anyModel
-	avoid   bool    // some GPUs of the cluster are outliers, and are left out
-	offset  []int32 // of each group's counts in the cluster's
-	fits    []fit   // by member set; set by prepare
+	n       int     // GPUs that the gang requests
+	model   int     // model to search, or anyModel
+	avoid   bool    // leave out outliers, of which the cluster has some
+	offset  []int32 // of each group's counts in Cluster.upTo
+	fits    []fit   // by member set; prepare sets it
 	listed  []int32 // see groups
 	walked  int     // entries of the matrix that PAL walked
 	roomier roomier
 }
 
-// scale is what searches for GPUs of one model, or of any, for one class have in
-// common: the bin values and their matrix. With several models their bins are merged
-// by value, so that a bin of one compares with a bin of another.
+// scale has what all searches for one class and one model (or any model) share: the bin values
+// and their matrix. For any model, the bins of all models are merged by value, so that they
+// compare with each other.
 type scale struct {
-	values  []PMScore // of the bins, ascending
-	toValue [][]int   // model → bin → index into values; none: not searched
+	values  []PMScore // bin values, ascending
+	toValue [][]int   // model → bin → index into values; nil if the model is not searched
 	entries []lvEntry // the matrix, for gangs without a limit on their tier
 }
 
-// scratch is memory that searches use again; it holds nothing between them. It is the
-// cluster's, so that of two searches the second spoils the first: what a search
-// returns must not lie in it.
+// scratch is memory that searches reuse; nothing in it outlives a search. All searches on a
+// cluster share it, and a second search overwrites it, so the results of a search must not be in
+// it.
 type scratch struct {
 	models              []int
 	fits                []fit
@@ -55,8 +55,8 @@ type scratch struct {
 	subs                []uint16
 }
 
-// newSearch is a search for GPUs of one model. It counts nothing yet: [search.prepare]
-// does, when the gang is to be placed and not only to be measured or explained.
+// newSearch is a search for GPUs of one model. It does not fill the tables for placing;
+// [search.prepare] does, because measuring or explaining a gang needs none.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
 	s.scale = c.scaleOf(s.k, model)
@@ -67,8 +67,8 @@ func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	return s
 }
 
-// class is the index of the gang's class. A gang from outside was checked by
-// [Gang.Validate], so that an unknown class is a mistake of ours.
+// class is the index of the gang's class. [Gang.Validate] checks gangs from outside, so an
+// unknown class here is a bug.
 func (g *Gang) class() int {
 	k := g.Class.Index()
 	if k < 0 {
@@ -77,8 +77,8 @@ func (g *Gang) class() int {
 	return k
 }
 
-// scaleOf is the scale for a class and a model, made once: it rests on bins alone,
-// which do not change in the life of a cluster.
+// scaleOf is the scale for a class and a model, made once: it depends only on bins, which never
+// change in a cluster.
 func (c *Cluster) scaleOf(class, model int) *scale {
 	kept := &c.scales[class][model+1]
 	if *kept != nil {
@@ -112,7 +112,7 @@ func (s *search) place() []Member {
 		return nil
 	}
 	s.prepare()
-	if s.g.MaxTier > 0 { // the other policies know no limit
+	if s.g.MaxTier > 0 { // the other policies do not enforce a limit
 		return s.walk()
 	}
 	switch s.p.Name {
@@ -130,18 +130,18 @@ func (s *search) place() []Member {
 	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
 }
 
-// fit is what a member set needs, in the form that searches ask for it.
+// fit is what a member set needs, in the form that searches use.
 type fit struct {
 	eligible    []bool
 	need        Resources
 	members     int
 	perNode     int       // members that a node may hold at most, whatever its resources
-	perNodeNeed Resources // what n members need
-	membersFor  []uint16  // GPUs → members that they are enough for; spares a division
+	perNodeNeed Resources // what perNode members need
+	membersFor  []uint16  // by number of GPUs: the members they suffice for; avoids a division
 }
 
-// prepare works out what the loops over groups need, once for each member set. The
-// tables of an earlier search are written over.
+// prepare computes what the loops over groups need, once for each member set. It overwrites the
+// tables of an earlier search.
 func (s *search) prepare() {
 	s.fits = s.c.scratch.fits[:0]
 	for i := range s.g.MemberSets {
@@ -167,8 +167,8 @@ func (s *search) prepare() {
 	s.c.scratch.fits = s.fits
 }
 
-// holds is how many members a node with these resources holds. Mostly it holds as
-// many as may be there: three comparisons tell, without a division.
+// holds is how many members fit on a node with these resources. Usually a node holds as many as
+// it may have: three comparisons show this, without a division.
 func (f *fit) holds(free *Resources) int {
 	if free.CPU >= f.perNodeNeed.CPU && free.MemoryMB >= f.perNodeNeed.MemoryMB && free.DiskMB >= f.perNodeNeed.DiskMB {
 		return f.perNode
@@ -195,8 +195,8 @@ func (s *search) eligibleForAll(group int32) bool {
 	return true
 }
 
-// counts are the group's GPUs that may be chosen up to each bin of its model. They
-// are the cluster's own: not to be written.
+// counts has, for each bin of the group's model, the number of GPUs up to it that may be chosen.
+// Callers must not change it: it is the cluster's own.
 func (s *search) counts(group int32) []uint16 {
 	bins := len(s.values)
 	if s.model == anyModel {
@@ -214,13 +214,13 @@ func (s *search) free(group int32) int {
 	return int(s.c.avail[group])
 }
 
-// may reports whether GPU i may be chosen.
+// mayChoose reports whether GPU i may be chosen.
 func (s *search) mayChoose(i int) bool {
 	u := &s.c.gpus[i]
 	return u.available && !(s.avoid && u.outlier>>s.k&1 != 0)
 }
 
-// everywhere are all device groups, 0 to n-1, as a list to cut from.
+// everywhere lists all device groups, 0 to n-1; callers slice it.
 func (s *search) everywhere() []int32 {
 	all := &s.c.scratch.everywhere
 	for i := len(*all); i < len(s.c.groups); i++ {
@@ -229,14 +229,14 @@ func (s *search) everywhere() []int32 {
 	return *all
 }
 
-// groups are the device groups, in order, that may serve some member set and have an
-// available GPU. The list is in memory of the cluster: one search at a time.
+// groups lists the device groups, in order, that may serve at least one member set and have an
+// available GPU. The list is in the cluster's scratch memory: it is valid until the next search.
 func (s *search) groups() []int32 {
 	if s.listed != nil {
 		return s.listed
 	}
 	list := slices.Grow(s.c.scratch.listed[:0], min(len(s.c.groups), s.c.free))
-	only := []bool(nil) // what a single member set is limited to; nil: nothing
+	only := []bool(nil) // groups that a single member set is limited to; nil: no limit
 	if len(s.g.MemberSets) == 1 {
 		only = s.g.MemberSets[0].Eligible
 	}
@@ -256,8 +256,8 @@ func (s *search) groups() []int32 {
 	return list
 }
 
-// simple reports whether the groups are listed for one member set and one model: each of
-// them may serve it, and each of its bins is a value.
+// simple reports whether groups is the list for a search with one member set and one model: then
+// each group may serve it, and each bin of a group is a value.
 func (s *search) simple(groups []int32) bool {
 	return len(s.g.MemberSets) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
 }
@@ -275,9 +275,8 @@ func (s *search) holdsAll(group int32) bool {
 	return true
 }
 
-// split deals GPUs of one group out to the members, member set by member set. The
-// members share one array; each slice is capped, so that an append cannot reach the
-// next member's.
+// split divides GPUs of one group among the members, member set by member set. The members share
+// one array; each slice is capped, so that an append cannot overwrite the next member's GPUs.
 func (s *search) split(group int32, gpus []int) []Member {
 	n := 0
 	for i := range s.g.MemberSets {
@@ -293,8 +292,8 @@ func (s *search) split(group int32, gpus []int) []Member {
 	return ms
 }
 
-// tier is the smallest tier in use that holds all members. An unknown island or NUMA
-// node is never shared, not even with another unknown one.
+// tier is the smallest tier in use that holds all members. An unknown island or NUMA node differs
+// from all others, also from unknown ones.
 func (s *search) tier(members []Member) Tier {
 	c := s.c
 	first := c.gpus[members[0].GPUs[0]]
@@ -310,7 +309,8 @@ func (s *search) tier(members []Member) Tier {
 			same[TierNUMA] = same[TierNUMA] && c.gpus[u].NUMA == first.NUMA
 		}
 	}
-	// Islands and NUMA nodes are numbered by node: number 1 of two nodes is not the same.
+	// Islands and NUMA nodes are numbered per node: number 1 of one node is not number 1 of
+	// another.
 	same[TierIsland] = same[TierIsland] && same[TierNode]
 	same[TierNUMA] = same[TierNUMA] && same[TierNode]
 	for t := TierIsland; t < TierCluster; t++ {

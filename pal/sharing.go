@@ -9,46 +9,46 @@ import (
 	"strings"
 )
 
-// Several tasks may share a GPU. Nomad then sees its parts as instances. To the core, the parts of
-// one GPU are a device group. So the parts of a member are on one GPU, and its neighbours are the
-// other members in the group.
+// Several tasks may share a GPU. Nomad then sees its parts as instances. In this package, the
+// parts of one GPU are a device group. So all parts of a member are on one GPU, and its
+// neighbours are the other members in the group.
 //
-// A part is as fast as its GPU, less what its neighbours take. The gang goes where it and its
-// neighbours together lose the least time. Neighbours come before the choice of GPUs by bins: they
-// slow a gang by more than one GPU differs from another of its model.
+// A part is as fast as its GPU, minus what its neighbours take. The gang goes where it and its
+// neighbours together lose the least time. This choice comes before the one by bins, because
+// neighbours slow a gang by more than GPUs of one model differ.
 
-// Sharing is with whom a gang shares GPUs that are shared. A gang that asks for whole GPUs has none.
+// Sharing is how a gang shares GPUs with others. A gang that requests whole GPUs has none.
 type Sharing struct {
-	// Beside are the classes of the neighbours that it takes, by [AppClass.Index].
+	// Beside are the classes of the neighbours that it accepts, by [AppClass.Index].
 	Beside [NumClasses]bool
-	// Self: its own members may share a GPU. Replicas may in any case; they are spread as far as
+	// Self: its own members may share a GPU. Replicas always may; they are spread as far as
 	// possible.
 	Self bool
-	// Slower is how many times as long as alone its work takes beside a neighbour of each class, as
-	// seen of earlier runs; 0: as the table of neighbours says.
+	// Slower is how many times as long its work takes beside a neighbour of each class, relative
+	// to alone, from earlier runs; 0: use the table of neighbours.
 	Slower [NumClasses]float64
-	// Stays: nobody waits for its part, as it does not end, or nobody knows when. So nobody is refused
-	// a part for it, and it takes any itself.
+	// Stays: nobody waits for its part, because it does not end, or nobody knows when it ends. So
+	// no other gang is refused a part because of it, and it accepts any part itself.
 	Stays bool
 }
 
-// AnyClass takes all neighbours.
+// AnyClass accepts neighbours of all classes.
 var AnyClass = [NumClasses]bool{true, true, true, true}
 
 // Occupant is the gang that has a part of a GPU.
 type Occupant struct {
 	Gang    string
-	Class   int // index
+	Class   int // index in AppClasses
 	Sharing Sharing
-	// Parts is how many parts of the GPU a member has.
+	// Parts is how many parts of the GPU one member has.
 	Parts int
 }
 
-// beside is the speed of a job of one class (row) beside a job of another (column), relative to the
-// speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020) measured on a V100.
-// ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are B. An autoencoder
-// for recommendations is C, and ResNet-18 on small images is D. They hold on no other GPU model:
-// see docs/results/neighbours.md. make sim-neighbours makes the table again.
+// beside is the speed of a job of one class (row) beside a job of another (column), relative to
+// the speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020) measured on a
+// V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are B. An
+// autoencoder for recommendations is C, and ResNet-18 on small images is D. They do not apply to
+// other GPU models: see docs/results/neighbours.md. Command: make sim-neighbours.
 var beside = [NumClasses][NumClasses]float64{
 	{0.38, 0.48, 0.51, 0.76},
 	{0.32, 0.70, 0.74, 0.63},
@@ -56,18 +56,18 @@ var beside = [NumClasses][NumClasses]float64{
 	{0.63, 0.90, 0.96, 0.91},
 }
 
-// Interference is what a neighbour costs a job: how much longer its work takes, relative to
-// alone on the GPU. Several neighbours add up, as turns on the GPU do; nobody has measured more
-// than two jobs together.
+// Interference is what a neighbour costs a job: how much longer its work takes, relative to alone
+// on the GPU. The costs of several neighbours add up, like turns on the GPU; nobody has measured
+// more than two jobs together.
 func Interference(of, beside AppClass) float64 { return interference(of.Index(), beside.Index()) }
 
 func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
 
-// SetInterference has another judge than the classes say what a neighbour costs (see [Interference]): what a
-// simulation compares with.
+// SetInterference replaces the cost of a neighbour by class (see [Interference]) with another
+// function. Simulations use it for comparison.
 func (c *Cluster) SetInterference(costs func(of, by Occupant) float64) { c.costs = costs }
 
-// costOf is what one costs the other.
+// costOf is what the occupant by costs the occupant of, as in [Interference].
 func (c *Cluster) costOf(of, by Occupant) float64 {
 	if c.costs != nil {
 		return c.costs(of, by)
@@ -78,15 +78,15 @@ func (c *Cluster) costOf(of, by Occupant) float64 {
 	return interference(of.Class, by.Class)
 }
 
-// presence is one kind of occupants of a device group, and how many members they are.
+// presence is an occupant of a device group, and the number of its members there.
 type presence struct {
 	Occupant
 	members float64
 }
 
-// occupants are those who have parts of a GPU, by device group, in the order of their parts: costs
-// are sums over them, which must not depend on anything else. A member with several parts counts
-// once.
+// occupants lists the gangs that have parts of a device group's GPU, in the order of the parts.
+// Costs are sums over this list, and the order keeps the rounding the same. A member with several
+// parts counts once.
 func (c *Cluster) occupants(group int32) (on []presence) {
 	g := &c.groups[group]
 	for u := g.first; u < g.first+g.n; u++ {
@@ -104,12 +104,13 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// tenancy is who has a part, or had it when it was marked as free for a moment; the zero Occupant if
-// nobody knows. before is who that was before a gang took the part: a search takes parts that were
-// marked as free, and gives them back.
+// tenancy is who has a part, or had it before the part was temporarily marked as free; the zero
+// Occupant if unknown. before is the occupant before a gang took the part: a search takes parts
+// that are marked as free, and then gives them back.
 type tenancy struct{ now, before Occupant }
 
-// SetOccupant says who has a part of a GPU when it is taken. [Cluster.Take] knows it of gangs.
+// SetOccupant sets who has a part of a GPU while the part is taken. [Cluster.Take] does it for
+// gangs.
 func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	if !c.Shared(gpu) {
 		return
@@ -121,7 +122,7 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = tenancy{now: o}
 }
 
-// occupant is a member of the gang with parts parts, as others on its GPU see it.
+// occupant describes a member of the gang that has this many parts, for the others on its GPU.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
 	if g.Sharing != nil {
@@ -130,7 +131,7 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken makes a member of the gang with parts parts take, or give back, one of them.
+// setTaken takes or releases one part for a member of the gang that has this many parts.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
 		c.SetTaken(gpu, taken)
@@ -149,9 +150,10 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 // Shared reports whether GPU i is a part of a GPU.
 func (c *Cluster) Shared(i int) bool { return c.tenants != nil && c.groups[c.gpus[i].group].shared }
 
-// shareIn is how much of a GPU each GPU of the group is: less than 1 for parts. It is a multiple of a
-// power of two, and the parts of a GPU are never more than 1: sums of shares are exact, so that what is
-// added and taken away again leaves nothing, and three thirds fit where one GPU does.
+// shareIn is how much of a GPU each GPU of the group is: less than 1 for parts. It is rounded
+// down to a multiple of 2^-20, so the parts of a GPU never add up to more than 1, and sums of
+// shares are exact: adding and subtracting the same shares leaves 0, and three thirds fit into
+// one GPU.
 func (c *Cluster) shareIn(group int32) float64 {
 	const grain = 1 << 20
 	if g := &c.groups[group]; g.shared {
@@ -160,7 +162,8 @@ func (c *Cluster) shareIn(group int32) float64 {
 	return 1
 }
 
-// Amount is for how many GPUs some of the cluster's count: a part of a shared GPU is a share of one.
+// Amount is the number of whole GPUs that these GPUs count as: a part of a shared GPU counts as a
+// fraction.
 func (c *Cluster) Amount(gpus ...int) (n float64) {
 	for _, u := range gpus {
 		n += c.shareIn(c.gpus[u].group)
@@ -168,7 +171,7 @@ func (c *Cluster) Amount(gpus ...int) (n float64) {
 	return n
 }
 
-// AllAmount is for how many GPUs all of the cluster's count.
+// AllAmount is [Cluster.Amount] of all GPUs of the cluster.
 func (c *Cluster) AllAmount() (n float64) {
 	if c.tenants == nil {
 		return float64(len(c.gpus))
@@ -179,9 +182,9 @@ func (c *Cluster) AllAmount() (n float64) {
 	return n
 }
 
-// LargestShare is the largest part of a GPU that a GPU of some device groups can be, by group; nil:
-// all GPUs are whole. A gang that could get parts of different sizes counts as if it got the
-// largest. 0: there is none.
+// LargestShare is the largest fraction of a GPU that an instance of the given device groups is;
+// nil: of all groups. A gang that could get parts of different sizes counts as if it got the
+// largest. 0: no group is given.
 func (c *Cluster) LargestShare(of []bool) (most float64) {
 	for i := range c.groups {
 		if of == nil || of[i] {
@@ -195,14 +198,15 @@ func (c *Cluster) LargestShare(of []bool) (most float64) {
 type Neighbour struct {
 	Class   AppClass `json:"class"`
 	Members int      `json:"members"`
-	// Costs is how much longer the gang's work takes for them, and CostsThem how much longer
-	// theirs takes for the gang, all members together: 0.5 is half as long again.
+	// Costs is how much longer the gang's work takes because of the neighbours, and CostsThem how
+	// much longer their work takes because of the gang, summed over members. 0.5 means 50 %
+	// longer.
 	Costs     float64 `json:"costs"`
 	CostsThem float64 `json:"costs_them"`
 }
 
-// neighbours are those of a member of the gang that has, or would get, a part in the group, by
-// class. GPUs that are its own do not count.
+// neighbours lists, by class, the neighbours of a member of the gang that has, or would get, a
+// part in the group. The gang's own members do not count.
 func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	var of [NumClasses]struct{ members, costs, theirs float64 }
 	self := g.occupant(0)
@@ -225,12 +229,12 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 type Company int8
 
 const (
-	Alone   Company = NumClasses + iota // it has its GPUs for itself
-	Several                             // two others or more are on a GPU of one of its members
+	Alone   Company = NumClasses + iota // it shares its GPUs with nobody
+	Several                             // at least two others are on a GPU of one of its members
 )
 
-// Company returns who shares GPUs with a gang that has parts. Of several members, each with one
-// neighbour at most, the one counts whose neighbour costs most by the table: the slowest member sets
+// Company returns who shares GPUs with a gang that has parts. If each member has at most one
+// neighbour, the neighbour that costs most by the table counts, because the slowest member sets
 // the pace.
 func (c *Cluster) Company(g Gang, p Placement) Company {
 	with, most := Alone, math.Inf(-1)
@@ -251,8 +255,8 @@ func (c *Cluster) Company(g Gang, p Placement) Company {
 	return with
 }
 
-// takes reports whether the gang may get a part in the group: it and all who are there take
-// each other for neighbours.
+// takes reports whether the gang may get a part in the group: it and all gangs there accept each
+// other as neighbours.
 func (c *Cluster) takes(g *Gang, group int32) bool {
 	if g.Sharing == nil || !c.groups[group].shared {
 		return true
@@ -268,8 +272,9 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 	return true
 }
 
-// together is the time that is lost if a member of the gang gets a part in the group, its own and
-// its neighbours', and what it takes itself, relative to alone on the median GPU.
+// together is the cost of giving a member of the gang a part in the group: the time its work
+// takes there plus the time that the neighbours lose, relative to the work alone on the median
+// GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
 	self := g.occupant(0)
 	first := c.gpus[c.groups[group].first].GPU
@@ -281,14 +286,16 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 	return float64(binValue(first, self.Class))*longer + theirs
 }
 
-// tableModel is in the names of the GPU models on which the table of neighbours holds.
+// tableModel is part of the names of the GPU models for which the table of neighbours is valid.
 const tableModel = "V100"
 
-// asTurns is what a neighbour costs if both take turns on the GPU. Where nobody knows, it counts as
-// this: together they do as much as one, and nobody is refused for it.
+// asTurns is what a neighbour costs if both take turns on the GPU. It is the assumption if no
+// cost is known: together they then do as much work as one alone, so no gang is refused because
+// of it.
 const asTurns = 1
 
-// knownCost is what one costs the other on the GPU of a group, as far as runs or measurements tell.
+// knownCost is what one occupant costs the other on the GPU of a group, by earlier runs or
+// measurements, else asTurns.
 func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 	tabled := c.costs != nil || strings.Contains(c.models[c.groups[group].model].name, tableModel)
 	if !tabled && of.Sharing.Slower[by.Class] == 0 {
@@ -297,8 +304,8 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 	return c.costOf(of, by)
 }
 
-// pays reports whether the GPU of the group would do at least as much work with a member of the gang
-// on it as without: the member does no less than those who are there lose.
+// pays reports whether the GPU of the group would do at least as much work with a member of the
+// gang on it as without: the member does at least as much as the others there lose.
 func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
 	if self.Sharing.Stays {
@@ -307,7 +314,7 @@ func pays(c *Cluster, g *Gang, group int32) bool {
 	on := c.occupants(group)
 	longer, lost := 1.0, 0.0
 	for _, o := range on {
-		if o.Gang == g.ID { // its author has them share
+		if o.Gang == g.ID { // its author lets its members share
 			continue
 		}
 		longer += o.members * c.knownCost(group, self, o.Occupant)
@@ -329,7 +336,7 @@ func pays(c *Cluster, g *Gang, group int32) bool {
 	return 1/longer >= lost-rounding
 }
 
-// refused reports whether a gang that does not fit would fit if it were refused no part.
+// refused reports whether a gang that does not fit would fit without [Policy.RefuseBad].
 func refused(c *Cluster, g Gang, p Policy) bool {
 	if g.Sharing == nil || !p.RefuseBad {
 		return false
@@ -339,14 +346,14 @@ func refused(c *Cluster, g Gang, p Policy) bool {
 	return fits
 }
 
-// placeBeside is place for gangs that share GPUs: it tries first the GPUs with which least time is
-// lost, then more.
+// placeBeside is place for gangs that share GPUs: it first tries only the GPUs on which the least
+// time is lost, then adds the next ones.
 func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()
 	}
 	cost, levels := make([]float64, len(s.c.groups)), []float64{}
-	groups := slices.Clone(s.groups()) // the searches below write over the list
+	groups := slices.Clone(s.groups()) // the searches below overwrite the list
 	s.listed = nil
 	for _, g := range groups {
 		if cost[g] = math.Inf(1); s.c.takes(&s.g, g) && (!s.p.RefuseBad || pays(s.c, &s.g, g)) {
@@ -377,7 +384,7 @@ func (s *search) placeBeside() []Member {
 // StaysApart reports whether no two members of the gang may share a GPU.
 func (g *Gang) StaysApart() bool { return g.Sharing != nil && !g.Sharing.Self && !g.Replicas }
 
-// together is the gang, if its members may share a GPU.
+// together returns the gang as if its members were allowed to share a GPU.
 func (g Gang) together() Gang {
 	if g.Sharing != nil {
 		with := *g.Sharing
@@ -387,8 +394,8 @@ func (g Gang) together() Gang {
 	return g
 }
 
-// mostOf is how many of n GPUs of a group the gang can get: of parts of a GPU those of one member, if its
-// members stay apart. Such a gang has as many parts in each member.
+// mostOf is how many of n GPUs of a group the gang can get. If its members stay apart, it gets at
+// most one member's parts of a shared GPU.
 func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	if !c.groups[group].shared || !g.StaysApart() {
 		return n
@@ -402,8 +409,8 @@ func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	return min(n, most)
 }
 
-// apart hides parts until back is called, so that each GPU has as many as the gang can get. Who had a
-// part that is hidden is no neighbour.
+// apart hides parts until back is called, so that each GPU shows only as many as the gang can
+// get. The earlier occupant of a hidden part does not count as a neighbour.
 func (c *Cluster) apart(g Gang) (back func()) {
 	if g.Sharing == nil {
 		return func() {}
@@ -439,8 +446,8 @@ func (c *Cluster) apart(g Gang) (back func()) {
 	}
 }
 
-// takesFree counts the free GPUs on which some of the gang could run next to the present
-// neighbours. Of a shared GPU it counts as many parts as one member gets.
+// takesFree counts the free GPUs on which members of the gang could run beside the current
+// neighbours. If the members stay apart, it counts at most one member's parts per shared GPU.
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
 		if eligibleForAny(g, int32(gi)) && c.takes(&g, int32(gi)) {

@@ -14,15 +14,15 @@ func (p Placement) Cost() float64 {
 	return cost
 }
 
-// Predict is the placement that results from running the gang's members on the
-// given GPUs: its tier, PM score and penalty.
+// Predict returns the placement of the gang's members on the given GPUs, with its tier, PM score
+// and penalty.
 func Predict(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).predict(members)
 }
 
-// predict works out tier, PM score and penalty of chosen members. The PM score is the
-// raw one, not the bin's: bins only choose, raw scores predict (PAL §3.3). The gang
-// is as slow as its slowest GPU, since its members wait for one another at each step.
+// predict computes tier, PM score and penalty of chosen members. The PM score is the raw one, not
+// the bin's: bins only choose, raw scores predict (PAL §3.3). The gang is as slow as its slowest
+// GPU, since its members wait for one another at each step.
 func (s *search) predict(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.reach(members)}
 	for _, m := range members {
@@ -35,7 +35,8 @@ func (s *search) predict(members []Member) Placement {
 	return p
 }
 
-// reach is the tier over which the members talk to each other: replicas do not.
+// reach is the tier over which members communicate. Replicas do not communicate with each other,
+// so for them it is the widest tier within one member.
 func (s *search) reach(members []Member) (t Tier) {
 	if !s.g.Replicas {
 		return s.tier(members)
@@ -46,7 +47,7 @@ func (s *search) reach(members []Member) (t Tier) {
 	return t
 }
 
-// rawScore is the GPU's PM score; one that was never measured counts as the median.
+// rawScore is the GPU's PM score; an unmeasured GPU counts as the median.
 func rawScore(u *GPU, class int) PMScore {
 	if u.Scores[class] == 0 {
 		return 1

@@ -16,15 +16,15 @@ import (
 )
 
 // Speeds are how fast one application runs on each GPU model, by the name of the device group
-// (vendor/type/name). They have no unit: 1 is the application's fastest model, 0.5 takes twice as
-// long. PM scores tell one GPU from another of its model, and speeds one model from another. Empty:
-// nothing is known, and all models count as equally fast.
+// (vendor/type/name). They have no unit: 1 is the application's fastest model, and on a model
+// with 0.5 the work takes twice as long. PM scores compare GPUs of one model; speeds compare
+// models. Empty: no speed is known, and all models count as equally fast.
 //
 // Speeds are replaced and never changed, so that gangs and placements may share them.
 type Speeds map[string]float64
 
-// SpeedsOf are the speeds by rates: work a second, in the same unit for all models. Run times come
-// in as their inverse. Rates that are not positive are left out.
+// SpeedsOf computes speeds from rates: work per second, in the same unit for all models. For run
+// times, pass their inverse. It ignores rates that are not positive.
 func SpeedsOf(rates map[string]float64) Speeds {
 	best := 0.0
 	for _, r := range rates {
@@ -39,8 +39,8 @@ func SpeedsOf(rates map[string]float64) Speeds {
 	return s
 }
 
-// ParseSpeeds reads an author's: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2", in any unit. Names of
-// models are as in the last part of the device's name in Nomad.
+// ParseSpeeds reads the speeds that a job's author wrote: "NVIDIA A100-SXM4-80GB=1, Tesla
+// T4=0.2", in any unit. Names of models are as in the last part of the device's name in Nomad.
 func ParseSpeeds(s string) (map[string]float64, error) {
 	said := map[string]float64{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -64,7 +64,7 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 	return said, nil
 }
 
-// On is the speed on a model; 0 if no speed is known at all. An unknown model counts as the slowest
+// On is the speed on a model; 0 if no speed is known. An unknown model counts as the slowest
 // known one: the gang uses it if nothing better is free.
 func (s Speeds) On(model string) float64 {
 	if v, ok := s[model]; ok {
@@ -88,22 +88,23 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market is what GPUs of each model are worth to others, for gangs whose speeds are known.
+// Market has what GPUs of each model are worth to other gangs. It serves gangs whose speeds are
+// known.
 type Market struct {
-	// Prices are what a GPU of each model is worth: the mean speed that the last gangs have there.
-	// A gang that gains less by a fast model than the others do finds it dear. A model without a
-	// price costs 1.
+	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on it.
+	// For a gang that gains less by a fast model than the others do, the model is expensive. A
+	// model without a price costs 1.
 	Prices Speeds
-	// Congestion is how much the others count, by model: what a second on a GPU of price 1 keeps
-	// from those who wait and could use the model, in seconds of the gang itself. None: nobody
-	// waits, and each gang runs where it is fastest.
+	// Congestion has the weight of the other gangs, by model: the cost of one second on a GPU of
+	// price 1 to waiting gangs that could use the model, in seconds of the gang itself. Empty: no
+	// gang waits, and each gang runs where it is fastest.
 	Congestion map[string]float64
-	// Own is the gang's part in the congestion of each model that it can use.
+	// Own is the gang's own share of the congestion of each model that it can use.
 	Own float64
 }
 
-// Total is what a unit of the gang's work costs on a model, in seconds: the time that it takes
-// there (see [Placement.Cost]), and what that keeps from others.
+// Total is the cost of a unit of the gang's work on a model, in seconds: the time that it takes
+// there (see [Placement.Cost]), plus what this time costs the others.
 func (m Market) Total(model string, cost float64) float64 {
 	price, ok := m.Prices[model]
 	if !ok {
@@ -112,8 +113,8 @@ func (m Market) Total(model string, cost float64) float64 {
 	return cost * (1 + max(0, m.Congestion[model]-m.Own)*price)
 }
 
-// choose is the best of the placements found, at most one per model: the one with the least total.
-// Ties go to the lower price, then to the model that comes first in the cluster.
+// choose returns the placement with the least total, of at most one per model. Ties go to the
+// lower price, then to the model that comes first in the cluster.
 func (m Market) choose(found []Found) Found {
 	best, least := 0, m.Total(found[0].Model, found[0].Cost())
 	for i := 1; i < len(found); i++ {
@@ -126,8 +127,9 @@ func (m Market) choose(found []Found) Found {
 	return found[best]
 }
 
-// Usable is how many GPUs of each model, free or not, the gang may use. It counts models that hold
-// the whole gang or, if it requests several models at once, each of these.
+// Usable is how many GPUs of each model, free or not, the gang may use. It counts only models
+// with enough GPUs for the whole gang; if the gang requests several models at once, it counts all
+// of them.
 func (c *Cluster) Usable(g Gang) map[string]int {
 	models := slices.Clone(modelsFor(c, g))
 	several := len(models) == 1 && models[0] == anyModel
@@ -144,8 +146,9 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 	return usable
 }
 
-// FindEach is what [Find] chooses from for a gang whose speeds are known: its placement on each
-// model that holds it, in the order of the cluster. For other gangs it is what Find finds.
+// FindEach returns the placements from which [Find] chooses for a gang whose speeds are known:
+// one on each model that holds it, in the order of the cluster. For other gangs it returns what
+// Find finds.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	f, ok := Find(c, g, p)
 	if ok && f.each == nil {
@@ -154,13 +157,13 @@ func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	return f.each
 }
 
-// onModels is what each model would give the gang, of what was found for it.
+// onModels lists what each model with a known speed would give the gang.
 func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	if len(g.Speeds) < 2 {
 		return nil
 	}
 	found := map[string]Found{}
-	for _, of := range f.each { // nothing fits any model that it was not found on
+	for _, of := range f.each { // no placement exists on the other models
 		found[of.Model] = of
 	}
 	for model, speed := range g.Speeds {
@@ -176,7 +179,8 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the model that the gang was placed on, and says why a faster one was left.
+// markModel marks the model that the gang was placed on, and sets the reason why it left a faster
+// one.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {
@@ -210,7 +214,7 @@ func (s *search) modelOf(members []Member) (name string) {
 	return name
 }
 
-// speed is the speed on the slowest model that the members are on; 0 if none is known.
+// speed is the speed on the slowest model that the members use; 0 if none is known.
 func (s *search) speed(members []Member) (slowest float64) {
 	if len(s.g.Speeds) == 0 {
 		return 0

@@ -5,23 +5,23 @@ package pal
 
 import "slices"
 
-// SpreadOver asks to spread the members of a member set over the values of a node
-// attribute, as Nomad's spread block does: targets to come close to, not limits.
+// SpreadOver asks to spread the members of a member set over the values of a node attribute, as
+// Nomad's spread block does: the targets are approached, not enforced.
 type SpreadOver struct {
-	// Weight is what it counts relative to the member set's other spreads.
+	// Weight is relative to the weights of the member set's other spreads.
 	Weight float64
 	// Values has, for each device group, the number of its node's value, from 0;
 	// -1: the node lacks the attribute.
 	Values []int
-	// Targets is how many members each value should have. Have is how many run there already, apart
-	// from those to place.
+	// Targets is how many members each value should have. Have is how many already run there,
+	// without those to place.
 	Targets []float64
 	Have    []int
 }
 
-// boost is how much one more member is wanted where the attribute has the
-// value: 1 at most, negative beyond the target. It is the boost of Nomad's spread
-// iterator, so that a gang is spread as Nomad would spread it.
+// boost is how desirable one more member is on nodes with this value: at most 1, negative beyond
+// the target. It is the formula of Nomad's spread iterator, so that a gang is spread as Nomad
+// would spread it.
 func (o *SpreadOver) boost(value, used int) float64 {
 	if value < 0 || o.Targets[value] <= 0 {
 		return -1
@@ -29,14 +29,14 @@ func (o *SpreadOver) boost(value, used int) float64 {
 	return (o.Targets[value] - float64(o.Have[value]+used+1)) / o.Targets[value]
 }
 
-// spread places the gang member by member, each where its member set's spreads want it
-// most, a replica on the nodes there with the fewest members of its set, and at the lowest
-// cost there. Like Nomad it looks no further than the next member. nil if no member set is
-// to be spread, or if the gang does not fit this way; then it is placed as if it had no
-// spreads, which are targets only.
+// spread places the gang member by member: each where the boost is highest, a replica on the
+// nodes there with the fewest members of its set, and among these at the lowest cost. Like Nomad,
+// it looks no further ahead than the next member. It returns nil if no member set is to be
+// spread, or if the gang does not fit this way. Spreads are only targets, so the gang is then
+// placed without them.
 //
-// Every member costs a pass over the device groups for each boost that is tried. Parts
-// are taken in the cluster as they get their places, and given back at the end.
+// Each member costs one pass over the device groups per boost that is tried. Parts of the gang
+// take their GPUs in the cluster as they are placed, and release them at the end.
 func (s *search) spread() []Member {
 	if !s.spreads() {
 		return nil
@@ -50,7 +50,7 @@ func (s *search) spread() []Member {
 	var members []Member
 	for i, set := range s.g.MemberSets {
 		areas := newAreas(s, i)
-		each := set.Members // a set without spreads is placed at once
+		each := set.Members // a set without spreads is placed in one step
 		if len(set.Spreads) > 0 || s.g.Replicas {
 			each = 1
 		}
@@ -82,7 +82,8 @@ func (s *search) spreads() bool {
 	})
 }
 
-// crowd is how many pairs of replicas of one set share a node; 0 for other gangs.
+// crowd is the number of pairs of replicas of one set that share a node; 0 for gangs without
+// replicas.
 func (s *search) crowd(members []Member) (pairs int) {
 	if !s.g.Replicas {
 		return 0
@@ -102,27 +103,27 @@ func (s *search) crowd(members []Member) (pairs int) {
 	return pairs
 }
 
-// placedPart is a part of a gang that has its place.
+// placedPart is a part of a gang, and its placement.
 type placedPart struct {
 	gang      Gang
 	placement Placement
 }
 
-// areas divide the device groups by the values of their nodes: to the spreads of a
-// member set all groups of an area are alike, and one search serves them all.
+// areas divides the device groups by the values of their nodes. For the spreads of a member set,
+// all groups of an area are equal, so one search serves them all.
 type areas struct {
 	spreads []SpreadOver
-	of      []int         // area by device group; -1: not eligible
+	of      []int         // area of each device group; -1: not eligible
 	values  [][]int       // by area and spread
 	used    [][]int       // members placed, by spread and value
-	onNode  map[int32]int // members there
+	onNode  map[int32]int // members by node
 	// replicas: among device groups with the same boost, the nodes with the fewest members
 	// come first.
 	replicas bool
 }
 
-// newAreas puts device groups together whose nodes have the same value of every spread: a
-// member in one is wanted as much as in another. A node without a value counts as one more.
+// newAreas puts device groups into one area if their nodes have the same value of every spread:
+// they have the same boost. A missing value counts as a value of its own.
 func newAreas(s *search, set int) *areas {
 	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}, replicas: s.g.Replicas}
 	for _, node := range s.g.MemberSets[set].Beside {
@@ -153,8 +154,7 @@ func newAreas(s *search, set int) *areas {
 	return a
 }
 
-// boost is how much the next member is wanted in an area: the mean over the spreads,
-// by weight.
+// boost is how desirable the next member is in an area: the mean over the spreads, by weight.
 func (a *areas) boost(area int) float64 {
 	sum, weights := 0.0, 0.0
 	for i := range a.spreads {
@@ -170,20 +170,20 @@ func (a *areas) boost(area int) float64 {
 	return sum / weights
 }
 
-// wanted is how much the next member is wanted on a device group.
+// wanted is how desirable the next member is on a device group.
 type wanted struct {
 	boost float64
 	there int // members on the node; 0 unless they are replicas
 }
 
-// more reports whether the member is wanted more than at o.
+// more reports whether the member is more desirable at w than at o.
 func (w wanted) more(o wanted) bool {
 	return w.boost > o.boost || w.boost == o.boost && w.there < o.there
 }
 
-// next finds a place for the next part of a member set: one member if it is to be
-// spread, all of it otherwise. It tries the device groups first where it is wanted most;
-// those where it is wanted alike are searched together, so that cost decides among them.
+// next finds a place for the next part of a member set: one member if it is to be spread, all of
+// it otherwise. It starts with the most desirable device groups. It searches equally desirable
+// ones together, so that cost decides among them.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	boosts, at := make([]float64, len(a.values)), make([]wanted, len(a.of))
 	for area := range boosts {
@@ -217,7 +217,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most is how much the member is wanted where it is wanted most, but less than at below.
+// most is the highest value in at that is lower than below.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {
@@ -227,7 +227,7 @@ func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	return most, ok
 }
 
-// add counts members that have got their places.
+// add counts members that have been placed.
 func (a *areas) add(c *Cluster, members []Member) {
 	for _, m := range members {
 		a.onNode[c.groups[m.Group].node]++

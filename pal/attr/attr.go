@@ -27,14 +27,15 @@ import (
 const (
 	Vendor = "nvidia"
 	Type   = "gpu"
-	// SharedType is the type of a group whose instances are parts of GPUs. It is not [Type]: to
-	// Nomad a request for "nvidia/gpu" matches every group of that type, whatever its name.
+	// SharedType is the type of a group whose instances are parts of GPUs. It differs from
+	// [Type], because in Nomad a request for "nvidia/gpu" matches every group of that type,
+	// whatever its name.
 	SharedType = "gpu.shared"
-	// SharedSuffix ends the name of such a group, behind the model.
+	// SharedSuffix follows the model in the name of a shared group.
 	SharedSuffix = "-SHARED"
 )
 
-// Attributes of a device group beside nomad-device-nvidia's own nine.
+// Attributes of a device group, in addition to the nine of nomad-device-nvidia.
 const (
 	// Count and HealthyCount (Int) are the number of instances in the group
 	// and of those that are healthy.
@@ -45,16 +46,16 @@ const (
 	// Rates (String) holds measured rates in the same form. Unlike times, rates are comparable
 	// across models: [RateUnit] has the units.
 	Rates = "unique.measured_rates"
-	// Scores (String) holds PM scores in the same form, where a profile is known.
+	// Scores (String) holds PM scores in the same form, if the plugin has a profile.
 	Scores = "unique.variability_scores"
-	// Reference (String) is what scores are relative to, one of the Reference… values.
+	// Reference (String) names what scores are relative to: one of the Reference… values.
 	Reference = "variability_reference"
 	// ProfileVersion (Int) is the version of the profile in force; absent
 	// without one.
 	ProfileVersion = "variability_profile_version"
-	// Sharing (String) is how the GPUs of a group of [SharedType] are shared: "time-slicing" or
-	// "mps". Replicas (Int) is the number of parts of each. MemoryTotal (Int, MiB) is the memory of
-	// a whole GPU.
+	// For groups of [SharedType], Sharing (String) is how their GPUs are shared: "time-slicing"
+	// or "mps". Replicas (Int) is the number of parts per GPU. MemoryTotal (Int, MiB) is the
+	// memory of a whole GPU.
 	Sharing     = "sharing"
 	Replicas    = "replicas"
 	MemoryTotal = "memory_total"
@@ -76,14 +77,14 @@ const (
 	ComputeMajor    = "compute_major"
 	ComputeMinor    = "compute_minor"
 	SMCount         = "sm_count"
-	CUDADriverMajor = "cuda_driver_major" // newest CUDA that the driver supports
+	CUDADriverMajor = "cuda_driver_major" // newest CUDA version that the driver supports
 	CUDADriverMinor = "cuda_driver_minor"
 	MIGProfile      = "mig_profile"  // String: "3g.20gb"
 	P2P             = "p2p"          // String: "nvswitch", "nvlink", "pcie" or "none"
-	NVLinkLinks     = "nvlink_links" // Int: active links a GPU
+	NVLinkLinks     = "nvlink_links" // Int: active links per GPU
 	ECC             = "ecc"          // Bool
-	// Degraded (String) lists the instances that work, but not as they should
-	// (slowed by heat, a link down); DegradedCount (Int) is their number.
+	// Degraded (String) lists the instances that work with a fault (slowed by heat, or a link is
+	// down); DegradedCount (Int) is their number.
 	Degraded      = "unique.degraded"
 	DegradedCount = "degraded_count"
 	// DegradedPrefix starts the health description of a degraded instance; the
@@ -118,22 +119,22 @@ func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", 
 // DefaultListCount is the companion of [DefaultList].
 func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
 
-// NUMA is the name of the attribute that lists the instances of NUMA node n;
-// NUMACount the one with their number.
+// NUMA is the name of the attribute that lists the instances of NUMA node n; NUMACount names the
+// attribute with their number.
 func NUMA(n int) string { return fmt.Sprintf("unique.numa_%d", n) }
 
 // NUMACount is the companion of [NUMA].
 func NUMACount(n int) string { return fmt.Sprintf("numa_%d_count", n) }
 
-// Island is the name of the attribute that lists the instances of NVLink or
-// NVSwitch island n; IslandCount the one with their number.
+// Island is the name of the attribute that lists the instances of NVLink or NVSwitch island n;
+// IslandCount names the attribute with their number.
 func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
 
 // IslandCount is the companion of [Island].
 func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
 
-// PCIeSwitch is the name of the attribute that lists the instances below PCIe
-// switch n of the node; PCIeSwitchCount the one with their number.
+// PCIeSwitch is the name of the attribute that lists the instances below PCIe switch n of the
+// node; PCIeSwitchCount names the attribute with their number.
 func PCIeSwitch(n int) string { return fmt.Sprintf("unique.pcie_switch_%d", n) }
 
 // PCIeSwitchCount is the companion of [PCIeSwitch].
@@ -150,7 +151,7 @@ func SplitIDs(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// RateUnit is the unit of a class's [Rates], by the resource that limits the class.
+// RateUnit is the unit of [Rates] for a class: it depends on the resource that limits the class.
 func RateUnit(c pal.AppClass) string {
 	switch c {
 	case pal.ClassA, pal.ClassB:
@@ -171,7 +172,7 @@ const (
 	StatPower       = "Power usage"
 )
 
-// partMark stands between a GPU's id and the number of a part of it.
+// partMark separates a GPU's id from the number of the part.
 const partMark = "::"
 
 // PartID is the instance id of part n of a GPU that is shared.
@@ -190,7 +191,7 @@ func ModelOf(kind, name string) string {
 	return name
 }
 
-// GPUOf returns the id of the GPU, or MIG instance, that the instance is or is part of.
+// GPUOf returns the id of the GPU, or MIG instance, that the instance is, or belongs to.
 func GPUOf(instance string) string {
 	gpu, _, _ := strings.Cut(instance, partMark)
 	return gpu
@@ -210,7 +211,7 @@ func Shorten(instance string, n int) string {
 	return gpu[:min(len(gpu), n)] + instance[len(gpu):]
 }
 
-// GPUsOf are the GPUs of instances, each once, sorted.
+// GPUsOf lists the GPUs of the instances, sorted and without duplicates.
 func GPUsOf(instances []string) []string {
 	gpus := make([]string, len(instances))
 	for i, id := range instances {

@@ -37,12 +37,12 @@ func TestMeasurementsRoundTrip(t *testing.T) {
 			ms[i], ms[j] = ms[j], ms[i]
 		}
 		if FormatMeasurements(ms) != text {
-			t.Fatal("order of measurements shows in the text")
+			t.Fatal("the text depends on the order of measurements")
 		}
 	})
 }
 
-// Bad text names the entry and the field.
+// The error for a bad text names the entry and the field.
 func TestBadMeasurements(t *testing.T) {
 	for text, want := range map[string]string{
 		"GPU-1 A=1;;GPU-2 A=1": "no GPU id",
@@ -98,7 +98,7 @@ func FuzzParseMeasurements(f *testing.F) {
 	})
 }
 
-// The names are a contract: jobs constrain on them.
+// Jobs name these attributes in constraints, so the names must not change.
 func TestNames(t *testing.T) {
 	got := []string{List(pal.ClassA, 2), ListCount(pal.ClassA, 2), NUMA(1), NUMACount(1), Island(0), IslandCount(0)}
 	want := []string{
@@ -118,7 +118,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// A beginning of a GPU's id means all of its parts, with a number one of them.
+// A prefix of a GPU's id selects all of its parts; with a part number it selects that part.
 func TestShortIDs(t *testing.T) {
 	for _, c := range []struct {
 		id, beginning string
@@ -140,7 +140,7 @@ func TestShortIDs(t *testing.T) {
 	}
 	for id, want := range map[string]string{"GPU-8d3f": "GPU-8", "GPU-8d3f::12": "GPU-8::12", "GPU": "GPU", "G::1": "G::1"} {
 		if got := Shorten(id, len("GPU-8")); got != want {
-			t.Errorf("%s in short: %s, want %s", id, got, want)
+			t.Errorf("%s shortened: %s, want %s", id, got, want)
 		}
 	}
 }

@@ -14,18 +14,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Limits on what one node may publish. Anybody who runs a Nomad client writes these texts. An
-// eight-GPU server needs 8 measurements of 4 applications; cut into MIG instances, it needs 56.
+// Limits on what one node may publish: whoever runs a Nomad client can write anything into these
+// texts. An eight-GPU server needs 8 measurements of 4 applications; split into MIG instances, it
+// needs 56.
 const (
-	// MaxGPUs is the most GPUs of one node that are looked at.
+	// MaxGPUs is the largest number of measurements that one node may publish.
 	MaxGPUs = 256
-	// MaxApplications is the most applications of one measurement.
+	// MaxApplications is the largest number of applications in one measurement.
 	MaxApplications = 16
-	// MaxName is the longest instance id, application name or key, in bytes.
+	// MaxName is the maximum length of an instance id, application name or key, in bytes.
 	MaxName = 256
-	// MinValue and MaxValue bound a time or a score. Times have any unit that
-	// is the same for all GPUs of a kind. Sums, products and quotients of
-	// values within the bounds do not overflow.
+	// MinValue and MaxValue bound a time or a score. Times may have any unit, if it is the same
+	// for all GPUs that are compared. Sums, products and quotients of values within the bounds do
+	// not overflow.
 	MinValue, MaxValue = 1e-12, 1e12
 )
 
@@ -33,8 +34,8 @@ const (
 // unit, larger is slower) per application class; for [Scores], the PM scores.
 type Measurement struct {
 	GPU string // instance id
-	// Key is the comparability key: values of different keys are never mixed
-	// in one median. It holds no space, ';' or '='. "" if it does not apply.
+	// Key is the comparability key: a median never mixes values of different keys. It holds no
+	// space, ';' or '='. "" if it does not apply.
 	Key   string
 	Times map[pal.AppClass]float64
 }
@@ -83,7 +84,7 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 }
 
 func parseMeasurement(entry string) (Measurement, error) {
-	// One of MaxApplications has room for as many fields as names.
+	// MaxApplications plus two fields, each with a name and a value of at most MaxName bytes.
 	if most := (MaxApplications + 2) * 2 * MaxName; len(entry) > most {
 		return Measurement{}, fmt.Errorf("%d bytes are more than %d", len(entry), most)
 	}
@@ -121,7 +122,7 @@ func parseMeasurement(entry string) (Measurement, error) {
 	return m, nil
 }
 
-// CheckValue reports whether a time or a score is within the bounds.
+// CheckValue returns an error if a time or a score is outside MinValue and MaxValue.
 func CheckValue(v float64) error {
 	if !(v >= MinValue && v <= MaxValue) {
 		return fmt.Errorf("%v is not between %v and %v", v, MinValue, MaxValue)

@@ -11,11 +11,11 @@ import (
 // Environment variables of a task through which a job requests a measurement of its GPU. nomad-pal
 // measure sets them.
 const (
-	// EnvReservation is the ticket of the reservation: the device plugin gives each task its own
-	// secret ticket.
+	// EnvReservation identifies the reservation: the device plugin gives each task its own secret
+	// ticket.
 	EnvReservation = "NOMAD_PAL_RESERVATION"
-	// EnvMeasure, with any value, asks the device plugin to measure the GPUs of the task's
-	// reservation while the task has them, once. The task itself must not use them.
+	// EnvMeasure, with any value, asks the device plugin for one measurement of the GPUs that the
+	// task has reserved. The task itself must not use them.
 	EnvMeasure = "NOMAD_PAL_MEASURE"
 )
 
@@ -33,13 +33,13 @@ type Account struct {
 	// Provisional: not all GPUs of the node were measured together, so the GPU was cooler than in a
 	// job that uses the whole node.
 	Provisional bool `json:"provisional,omitempty"`
-	// Unable is why the device plugin never measures the GPU; "" if it does.
+	// Unable is why the device plugin never measures the GPU; "" if it measures it.
 	Unable string `json:"unable,omitempty"`
-	// Waits is why the GPU is not measured although its turn has come; "" otherwise.
+	// Waits is why the GPU is not measured although it is due; "" otherwise.
 	Waits string `json:"waits,omitempty"`
 }
 
-// FormatAccounts writes the accounts of GPUs, by id: a JSON object.
+// FormatAccounts writes the accounts as a JSON object, keyed by GPU id.
 func FormatAccounts(of map[string]Account) string {
 	if len(of) == 0 {
 		return ""
@@ -58,7 +58,7 @@ func ParseAccounts(text string) (map[string]Account, error) {
 	}
 	var of map[string]Account
 	if err := json.Unmarshal([]byte(text), &of); err != nil {
-		return nil, fmt.Errorf("reading which GPUs were measured: %w", err)
+		return nil, fmt.Errorf("reading the state of measurements: %w", err)
 	}
 	return of, nil
 }

@@ -66,7 +66,7 @@ func TestCheckMeasuring(t *testing.T) {
 		{"no rights", []string{`{"GPU-a":{"waits":"in use"}}`, `{"GPU-b":{"waits":"` + denied + `"},"GPU-c":{"waits":"` + denied + `"}}`, `{"GPU-d":{"waits":"` + denied + `"}}`},
 			Warn, []string{"on n1, n2: " + denied + "; on n0: in use"}},
 		{"many reasons", []string{`{"a":{"waits":"1"}}`, `{"b":{"waits":"2"}}`, `{"c":{"waits":"3"}}`, `{"d":{"waits":"4"}}`}, Warn, []string{"on n0: 1;", "; 1 more"}},
-		{"no accounts", []string{`[`}, Warn, []string{"on n0: reading which GPUs were measured"}},
+		{"no accounts", []string{`[`}, Warn, []string{"on n0: reading the state of measurements"}},
 	} {
 		state := cluster.NewState()
 		for i, text := range c.nodes {
