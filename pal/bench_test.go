@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// bigCluster has n nodes of 8 GPUs in racks of 16 nodes, five bins per class,
-// and the given share of GPUs busy.
+// bigCluster has n nodes of 8 GPUs in racks of 16 nodes, five bins per class; busy is the share
+// of GPUs that are busy.
 func bigCluster(tb testing.TB, n int, busy float64) *Cluster {
 	r := rand.New(rand.NewSource(1))
 	bins := []PMScore{0.98, 1, 1.02, 1.045, 1.1}
@@ -39,7 +39,7 @@ func bigCluster(tb testing.TB, n int, busy float64) *Cluster {
 	return c
 }
 
-// One gang on a snapshot of 10,000 nodes × 8 GPUs.
+// BenchmarkPlace places one gang on a snapshot of 10,000 nodes × 8 GPUs.
 func BenchmarkPlace(b *testing.B) {
 	for _, busy := range []float64{0, 0.9} {
 		c := bigCluster(b, 10000, busy)
@@ -57,7 +57,7 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// A queue of 1,000 gangs decided in one pass, each taking its GPUs.
+// BenchmarkPlace1000 decides a queue of 1,000 gangs in one pass, in which each takes its GPUs.
 func BenchmarkPlace1000(b *testing.B) {
 	c := bigCluster(b, 10000, 0.3)
 	for b.Loop() {
@@ -79,7 +79,7 @@ func BenchmarkPlace1000(b *testing.B) {
 	}
 }
 
-// Building the snapshot of 10,000 nodes × 8 GPUs from scratch.
+// BenchmarkNewCluster builds the snapshot of 10,000 nodes × 8 GPUs from scratch.
 func BenchmarkNewCluster(b *testing.B) {
 	c := bigCluster(b, 10000, 0)
 	var nodes []Node

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCandidates counts GPUs by state one by one, as decisions state them.
+// TestCandidates counts GPUs by state one by one, and compares with the counts in decisions.
 func TestCandidates(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	c := bigCluster(t, 20, 0.5)
@@ -57,9 +57,9 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestWalkCountsFree counts what an entry of the L×V matrix had to choose from
-// one by one, with few and with many groups that may not serve the gang, and looks which
-// PM scores are in its bin.
+// TestWalkCountsFree counts one by one the free GPUs of each entry of the L×V matrix, with few
+// and with many groups that may not serve the gang. It also checks the PM scores in the entry's
+// bin.
 func TestWalkCountsFree(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	c := bigCluster(t, 20, 0.5)

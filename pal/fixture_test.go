@@ -13,8 +13,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestPlacement runs the stories in testdata/placement. A story draws a cluster, one line
-// per device group:
+// TestPlacement runs the stories in testdata/placement. A story defines a cluster, one line per
+// device group:
 //
 //	cluster [rack=1.2] [datacenter=…] cluster=1.7
 //	node n0 rack=r1 model=V100 scores=1.00,1.02 bins=0.9,0.9 numa=1,1 mem=4096
@@ -25,7 +25,7 @@ import (
 //	place class=A gpus=4 [each=2] [mem=…] [policy=pal] [max=node] [group=2x4] [replicas] [beside=(0,1)] [each-node=1]
 //	----
 //
-// Scores and bins hold for every application class.
+// Scores and bins apply to every application class.
 func TestPlacement(t *testing.T) {
 	datadriven.Walk(t, "testdata/placement", func(t *testing.T, path string) {
 		var c *Cluster

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// change does something to the cluster that may or may not matter to a search.
+// change makes a change to the cluster that may or may not affect a search.
 func change(t *rapid.T, c *Cluster) {
 	u := rapid.IntRange(0, c.NumGPUs()-1).Draw(t, "gpu")
 	yes := rapid.Bool().Draw(t, "yes")
@@ -27,8 +27,8 @@ func change(t *rapid.T, c *Cluster) {
 	}
 }
 
-// An explanation of a placement that was found before is the one that a search
-// gives now, but for what was chosen, whatever happened in between.
+// Whatever changes after a placement was found, its explanation equals a new one, except for the
+// choice.
 func TestExplainFoundIsExplain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -54,7 +54,7 @@ func TestExplainFoundIsExplain(t *testing.T) {
 	})
 }
 
-// A remembered result stays valid until something changes that it depends on.
+// A remembered result stays valid until something that it depends on changes.
 func TestFoundAnswers(t *testing.T) {
 	c := bigCluster(t, 4, 0)
 	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
@@ -69,8 +69,8 @@ func TestFoundAnswers(t *testing.T) {
 	}{
 		{name: "nothing", want: true},
 		{name: "a GPU is taken", do: func() { c.SetTaken(31, true) }, undo: func() { c.SetTaken(31, false) }},
-		{name: "a node has less", do: func() { c.SetFree(3, Resources{CPU: 1}) }, undo: func() { c.SetFree(3, c.Node(3).Free) }},
-		{name: "all was put back", want: true},
+		{name: "a node has fewer resources", do: func() { c.SetFree(3, Resources{CPU: 1}) }, undo: func() { c.SetFree(3, c.Node(3).Free) }},
+		{name: "all changes undone", want: true},
 		{name: "another gang", gang: SingleGPUs("g", ClassA, 4)},
 		{name: "another policy", policy: Policy{Name: Packed}},
 	} {
@@ -92,7 +92,8 @@ func TestFoundAnswers(t *testing.T) {
 	}
 }
 
-// A search that avoids outliers also answers one that does not, if no outlier is free.
+// The result of a search that avoids outliers is also valid for one that does not, if no outlier
+// is free.
 func TestFoundWithoutOutliersAnswers(t *testing.T) {
 	c := bigCluster(t, 4, 0)
 	g, p := SingleGPUs("g", ClassA, 4), Policy{Name: PAL}
@@ -101,7 +102,7 @@ func TestFoundWithoutOutliersAnswers(t *testing.T) {
 		return f
 	}
 	if f := find(); f.current(c, g, p) {
-		t.Error("it answers while outliers are free")
+		t.Error("it counts as current although outliers are free")
 	}
 	for u := range c.NumGPUs() {
 		if c.GPU(u).Scores[0] > 1.05 {
@@ -109,18 +110,18 @@ func TestFoundWithoutOutliersAnswers(t *testing.T) {
 		}
 	}
 	if f := find(); !f.current(c, g, p) {
-		t.Error("it does not answer while all outliers are taken")
+		t.Error("it does not count as current although all outliers are taken")
 	}
 }
 
-// Avoiding outliers chooses as if they were taken.
+// A search that avoids outliers chooses as if they were taken.
 func TestOutlierThreshold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
 		c, held := d.cluster(t), d.cluster(t)
 		above := rapid.SampledFrom([]float64{1.05, 1.5, 9}).Draw(t, "above")
 		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
-		for range rapid.IntRange(0, 3).Draw(t, "rounds") { // counts follow
+		for range rapid.IntRange(0, 3).Draw(t, "rounds") { // counts must follow changes
 			u, taken := rapid.IntRange(0, c.NumGPUs()-1).Draw(t, "gpu"), rapid.Bool().Draw(t, "taken")
 			c.Outliers(d.gang.Class, above)
 			c.SetTaken(u, taken)

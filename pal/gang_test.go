@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A gang from outside whose numbers make no sense is refused.
+// Validate refuses a gang from outside whose numbers make no sense.
 func TestGangValidate(t *testing.T) {
 	for want, change := range map[string]func(*Gang){
 		"":                                    func(*Gang) {},

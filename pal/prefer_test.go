@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// If the whole gang fits on the GPUs that it prefers, preference goes before cost. Otherwise any
-// eligible GPU will do.
+// If the whole gang fits on the GPUs that it prefers, the preference comes before cost. Otherwise
+// any eligible GPU will do.
 func TestPreferences(t *testing.T) {
 	var ns []Node
 	for n, score := range []PMScore{1, 2, 3} {
@@ -32,7 +32,7 @@ func TestPreferences(t *testing.T) {
 	for _, tc := range []struct {
 		gpus   int
 		prefer [][]bool
-		want   []int // nodes
+		want   []int // indices of nodes
 	}{
 		{gpus: 2, want: []int{0}},
 		{gpus: 2, prefer: [][]bool{{false, false, true}}, want: []int{2}},

@@ -70,7 +70,7 @@ func (d drawn) cluster(t *rapid.T) *Cluster {
 	return c
 }
 
-// sameCluster compares clusters to the last count.
+// sameCluster compares clusters in all counts.
 var sameCluster = cmp.Options{
 	cmp.AllowUnexported(Cluster{}, nodeState{}, groupState{}, gpuState{}, modelState{}, scores{}, topologyLevel{}, outliers{}),
 	cmpopts.IgnoreFields(Cluster{}, "scratch", "scales"),
@@ -80,9 +80,9 @@ func policy(name PolicyName) Policy {
 	return Policy{Name: name}
 }
 
-// Whatever the policy: only available GPUs, all or nothing, every member on one
-// device group with the GPUs and memory it needs, the cluster left as it was,
-// the same answer twice.
+// Whatever the policy, placement uses only available GPUs, and places all members or none. Each
+// member is on one device group with the GPUs and memory it needs. The cluster is unchanged
+// afterwards, and the same input gives the same result.
 func TestPlacementIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -110,32 +110,32 @@ func checkSound(t *rapid.T, c *Cluster, g Gang, pl Placement) {
 	for _, m := range pl.Members {
 		members[m.MemberSet]++
 		if len(m.GPUs) != g.MemberSets[m.MemberSet].GPUs {
-			t.Fatalf("member %v has not the GPUs it needs", m)
+			t.Fatalf("member %v lacks GPUs that it needs", m)
 		}
 		node, _ := c.Group(m.Group)
 		memory[node] += g.MemberSets[m.MemberSet].Need.MemoryMB
 		for _, u := range m.GPUs {
 			if used[u] || !c.Available(u) || c.GroupOf(u) != m.Group {
-				t.Fatalf("member %v: GPU %d is given twice, not available or elsewhere", m, u)
+				t.Fatalf("member %v: GPU %d is given twice, not available, or in another group", m, u)
 			}
 			used[u] = true
 		}
 	}
 	for i, sh := range g.MemberSets {
 		if members[i] != sh.Members {
-			t.Fatalf("member set %d has %d members, wants %d", i, members[i], sh.Members)
+			t.Fatalf("member set %d has %d members, want %d", i, members[i], sh.Members)
 		}
 	}
 	for n, mb := range memory {
 		if mb > c.Node(n).Free.MemoryMB {
-			t.Fatalf("node %d has not the memory", n)
+			t.Fatalf("node %d lacks the memory", n)
 		}
 	}
 }
 
-// With every GPU of its own bin, PAL's cost is the best that exhaustive search
-// finds, for gangs of one member set (PAL §3.3: the walk takes the cheapest feasible
-// entry; its product is what the placement costs at most).
+// If every GPU has its own bin, PAL finds the lowest cost for gangs of one member set, as
+// exhaustive search does. (PAL §3.3: the walk takes the cheapest feasible entry; its product
+// bounds the placement's cost.)
 func TestPALFindsTheLowestCost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -144,7 +144,7 @@ func TestPALFindsTheLowestCost(t *testing.T) {
 		pl, ok := Place(c, d.gang, policy(PAL))
 		best, any := exhaustive(c, d.gang)
 		if ok != any {
-			t.Fatalf("PAL placed: %v, a placement exists: %v", ok, any)
+			t.Fatalf("PAL placed it: %v, a placement exists: %v", ok, any)
 		}
 		if ok && d.gang.GPUs() > 1 && pl.Cost() > best+1e-9 {
 			t.Fatalf("PAL costs %v, the best is %v", pl.Cost(), best)
@@ -152,8 +152,8 @@ func TestPALFindsTheLowestCost(t *testing.T) {
 	})
 }
 
-// Room for wide gangs costs little more, and no gang its place; who runs on several nodes
-// in any case runs on no more of them.
+// With room for wide gangs, a placement costs little more, and every gang that fits without it
+// still fits. A gang on several nodes in either case uses no more of them.
 func TestRoomForWideCostsLittleMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -163,16 +163,16 @@ func TestRoomForWideCostsLittleMore(t *testing.T) {
 		tight := Policy{Name: PAL, RoomForWide: rapid.SampledFrom([]float64{0.05, 0.1, 0.5}).Draw(t, "tight")}
 		pl, ok := Place(c, d.gang, tight)
 		if ok != fits {
-			t.Fatalf("fits %v, as published %v", ok, fits)
+			t.Fatalf("it fits: %v, with PAL as published: %v", ok, fits)
 		}
-		if !ok || d.gang.GPUs() == 1 { // which as published ignores distance
+		if !ok || d.gang.GPUs() == 1 { // PAL as published ignores distance for one GPU
 			return
 		}
 		if pl.Cost() > (1+tight.RoomForWide)*published.Cost()+1e-9 {
-			t.Fatalf("costs %v, as published %v", pl.Cost(), published.Cost())
+			t.Fatalf("it costs %v, with PAL as published %v", pl.Cost(), published.Cost())
 		}
 		if a, b := nodesOf(pl), nodesOf(published); pl.Tier == TierCluster && published.Tier == TierCluster && a > b {
-			t.Fatalf("%d nodes, as published %d", a, b)
+			t.Fatalf("it is on %d nodes, with PAL as published on %d", a, b)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func nodesOf(pl Placement) int {
 	return len(groups)
 }
 
-// exhaustive tries all sets of members of a gang of one member set.
+// exhaustive tries all placements of a gang of one member set.
 func exhaustive(c *Cluster, g Gang) (best float64, ok bool) {
 	sh := g.MemberSets[0]
 	var slots []Member
@@ -245,7 +245,7 @@ func memoryHolds(c *Cluster, sh MemberSet, members []Member, m Member) bool {
 	return n*sh.Need.MemoryMB <= c.Node(m.Group).Free.MemoryMB
 }
 
-// A free GPU more never makes a gang of one member set dearer under PAL.
+// One more free GPU never raises the cost of a gang of one member set under PAL.
 func TestMoreGPUsNeverCostMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -262,7 +262,7 @@ func TestMoreGPUsNeverCostMore(t *testing.T) {
 	})
 }
 
-// Take and Release are inverse, whatever was placed in between.
+// Take and Release are inverse, whatever the placement.
 func TestReleaseUndoesTake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)

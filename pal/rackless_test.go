@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// If a gang is limited to one rack, the reason is that no node names its rack, unless one does.
+// If no node names its rack, the reason of a gang that is limited to one rack mentions it.
 func TestNoRackIsKnown(t *testing.T) {
 	for rack, want := range map[string]bool{"": true, "r1": false} {
 		var nodes []Node

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// TestRoomForWide: a gang leaves the empty node to a wide one if a fuller node costs
-// little more, and only then.
+// TestRoomForWide: a gang leaves the empty node to a wide gang if, and only if, a fuller node
+// costs little more.
 func TestRoomForWide(t *testing.T) {
 	for name, tc := range map[string]struct {
-		score PMScore // of the GPUs of the fuller node
+		score PMScore // of the fuller node's GPUs
 		tight float64
 		gpus  int
-		want  int // node
+		want  int // index of the node
 		walk  string
 	}{
 		"as published":            {1, 0, 2, 0, "1 taken=true passed over=false "},
@@ -36,7 +36,7 @@ func TestRoomForWide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range 5 { // 3 of the second node stay free
+			for i := range 5 { // 3 GPUs of the second node stay free
 				c.SetTaken(8+i, true)
 			}
 			g, p := SingleGPUs("g", ClassA, tc.gpus), Policy{Name: PAL, RoomForWide: tc.tight}
@@ -55,26 +55,26 @@ func TestRoomForWide(t *testing.T) {
 	}
 }
 
-// A gang that needs several nodes takes as few as hold it at little more than the best bin,
-// and breaks up no empty one for what others have room for.
+// A gang that needs several nodes takes the fewest that hold it at little more than the best bin.
+// It breaks up no empty node if other nodes have room.
 func TestRoomForWideAcrossNodes(t *testing.T) {
 	for name, tc := range map[string]struct {
-		scores []PMScore // of the nodes' GPUs
-		free   []int     // GPUs of the nodes, of 8 each
+		scores []PMScore // of each node's GPUs
+		free   []int     // free GPUs on each node, of 8
 		tight  float64
 		gpus   int
 		want   []int // GPUs on each node
 	}{
-		"whole nodes, then the one with the fewest that hold the rest": {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 10, []int{8, 0, 0, 2}},
-		"the rest on more":          {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 12, []int{8, 0, 4, 0}},
-		"no empty node broken up":   {[]PMScore{1, 1, 1, 1}, []int{8, 8, 4, 0}, 0.1, 12, []int{8, 0, 4, 0}},
-		"all of them":               {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 18, []int{8, 3, 5, 2}},
-		"none holds the rest alone": {[]PMScore{1, 1, 1, 1}, []int{5, 5, 2, 2}, 0.1, 11, []int{5, 5, 1, 0}},
-		"of as many, the best":      {[]PMScore{1.04, 1, 1.02, 1}, []int{8, 8, 8, 4}, 0.1, 20, []int{0, 8, 8, 4}},
-		"of as many, for the rest":  {[]PMScore{1.04, 1, 1.02, 1}, []int{3, 8, 3, 2}, 0.1, 11, []int{0, 8, 3, 0}},
-		"a little slower":           {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{8, 2, 0, 0}},
-		"more than a little slower": {[]PMScore{1.08, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{0, 5, 5, 0}},
-		"as published":              {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0, 10, []int{0, 5, 5, 0}},
+		"whole nodes, then the tightest node for the rest": {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 10, []int{8, 0, 0, 2}},
+		"the rest on a larger node":                        {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 12, []int{8, 0, 4, 0}},
+		"no empty node broken up":                          {[]PMScore{1, 1, 1, 1}, []int{8, 8, 4, 0}, 0.1, 12, []int{8, 0, 4, 0}},
+		"all nodes":                                        {[]PMScore{1, 1, 1, 1}, []int{8, 3, 5, 2}, 0.1, 18, []int{8, 3, 5, 2}},
+		"no node holds the rest alone":                     {[]PMScore{1, 1, 1, 1}, []int{5, 5, 2, 2}, 0.1, 11, []int{5, 5, 1, 0}},
+		"among equal nodes, the best":                      {[]PMScore{1.04, 1, 1.02, 1}, []int{8, 8, 8, 4}, 0.1, 20, []int{0, 8, 8, 4}},
+		"among equal nodes for the rest":                   {[]PMScore{1.04, 1, 1.02, 1}, []int{3, 8, 3, 2}, 0.1, 11, []int{0, 8, 3, 0}},
+		"a little slower":                                  {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{8, 2, 0, 0}},
+		"more than a little slower":                        {[]PMScore{1.08, 1, 1, 1}, []int{8, 5, 5, 5}, 0.1, 10, []int{0, 5, 5, 0}},
+		"as published":                                     {[]PMScore{1.04, 1, 1, 1}, []int{8, 5, 5, 5}, 0, 10, []int{0, 5, 5, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var nodes []Node

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// gavelClasses divides Gavel's applications among four classes so that these explain its pairs best.
+// gavelClasses divides Gavel's applications into the four classes that explain its pairs best.
 // ResNet-50 is in A, the Transformer in B.
 var gavelClasses = map[string]int{"resnet-50": 0, "transformer": 1, "lm": 1, "cyclegan": 1, "a3c": 1, "recommendation": 2, "resnet-18": 3}
 
@@ -73,7 +73,7 @@ func TestBesideIsGavels(t *testing.T) {
 	}
 }
 
-// The previous holder of a part is nobody's neighbour, although a search hides the part from the
+// The previous occupant of a part is not a neighbour, although a search hides the part from the
 // gang.
 func TestFormerOccupant(t *testing.T) {
 	var nodes []Node
@@ -104,12 +104,12 @@ func TestFormerOccupant(t *testing.T) {
 		c.Release(alone, pl)
 	}
 	if c.stateHash != before {
-		t.Error("searches leave something behind")
+		t.Error("searches leave changes behind")
 	}
 }
 
-// The cost of neighbours does not depend on the order of a map, although sums of three numbers can
-// differ in their last digit by order.
+// The cost of neighbours does not depend on the order of a map, although the order of three
+// numbers can change the last digit of their sum.
 func TestNeighboursAddUpInOneOrder(t *testing.T) {
 	var gpus []GPU
 	for i := range 12 {
@@ -133,7 +133,7 @@ func TestNeighboursAddUpInOneOrder(t *testing.T) {
 	}
 }
 
-// sharedGPU is a cluster of one GPU in n parts, with the gangs that have them.
+// sharedGPU is a cluster of one GPU in parts, some of them taken by the given gangs.
 func sharedGPU(t interface{ Fatal(...any) }, model string, parts int, on ...Occupant) *Cluster {
 	g := DeviceGroup{Name: model, Shared: true}
 	for i := range parts {
@@ -156,7 +156,7 @@ func sharedGPU(t interface{ Fatal(...any) }, model string, parts int, on ...Occu
 
 const v100 = "nvidia/gpu.shared/Tesla V100-SXM2-16GB-SHARED"
 
-// onePart is a gang of one member that wants one part, and how others see it.
+// onePart is a gang of one member that requests one part.
 func onePart(id string, class AppClass) Gang {
 	g := SingleGPUs(id, class, 1)
 	g.Sharing = &Sharing{Beside: AnyClass}
@@ -165,8 +165,8 @@ func onePart(id string, class AppClass) Gang {
 
 func seen(g Gang) Occupant { return g.occupant(1) }
 
-// A part stays free if the two jobs would together do less work than one alone: by the table A beside A, B
-// and C, and C beside C.
+// A part stays free if the two jobs would together do less work than one alone: by the table, A
+// beside A, B or C, and C beside C.
 func TestRefusesBadNeighbours(t *testing.T) {
 	refuse := Policy{Name: PAL, RefuseBad: true}
 	for i, of := range AppClasses() {
@@ -181,7 +181,7 @@ func TestRefusesBadNeighbours(t *testing.T) {
 				t.Errorf("%s beside %s: %+v", of, by, d.Reason)
 			}
 			if _, ok := Place(c, g, Policy{Name: PAL}); !ok {
-				t.Errorf("%s beside %s is refused by a policy that refuses nobody", of, by)
+				t.Errorf("%s beside %s is refused without RefuseBad", of, by)
 			}
 		}
 	}
@@ -199,11 +199,11 @@ func TestRefusesBadNeighbours(t *testing.T) {
 		{name: "an idle GPU", gang: onePart("g", ClassA), want: true},
 		{name: "a service takes any part", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Stays = true }, want: true},
 		{name: "nobody waits for a service's part", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(_, there *Gang) { there.Sharing.Stays = true }, want: true},
-		{name: "the table says nothing of another model", model: "Tesla T4", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), want: true},
-		{name: "nor of four on it", model: "Tesla T4", parts: 4, there: []Gang{onePart("a", ClassA), onePart("b", ClassC), onePart("c", ClassA)}, gang: onePart("g", ClassA), want: true},
-		{name: "there, runs do", model: "Tesla T4", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Slower[0] = 2.2 }},
-		{name: "and against the table", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, there *Gang) { g.Sharing.Slower[0], there.Sharing.Slower[0] = 1.2, 1.3 }, want: true},
-		{name: "its author has its members share", there: []Gang{onePart("g", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Self = true }, want: true},
+		{name: "the table does not apply to another model", model: "Tesla T4", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), want: true},
+		{name: "nor to four jobs on it", model: "Tesla T4", parts: 4, there: []Gang{onePart("a", ClassA), onePart("b", ClassC), onePart("c", ClassA)}, gang: onePart("g", ClassA), want: true},
+		{name: "earlier runs apply to another model", model: "Tesla T4", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Slower[0] = 2.2 }},
+		{name: "earlier runs override the table", there: []Gang{onePart("a", ClassA)}, gang: onePart("g", ClassA), change: func(g, there *Gang) { g.Sharing.Slower[0], there.Sharing.Slower[0] = 1.2, 1.3 }, want: true},
+		{name: "its author lets its members share", there: []Gang{onePart("g", ClassA)}, gang: onePart("g", ClassA), change: func(g, _ *Gang) { g.Sharing.Self = true }, want: true},
 	} {
 		if tc.change != nil {
 			var there *Gang
@@ -223,8 +223,8 @@ func TestRefusesBadNeighbours(t *testing.T) {
 	}
 }
 
-// Nobody is refused a part where all together would do no less than those who are there do now; and whoever
-// is refused would fit without them.
+// A gang is refused a part if and only if all jobs together would then do less work than the
+// present ones do now.
 func TestRefusedIsLessWork(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(id string) Gang {

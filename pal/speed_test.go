@@ -27,7 +27,8 @@ func mixed(t *testing.T, models ...string) *Cluster {
 	return c
 }
 
-// A gang goes where it ends first, or, as far as others wait, where it takes least from them.
+// A gang goes where it ends first. If others wait, it goes where its own time plus the cost to
+// them is least.
 func TestModelForEachGang(t *testing.T) {
 	c := mixed(t, "T4", "A100", "V100")
 	prices := Speeds{"A100": 0.9, "V100": 0.5, "T4": 0.2}
@@ -94,7 +95,7 @@ func TestSpeedsOfRates(t *testing.T) {
 	}
 }
 
-// On a cluster of one model speeds and prices change nothing.
+// In a cluster of one model, speeds and prices change nothing.
 func TestSpeedsOfOneModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -106,7 +107,7 @@ func TestSpeedsOfOneModel(t *testing.T) {
 		if !slices.Equal(plain.GPUs(), known.GPUs()) || plain.Cost() != known.Cost() {
 			t.Fatalf("on %v at cost %v, without speeds on %v at %v", known.GPUs(), known.Cost(), plain.GPUs(), plain.Cost())
 		}
-		if now := fmt.Sprintf("%+v", Explain(c, d.gang, p)); len(now) != len(was) { // pointers differ
+		if now := fmt.Sprintf("%+v", Explain(c, d.gang, p)); len(now) != len(was) { // pointers would differ
 			t.Fatalf("explained as\n%s\nwithout speeds as\n%s", now, was)
 		}
 	})

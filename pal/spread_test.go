@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Spreading never keeps out a gang that fits, and is as sound as any placement. Its reasons are
-// about the GPUs that it chose.
+// Spreading never keeps a gang from starting that fits without it, and is as sound as any
+// placement. Its reasons are about the GPUs that it chose.
 func TestSpreadIsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -53,7 +53,7 @@ func TestSpreadIsSound(t *testing.T) {
 			return
 		}
 		checkSound(t, c, d.gang, f.Placement)
-		if d.gang.MaxTier > 0 && f.Tier > max(d.gang.MaxTier, without.Tier) { // which may be no tier in use
+		if d.gang.MaxTier > 0 && f.Tier > max(d.gang.MaxTier, without.Tier) { // the limit may be a tier that is not in use
 			t.Fatalf("it reaches over %v", f.Tier)
 		}
 		checkWithin(t, c, d.gang.MaxTier, f.Members)
@@ -62,12 +62,12 @@ func TestSpreadIsSound(t *testing.T) {
 			t.Fatalf("not deterministic: %v %v", f.Placement, again.Placement)
 		}
 		if e, best := ExplainFound(c, d.gang, p, f); !best || !e.Placed {
-			t.Fatalf("explained as another: %+v", e)
+			t.Fatalf("the explanation is for another placement: %+v", e)
 		}
 	})
 }
 
-// Among places that are wanted alike the best GPUs are taken.
+// Among equally desirable places, spread takes the best GPUs.
 func TestSpreadTakesTheBest(t *testing.T) {
 	var nodes []Node
 	over := SpreadOver{Weight: 1}
@@ -103,7 +103,7 @@ func TestSpreadTakesTheBest(t *testing.T) {
 	}
 }
 
-// checkWithin checks limits up to the node, whatever the policy.
+// checkWithin checks limits of a node or closer, whatever the policy.
 func checkWithin(t *rapid.T, c *Cluster, limit Tier, members []Member) {
 	if limit == 0 || limit > TierNode {
 		return
@@ -111,13 +111,13 @@ func checkWithin(t *rapid.T, c *Cluster, limit Tier, members []Member) {
 	first, _ := c.Group(members[0].Group)
 	for _, m := range members {
 		if n, _ := c.Group(m.Group); n != first {
-			t.Fatalf("it is on nodes %d and %d, for all its limit", first, n)
+			t.Fatalf("it is on nodes %d and %d, despite its limit", first, n)
 		}
 	}
 }
 
-// Replicas are spread evenly: none is on a node with two more of them than a node that has room
-// for one. Nobody pays for a distance, and they fit wherever a gang does.
+// Replicas are spread evenly: no node has two more replicas than another node that has room for
+// one. Distance costs them nothing, and they fit wherever the same gang would.
 func TestReplicasAreEven(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)

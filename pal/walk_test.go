@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The walk over the bins of hundreds of outliers is shown from both its ends.
+// Of a walk over the bins of hundreds of outliers, only the first and the last entries are shown.
 func TestWalkIsCapped(t *testing.T) {
 	var gpus []GPU
 	for i := range 1000 {

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package classify finds the application class of a job from its GPUs' statistics. It uses the
-// share of time in which the power cap limited the clocks (which makes GPUs of one model differ),
-// and the power drawn. If the GPU reports them, it also uses the load of tensor cores and memory.
+// share of time in which the power cap limited the clocks (power-capped GPUs of one model differ
+// most), and the power drawn. If the GPU reports them, it also uses the load of the tensor cores
+// and of the memory.
 //
-// [Summarise] reduces the readings of a job's GPUs to [Features], [ByThresholds] judges one job by
-// itself, and [Learn] groups the jobs of a cluster's history as PAL does, once there are enough of
-// them.
+// [Summarise] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one
+// job by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if there are
+// enough of them.
 package classify
 
 import (
@@ -18,19 +19,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Reading is one sample of one GPU of a job. nil is unknown; shares are 0 to 1.
+// Reading is one sample of one GPU of a job. nil means unknown; shares are 0 to 1.
 type Reading struct {
-	Utilisation *float64 // share of time that any kernel ran
-	PowerCap    *float64 // share of time that the power cap held the clocks down
-	Power       *float64 // power drawn over the enforced limit
-	Compute     *float64 // busiest of tensor cores and floating-point units
-	Memory      *float64 // memory bandwidth used
+	Utilisation *float64 // share of time in which any kernel ran
+	PowerCap    *float64 // share of time in which the power cap limited the clocks
+	Power       *float64 // power drawn, relative to the enforced limit
+	Compute     *float64 // load of the tensor cores or the floating-point units, whichever is higher
+	Memory      *float64 // share of the memory bandwidth used
 }
 
-// Features are a job's medians over the readings in which its GPUs worked.
+// Features are the medians of a job's readings, without those in which its GPUs were idle.
 type Features struct {
-	Readings int // that were used
-	// PowerCap, Power, Compute and Memory are as in [Reading]; NaN is not known.
+	Readings int // readings that count
+	// PowerCap, Power, Compute and Memory are as in [Reading]; NaN means unknown.
 	PowerCap, Power, Compute, Memory float64
 }
 
@@ -38,12 +39,12 @@ const (
 	// active is the utilisation from which a reading counts: a job that waits for data shows
 	// nothing about its kernels.
 	active = 0.05
-	// enough is the number of readings that a verdict needs.
+	// enough is the minimum number of readings for a verdict.
 	enough = 10
 )
 
-// Summarise takes the medians. It ignores readings of idle GPUs and readings without a utilisation,
-// because the load is then unknown.
+// Summarise returns the medians. It ignores readings of idle GPUs, and readings without a
+// utilisation because their load is unknown.
 func Summarise(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
@@ -60,7 +61,7 @@ func Summarise(rs []Reading) Features {
 	}
 }
 
-// medianOf is the median of what is known, NaN if nothing is.
+// medianOf is the median of the known values, NaN if there are none.
 func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 	var xs []float64
 	for _, r := range rs {
@@ -79,30 +80,30 @@ func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 // Verdict is the class of a job, and why.
 type Verdict struct {
 	Class pal.AppClass `json:"class"`
-	// Reason is one sentence with the numbers that decided.
+	// Reason is one sentence with the numbers that decided the class.
 	Reason string `json:"reason"`
 	// Sure is false if the numbers are near a threshold, or if too few are known to distinguish
 	// neighbouring classes.
 	Sure bool `json:"sure"`
 }
 
-// Thresholds, from measurements on V100 (SGEMM drew 0.99 of its limit, ResNet-50 0.60 with peaks at
-// the cap, BERT 0.51, PageRank 0.27). For Hopper they are only a starting point: nothing has been
-// measured there.
+// Thresholds, from measurements on a V100 (SGEMM drew 0.99 of its limit, ResNet-50 0.60 with
+// peaks at the cap, BERT 0.51, PageRank 0.27). For Hopper they are only a starting point: nothing
+// has been measured there.
 const (
-	capBound     = 0.10 // of time at the power cap: compute-bound
+	capBound     = 0.10 // share of time at the power cap: compute-bound
 	capNever     = 0.01
-	powerHigh    = 0.60 // of the limit: compute-bound
-	powerLow     = 0.40 // memory-bound or waiting
+	powerHigh    = 0.60 // share of the power limit: compute-bound
+	powerLow     = 0.40 // share of the power limit: memory-bound or waiting
 	computeHigh  = 0.50
 	computeLow   = 0.20
 	memoryHigh   = 0.60
-	nearBoundary = 0.1 // relative
+	nearBoundary = 0.1 // relative distance to a threshold
 )
 
-// ByThresholds judges one job. ok is false if there are too few readings; the reason then says what
-// is missing. The most direct sign comes first: time at the power cap makes GPUs differ, the
-// counters explain why, and the power drawn is the least direct.
+// ByThresholds classifies one job. ok is false if there are too few readings; the reason then
+// says what is missing. The most direct evidence decides first: time at the power cap, then the
+// counters of compute and memory, then the power drawn.
 func ByThresholds(f Features) (v Verdict, ok bool) {
 	known := func(x float64) bool { return !math.IsNaN(x) }
 	switch {
@@ -126,7 +127,8 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 	return Verdict{Reason: "neither power nor its cap are known"}, false
 }
 
-// lowPower distinguishes streaming from scattered memory access by the memory counters.
+// lowPower classifies a job that draws little power: the memory counters tell streaming from
+// scattered access.
 func lowPower(f Features) Verdict {
 	if math.IsNaN(f.Memory) {
 		return Verdict{Class: pal.ClassD, Reason: fmt.Sprintf(

@@ -20,7 +20,7 @@ func TestSummarise(t *testing.T) {
 	f := Summarise([]Reading{
 		{Utilisation: v(0.9), Power: v(0.5), PowerCap: v(0)},
 		{Utilisation: v(0.01), Power: v(0.1), PowerCap: v(0)}, // waits for data
-		{Power: v(0.1)}, // nobody knows what it did
+		{Power: v(0.1)}, // unknown load
 		{Utilisation: v(1), Power: v(0.7), Memory: v(0.3)},
 	})
 	if f.Readings != 2 || math.Abs(f.Power-0.6) > 1e-12 || f.PowerCap != 0 || f.Memory != 0.3 || !math.IsNaN(f.Compute) {
@@ -28,7 +28,7 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
-// features with NaN for what is not known (−1).
+// features sets NaN for each unknown value (−1).
 func features(powerCap, power, compute, memory float64) Features {
 	x := []float64{powerCap, power, compute, memory}
 	for i := range x {
@@ -71,7 +71,7 @@ func TestByThresholds(t *testing.T) {
 	}
 }
 
-// triples is 10 jobs around each of three points of compute and memory.
+// triples returns 10 jobs around each of three points in the plane of compute and memory.
 func triples(counters bool) []Features {
 	rng := rand.New(rand.NewPCG(1, 0))
 	var fs []Features
@@ -108,8 +108,8 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// One job without counters must not be left out silently: the whole history is
-// then judged by power.
+// A job without counters must not be ignored silently. Instead, power classifies the whole
+// history.
 func TestLearnFallsBackToPower(t *testing.T) {
 	fs := triples(true)
 	fs[3].Memory = math.NaN()
@@ -121,7 +121,7 @@ func TestLearnFallsBackToPower(t *testing.T) {
 		t.Errorf("%+v, %v", got, ok)
 	}
 	if _, ok := g.Judge(features(0.8, -1, 0.5, 0.5)); ok {
-		t.Error("a job without power readings is judged by power")
+		t.Error("a job without power readings is classified by power")
 	}
 }
 
@@ -134,11 +134,11 @@ func TestLearnNeedsHistory(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := Learn(nil); err == nil {
-		t.Error("nothing taught something")
+		t.Error("groups were learned from no jobs")
 	}
 }
 
-// Jobs that are all alike are not split by chance.
+// Learn does not split similar jobs by chance.
 func TestLearnRefusesOneGroup(t *testing.T) {
 	var fs []Features
 	for range 3 {

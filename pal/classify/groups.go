@@ -14,8 +14,8 @@ import (
 // Groups are three groups of jobs learned from a cluster's history: compute, mixed and memory
 // (K-means with K = 3, as PAL and its successors do).
 type Groups struct {
-	// Counters: the plane is compute against memory activity; otherwise the share of time at the
-	// power cap against the power drawn.
+	// Counters: the axes are compute and memory activity; otherwise they are the power drawn and
+	// the negated share of time at the power cap.
 	Counters bool
 	Centers  [3][2]float64 // by class: A, B, C
 }
@@ -23,13 +23,12 @@ type Groups struct {
 // MinJobs is the number of jobs that grouping needs.
 const MinJobs = 20
 
-// Learn groups jobs. It uses the compute and memory counters
-// where all jobs with enough readings have them, else the power. Fewer than
-// [MinJobs] such jobs, and jobs that form no three groups, are an error:
-// thresholds serve better.
+// Learn groups jobs. It uses the compute and memory counters if all jobs with enough readings
+// have them, else the power. It returns an error for fewer than [MinJobs] such jobs, or if they
+// do not form three groups: thresholds then serve better.
 //
-// The same jobs in any order give the same groups: K-means starts from the job
-// that is least compute-bound and those farthest from the ones already taken.
+// The same jobs in any order give the same groups: K-means starts from the least compute-bound
+// job and the two jobs farthest from it and from each other.
 func Learn(jobs []Features) (Groups, error) {
 	var fs []Features
 	counters := true
@@ -64,11 +63,11 @@ func Learn(jobs []Features) (Groups, error) {
 	return g, nil
 }
 
-// leastDistance is how far apart groups must be, in shares of the GPU's capability: similar jobs
-// would be split by chance.
+// leastDistance is the minimum distance between groups, as a share of the GPU's capability:
+// closer groups could be similar jobs, split by chance.
 const leastDistance = 0.15
 
-// closest is the distance of the two centers that are nearest to each other.
+// closest is the smallest distance between two centers.
 func closest(centers [3][2]float64) float64 {
 	least := math.Inf(1)
 	for i := range centers {
@@ -78,25 +77,25 @@ func closest(centers [3][2]float64) float64 {
 	return math.Sqrt(least)
 }
 
-// point puts a job on the plane; ok is false if a coordinate is not known.
+// point returns the job's coordinates; ok is false if one is unknown.
 func (g Groups) point(f Features) (p [2]float64, ok bool) {
 	if g.Counters {
 		p = [2]float64{f.Compute, f.Memory}
 	} else {
 		capped := f.PowerCap
 		if math.IsNaN(capped) {
-			capped = 0 // old drivers do not count it
+			capped = 0 // old drivers do not report it
 		}
 		p = [2]float64{f.Power, -capped}
 	}
 	return p, !math.IsNaN(p[0]) && !math.IsNaN(p[1])
 }
 
-// bound is how compute-bound a point is: up with the first coordinate, down
-// with the second, in both planes.
+// bound is how compute-bound a point is. In both planes, it grows with the first coordinate and
+// falls with the second.
 func bound(p [2]float64) float64 { return p[0] - p[1] }
 
-// less orders points, so that the order of the jobs does not matter.
+// less orders points, so that the result does not depend on the order of the jobs.
 func less(a, b [2]float64) bool {
 	if bound(a) != bound(b) {
 		return bound(a) < bound(b)
@@ -104,7 +103,7 @@ func less(a, b [2]float64) bool {
 	return a[0] < b[0]
 }
 
-// farthest takes the first point, and then twice the point farthest from those taken.
+// farthest chooses the first point, and then two times the point farthest from those chosen.
 func farthest(points [][2]float64) (centers [3][2]float64) {
 	centers[0] = points[0]
 	for k := 1; k < len(centers); k++ {
@@ -131,8 +130,8 @@ func nearest(centers [][2]float64, p [2]float64) (int, float64) {
 	return at, best
 }
 
-// kmeans is Lloyd's algorithm; an empty group keeps its center.
-// The bound on rounds is for sums whose last bits never settle.
+// kmeans is Lloyd's algorithm; an empty group keeps its center. The limit on rounds is necessary
+// because rounding could keep the sums changing without end.
 func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 	for range 100 {
 		var sum [3][2]float64
@@ -157,9 +156,9 @@ func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 	return centers
 }
 
-// Judge puts a job into the nearest group. ok is false if the job has too
-// few readings, or none of the kind that the groups were learned from. It is sure if
-// the second group is more than twice as far away (distances are squared).
+// Judge puts a job into the nearest group. ok is false if the job has too few readings, or none
+// of the kind that the groups were learned from. The verdict is sure if the second nearest group
+// is more than twice as far away (distances are squared).
 func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	p, known := g.point(f)
 	if !known || f.Readings < enough {
@@ -181,8 +180,8 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
 
-// Judge judges a job by the groups of jobs if they form any, else by the
-// thresholds; by says which.
+// Judge classifies a job by the groups that jobs form, or by the thresholds if they form none; by
+// names the method.
 func Judge(jobs []Features, f Features) (v Verdict, by string, ok bool) {
 	if g, err := Learn(jobs); err == nil {
 		if v, ok := g.Judge(f); ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// classify bins the scores of a group, sets its bin values, and gives each
-// reading its entry.
+// classify bins the scores of a group, sets its bin values, and returns an entry for each
+// reading.
 func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profile) []Entry {
 	entries := make([]Entry, len(rs))
 	for i, r := range rs {
@@ -45,7 +45,7 @@ func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev 
 	}
 }
 
-// setValue sets the value of an entry whose class comes from edges.
+// setValue sets the value of an entry that was classified by edges.
 func (e *Entry) setValue(g *Group) {
 	e.Value = pal.PMScore(g.Values[e.Bin-1])
 	if e.Outlier {
@@ -85,16 +85,16 @@ func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64
 	}
 }
 
-// heldClass is a GPU's class before this session, for the hysteresis.
+// heldClass is a GPU's class before this session; the hysteresis depends on it.
 type heldClass struct {
 	class, pending int
-	// again: this time already gave that class, so this is not a new session.
+	// again: the class was already computed from this time, so this is not a new session.
 	again bool
 }
 
 // classHeld returns the zero value if the GPU has no class to keep: there is no previous profile,
-// it used another method or other edges, or it does not have the GPU. The same holds if the group
-// has become one class or is no longer one, or has become provisional or no longer is.
+// it used another method or other edges, or it does not have the GPU. The same applies if
+// SingleClass or Provisional of the group has changed.
 func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldClass {
 	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
 		return heldClass{}
@@ -109,12 +109,11 @@ func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldC
 	return heldClass{class: e.Class, pending: e.Pending, again: e.Time == time && e.Key == g.Key}
 }
 
-// edgeClass is the class of a score in the group. If the score points to another class
-// than the one held, the GPU keeps its class, and that other one is pending: two
-// sessions in the same direction, beyond the edge by the hysteresis, make the change.
-// A class is what jobs constrain on, and GPUs whose score lies near an edge would
-// otherwise change theirs with each session's noise. Outliers, and the clearly slow,
-// change at once: a job on such a GPU costs more than a change too many.
+// edgeClass is the class of a score in the group. If the score is in another class than the GPU
+// has, the GPU keeps its class, and the other one is pending. The class changes after two
+// sessions in the same direction, both beyond the edge by the hysteresis. Otherwise GPUs near an
+// edge would change class with the noise of each session, and jobs constrain on classes. Outliers
+// and clearly slow GPUs change at once: a job on such a GPU costs more than one change too many.
 func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pending int) {
 	o := p.Options
 	raw := edgeRank(score, o.Edges) + 1
@@ -142,7 +141,7 @@ func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pendin
 	}
 }
 
-// beyond reports whether the score is outside the class by the hysteresis.
+// beyond reports whether the score is outside the class by more than the hysteresis.
 func beyond(score float64, class int, o Options) bool {
 	if class >= 2 && class-2 < len(o.Edges) && score < o.Edges[class-2]-o.Hysteresis {
 		return true

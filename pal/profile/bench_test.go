@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// cluster is n GPUs measured for four classes.
+// cluster returns samples of n GPUs for four classes.
 func cluster(n int) []Sample {
 	rng := rand.New(rand.NewPCG(1, 0))
 	var out []Sample

@@ -9,16 +9,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Method says how scores are put into bins.
+// Method is a way to put scores into bins.
 type Method string
 
 // The methods of binning.
 const (
-	// Edges puts scores between fixed edges; a GPU keeps its class until it is
-	// beyond an edge by the hysteresis in two sessions.
+	// Edges bins scores by fixed edges; a GPU keeps its class until its score is beyond an edge
+	// by the hysteresis in two sessions.
 	Edges Method = "edges"
-	// KMeans is what the PAL artifact effectively does: K = 2 + number of
-	// outliers, fitted on all GPUs.
+	// KMeans is what the PAL artifact effectively does: K = 2 + number of outliers, fitted to all
+	// GPUs.
 	KMeans Method = "kmeans"
 	// KMeansSilhouette is the method of the PAL paper: K, from 2 to 10, by the best mean silhouette
 	// of the GPUs that are not outliers, plus the outliers.
@@ -30,25 +30,24 @@ func ParseMethod(s string) (Method, error) {
 	return pal.ParseName("method", s, Edges, KMeans, KMeansSilhouette)
 }
 
-// maxSilhouetteK is the most clusters that KMeansSilhouette tries.
+// maxSilhouetteK is the largest number of clusters that KMeansSilhouette tries.
 const maxSilhouetteK = 10
 
 // Binning is a set of scores put into bins.
 type Binning struct {
-	Rank   []int     // per score in input order: its bin, 0 the fastest
-	Values []float64 // per bin: the PM score that stands for it, ascending
+	Rank   []int     // bin of each score, in input order; 0 is the fastest
+	Values []float64 // PM score of each bin, ascending
 	// Centers are the k-means centroids in the unit of the scores, ascending;
 	// nil for fixed edges.
 	Centers []float64
 }
 
-// Bins puts the scores of one application class into bins. With [Edges] there
-// is a bin for every score range that edges leave, whether or not a score lies
-// in it, and its value is the median of its members (of an empty one, a
-// nominal value in its range). With k-means a bin's value is its centroid over
-// the median centroid, as PAL has it, so that no score need be 1.0.
+// Bins puts the scores of one application class into bins. With [Edges] there is a bin for every
+// range between edges, even without a score in it. Its value is the median of its members; an
+// empty bin has a nominal value in its range. With k-means a bin's value is its centroid over the
+// median centroid, as in PAL, so possibly no bin has the value 1.0.
 //
-// No scores give no bins.
+// Without scores there are no bins.
 func Bins(scores []float64, method Method, edges []float64) Binning {
 	if len(scores) == 0 {
 		return Binning{}
@@ -73,8 +72,8 @@ func kmeansBins(scores []float64, k int) Binning {
 	return b
 }
 
-// outliers are the indices of scores above mean + 3 standard deviations
-// (PAL's rule: one-sided, one degree of freedom taken).
+// outliers lists the indices of scores above mean + 3 standard deviations. This is PAL's rule:
+// one-sided, with the standard deviation of a sample (n−1).
 func outliers(scores []float64) []int {
 	mean, std := meanStd(scores)
 	var out []int
@@ -86,9 +85,9 @@ func outliers(scores []float64) []int {
 	return out
 }
 
-// silhouetteK is the number of clusters with the best silhouette, the smaller
-// on ties, plus the outliers. The artifact means to do the same, but returns from its
-// loop after the first try, which is why [KMeans] takes 2.
+// silhouetteK is the number of clusters with the best silhouette, the smaller on ties, plus the
+// outliers. The artifact is meant to do the same, but returns from its loop after the first try;
+// therefore [KMeans] uses 2.
 func silhouetteK(scores []float64) int {
 	out := outliers(scores)
 	rest := without(scores, out)
@@ -121,15 +120,14 @@ func edgeBins(scores, edges []float64) Binning {
 	return Binning{Rank: rank, Values: binMedians(scores, rank, edges)}
 }
 
-// edgeRank is the 0-based range of a score: a score on an edge is in the
-// faster one.
+// edgeRank is the 0-based range that a score is in; a score on an edge is in the faster range.
 func edgeRank(score float64, edges []float64) int {
 	return sort.SearchFloat64s(edges, score)
 }
 
-// binMedians gives every range its members' median, or the nominal value if it has no
-// members. It keeps values ascending: hysteresis may leave members on the other side
-// of an edge.
+// binMedians returns, for every range, the median of its members, or the nominal value if it has
+// none. It keeps values ascending, although hysteresis may leave members on the other side of an
+// edge.
 func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	members := make([][]float64, len(edges)+1)
 	for i, r := range rank {

@@ -54,7 +54,7 @@ func TestKMeans1DIsOptimal(t *testing.T) {
 			t.Fatalf("inertia %v, brute force finds %v", c.Inertia, want)
 		}
 		if !sort.Float64sAreSorted(c.Centroids) {
-			t.Fatalf("centroids %v do not ascend", c.Centroids)
+			t.Fatalf("centroids %v are not ascending", c.Centroids)
 		}
 		for i := range values {
 			for j := range values {
@@ -84,8 +84,8 @@ func TestKMeans1DEdges(t *testing.T) {
 	}
 }
 
-// The worked example of the PAL artifact: 2 nodes × 4 GPUs, scores per class
-// and the binned scores that its code computes.
+// The worked example of the PAL artifact: 2 nodes × 4 GPUs, with scores per class, and the binned
+// scores that its code computes.
 func TestBinsWorkedExample(t *testing.T) {
 	for _, tc := range []struct {
 		class  string
@@ -124,8 +124,8 @@ func TestBinsByEdges(t *testing.T) {
 	}
 }
 
-// An outlier adds a cluster; the silhouette picks three clear groups where the
-// artifact's rule would say two.
+// An outlier adds a cluster. The silhouette finds three clear groups; the artifact's rule would
+// make two.
 func TestBinsMethods(t *testing.T) {
 	var scores []float64
 	for i := range 20 {
@@ -147,7 +147,7 @@ func TestBinsMethods(t *testing.T) {
 	}
 }
 
-// bruteSilhouette follows the definition, over all pairs.
+// bruteSilhouette computes the silhouette by its definition, over all pairs.
 func bruteSilhouette(values []float64, c Clustering) float64 {
 	var total float64
 	for i, v := range values {
@@ -183,7 +183,7 @@ func TestSilhouetteEqualsDefinition(t *testing.T) {
 			t.Skip("one distinct value")
 		}
 		if got, want := Silhouette(values, c), bruteSilhouette(values, c); math.Abs(got-want) > 1e-6 {
-			t.Fatalf("silhouette %v, by definition %v", got, want)
+			t.Fatalf("silhouette %v, want %v by definition", got, want)
 		}
 	})
 }

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// dropSigmas is how far from the median, in robust standard deviations, a
-	// GPU may be to count in the reference.
+	// dropSigmas is the largest distance from the median, in robust standard deviations, at which
+	// a GPU counts in the reference.
 	dropSigmas = 5
-	// minSpread and noiseSpread define what counts as a spread: below 1 %, or below six times the
-	// noise, a group is one class. From the 1st to the 99th percentile, pure noise spans nearly
-	// five standard deviations. noiseSigmas limits the middle of the GPUs likewise. singleSlack
-	// keeps a group near the limit from changing back and forth.
+	// minSpread and noiseSpread define a spread that is no more than noise: below 1 %, or below
+	// six times the noise, a group is one class. From the 1st to the 99th percentile, pure noise
+	// spans nearly five standard deviations. noiseSigmas does the same for the middle of the
+	// GPUs. singleSlack keeps a group near the limit from changing back and forth.
 	minSpread   = 0.01
 	noiseSpread = 6
 	noiseSigmas = 2
 	singleSlack = 0.2
-	// immediate is the score at which the last class needs no second session.
+	// immediate is the score above which a GPU gets the last class without a second session.
 	immediate = 1.10
-	// medianError is the standard error of a median of normal values over that
-	// of their mean.
+	// medianError is the standard error of the median of normal values, divided by that of their
+	// mean.
 	medianError = 1.2533
-	// provisionalMax is the last class that a provisional reference can give to
-	// a GPU that is no outlier.
+	// provisionalMax is the last class that a GPU can get by a provisional reference, unless it
+	// is an outlier.
 	provisionalMax = 3
 	// maxRatio limits how many times faster or slower a GPU can be than the median of its group. A
 	// time beyond it is a measurement or input error. Scores have six decimals, so that none within
@@ -41,9 +41,9 @@ const (
 	maxRatio = 1000
 )
 
-// Build calibrates the samples. prev is the profile in force, nil for none: it
-// gives the version to follow, the classes that hysteresis holds on to, and
-// with equal content it is returned itself. Errors name the sample's GPU.
+// Build calibrates the samples. prev is the profile in force, nil for none. The new version
+// follows its version, and hysteresis depends on its classes. If nothing changed, Build returns
+// prev itself. Errors name the sample's GPU.
 //
 // Phases:
 //
@@ -51,11 +51,11 @@ const (
 //  2. per group, the reference: the median of the GPUs that are not far off (reference);
 //  3. scores: time over reference (pmScore);
 //  4. whether the scores differ by more than noise (isSingleClass);
-//  5. bins and classes, given the classes that the GPUs had (classify);
+//  5. bins and classes, depending on the GPUs' previous classes (classify);
 //  6. the models' rates (ratesOf).
 //
-// Everything that is listed is sorted, so that the samples' order does not matter.
-// Cost: n·log n in the samples of a group.
+// All lists are sorted, so the order of the samples does not matter. Cost: n·log n in the samples
+// of a group.
 func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	return p.versioned(prev), nil
 }
 
-// versioned numbers the profile after prev, or returns prev if nothing differs: a
+// versioned gives the profile the next version after prev, or returns prev if they are equal: a
 // new version always means a change.
 func (p *Profile) versioned(prev *Profile) *Profile {
 	if prev == nil {
@@ -104,7 +104,7 @@ func (p *Profile) versioned(prev *Profile) *Profile {
 	return p
 }
 
-// sameAs compares all but version and creation.
+// sameAs compares everything except version and creation time.
 func (p *Profile) sameAs(q *Profile) bool {
 	return p.Options.equal(q.Options) &&
 		slices.EqualFunc(p.Groups, q.Groups, Group.equal) &&
@@ -114,16 +114,16 @@ func (p *Profile) sameAs(q *Profile) bool {
 		})
 }
 
-// reading is one GPU's repetitions brought to one time.
+// reading is one time of one GPU, combined from its repetitions.
 type reading struct {
 	gpu         string
 	time, noise float64
 }
 
-// measuredGroup is what was measured of a group of comparable GPUs.
+// measuredGroup is a group of comparable GPUs with its measurements.
 type measuredGroup struct {
 	id       groupID
-	readings []reading // by GPU
+	readings []reading // one per GPU
 }
 
 // groupSamples checks the samples and sorts them into groups.
@@ -154,9 +154,9 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 	return groups, nil
 }
 
-// implausible finds the readings that no GPU of the group can have, with the reason, by GPU. Both
-// the lower and the upper median count: if two halves of a group, or two GPUs, are far apart,
-// either could be wrong, so all are named.
+// implausible finds readings that are impossible in the group, and returns the reason by GPU.
+// Both the lower and the upper median count: if two halves of a group, or two GPUs, are far
+// apart, either could be wrong, so it returns both.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -203,8 +203,8 @@ func (s Sample) check() error {
 	return nil
 }
 
-// combine takes the median of repetitions. With three or more, their own scatter gives the noise;
-// with fewer, the largest stated noise counts.
+// combine takes the median of repetitions. With three or more, their scatter is the noise; with
+// fewer, it is the largest noise that the samples state.
 func combine(gpu string, reps []Sample) reading {
 	times := make([]float64, len(reps))
 	r := reading{gpu: gpu}
@@ -219,9 +219,10 @@ func combine(gpu string, reps []Sample) reading {
 	return r
 }
 
-// reference is the median time without the GPUs that are far off, and the number of those. It
-// excludes them only once, because the limit would shrink with each round. Below minGPUs it is the
-// lower median, so that of two GPUs a slow one does not move the reference half way to itself.
+// reference is the median time without the GPUs that are far off, and the number of those
+// excluded. It excludes GPUs only once, because the limit would shrink with each round. Below
+// minGPUs it is the lower median: otherwise, of two GPUs, a slow one would move the reference
+// half way towards itself.
 func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	times := make([]float64, len(rs))
 	for i, r := range rs {
@@ -235,8 +236,7 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	limit := dropSigmas * RobustSigma(asc, m)
 	var kept []float64
 	for _, t := range asc {
-		// A limit of 0: more than half of the times are equal, so the limit does not apply to the
-		// others.
+		// If more than half of the times are equal, the limit is 0, and does not apply.
 		if limit == 0 || math.Abs(t-m) <= limit {
 			kept = append(kept, t)
 		}
@@ -244,8 +244,8 @@ func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	return Median(kept), len(asc) - len(kept)
 }
 
-// addGroup calibrates one group and adds its entries to gpus. A GPU with two models, or measured
-// under two keys, is an error, because the samples do not show which is true.
+// addGroup calibrates one group and adds its entries to gpus. A GPU with two models or two keys
+// is an error, because the samples do not show which one is right.
 func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU) error {
 	g := Group{Model: c.id.model, App: c.id.app, Key: c.id.key, Measured: len(c.readings)}
 	g.Reference, g.Dropped = reference(c.readings, p.Options.MinGPUs)
@@ -267,7 +267,7 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 		if gpu.Model != g.Model {
 			return fmt.Errorf("GPU %q has samples as a %q and as a %q", r.gpu, gpu.Model, g.Model)
 		}
-		// Groups are sorted by app, so the entries are, too.
+		// Groups are sorted by app, and therefore the entries are, too.
 		if n := len(gpu.Entries); n > 0 && gpu.Entries[n-1].App == g.App {
 			return fmt.Errorf("GPU %q has application %q under the keys %q and %q, which cannot be compared",
 				r.gpu, g.App, gpu.Entries[n-1].Key, g.Key)
@@ -277,12 +277,12 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 	return nil
 }
 
-// pmScore is the time relative to the reference, to six decimals: far below any
-// noise, and short when written.
+// pmScore is the time relative to the reference, rounded to six decimals, which is far below any
+// noise.
 func pmScore(time, reference float64) float64 { return math.Round(1e6*time/reference) / 1e6 }
 
-// spread is the distance from the 1st to the 99th percentile of the scores that
-// are no outliers: one bad GPU must not make classes out of noise.
+// spread is the distance from the 1st to the 99th percentile of the scores without outliers,
+// because one bad GPU must not turn noise into classes.
 func spread(scores []float64, outlier float64) float64 {
 	var asc []float64
 	for _, s := range sorted(scores) {
@@ -296,7 +296,8 @@ func spread(scores []float64, outlier float64) float64 {
 	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
-// groupNoise is the median noise of the GPUs that report it; if none does, the previous value.
+// groupNoise is the median noise of the GPUs that report it; if none reports it, the previous
+// value.
 func groupNoise(c measuredGroup, prev *Profile) float64 {
 	var known []float64
 	for _, r := range c.readings {
@@ -315,13 +316,12 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 	return 0
 }
 
-// noiseFloor is the spread below which the group's scores mean nothing.
+// noiseFloor is the spread below which the group's scores are only noise.
 func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
-// isSingleClass reports whether the group is one class: the spread is below the noise floor; or the
-// middle of the GPUs differs by little more than each GPU would from itself (sigma is the robust
-// standard deviation of the scores) and the tails are short. singleSlack favours the group's
-// earlier state.
+// isSingleClass reports whether the group is one class. It is if the spread is below the noise
+// floor, or if the tails are short and sigma, the robust standard deviation of the scores, is
+// close to the noise of a single GPU. singleSlack favours the group's previous state.
 func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {

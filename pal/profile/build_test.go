@@ -21,7 +21,7 @@ import (
 
 const model = "NVIDIA H200"
 
-// fleet gives GPU-00… the times, of class A, in order.
+// fleet returns samples of class A with these times, for GPU-00, GPU-01 and so on.
 func fleet(times ...float64) []Sample {
 	var out []Sample
 	for i, x := range times {
@@ -30,7 +30,7 @@ func fleet(times ...float64) []Sample {
 	return out
 }
 
-// twenty has scores 0.96…1.055 around a median of 1, none an outlier.
+// twenty has scores 0.96…1.055 around a median of 1, without an outlier.
 func twenty() []float64 {
 	var xs []float64
 	for i := range 20 {
@@ -46,7 +46,7 @@ func mustBuild(t *testing.T, s []Sample, o Options, prev *Profile) *Profile {
 		t.Fatal(err)
 	}
 	if _, err := Parse(p.Encode()); err != nil {
-		t.Fatalf("what was built does not parse: %v", err)
+		t.Fatalf("the profile that Build made does not parse: %v", err)
 	}
 	return p
 }
@@ -86,7 +86,7 @@ func TestBuildBadGPU(t *testing.T) {
 	p := mustBuild(t, fleet(append(twenty(), 2*2.8)...), DefaultOptions(), nil)
 	g, _ := p.Group(model, pal.ClassA, "k")
 	if g.Dropped != 1 {
-		t.Errorf("%d GPUs dropped from the reference, want the bad one", g.Dropped)
+		t.Errorf("%d GPUs dropped from the reference, want only the bad one", g.Dropped)
 	}
 	e := classOf(t, p, "GPU-20")
 	if !e.Outlier || e.Class != MaxClass || e.Score < 2.7 || e.Value != e.Score {
@@ -128,9 +128,9 @@ func TestBuildSpreadWithinNoiseIsOneClass(t *testing.T) {
 		}
 	}
 	if e := classOf(t, p, "GPU-200"); e.Class != MaxClass {
-		t.Errorf("the one GPU off the others is %+v, want class %d", e, MaxClass)
+		t.Errorf("the one GPU that differs from the others is %+v, want class %d", e, MaxClass)
 	}
-	// One bad GPU among few does not make classes out of the noise of the others.
+	// One bad GPU among few does not turn the noise of the others into classes.
 	p = mustBuild(t, fleet(1, 1.001, 1.002, 1.0005, 0.9995, 1.003, 0.999, 1.0015, 2.9), DefaultOptions(), nil)
 	if e := classOf(t, p, "GPU-02"); e.Class != 1 || classOf(t, p, "GPU-08").Class != MaxClass {
 		t.Errorf("beside an outlier: %+v, want class 1", e)
@@ -145,12 +145,12 @@ func TestBuildSpreadWithinNoiseIsOneClass(t *testing.T) {
 	}
 }
 
-// Scores that differ by little more than one GPU's own runs do are one class, although their spread
-// exceeds six times the noise. Real tails are not.
+// Scores that differ by little more than the runs of a single GPU are one class, although their
+// spread exceeds six times the noise. Scores with real tails are not.
 func TestBuildScoresOfNoiseAreOneClass(t *testing.T) {
 	for _, tc := range []struct {
 		noise  float64
-		tail   int // GPUs at 1.12
+		tail   int // number of GPUs at 1.12
 		single bool
 	}{{0.007, 0, true}, {0.003, 0, false}, {0.007, 4, false}} {
 		var times []float64
@@ -172,11 +172,11 @@ func TestBuildScoresOfNoiseAreOneClass(t *testing.T) {
 	}
 }
 
-// A group whose spread is at the bound does not change over and back.
+// A group whose spread is near the limit does not change back and forth.
 func TestBuildSingleClassHasHysteresis(t *testing.T) {
 	var p *Profile
 	for i, step := range []struct {
-		width  float64 // of the scores, so the spread is just below it
+		width  float64 // of the scores; the spread is just below it
 		single bool
 	}{{0.0095, true}, {0.0110, true}, {0.0130, false}, {0.0095, false}, {0.0070, true}} {
 		var times []float64
@@ -191,7 +191,7 @@ func TestBuildSingleClassHasHysteresis(t *testing.T) {
 }
 
 func TestBuildHysteresis(t *testing.T) {
-	// Eleven GPUs at the median hold it still.
+	// Eleven GPUs at the median keep the median fixed.
 	base := []float64{0.96, 0.97, 0.98, 1.02, 1.03, 1.04, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 	steps := []struct {
 		name    string
@@ -259,10 +259,10 @@ func TestKeysAndModelsAreNotMixed(t *testing.T) {
 		t.Errorf("%d groups; the same GPU at 700 W is %+v, at 500 W %+v", len(p.Groups), a, b)
 	}
 	if got := p.Score(model, attr.Measurement{GPU: "n", Key: "300W", Times: map[pal.AppClass]float64{"A": 2}})["A"]; !got.Unmeasured || got.Class != MaxClass {
-		t.Errorf("a time under an unknown key is rated %+v", got)
+		t.Errorf("a time under an unknown key gets the entry %+v", got)
 	}
 	if got := p.Score("other", attr.Measurement{GPU: "n", Key: "k", Times: map[pal.AppClass]float64{"A": 2}})["A"]; !got.Unmeasured {
-		t.Errorf("a time of an unknown model is rated %+v", got)
+		t.Errorf("a time of an unknown model gets the entry %+v", got)
 	}
 }
 
@@ -279,7 +279,7 @@ func TestUnmeasuredGPUsAreInTheLastClass(t *testing.T) {
 	}
 }
 
-// An application that was timed itself is a series of its own beside the classes.
+// An application that was timed itself is separate from the classes.
 func TestApplicationsOfTheirOwn(t *testing.T) {
 	own := fleet(twenty()...)[:10]
 	for i := range own {
@@ -325,9 +325,9 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
-// Whatever the times: the order of samples does not matter, JSON and shards
-// bring back the same profile, a slower GPU is never in a lower class on first
-// sight, every value list ascends, and rating the same times again agrees.
+// Whatever the times, the order of samples does not matter, and JSON and shards restore the same
+// profile. On its first measurement a slower GPU is never in a lower class, every list of values
+// is ascending, and scoring the same times again gives the same entries.
 func TestBuildProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.SliceOfN(rapid.Float64Range(0.8, 4), 1, 40).Draw(t, "times")
@@ -342,7 +342,7 @@ func TestBuildProperties(t *testing.T) {
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 		q, err := Build(shuffled, o, nil)
 		if err != nil || string(q.Encode()) != string(p.Encode()) {
-			t.Fatalf("the order of the samples matters (%v)", err)
+			t.Fatalf("another order of the samples gives another profile (%v)", err)
 		}
 		shards, err := p.Shards(700)
 		if err != nil {
@@ -350,7 +350,7 @@ func TestBuildProperties(t *testing.T) {
 		}
 		joined, err := Join(shards)
 		if err != nil || string(joined.Encode()) != string(p.Encode()) {
-			t.Fatalf("shards do not bring the profile back (%v)", err)
+			t.Fatalf("shards do not restore the profile (%v)", err)
 		}
 		if diff := cmp.Diff(p, joined, cmpopts.EquateEmpty(), cmp.AllowUnexported(Profile{}, groupID{})); diff != "" {
 			t.Fatalf("joined profile differs (-want +got)\n%s", diff)
@@ -364,7 +364,7 @@ func checkOrder(t *rapid.T, p *Profile, samples []Sample) {
 		a, _ := p.Lookup(s.GPU, s.App)
 		again := p.Score(s.Model, attr.Measurement{GPU: s.GPU, Key: s.Key, Times: map[pal.AppClass]float64{s.App: s.Time}})[s.App]
 		if again.Score != a.Score || again.Bin != a.Bin || again.Value != a.Value {
-			t.Fatalf("rating %s again gives %+v, the profile has %+v", s.GPU, again, a)
+			t.Fatalf("scoring %s again gives %+v, the profile has %+v", s.GPU, again, a)
 		}
 		for _, r := range samples {
 			b, _ := p.Lookup(r.GPU, r.App)
@@ -375,8 +375,8 @@ func checkOrder(t *rapid.T, p *Profile, samples []Sample) {
 	}
 }
 
-// A time far off all others is refused when a profile is built, not when it is
-// read back; and what is built can be read back, however far its times spread.
+// Build refuses a time that is far from all others. Parse accepts every profile that Build makes,
+// however widely its times differ.
 func TestAbsurdTimes(t *testing.T) {
 	sample := func(gpu string, time float64) Sample {
 		return Sample{GPU: gpu, Model: "m", Key: "k", App: "A", Time: time}
@@ -399,7 +399,7 @@ func TestAbsurdTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Parse(p.Encode()); err != nil {
-			t.Fatalf("what was built cannot be read: %v", err)
+			t.Fatalf("the profile that Build made cannot be read: %v", err)
 		}
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Encode writes the profile as indented JSON with a final newline. The same
-// profile gives the same bytes, and Parse of them the same profile.
+// Encode writes the profile as indented JSON with a final newline. The same profile always gives
+// the same bytes, and Parse reads the same profile from them.
 func (p *Profile) Encode() []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -25,8 +25,8 @@ func (p *Profile) Encode() []byte {
 	return b.Bytes()
 }
 
-// Parse reads what [Profile.Encode] wrote, and checks it: a half-written or
-// wrong profile must not get into force. Errors name the group or the GPU.
+// Parse reads what [Profile.Encode] wrote, and checks it: an incomplete or wrong profile must not
+// come into use. Errors name the group or the GPU.
 func Parse(data []byte) (*Profile, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	p := &Profile{}
@@ -58,8 +58,8 @@ func Parse(data []byte) (*Profile, error) {
 	return p, nil
 }
 
-// checkGroups checks what lookups rely on: groups sorted, none twice, and a value for
-// each bin that an entry may name.
+// checkGroups checks what lookups rely on: the groups are sorted and unique, and each bin that an
+// entry may name has a value.
 func (p *Profile) checkGroups() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
@@ -103,7 +103,7 @@ func (p *Profile) checkGPUs() error {
 	return nil
 }
 
-// checkEntry also sets what the JSON form leaves to the group.
+// checkEntry also sets the fields that JSON has only in the group.
 func (p *Profile) checkEntry(model string, e *Entry) error {
 	g, ok := p.Group(model, e.App, e.Key)
 	switch {

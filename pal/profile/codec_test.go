@@ -41,7 +41,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// A later version may add fields: an older reader must not lose the profile.
+// A later version may add fields. An older reader must still accept the profile.
 func TestParseIgnoresUnknownFields(t *testing.T) {
 	good := string(mustBuild(t, fleet(twenty()...), DefaultOptions(), nil).Encode())
 	if _, err := Parse([]byte(strings.Replace(good, `"format"`, `"colour": "blue", "format"`, 1))); err != nil {
@@ -70,7 +70,7 @@ func TestShards(t *testing.T) {
 			}
 		}
 		if q, err := Join(shards); err != nil || string(q.Encode()) != string(p.Encode()) {
-			t.Errorf("shards of %d do not bring the profile back: %v", max, err)
+			t.Errorf("shards of %d do not restore the profile: %v", max, err)
 		}
 	}
 	if shards, err := p.Shards(0); err != nil || len(shards) != 1 || len(shards[0]["data"]) > len(p.Encode())/4 {
@@ -114,7 +114,7 @@ func TestJoinErrors(t *testing.T) {
 
 func TestDiffTellsWhatPeopleShouldSee(t *testing.T) {
 	old := mustBuild(t, fleet(twenty()...), DefaultOptions(), nil)
-	times := append(twenty(), 2)[1:] // everyone moves by one: GPU-19 gets 2.0
+	times := append(twenty(), 2)[1:] // each GPU gets the next one's time, and GPU-19 gets 2.0
 	times[3] = 7
 	cur := mustBuild(t, fleet(times[:19]...), DefaultOptions(), old)
 	var lines []string

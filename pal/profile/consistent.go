@@ -13,9 +13,9 @@ import (
 )
 
 // Consistent removes what [Build] would refuse: GPUs with malformed samples; GPUs with
-// contradictory samples, for example after a card was moved while its old node still publishes it;
-// and GPUs with an impossible time. One such GPU must not keep a whole cluster from being
-// calibrated. problems says what was removed and why, by GPU.
+// contradictory samples, for example after a card was moved while its old node still publishes
+// it; and GPUs with an impossible time. One such GPU must not keep a whole cluster from being
+// calibrated. problems lists what was removed and why, by GPU.
 func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	type seen struct {
 		model string
@@ -52,14 +52,14 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	return kept, problems
 }
 
-// dropImplausible adds the GPUs with an impossible time. Without one, another may become
-// implausible because the medians have moved: so the groups that lost a GPU are checked again. Only
-// those are: a node may publish any number of times that stand out one after the other, and must
-// not make each cost a pass over the cluster.
+// dropImplausible adds the GPUs with an impossible time to problem. Dropping one moves the
+// medians, so another may become implausible. It therefore checks the groups that lost a GPU
+// again, and only those: a node may publish any number of impossible times, and none may cost a
+// pass over the whole cluster.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)
 	if err != nil {
-		return // each was checked before
+		return // not possible: the caller has checked each sample
 	}
 	in := map[string][]int{} // GPU → its groups
 	for i, g := range groups {
@@ -90,7 +90,7 @@ func dropImplausible(samples []Sample, problem map[string]string) {
 	}
 }
 
-// withoutGPUs are the samples of GPUs without a problem.
+// withoutGPUs returns the samples of GPUs without a problem.
 func withoutGPUs(samples []Sample, problem map[string]string) (kept []Sample) {
 	for _, s := range samples {
 		if _, drop := problem[s.GPU]; !drop {

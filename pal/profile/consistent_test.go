@@ -47,15 +47,15 @@ func TestConsistentIsWhatBuildTakes(t *testing.T) {
 		}
 		kept, problems := Consistent(samples)
 		if _, err := Build(kept, DefaultOptions(), nil); err != nil {
-			t.Fatalf("what is kept is refused: %v", err)
+			t.Fatalf("Build refuses what Consistent keeps: %v", err)
 		}
 		if _, err := Build(samples, DefaultOptions(), nil); (err == nil) != (len(problems) == 0) {
-			t.Fatalf("Build says %v, Consistent %q", err, problems)
+			t.Fatalf("Build returns %v, Consistent %q", err, problems)
 		}
 	})
 }
 
-// One node's numbers cannot overflow a sum. They do not keep the others from being calibrated and
+// Absurd numbers from one node overflow no sum, and the other GPUs are still calibrated and
 // stored.
 func TestAbsurdNumbersAreLeftOut(t *testing.T) {
 	var samples []Sample
@@ -83,8 +83,8 @@ func TestAbsurdNumbersAreLeftOut(t *testing.T) {
 	}
 }
 
-// Times that stand out one after the other take one pass over their own group
-// each, not over the cluster.
+// If several times become implausible one after the other, each costs one pass over its own
+// group, not over the cluster.
 func TestLeaveOutFarOneByOne(t *testing.T) {
 	samples := []Sample{{GPU: "good", Model: "m", App: "A", Time: 1}}
 	for i := range 9 {

@@ -12,16 +12,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// EventKind says what happened to a GPU between two profiles.
+// EventKind is what happened to a GPU between two profiles.
 type EventKind string
 
 // The kinds of events.
 const (
-	ClassChanged  EventKind = "class"    // another variability class
-	BecameOutlier EventKind = "outlier"  // an outlier now
-	Recovered     EventKind = "recovery" // no longer an outlier
-	Added         EventKind = "added"    // measured for the first time
-	Removed       EventKind = "removed"  // no longer in the profile
+	ClassChanged  EventKind = "class"    // its variability class changed
+	BecameOutlier EventKind = "outlier"  // it is an outlier now
+	Recovered     EventKind = "recovery" // it is no longer an outlier
+	Added         EventKind = "added"    // it was measured for the first time
+	Removed       EventKind = "removed"  // it is no longer in the profile
 )
 
 // Event is one change that operators should see.
@@ -30,15 +30,15 @@ type Event struct {
 	GPU   string       `json:"gpu"`
 	Model string       `json:"model"`
 	App   pal.AppClass `json:"app"`
-	// From and To are variability classes, 0 for none.
+	// From and To are variability classes; 0 for none.
 	From int `json:"from,omitempty"`
 	To   int `json:"to,omitempty"`
-	// FromScore and ToScore are the PM scores, 0 for none.
+	// FromScore and ToScore are the PM scores; 0 for none.
 	FromScore pal.PMScore `json:"from_score,omitempty"`
 	ToScore   pal.PMScore `json:"to_score,omitempty"`
 }
 
-// String is the event as one line for people.
+// String describes the event in one line.
 func (e Event) String() string {
 	what := fmt.Sprintf("GPU %s (%s), application %s", e.GPU, e.Model, e.App)
 	switch e.Kind {
@@ -56,9 +56,9 @@ func (e Event) String() string {
 	}
 }
 
-// Diff lists what changed from one profile to the next, by GPU and then
-// application. A nil old profile makes everything new. A GPU that is an
-// outlier now and was none, or was not there, is BecameOutlier.
+// Diff lists what changed from one profile to the next, by GPU and then application. If old is
+// nil, every GPU is new. BecameOutlier is a GPU that is an outlier now, and before was not an
+// outlier or not in the profile.
 func Diff(old, cur *Profile) []Event {
 	before, after := entriesOf(old), entriesOf(cur)
 	var events []Event
@@ -100,8 +100,8 @@ func entriesOf(p *Profile) map[entryID]modelEntry {
 	return m
 }
 
-// changed is "" if nothing worth an event has changed. A score that moves within its class is not,
-// because it moves with each session.
+// changed is "" if no event is due. A score that changes within its class causes none, because
+// scores change with each session.
 func changed(b, a modelEntry, had bool) EventKind {
 	switch {
 	case a.Outlier && !b.Outlier:

@@ -6,44 +6,43 @@ package profile
 import "math"
 
 const (
-	// minSigma is the smallest session-to-session standard deviation that drift detection uses:
-	// otherwise very quiet GPUs would cause false alarms.
+	// minSigma is the smallest session-to-session standard deviation that drift detection uses,
+	// because very stable GPUs would otherwise cause false alarms.
 	minSigma = 0.0015
-	// ewmaWeight and ewmaLimit: a moving average of session scores, alarm
-	// beyond 3 of its own standard deviations. It sees steps early.
+	// ewmaWeight and ewmaLimit are for the moving average of session scores. It raises an alarm
+	// beyond 3 of its own standard deviations, and detects steps early.
 	ewmaWeight = 0.3
 	ewmaLimit  = 3
-	// cusumSlack and cusumLimit, in standard deviations: the sum of what
-	// exceeds the slack, alarm beyond the limit. It sees slow creep.
+	// cusumSlack and cusumLimit, in standard deviations, are for the sum of all deviations beyond
+	// the slack. It raises an alarm beyond the limit, and detects slow creep.
 	cusumSlack = 0.5
 	cusumLimit = 5
-	// confirmations is how many sessions after the one that raised the alarm must show the change.
-	// One is enough for a change of largeStep, because noise that large twice in a row is rarer
-	// than small noise three times.
+	// confirmations is how many sessions must confirm the change, after the one that raised the
+	// alarm. One is enough for a change of largeStep, because large noise two times in a row is
+	// rarer than small noise three times.
 	confirmations = 2
 	largeStep     = 0.01
-	// confirmSigmas is how far a session must be off the baseline, on the side
-	// of the alarm, to confirm it.
+	// confirmSigmas is how far a session must be from the baseline, in the direction of the
+	// alarm, to confirm the alarm.
 	confirmSigmas = 1.5
-	// Degraded is the relative slowdown against the baseline from which a
-	// confirmed drift makes a GPU degraded.
+	// Degraded is the minimum relative slowdown at which a confirmed drift makes a GPU degraded.
 	Degraded = 0.03
 )
 
-// Drift watches one GPU's score of one application over its sessions for a
-// change that is more than noise. Start with [NewDrift], call [Drift.Observe] once
-// per session, and keep it, as JSON, between sessions.
+// Drift watches one GPU's score of one application over its sessions for a change that is more
+// than noise. Start with [NewDrift], call [Drift.Observe] once per session, and store it as JSON
+// between sessions.
 //
 // Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or
 // clear it. A confirmed change sets a new baseline.
 type Drift struct {
-	Baseline float64 `json:"baseline"` // the score to be expected
+	Baseline float64 `json:"baseline"` // the expected score
 	Sigma    float64 `json:"sigma"`    // relative session-to-session standard deviation
 	EWMA     float64 `json:"ewma"`     // moving average of relative deviations
 	High     float64 `json:"high"`     // CUSUM upward, relative
 	Low      float64 `json:"low"`      // CUSUM downward, relative
-	// Alarm is +1 or −1 while sessions slower or faster than the baseline wait for confirmation.
-	// Seen sums the deviations since then; Sessions counts them.
+	// Alarm is +1 or −1 while a change to a slower or a faster speed waits for confirmation. Seen
+	// is the sum of the deviations since the alarm; Sessions is their number.
 	Alarm    int     `json:"alarm,omitempty"`
 	Seen     float64 `json:"seen,omitempty"`
 	Sessions int     `json:"sessions,omitempty"`
@@ -55,13 +54,13 @@ type DriftState string
 // The states after a session.
 const (
 	Steady    DriftState = "steady"
-	Alarmed   DriftState = "alarm"     // something changed, or noise: measure again soon
+	Alarmed   DriftState = "alarm"     // a change, or noise: measure again soon
 	Cleared   DriftState = "cleared"   // the alarm was noise
-	Confirmed DriftState = "confirmed" // the GPU has another speed now
+	Confirmed DriftState = "confirmed" // the GPU's speed has changed
 )
 
-// DriftEvent is the outcome of a session. From and To are the baselines before
-// and after; they differ only if State is Confirmed.
+// DriftEvent is the result of one session. From and To are the baselines before and after; they
+// differ only if State is Confirmed.
 type DriftEvent struct {
 	State    DriftState `json:"state"`
 	From     float64    `json:"from"`
@@ -69,13 +68,13 @@ type DriftEvent struct {
 	Degraded bool       `json:"degraded,omitempty"` // confirmed, and at least [Degraded] slower
 }
 
-// NewDrift watches starting from this score. sigma is the GPU's own relative session-to-session
-// standard deviation, 0 if unknown.
+// NewDrift starts with this score as the baseline. sigma is the GPU's own relative
+// session-to-session standard deviation, 0 if unknown.
 func NewDrift(score, sigma float64) Drift {
 	return Drift{Baseline: score, Sigma: math.Max(minSigma, sigma)}
 }
 
-// Observe takes the score of the next session.
+// Observe processes the score of the next session.
 func (d *Drift) Observe(score float64) DriftEvent {
 	dev := score/d.Baseline - 1
 	if d.Alarm != 0 {

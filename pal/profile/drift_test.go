@@ -15,10 +15,10 @@ func TestDriftStory(t *testing.T) {
 		want  DriftState
 	}{
 		{1.001, Steady}, {0.999, Steady},
-		{1.008, Alarmed}, {1.001, Cleared}, // a bad session
-		{1.02, Alarmed}, {1.02, Confirmed}, // a large step: two sessions
+		{1.008, Alarmed}, {1.001, Cleared}, // one bad session
+		{1.02, Alarmed}, {1.02, Confirmed}, // a large step takes two sessions
 		{1.02, Steady},
-		{1.027, Alarmed}, {1.027, Alarmed}, {1.026, Confirmed}, // a small one: three
+		{1.027, Alarmed}, {1.027, Alarmed}, {1.026, Confirmed}, // a small step takes three
 		{0.99, Alarmed}, {0.99, Confirmed}, // faster again
 	}
 	for i, s := range steps {
@@ -46,14 +46,14 @@ func TestDriftDegraded(t *testing.T) {
 	}
 }
 
-// A creep of 0.05 % a session stays within the noise of each session, and is
-// found by what adds up.
+// A creep of 0.05 % per session is below the noise of each session. The sum of deviations detects
+// it.
 func TestDriftFindsCreep(t *testing.T) {
 	d := NewDrift(1, 0)
 	for s := 1; s <= 20; s++ {
 		if d.Observe(1+0.0005*float64(s)).State == Confirmed {
 			if s > 12 {
-				t.Errorf("creep confirmed after %d sessions only", s)
+				t.Errorf("creep confirmed only after %d sessions", s)
 			}
 			return
 		}
@@ -61,14 +61,14 @@ func TestDriftFindsCreep(t *testing.T) {
 	t.Error("creep of 1 % in 20 sessions not confirmed")
 }
 
-// A lasting shift of one standard deviation is below what the moving average
-// can see: the sum sees it.
+// A lasting shift of one standard deviation is too small for the moving average, but the sum
+// detects it.
 func TestDriftSumsUpSmallShifts(t *testing.T) {
 	d := NewDrift(1, 0)
 	for s := 1; s <= 15; s++ {
 		if d.Observe(1+minSigma).State == Alarmed {
 			if s < 8 {
-				t.Errorf("alarm after %d sessions already", s)
+				t.Errorf("alarm as early as after %d sessions", s)
 			}
 			return
 		}
@@ -76,9 +76,9 @@ func TestDriftSumsUpSmallShifts(t *testing.T) {
 	t.Error("no alarm in 15 sessions")
 }
 
-// Bounds on normal noise of the size measured on Longhorn (median GPU 0.11 %,
-// noisiest tenth from 0.25 %): docs/results/studies.md has them on the measured
-// noise itself.
+// Limits on false and missed alarms, with normal noise of the size measured on Longhorn (median
+// GPU 0.11 %, noisiest tenth from 0.25 %). docs/results/studies.md has the results with the
+// measured noise.
 func TestDriftOnNormalNoise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 0))
 	for _, sigma := range []float64{0.0011, 0.0025} {

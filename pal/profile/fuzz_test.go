@@ -24,7 +24,8 @@ func fuzzProfile(f *testing.F) *Profile {
 	return p
 }
 
-// Whatever parses can be looked up, scored by, followed, cut and joined again.
+// A profile that parses supports all operations: Lookup, Score, Build of a next version, Shards
+// and Join.
 func FuzzParse(f *testing.F) {
 	p := fuzzProfile(f)
 	f.Add(p.Encode())
@@ -36,7 +37,7 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := Parse(q.Encode())
 		if err != nil || !bytes.Equal(again.Encode(), q.Encode()) {
-			t.Fatalf("it parses, what it encodes to does not: %v", err)
+			t.Fatalf("it parses, but its encoded form does not: %v", err)
 		}
 		for _, g := range q.GPUs {
 			for _, e := range g.Entries {
@@ -55,7 +56,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Shards of whatever variables hold do not end the placer.
+// Join does not panic, whatever the variables hold.
 func FuzzJoin(f *testing.F) {
 	shards, err := fuzzProfile(f).Shards(600)
 	if err != nil {
@@ -72,8 +73,8 @@ func FuzzJoin(f *testing.F) {
 	})
 }
 
-// Samples of whatever nodes publish: what is kept builds, is stored, and is read
-// back.
+// Whatever nodes publish, Build accepts the samples that Consistent keeps, and the profile can be
+// stored and read back.
 func FuzzSamples(f *testing.F) {
 	f.Add("a key=k A=1 B=2;b key=k A=1.1", "b key=k A=1;c A=1e12;d A=1e-12")
 	f.Add("a A=1e308;a A=1", "b A=0.5;c A=1e9;d A=1e3")
@@ -87,7 +88,7 @@ func FuzzSamples(f *testing.F) {
 		kept, _ := Consistent(samples)
 		p, err := Build(kept, DefaultOptions(), nil)
 		if err != nil {
-			t.Fatalf("what is kept is refused: %v", err)
+			t.Fatalf("Build refuses what Consistent keeps: %v", err)
 		}
 		shards, err := p.Shards(0)
 		if err != nil {

@@ -8,25 +8,24 @@ import (
 	"sort"
 )
 
-// Clustering is a partition of values into clusters that are intervals.
+// Clustering is a partition of values into intervals.
 type Clustering struct {
-	Rank      []int     // per value in input order: its cluster, 0 the smallest values
+	Rank      []int     // cluster of each value, in input order; 0 has the smallest values
 	Centroids []float64 // mean of each cluster, ascending
 	Inertia   float64   // sum of squared distances to the centroids
 }
 
-// KMeans1D partitions the values into k clusters of least inertia. In one
-// dimension the optimum is a partition of the sorted values into intervals, so
-// dynamic programming finds it exactly, while Lloyd's algorithm may stop
-// early. (On the artifact's populations of 8, 32, 64 and 256 GPUs scikit-learn finds
-// the same centroids.) Equal values share a cluster; with fewer distinct values than k
-// there are as many clusters as distinct values. Ties go to the partition with the
-// smaller first clusters.
+// KMeans1D partitions the values into k clusters with the least inertia. In one dimension the
+// optimum is a partition of the sorted values into intervals, so dynamic programming finds it
+// exactly. (Lloyd's algorithm may stop at a local optimum.) (On the artifact's populations of 8,
+// 32, 64 and 256 GPUs scikit-learn finds the same centroids.) Equal values share a cluster; with
+// fewer than k distinct values, each of them is a cluster. On ties, the partition with the
+// smaller first clusters wins.
 //
-// The dynamic programme: the best way to cut the first i values into c clusters is the
-// best way to cut the first s into c−1, and the rest, for the best s. That s never
-// falls as i grows, so divide and conquer finds all of them in O(n·log n) for each c,
-// O(k·n·log n) in all. See Grønlund et al., arXiv 1701.07204.
+// The dynamic programme: the best c clusters of the first i values are the best c−1 clusters of
+// the first s values, plus one cluster of the rest, for the best s. The best s never falls as i
+// grows, so divide and conquer finds all s in O(n·log n) for each c: O(k·n·log n) in total. See
+// Grønlund et al., arXiv 1701.07204.
 func KMeans1D(values []float64, k int) Clustering {
 	if len(values) == 0 || k < 1 {
 		return Clustering{}
@@ -53,9 +52,8 @@ func KMeans1D(values []float64, k int) Clustering {
 	return c
 }
 
-// distinct holds the distinct values ascending and prefix sums over them of
-// count, value and square; values are shifted by their mean so that the
-// difference of sums keeps its precision.
+// distinct holds the distinct values, ascending, and prefix sums of their counts, values and
+// squares. Values are shifted by their mean, so that differences of sums stay precise.
 type distinct struct {
 	value         []float64
 	shift         float64
@@ -83,7 +81,7 @@ func newDistinct(values []float64) distinct {
 	return d
 }
 
-// mean of the distinct values lo…hi-1, each as often as it occurs.
+// mean is the mean of the distinct values lo…hi-1, weighted by their counts.
 func (d *distinct) mean(lo, hi int) float64 {
 	return d.shift + (d.s1[hi]-d.s1[lo])/(d.count[hi]-d.count[lo])
 }
@@ -98,8 +96,8 @@ func (d *distinct) cost(lo, hi int) float64 {
 	return math.Max(0, d.s2[hi]-d.s2[lo]-s*s/(d.count[hi]-d.count[lo]))
 }
 
-// bestStarts gives the first distinct value of each of k clusters: it fills the layers
-// one after the other, and then reads the splits backward from the last cluster.
+// bestStarts returns the index of the first distinct value of each of k clusters. It fills the
+// layers one after the other, and then follows the splits backward from the last cluster.
 func (d *distinct) bestStarts(k int) []int {
 	n := len(d.value)
 	best := make([]float64, n+1) // best[i]: least cost of the first i values
@@ -122,8 +120,8 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic programme: costs with one cluster fewer,
-// costs with one more, and where the last cluster starts.
+// layer is one step of the dynamic programme: the costs without the last cluster, the costs with
+// it, and where it starts.
 type layer struct {
 	prev, next []float64
 	split      []int32
@@ -147,9 +145,9 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 	d.fill(l, mid+1, hi, at, to)
 }
 
-// Silhouette is the mean silhouette of a clustering of these values, −1…1:
-// how much nearer values are to their own cluster than to the next. Members of
-// clusters of one count as 0; fewer than two clusters give 0.
+// Silhouette is the mean silhouette of a clustering of these values, −1…1: how much nearer values
+// are to their own cluster than to the next nearest. A cluster with one member counts as 0; with
+// fewer than two clusters, the result is 0.
 func Silhouette(values []float64, c Clustering) float64 {
 	k := len(c.Centroids)
 	if k < 2 {

@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Lookup gives the entry of a GPU for an application class or a timed
-// application. If the profile holds none, ok is false and the entry is the
-// one of an unmeasured GPU: no score, the last class.
+// Lookup returns the entry of a GPU for an application class or a timed application. If the
+// profile has none, ok is false, and the entry is that of an unmeasured GPU: no score, and the
+// last class.
 func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	if i, found := p.byID[gpu]; found {
 		entries := p.GPUs[i].Entries
@@ -25,13 +25,13 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	return unmeasured(app), false
 }
 
-// unmeasured is the entry of an unknown GPU. It is in the last class,
-// so that no job which asks for better ones gets it.
+// unmeasured is the entry of an unknown GPU. It is in the last class, so that a job that requires
+// a better class does not get it.
 func unmeasured(app pal.AppClass) Entry {
 	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}
 }
 
-// Group gives the group of a model, application and key.
+// Group returns the group of a model, application and key.
 func (p *Profile) Group(model string, app pal.AppClass, key string) (g Group, ok bool) {
 	i, ok := p.byGroup[groupID{model, app, key}]
 	if !ok {
@@ -40,10 +40,10 @@ func (p *Profile) Group(model string, app pal.AppClass, key string) (g Group, ok
 	return p.Groups[i], true
 }
 
-// Score rates raw times against the profile, by application: for GPUs measured
-// after it was built, or again. A time is comparable only under the same model
-// and key; without such a group the entry is an unmeasured one. A GPU that the
-// profile holds keeps its class by the same hysteresis as in [Build].
+// Score computes entries, by application, for a GPU that was measured, or measured again, after
+// the profile was built. Times compare only within the same model and key; if the profile has no
+// such group, the entry is that of an unmeasured GPU. A GPU in the profile keeps its class by the
+// same hysteresis as in [Build].
 func (p *Profile) Score(model string, m attr.Measurement) map[pal.AppClass]Entry {
 	out := make(map[pal.AppClass]Entry, len(m.Times))
 	for app, time := range m.Times {

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// MaxClass is the last variability class. Bins beyond it (k-means with many
-	// outliers) share it, and unmeasured GPUs are in it, so that the list of
-	// class ≤ MaxClass holds every GPU.
+	// MaxClass is the last variability class. It includes all further bins (k-means with many
+	// outliers) and unmeasured GPUs, so the list of class ≤ MaxClass has every GPU.
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
 	Format = "nomad-pal/profile/1"
@@ -30,25 +29,23 @@ const (
 // application are repetitions: their median counts.
 type Sample struct {
 	GPU   string // instance id
-	Model string // device group name; times of different models are never mixed
-	// Key is the comparability key: kernel, power limit, ECC mode, driver
-	// branch. Times of different keys are never mixed.
+	Model string // device group name; times of different models never mix
+	// Key is the comparability key: kernel, power limit, ECC mode, driver branch. Times of
+	// different keys never mix.
 	Key string
-	// App is the application class, or the name of an application that was
-	// timed itself ("resnet50"), which makes a series of its own.
+	// App is the application class, or the name of an application that was timed itself
+	// ("resnet50") and has its own scores.
 	App pal.AppClass
-	// Time per fixed piece of work, in any unit that is the same for the key
-	// and App; larger is slower.
+	// Time is the time per fixed piece of work, in any unit that is the same for the key and App;
+	// larger is slower.
 	Time float64
-	// Noise is the relative standard deviation of Time, were it measured again;
-	// 0 if not known.
+	// Noise is the relative standard deviation of repeated measurements of Time; 0 if unknown.
 	Noise float64
-	// Rate is how much work that is in a second, in a unit that compares across models; 0 if not known.
+	// Rate is the work per second, in a unit that is the same for all models; 0 if unknown.
 	Rate float64
 }
 
-// SamplesOf gives the samples of published raw values (see [attr.Raw]) of GPUs
-// of one model.
+// SamplesOf returns the samples in published raw values (see [attr.Raw]) of GPUs of one model.
 func SamplesOf(model string, ms []attr.Measurement) []Sample {
 	var out []Sample
 	for _, m := range ms {
@@ -66,22 +63,22 @@ type Options struct {
 	// Edges are the upper ends of all classes but the last, ascending; at most
 	// MaxClass−1.
 	Edges []float64 `json:"edges" hcl:"edges,optional"`
-	// Hysteresis is how far beyond its class's edge a score must be, in two
-	// sessions, before the GPU changes class.
+	// Hysteresis is how far beyond the edge of its class a score must be, in two sessions, before
+	// the GPU changes class.
 	Hysteresis float64 `json:"hysteresis" hcl:"hysteresis,optional"`
 	// Outlier is the score from which a GPU is an outlier at once.
 	Outlier float64 `json:"outlier" hcl:"outlier,optional"`
 	// MinGPUs is the number of GPUs below which a reference is only provisional.
 	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
-	// Created is the time of the calibration, RFC 3339, stored as it is.
+	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
-	// Known lists GPUs that exist, id to model; those without a sample get the
-	// last class, and the profile says so.
+	// Known has the models of existing GPUs by id; those without a sample get the last class, and
+	// are listed without entries.
 	Known map[string]string `json:"-"`
 }
 
-// DefaultOptions are five classes by fixed edges, hysteresis 0.5 %, outliers
-// from 1.5, references from 8 GPUs.
+// DefaultOptions are five classes by fixed edges, hysteresis 0.5 %, outliers from score 1.5,
+// provisional references below 8 GPUs.
 func DefaultOptions() Options {
 	return Options{
 		Method: Edges, Edges: []float64{0.99, 1.01, 1.03, 1.06},
@@ -113,7 +110,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// Profile is a calibrated population of GPUs. Treat it as read-only.
+// Profile is the calibration of a set of GPUs. Treat it as read-only.
 type Profile struct {
 	Format  string  `json:"format"`
 	Version int     `json:"version"` // 1 for the first; grows by one with each change
@@ -138,17 +135,16 @@ type Group struct {
 	// were too far off to count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
-	// Provisional: fewer GPUs than Options.MinGPUs. Classes 4 and 5 are then
-	// left to outliers.
+	// Provisional: fewer GPUs than Options.MinGPUs. Only outliers are then in classes 4 and 5.
 	Provisional bool `json:"provisional,omitempty"`
-	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, but
-	// for those slower than the noise explains. Spread is the 99th less the 1st
-	// percentile of the scores that are no outliers.
+	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except those
+	// slower than noise can explain. Spread is the 99th minus the 1st percentile of the scores
+	// without outliers.
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
-	// Values are the PM scores that stand for the bins, fastest first; Centers
-	// the k-means centroids as scores.
+	// Values are the PM scores of the bins, fastest first; Centers are the k-means centroids as
+	// scores.
 	Values  []float64 `json:"values"`
 	Centers []float64 `json:"centers,omitempty"`
 }
@@ -160,24 +156,23 @@ type GPU struct {
 	Entries []Entry `json:"entries,omitempty"` // by app; none for a GPU never measured
 }
 
-// Entry is what is known of one GPU for one application.
+// Entry has the calibrated values of one GPU for one application.
 type Entry struct {
 	App   pal.AppClass `json:"app"`
 	Key   string       `json:"key,omitempty"`
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
-	// Class is the variability class, 1 (fastest) to MaxClass; Bin the rank of
-	// the bin, 1 to len(Group.Values), the same unless there are more bins.
+	// Class is the variability class, 1 (fastest) to MaxClass; Bin is the rank of the bin, 1 to
+	// len(Group.Values); they are equal unless there are more bins than classes.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
-	// Value is the PM score that stands for the bin; an outlier's own score
-	// if classes come from edges.
+	// Value is the PM score of the bin; if classes come from edges, an outlier has its own score.
 	Value pal.PMScore `json:"value"`
-	// Outlier: at least Options.Outlier times slower than the median, or an
-	// outlier by PAL's rule if the method is k-means.
+	// Outlier: the score is at least Options.Outlier, or an outlier by PAL's rule if the method
+	// is k-means.
 	Outlier bool `json:"outlier,omitempty"`
-	// Pending is the class that one session has pointed to beyond the
-	// hysteresis; a second one makes it the class. 0 for none.
+	// Pending is the class that one session has indicated, beyond the hysteresis; a second
+	// session in the same direction changes the class. 0 for none.
 	Pending int `json:"pending,omitempty"`
 	// Unmeasured: the GPU has no measurement; Score is 0 and Class is MaxClass.
 	Unmeasured bool `json:"-"`

@@ -11,20 +11,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Rate is how fast GPUs of a model do the work of an application: the median of their measured rates,
-// which compare across models as times do not.
+// Rate is how fast the GPUs of a model run an application: the median of their measured rates.
+// Unlike times, rates compare across models.
 type Rate struct {
 	Model string       `json:"model"`
 	App   pal.AppClass `json:"app"`
 	Rate  float64      `json:"rate"` // in the unit of [attr.RateUnit]
-	GPUs  int          `json:"gpus"` // how many tell it
+	GPUs  int          `json:"gpus"` // number of GPUs with a measured rate
 }
 
 func (r Rate) compare(o Rate) int {
 	return cmp.Or(cmp.Compare(r.Model, o.Model), cmp.Compare(r.App, o.App))
 }
 
-// Rate is that of a model and application, if it is known.
+// Rate returns the rate of a model for an application, if it is known.
 func (p *Profile) Rate(model string, app pal.AppClass) (r Rate, ok bool) {
 	i, ok := slices.BinarySearchFunc(p.Rates, Rate{Model: model, App: app}, Rate.compare)
 	if !ok {
@@ -33,17 +33,17 @@ func (p *Profile) Rate(model string, app pal.AppClass) (r Rate, ok bool) {
 	return p.Rates[i], true
 }
 
-// maxRates bounds the rates that are kept of models that are away.
+// maxRates limits the number of rates, because rates of models without GPUs are kept.
 const maxRates = 1000
 
-// ratesOf are the rates by the samples that tell one. Those of models of which none does are kept as
-// they were: speeds must not change because nodes are away.
+// ratesOf computes rates from the samples that have one. Models without such samples keep their
+// previous rates, because speeds must not change while nodes are away.
 func ratesOf(samples []Sample, prev *Profile) (out []Rate) {
 	type of struct {
 		model string
 		app   pal.AppClass
 	}
-	told := map[of]map[string][]float64{} // by GPU
+	told := map[of]map[string][]float64{} // rates by GPU
 	for _, s := range samples {
 		if s.Rate == 0 {
 			continue
@@ -86,8 +86,8 @@ func (p *Profile) checkRates() error {
 	return nil
 }
 
-// Samples are the times that a profile holds, by GPU and application. The rates that go with them are
-// those of the models, as each GPU's time is to that of the median GPU.
+// Samples returns the times in a profile, by GPU and application. Each one's rate is the model's,
+// scaled by the GPU's time relative to the median GPU.
 func (p *Profile) Samples() (out []Sample) {
 	for _, g := range p.GPUs {
 		for _, e := range g.Entries {
@@ -101,7 +101,7 @@ func (p *Profile) Samples() (out []Sample) {
 	return out
 }
 
-// Speeds are how fast the models are for an application, by name: 1 is the fastest.
+// Speeds returns how fast each model is for an application; 1 is the fastest.
 func (p *Profile) Speeds(app pal.AppClass) pal.Speeds {
 	rates := map[string]float64{}
 	for _, r := range p.Rates {

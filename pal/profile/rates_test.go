@@ -51,10 +51,10 @@ func TestRates(t *testing.T) {
 		t.Error("without T4s:", diff)
 	}
 	if same := build(t, away, rated("A100", 100, 110)...); same != away {
-		t.Error("the same rates make another version")
+		t.Error("the same rates give another version")
 	}
 	if faster := build(t, away, rated("A100", 100, 120)...); faster.Version != away.Version+1 {
-		t.Error("other rates make no other version")
+		t.Error("other rates give the same version")
 	}
 	if _, ok := first.Rate("A100", pal.ClassB); ok {
 		t.Error("class B has a rate")
@@ -64,7 +64,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// An exported profile has the rates, and another cluster can import them.
+// An exported profile includes the rates, and another cluster can import them.
 func TestRatesMove(t *testing.T) {
 	here := build(t, nil, append(rated("A100", 100, 100), rated("T4", 20, 20)...)...)
 	there := build(t, nil, here.Samples()...)
@@ -88,7 +88,7 @@ func TestRatesThatAreNone(t *testing.T) {
 	}
 }
 
-// Models come and go; the profile does not grow with each.
+// Models come and go, but the profile does not grow without limit.
 func TestRatesOfManyModels(t *testing.T) {
 	p := build(t, nil, rated("A100", 1)...)
 	for i := range maxRates + 10 {

@@ -21,22 +21,21 @@ import (
 // 64 KiB, keys and values together.
 const ShardBytes = 60 << 10
 
-// shardOverhead is an upper bound for what a shard's items hold beside data.
+// shardOverhead is an upper bound for the size of a shard's items other than data.
 const shardOverhead = 256
 
-// Shard is one piece of an encoded profile, as items of a Nomad Variable:
-// "data", and "version", "shard" (from 0), "of" and "sha256" (of the whole),
-// by which [Join] knows pieces of one profile from a mix of two. The pieces of
-// data, in order, are the profile's JSON, compressed (gzip) and in base64: that of
-// 10,000 nodes with 8 GPUs takes 109 Variables (BenchmarkEncodeAndParse).
+// Shard is one piece of an encoded profile, as items of a Nomad Variable: "data", and "version",
+// "shard" (from 0), "of" and "sha256" (of the whole), by which [Join] detects a mix of two
+// profiles. The data of all pieces, in order, is the profile's JSON, compressed (gzip) and in
+// base64. With 10,000 nodes of 8 GPUs it takes 109 Variables (BenchmarkEncodeAndParse).
 type Shard map[string]string
 
-// maxProfile bounds what Join unpacks: whoever may write the Variables must not be able
-// to fill the placer's memory.
+// maxProfile limits the size of what Join unpacks: a writer of the Variables must not be able to
+// fill the placer's memory.
 const maxProfile = 1 << 30
 
-// Shards cuts the packed profile into pieces of at most max bytes, items' names
-// included (0: [ShardBytes]).
+// Shards cuts the packed profile into pieces of at most max bytes, including the items' names (0:
+// [ShardBytes]).
 func (p *Profile) Shards(max int) ([]Shard, error) {
 	max = cmp.Or(max, ShardBytes)
 	if max <= shardOverhead {
@@ -61,7 +60,7 @@ func (p *Profile) Shards(max int) ([]Shard, error) {
 	return shards, nil
 }
 
-// pack is the profile's compact JSON, compressed, in base64.
+// pack returns the profile's compact JSON, compressed, in base64.
 func (p *Profile) pack() (string, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -94,9 +93,9 @@ func cut(s string, size int) []string {
 	return append(pieces, s)
 }
 
-// Join puts the pieces of one profile, in any order, together again. It fails if one is missing, or
-// if they belong to different profiles. That happens if they are read while another profile is
-// being written: read them again.
+// Join joins the pieces of one profile, in any order. It fails if a piece is missing, or if they
+// belong to different profiles. That happens if a profile is written during the read: the caller
+// should then read again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")

@@ -12,12 +12,12 @@ import (
 // normal distribution.
 const madSigma = 1.4826
 
-// Median of the values (mean of the middle two for an even number), NaN for
-// none. The input is not changed.
+// Median is the median of the values: the mean of the middle two for an even number, NaN for
+// none. It does not change its input.
 func Median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
 
-// Quantile of ascending values by linear interpolation, NaN for none. p is
-// clamped to 0…1.
+// Quantile is the p-quantile of ascending values by linear interpolation; NaN without values. p
+// is clamped to 0…1.
 func Quantile(asc []float64, p float64) float64 {
 	if len(asc) == 0 {
 		return math.NaN()
@@ -30,8 +30,7 @@ func Quantile(asc []float64, p float64) float64 {
 	return asc[i] + (pos-float64(i))*(asc[i+1]-asc[i])
 }
 
-// RobustSigma is the standard deviation estimated from the median absolute
-// deviation around center.
+// RobustSigma is the standard deviation estimated from the median absolute deviation from center.
 func RobustSigma(xs []float64, center float64) float64 {
 	dev := make([]float64, len(xs))
 	for i, x := range xs {
@@ -40,9 +39,9 @@ func RobustSigma(xs []float64, center float64) float64 {
 	return madSigma * Median(dev)
 }
 
-// repetitionSigma is RobustSigma for the few repetitions of one measurement,
-// of which the median absolute deviation says too little on average: it is
-// corrected by the factors of Croux and Rousseeuw (1992) for up to 9 values.
+// repetitionSigma is RobustSigma for the few repetitions of one measurement. With few values the
+// median absolute deviation is too small on average. So for up to 9 values it is corrected by the
+// factors of Croux and Rousseeuw (1992).
 func repetitionSigma(xs []float64, center float64) float64 {
 	n := len(xs)
 	factor := float64(n) / (float64(n) - 0.8)
@@ -56,8 +55,8 @@ func sorted(xs []float64) []float64 {
 	return slices.Sorted(slices.Values(xs))
 }
 
-// meanStd is the mean and the standard deviation with one degree of freedom
-// taken, as pandas computes them; std is 0 for fewer than two values.
+// meanStd is the mean and the standard deviation of a sample (n−1), as pandas computes them; std
+// is 0 for fewer than two values.
 func meanStd(xs []float64) (mean, std float64) {
 	for _, x := range xs {
 		mean += x

@@ -1,12 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package reason is why a job waits, runs where it runs, or does not run: a value, made where
-// the decision is made. Code branches on its kind, redacts its fields ([Reason.For]), and writes
-// it as text in one place (text.go) for commands, JSON, logs and the web page. Nothing reads that
-// text again.
+// Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is
+// a value, made by the code that decides. Other code branches on its kind and redacts its fields
+// ([Reason.For]). Only text.go turns it into text, for commands, JSON, logs and the web page, and
+// no code parses that text.
 //
-// It relies on nothing: the core and everything above may use it.
+// The package depends on no other one, so all code may use it.
 package reason
 
 import (
@@ -17,118 +17,122 @@ import (
 	"time"
 )
 
-// Kind is what kind of reason it is. Its value is part of the JSON output.
+// Kind is the kind of a reason. Its value is part of the JSON output.
 type Kind string
 
-// Reason is why something is as it is. The zero value is no reason. A kind uses few of the
-// fields: text.go shows which.
+// Reason is why a job or one of its members is in its state. The zero value means no reason. Each
+// kind uses only a few of the fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"`
-	// Text is the reason for people: a clause without a period, to follow a state and a colon. JSON
-	// has it for readers; when JSON is read back, a known kind makes its text again.
+	// Text is the reason for people: a clause without a period, written after a state and a
+	// colon. It is in JSON for readers; when JSON is read back, the text of a known kind is made
+	// again from its fields.
 	Text string `json:"text,omitempty"`
-	// Ahead is the job that goes first or that gets the GPUs, and Jobs are those that are stopped
-	// for it or that it comes after: namespace/id.
+	// Ahead is the job that goes first or that gets the GPUs, as namespace/id. Jobs are the jobs
+	// that are stopped for this one, or that it comes after.
 	Ahead string   `json:"ahead,omitempty"`
 	Jobs  []string `json:"jobs,omitempty"`
-	// Shrinking are elastic jobs that give members back for it, namespace/id.
+	// Shrinking are the elastic jobs that give up members for it, as namespace/id.
 	Shrinking []string `json:"shrinking,omitempty"`
-	// Group is a task group, Members how many members it has and Each the GPUs of each of them;
-	// Room is for how many of them there would be room at most.
+	// Group is a task group, Members is its number of members, and Each is the number of GPUs per
+	// member. Room is how many of the members would fit at most.
 	Group   string `json:"group,omitempty"`
 	Members int    `json:"members,omitempty"`
 	Each    int    `json:"each,omitempty"`
 	Room    int    `json:"room,omitempty"`
-	// Tier is how close together its GPUs have to be.
+	// Tier is how close together its GPUs must be.
 	Tier string `json:"tier,omitempty"`
 	// Rackless: no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
-	// Needs are the GPUs that it needs, or has, Match those that it could use, Free those of them
-	// that are free, and FreeOthers those that are free and that it could not use.
+	// These count GPUs. Needs: those that it needs, or has. Match: those that it could use. Free:
+	// those of Match that are free. FreeOthers: free ones that it could not use.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
 	FreeOthers int `json:"free_others,omitempty"`
-	// Small are those of Match that are of GPU models with too few for the gang.
+	// Small counts the GPUs of Match whose model has too few GPUs for the gang.
 	Small int `json:"small,omitempty"`
-	// Used says what the GPUs are that match and cannot be chosen.
+	// Used counts the GPUs that match but cannot be chosen, by cause.
 	Used *Used `json:"used,omitempty"`
 	// Tenant is whose limit it is.
 	Tenant string `json:"tenant,omitempty"`
-	// User is whose limit it is in the tenant: each user has one. Without Needs it limits his jobs.
+	// User is the user of the tenant whose limit it is: each user has one. Without Needs, the
+	// limit is on the user's jobs.
 	User string `json:"user,omitempty"`
-	// Counts is for how many GPUs Needs count towards Limit if they are parts of shared GPUs, and Held is
-	// how many GPUs the tenant, or the user, has.
+	// Counts is how many whole GPUs Needs counts as towards Limit, if they are parts of shared
+	// GPUs. Held is how many GPUs the tenant, or the user, has.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
-	// Limit is the most that it, its tenant, its user or its array may have.
+	// Limit is the maximum for the job, its tenant, its user or its array.
 	Limit int `json:"limit,omitempty"`
-	// Have and Want count the job's members: those that exist, and all.
+	// Have and Want count the job's members: those that exist, and all that it should have.
 	Have int `json:"have,omitempty"`
 	Want int `json:"want,omitempty"`
-	// Doing is what the existing members do.
+	// Doing counts the existing members by what they do.
 	Doing *Doing `json:"doing,omitempty"`
-	// Nodes of Total nodes are concerned.
+	// Nodes is how many of Total nodes the reason is about.
 	Nodes int `json:"nodes,omitempty"`
 	Total int `json:"total,omitempty"`
-	// Version is one of the job in Nomad.
+	// Version is a version of the job in Nomad.
 	Version uint64 `json:"version,omitempty"`
 	// Class is a variability class.
 	Class int `json:"class,omitempty"`
-	// Device is a GPU model, as Nomad names the device group, and Percent how much less time the job
-	// would take there.
+	// Device is a GPU model, as Nomad names the device group, and Percent is how much less time
+	// the job would take there.
 	Device  string `json:"device,omitempty"`
 	Percent int    `json:"percent,omitempty"`
-	// Tries is how often something was tried, and Minutes how long it took.
+	// Tries is the number of tries, and Minutes is how long they took.
 	Tries   int `json:"tries,omitempty"`
 	Minutes int `json:"minutes,omitempty"`
-	// Until is the time when it ends, or when it happened.
+	// Until is when the state ends, or when the event happened.
 	Until time.Time `json:"until,omitzero"`
-	// Try is a change of the job that explain -what-if takes: "count=2".
+	// Try is a change of the job in the form that explain -what-if accepts: "count=2".
 	Try string `json:"try,omitempty"`
-	// Key is the field by which the job says how many members it has: "count", "min".
+	// Key is the field of the job that sets its number of members: "count", "min".
 	Key string `json:"key,omitempty"`
 	// Window is a maintenance window or a reservation.
 	Window string `json:"window,omitempty"`
-	// Member is one of the job's members: its group and number.
+	// Member is one of the job's members: its group and its number.
 	Member string `json:"member,omitempty"`
 	// Node is a node by name, if there is one to name.
 	Node string `json:"node,omitempty"`
-	// Cause is a message of somebody else: Nomad, a driver, an error. It is shown unchanged.
+	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. It is shown
+	// unchanged.
 	Cause string `json:"cause,omitempty"`
-	// Because are reasons that this one rests on, Also others that hold beside it.
+	// Because are the reasons behind this one, and Also are further reasons that apply at the
+	// same time.
 	Because []Reason `json:"because,omitempty"`
 	Also    []Reason `json:"also,omitempty"`
 }
 
-// Used counts GPUs that match and cannot be chosen.
+// Used counts GPUs that match but cannot be chosen.
 type Used struct {
 	Allocated   int `json:"allocated,omitempty"`
 	Unhealthy   int `json:"unhealthy,omitempty"`
 	Quarantined int `json:"quarantined,omitempty"`
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
-	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs that go first
+	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs ahead
 }
 
-// Doing counts members by what they do.
+// Doing counts members by their state.
 type Doing struct {
 	Run        int `json:"run,omitempty"`
-	Restarting int `json:"restarting,omitempty"` // ended, and started again by their client
-	Replacing  int `json:"replacing,omitempty"`  // placed, until those that they replace have ended
+	Restarting int `json:"restarting,omitempty"` // ended, and being restarted by their client
+	Replacing  int `json:"replacing,omitempty"`  // placed, and waiting for the members that they replace to end
 	Pending    int `json:"pending,omitempty"`
 	Complete   int `json:"complete,omitempty"`
 	Preempted  int `json:"preempted,omitempty"` // by Nomad
-	Ending     int `json:"ending,omitempty"`    // told to stop, and still there
+	Ending     int `json:"ending,omitempty"`    // told to stop, and not yet ended
 }
 
-// Unread is a reason of which all that is known is what somebody says: an error, Nomad.
+// Unread is a reason that is known only as a message: of an error, or of Nomad.
 func Unread(cause string) Reason { return Reason{Kind: Error, Cause: cause} }
 
 // IsZero reports whether there is no reason.
 func (r Reason) IsZero() bool { return r.Kind == "" }
 
-// Or is the first of two reasons, or the second if there is no first.
+// Or returns r, or o if r is no reason.
 func (r Reason) Or(o Reason) Reason {
 	if r.IsZero() {
 		return o
@@ -136,7 +140,7 @@ func (r Reason) Or(o Reason) Reason {
 	return r
 }
 
-// And is the reason with others that hold beside it.
+// And returns the reason with others that apply at the same time.
 func (r Reason) And(others ...Reason) Reason {
 	if r.IsZero() && len(others) > 0 {
 		return others[0].And(others[1:]...)
@@ -146,17 +150,18 @@ func (r Reason) And(others ...Reason) Reason {
 	return r
 }
 
-// Over is the reason resting on others.
+// Over returns the reason with others as its causes.
 func (r Reason) Over(others ...Reason) Reason {
 	others = slices.DeleteFunc(slices.Clone(others), Reason.IsZero)
 	r.Because = append(slices.Clone(r.Because), others...)
 	return r
 }
 
-// Same reports whether two reasons read the same, so that there is nothing new to say.
+// Same reports whether two reasons have the same text, so that there is nothing new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// For is the reason as somebody may know it: name is a job's name, namespace/id, as he may.
+// For returns the reason as a certain reader may see it: name returns the name, namespace/id,
+// under which the reader may know a job.
 func (r Reason) For(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
@@ -177,7 +182,8 @@ func (r Reason) For(name func(job string) string) Reason {
 	return r
 }
 
-// Shorten cuts short what others say in the reason, and reports whether there was something to cut.
+// Shorten applies cut to all messages from elsewhere in the reason, and reports whether that
+// changed any.
 func (r *Reason) Shorten(cut func(string) string) bool {
 	was := r.Cause
 	r.Cause = cut(was)
@@ -191,11 +197,11 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 	return shorter
 }
 
-// Error makes a reason an error.
+// Error makes a reason usable as an error.
 func (r Reason) Error() string { return r.String() }
 
-// String returns the reason for people: a clause without a period, to follow a state and a colon.
-// For a kind that this version does not know, it is the text that came with it.
+// String returns the reason for people: a clause without a period, written after a state and a
+// colon. For an unknown kind it is the text that JSON had.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {
@@ -228,8 +234,8 @@ func (r Reason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(r))
 }
 
-// UnmarshalJSON reads the fields. The text is kept only of a kind that is not known here: a newer
-// placer's.
+// UnmarshalJSON reads the fields. It keeps the text only if the kind is unknown because a newer
+// placer wrote it.
 func (r *Reason) UnmarshalJSON(text []byte) error {
 	type fields Reason
 	var f fields

@@ -22,12 +22,12 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/reasons.txt again")
 // when is the time of all examples.
 var when = time.Date(2026, 11, 27, 18, 0, 0, 0, time.UTC)
 
-// beside is an obstacle for reasons that rest on some.
+// beside is an obstacle that other reasons rest on.
 func beside(cause string, nodes, total int) []Reason {
 	return []Reason{{Kind: Obstacle, Cause: cause, Nodes: nodes, Total: total}}
 }
 
-// examples are reasons of each kind, in each of their forms, by state.
+// examples are reasons of each kind in each of its forms, by state.
 var examples = []struct {
 	state string
 	of    []Reason
@@ -289,7 +289,7 @@ func kinds(t *testing.T) (all []Kind) {
 	return all
 }
 
-// wrapped breaks a line at this column.
+// wrapped wraps a line at this column.
 func wrapped(text string, columns int) string {
 	var b strings.Builder
 	at := 0
@@ -309,7 +309,8 @@ func wrapped(text string, columns int) string {
 	return b.String() + "\n"
 }
 
-// A reader who may not see a job does not find it in the text, however deep it stands.
+// If a reader may not see a job, its name is not in the text, however deeply the reason is
+// nested.
 func TestFor(t *testing.T) {
 	for _, e := range examples {
 		for _, r := range e.of {
@@ -327,8 +328,8 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// JSON keeps the fields, and has the text for those who only show it. A kind of a newer version
-// reads as that wrote it.
+// JSON keeps the fields, and has the text for programs that only show it. A reason of an unknown
+// kind, from a newer version, keeps its text.
 func TestJSON(t *testing.T) {
 	for _, e := range examples {
 		for _, r := range e.of {
@@ -354,7 +355,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// A foreign text becomes a clause of ours: on one line, without its period.
+// Another program's text becomes a clause: on one line, without its period.
 func TestForeign(t *testing.T) {
 	if got := Unread("first\n second. ").String(); got != "first second" {
 		t.Errorf("%q", got)

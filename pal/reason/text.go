@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// The kinds. The first are what a waiting job waits for, as the queue has it.
+// The kinds. The first group is what a job in the queue waits for.
 const (
-	Starting  Kind = "starting"   // decided, on its way
+	Starting  Kind = "starting"   // its GPUs are chosen; the placer is registering it
 	Stopping  Kind = "stopping"   // jobs are being stopped for it
-	Shrinking Kind = "shrinking"  // elastic jobs give GPUs back for it
+	Shrinking Kind = "shrinking"  // elastic jobs give up GPUs for it
 	TooLarge  Kind = "too-large"  // it could not run on the empty cluster
 	Limit     Kind = "limit"      // its tenant may never hold that many
 	Quota     Kind = "quota"      // its tenant holds too much for it to start
-	Array     Kind = "array"      // as many of its array run as may
+	Array     Kind = "array"      // its array has as many running jobs as it may
 	GPUs      Kind = "gpus"       // too few GPUs are free
 	Scattered Kind = "scattered"  // enough are free, but not where it could use them
 	Refused   Kind = "refused"    // enough parts are free, but only beside bad neighbours
 	Services  Kind = "services"   // services, which do not end, hold the GPUs
 	Reserved  Kind = "reserved"   // the GPUs are reserved for a job ahead
-	Spared    Kind = "spared"     // the GPUs are left to a job that ends: it is a service
-	Order     Kind = "order"      // it fits, but nobody passes the head (backfill = none)
+	Spared    Kind = "spared"     // it is a service, and the GPUs go first to a job that ends
+	Order     Kind = "order"      // it fits, but no job may pass the head of the queue (backfill = none)
 	InWindow  Kind = "window"     // the GPUs are kept for maintenance, or for others
 	Locality  Kind = "locality"   // it fits, but waits for GPUs closer together
 	Next      Kind = "next-round" // it fits: the next decision starts it
@@ -37,64 +37,64 @@ const (
 	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is active
 	Away         Kind = "nodes-away"    // its nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
-	WindowBegins Kind = "window-begins" // and is still to begin
+	WindowBegins Kind = "window-begins" // it might not end before a window begins
 	Held         Kind = "held"          // somebody holds it
 	ComesAfter   Kind = "after"         // it comes after another job
-	InCircle     Kind = "after-circle"  // that comes after it, too
+	InCircle     Kind = "after-circle"  // the other job also comes after this one
 	Provided     Kind = "after-planned" // a planned job comes after others
 	StillEnding  Kind = "ending"        // its old members have not ended
-	BeingRead    Kind = "being-read"    // the placer does not know yet what it needs to know of it
+	BeingRead    Kind = "being-read"    // the placer has not read all data of the job yet
 	NomadRefuses Kind = "nomad-refuses" // Nomad would not place it now
 
 	// Why it cannot run.
-	NoGPUs          Kind = "no-gpus"       // it asks for none
+	NoGPUs          Kind = "no-gpus"       // it requests no GPUs
 	TooFew          Kind = "too-few"       // the cluster has too few GPUs of its kind
 	TooWide         Kind = "too-wide"      // no nodes are large enough
-	Neighbours      Kind = "neighbours"    // it shares no GPU with those who are there
-	MembersApart    Kind = "members-apart" // and do not share a GPU
+	Neighbours      Kind = "neighbours"    // it and the jobs on the GPUs do not accept each other as neighbours
+	MembersApart    Kind = "members-apart" // its members may not share a GPU
 	TooMany         Kind = "too-many"      // no nodes have room for that many replicas
 	TooFar          Kind = "too-far"       // no place is large enough
 	Apart           Kind = "apart"         // the free GPUs are not close enough together
 	Barred          Kind = "barred"        // no node could take it
-	Obstacle        Kind = "obstacle"      // something that nodes lack
+	Obstacle        Kind = "obstacle"      // what the nodes lack
 	More            Kind = "more"          // how many more reasons there are
 	Never           Kind = "never"         // Nomad can place it on no node
-	NeverGroup      Kind = "never-group"   // one group of it
-	Rejected        Kind = "rejected"      // it cannot be served as it is written
-	StaysGated      Kind = "stays-gated"   // it asks for no GPUs, and has the gate
+	NeverGroup      Kind = "never-group"   // Nomad can place one of its groups on no node
+	Rejected        Kind = "rejected"      // it cannot be served as written
+	StaysGated      Kind = "stays-gated"   // it requests no GPUs, but has the gate
 	NoChild         Kind = "no-child"      // none of its children can be served
 	UngatedChildren Kind = "children-without-gate"
 	PayloadChildren Kind = "children-with-payload"
 	WouldBeNative   Kind = "would-be-native" // Nomad alone would place it
 	Unreadable      Kind = "unreadable"      // the placer cannot read it
-	PlacerFault     Kind = "placer-fault"    // a bug of the placer's
+	PlacerFault     Kind = "placer-fault"    // the placer has a bug with this job
 	Template        Kind = "template"        // it is parameterized or periodic
-	Ungated         Kind = "no-gate"         // it is Nomad's: it has no gate
-	NotOurs         Kind = "not-ours"        // it is Nomad's: the placer does not serve such jobs
-	WithoutGPUs     Kind = "leaves-alone"    // it is Nomad's: it asks for no GPUs
+	Ungated         Kind = "no-gate"         // left to Nomad: it has no gate
+	NotOurs         Kind = "not-ours"        // left to Nomad: the placer does not serve jobs like this
+	WithoutGPUs     Kind = "leaves-alone"    // left to Nomad: it requests no GPUs
 	PartNative      Kind = "native-in-part"  // Nomad has placed some of its members
 	NewJob          Kind = "new"             // it was registered a moment ago
 
 	// Why it runs on these nodes.
-	SpreadOut  Kind = "spread-out"  // a node may fail
-	FasterLeft Kind = "faster-left" // others gain more by a faster GPU model
+	SpreadOut  Kind = "spread-out"  // its replicas are spread, because a node may fail
+	FasterLeft Kind = "faster-left" // a faster GPU model is left to jobs that gain more by it
 
 	// What happens to a running job.
 	MembersRun        Kind = "members"             // what its members do
 	Incomplete        Kind = "incomplete"          // some members are missing
-	Deploying         Kind = "deploying"           // and Nomad may retry after the deployment
-	OthersRun         Kind = "others-run"          // the other members run on
+	Deploying         Kind = "deploying"           // Nomad may retry after the deployment
+	OthersRun         Kind = "others-run"          // the other members keep running
 	OthersDone        Kind = "others-done"         // the other members have finished
 	OnlyItsNodes      Kind = "only-its-nodes"      // missing members wait for its nodes
 	OnlyItsGPUs       Kind = "only-its-gpus"       // missing members wait for its GPUs
 	OnlyItsClass      Kind = "only-its-class"      // missing members wait for GPUs of a class
 	NoRoomMissing     Kind = "no-room-for-missing" // there is no room for missing members
 	NoRoomCanaries    Kind = "no-room-for-canaries"
-	CanariesWait      Kind = "canaries-wait"     // for the placer
-	CanariesToNomad   Kind = "canaries-to-nomad" // for Nomad
-	CanariesRun       Kind = "canaries-run"      // beside the old version
-	WaitsPromotion    Kind = "waits-promotion"   // its new version does
-	Deploys           Kind = "deploys"           // Nomad brings its new version
+	CanariesWait      Kind = "canaries-wait"     // canaries wait for the placer
+	CanariesToNomad   Kind = "canaries-to-nomad" // canaries wait for Nomad
+	CanariesRun       Kind = "canaries-run"      // canaries run beside the old version
+	WaitsPromotion    Kind = "waits-promotion"   // its new version waits to be promoted
+	Deploys           Kind = "deploys"           // Nomad deploys its new version
 	DeployFailed      Kind = "deploy-failed"
 	DeployPaused      Kind = "deploy-paused"
 	Blocked           Kind = "blocked" // Nomad has no room for a group
@@ -102,44 +102,44 @@ const (
 	PreemptedOnce     Kind = "nomad-preempted-for-good"
 	MemberFailed      Kind = "member-failed"
 	CutShort          Kind = "client-ended"   // its client ended a member
-	MemberStopped     Kind = "member-stopped" // and Nomad does not run it again
+	MemberStopped     Kind = "member-stopped" // a member was stopped, and Nomad does not run it again
 	MembersStopped    Kind = "members-stopped"
-	Replacing         Kind = "replacing-stopped"   // Nomad is asked to place them again
-	BesidePins        Kind = "beside-pins"         // a service runs in part elsewhere than its pins
-	Misplaced         Kind = "misplaced"           // members run elsewhere than its pins
+	Replacing         Kind = "replacing-stopped"   // the placer has asked Nomad to place stopped members again
+	BesidePins        Kind = "beside-pins"         // members of a service run outside its pins
+	Misplaced         Kind = "misplaced"           // members run outside its pins
 	DryRunRefuses     Kind = "dry-run"             // Nomad would not place it on the chosen nodes
-	RunsOnAsBefore    Kind = "runs-on"             // what it asks for now does not fit
-	RunsUnread        Kind = "runs-unread"         // it runs on, but is broken as it is written now
-	RunsUnserved      Kind = "runs-unserved"       // the same of one that was run again
-	MemberPlacedAgain Kind = "member-placed-again" // by Nomad
-	MemberRestarted   Kind = "member-restarted"    // by its client
-	MemberMissing     Kind = "member-missing"      // it failed or was lost
+	RunsOnAsBefore    Kind = "runs-on"             // the old version keeps running; the new one does not fit
+	RunsUnread        Kind = "runs-unread"         // the old version keeps running; the new one is invalid
+	RunsUnserved      Kind = "runs-unserved"       // like runs-unread, for a job that was run again
+	MemberPlacedAgain Kind = "member-placed-again" // Nomad rescheduled a member
+	MemberRestarted   Kind = "member-restarted"    // its client restarted a member
+	MemberMissing     Kind = "member-missing"      // a member failed or was lost
 	MissingPreempted  Kind = "member-preempted"
 	MissingStopped    Kind = "member-missing-stopped"
-	RetriedLater      Kind = "retried-later" // as its reschedule block says
+	RetriedLater      Kind = "retried-later" // Nomad retries it, as its reschedule block says
 	NotRetriedNow     Kind = "not-retried-now"
 	NotRetried        Kind = "not-retried"
 	MoreMissing       Kind = "more-missing"
 	MoreTried         Kind = "more-tried"
-	PlansChild        Kind = "plans-child" // plan is of a child of the job
-	NodesLeaving      Kind = "leaving"     // nodes that it runs on are about to go
+	PlansChild        Kind = "plans-child" // the plan is for a child of the job
+	NodesLeaving      Kind = "leaving"     // nodes that it runs on are leaving
 	Error             Kind = "error"       // something failed
 
 	// Why it is not tried again, or was stopped.
 	GaveUp        Kind = "gave-up"       // it failed too often by its own fault
-	LostTooOften  Kind = "lost-often"    // the infrastructure failed it too often
-	FailedUnseen  Kind = "failed-alone"  // it failed when no placer was there
-	RequeueAsked  Kind = "requeue-asked" // somebody asked for it
+	LostTooOften  Kind = "lost-often"    // the infrastructure failed too often
+	FailedUnseen  Kind = "failed-alone"  // it failed while no placer was active
+	RequeueAsked  Kind = "requeue-asked" // somebody requeued it
 	MakesRoom     Kind = "makes-room"    // it was stopped for another job
 	Moves         Kind = "moves"         // it was stopped to move
-	Edited        Kind = "edited"        // it was stopped as its author changed the job
+	Edited        Kind = "edited"        // it was stopped because its author changed the job
 	NotWhole      Kind = "not-whole"     // not all members could run
 	EndedComplete Kind = "complete"      // how many members are complete
 	EndedFailed   Kind = "failed"        // a member failed on a node
 	NoMembers     Kind = "no-members"    // its author wants none
 	NoMoreRuns    Kind = "no-more-runs"  // it is parameterized or periodic, and was stopped
 
-	// How a job stands that others come after.
+	// The state of a job that others come after.
 	AheadFailed   Kind = "it-failed"
 	AheadRejected Kind = "it-is-rejected"
 	AheadEndless  Kind = "it-never-ends"
@@ -153,39 +153,40 @@ const (
 	AheadChecked  Kind = "it-is-checked"
 
 	// What may be done about it.
-	WiderFits     Kind = "fits-farther-apart" // without pal_locality
+	WiderFits     Kind = "fits-farther-apart" // it would fit without pal_locality
 	FewerFit      Kind = "fewer-fit"          // it would fit with fewer members
-	FewerWhole    Kind = "fewer-whole"        // it would have all its members
-	EditCount     Kind = "edit-count"         // how a service gets another count
-	AskLess       Kind = "ask-less"           // than its tenant may hold
-	AskFewer      Kind = "ask-fewer"          // members than its tenant may hold
-	AwaitPart     Kind = "await-part"         // until one beside better neighbours comes free
-	AwaitTenant   Kind = "await-tenant"       // until other jobs of the tenant have ended
-	AwaitCanaries Kind = "await-canaries"     // until GPUs come free beside the old version
+	FewerWhole    Kind = "fewer-whole"        // with fewer members, all of them would run
+	EditCount     Kind = "edit-count"         // how to change the count of a service
+	AskLess       Kind = "ask-less"           // request no more than its tenant may hold
+	AskFewer      Kind = "ask-fewer"          // request no more members than its tenant may hold
+	AwaitPart     Kind = "await-part"         // wait until a part with better neighbours comes free
+	AwaitTenant   Kind = "await-tenant"       // wait until other jobs of the tenant have ended
+	AwaitCanaries Kind = "await-canaries"     // wait until GPUs come free beside the old version
 	AwaitTenants  Kind = "await-tenant-canaries"
-	RaiseLimit    Kind = "raise-limit" // of the tenant, for the canaries
+	RaiseLimit    Kind = "raise-limit" // raise the tenant's limit for the canaries
 	WithoutCanary Kind = "without-canaries"
 	Revert        Kind = "revert"
-	CouldRun      Kind = "could-run"  // if the job were changed
-	ChangeJob     Kind = "change-job" // or give a node what it lacks
+	CouldRun      Kind = "could-run"  // it could run if the job were changed
+	ChangeJob     Kind = "change-job" // change the job, or give a node what it lacks
 	FixVersion    Kind = "fix-version"
 	Advice        Kind = "advice" // how to write a constraint
 
 	// What plan says.
 	WouldStart     Kind = "would-start"
-	WouldStartIdle Kind = "would-start-idle" // if a placer were active
+	WouldStartIdle Kind = "would-start-idle" // it would start if a placer were active
 	WouldRest      Kind = "would-rest"       // it would have no members
-	WouldKeep      Kind = "would-keep"       // its GPUs; Nomad restarts what changes
-	WouldCanary    Kind = "would-canary"     // the same by canaries
-	WouldReplace   Kind = "would-replace"    // its members, as its update block says
-	WouldRestart   Kind = "would-restart"    // as a whole
-	WouldRunOn     Kind = "would-run-on"     // as it is
+	WouldKeep      Kind = "would-keep"       // it would keep its GPUs; Nomad restarts only what changes
+	WouldCanary    Kind = "would-canary"     // it would keep its GPUs, and start canaries
+	WouldReplace   Kind = "would-replace"    // Nomad would replace its members, as its update block says
+	WouldRestart   Kind = "would-restart"    // the placer would restart it as a whole
+	WouldRunOn     Kind = "would-run-on"     // it would keep running as it is
 )
 
 // Kinds are all kinds, sorted.
 func Kinds() []Kind { return slices.Sorted(maps.Keys(voice)) }
 
-// Predicate reports whether the text is what the job does, to stand right behind its name.
+// Predicate reports whether the text is a predicate that can follow directly after the job's
+// name.
 func (k Kind) Predicate() bool {
 	switch k {
 	case WouldStart, WouldStartIdle, WouldRest, WouldKeep, WouldCanary, WouldReplace, WouldRestart, WouldRunOn:
@@ -194,12 +195,13 @@ func (k Kind) Predicate() bool {
 	return false
 }
 
-// texts are the reasons in words, by kind: a variable of its own, as reasons rest on reasons.
+// texts has the text of each kind. init sets it, because texts use the texts of other reasons: a
+// direct use of voice would be an initialization cycle.
 var texts map[Kind]func(Reason) string
 
 func init() { texts = voice }
 
-// voice is each kind in words. testdata/reasons.txt shows all of them.
+// voice has the text of each kind. testdata/reasons.txt shows all of them.
 var voice = map[Kind]func(Reason) string{
 	Starting:  say("its GPUs are chosen; the placer is registering it"),
 	Stopping:  func(r Reason) string { return stopping(r) },
@@ -523,7 +525,7 @@ func foreign(text string) string {
 // say is for a kind with one text.
 func say(text string) func(Reason) string { return func(Reason) string { return text } }
 
-// because appends the reasons behind a text.
+// because appends the reasons in Because to a text.
 func because(r Reason, text string) string {
 	if len(r.Because) == 0 {
 		return text
@@ -539,7 +541,7 @@ func list(rs []Reason, between string) string {
 	return strings.Join(texts, between)
 }
 
-// stopping names the jobs that are stopped for it, and those that shrink.
+// stopping names the jobs that are stopped for this one, and those that shrink.
 func stopping(r Reason) string {
 	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for it"
 	if len(r.Shrinking) > 0 {
@@ -551,7 +553,7 @@ func stopping(r Reason) string {
 // giving names the elastic jobs that shrink.
 func giving(jobs []string) string { return names(jobs) + " " + be(len(jobs)) + " giving back GPUs" }
 
-// free counts the free GPUs that the gang could use, and says what the others are.
+// free counts the free GPUs that the gang could use, and explains the others.
 func free(r Reason) string {
 	switch {
 	case r.slowOnly():
@@ -607,7 +609,7 @@ func scattered(r Reason) string {
 	return because(r, text+are(r.Free)+" free, but too scattered, or on nodes that lack the CPU, memory or disk"+small(r))
 }
 
-// small tells how many of the GPUs that match are of models that are too small for the gang.
+// small counts the matching GPUs whose model has too few GPUs for the gang.
 func small(r Reason) string {
 	if r.Small == 0 {
 		return ""
@@ -615,7 +617,7 @@ func small(r Reason) string {
 	return fmt.Sprintf("; %d matching %s of a model with too few GPUs for this job", r.Small, be(r.Small))
 }
 
-// String lists what is used by what.
+// String lists the counts that are not 0.
 func (u Used) String() string {
 	var parts []string
 	for _, of := range []struct {
@@ -648,12 +650,12 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
-// there counts the members that exist.
+// there says how many of the members exist.
 func there(r Reason) string {
 	return fmt.Sprintf("%d of %s", r.Have, Counted(r.Want, "member", "members"))
 }
 
-// placedByNomad counts what Nomad has placed of a job that the placer leaves alone.
+// placedByNomad counts the members that Nomad has placed of a job that the placer leaves alone.
 func placedByNomad(r Reason) string {
 	switch {
 	case r.Have == 0:
@@ -712,7 +714,7 @@ func stillEnding(r Reason) string {
 	return fmt.Sprintf("%d members are still stopping and hold their GPUs", r.Have)
 }
 
-// provided is after which jobs a planned one would start.
+// provided names the jobs after which a planned one would start.
 func provided(r Reason) string {
 	if len(r.Jobs) == 0 {
 		return ""
@@ -731,7 +733,8 @@ func names(jobs []string) string {
 // Count is a number of GPUs: 1 GPU, 2 GPUs.
 func Count(n int) string { return Counted(n, "GPU", "GPUs") }
 
-// Amount is a number of GPUs in words where parts of shared GPUs count for their share: 0.5 GPUs.
+// Amount is a number of GPUs in words, in which parts of shared GPUs count as fractions: 0.5
+// GPUs.
 func Amount(n float64) string {
 	if n == 1 {
 		return "1 GPU"
@@ -742,10 +745,10 @@ func Amount(n float64) string {
 // Number is an amount of GPUs as people read it.
 func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f', -1, 64) }
 
-// Rounded is an amount of GPUs as it is shown: to three digits behind the point.
+// Rounded rounds an amount of GPUs to three decimals for display.
 func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 
-// counts is for how many GPUs those count that a job needs.
+// counts is the number of whole GPUs that the GPUs that a job needs count as.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
 // Counted is a number of things: 1 job, 2 jobs.
@@ -756,7 +759,7 @@ func Counted(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// are counts with a verb: 1 is, 2 are.
+// are is a count with a verb: 1 is, 2 are.
 func are(n int) string {
 	if n == 0 {
 		return "none is"
@@ -770,7 +773,7 @@ func has(of []string) string { return map[bool]string{true: "has", false: "have"
 
 func them(n int) string { return map[bool]string{true: "it", false: "them"}[n == 1] }
 
-// times is how often something was done.
+// times says how often something was done.
 func times(n int) string {
 	if n == 1 {
 		return "once"
@@ -792,7 +795,7 @@ func by(who string) string {
 	return " by " + who
 }
 
-// raise is which limit would have to be raised.
+// raise says which limit would have to be raised.
 func raise(r Reason) string {
 	if r.User != "" {
 		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))
@@ -800,7 +803,7 @@ func raise(r Reason) string {
 	return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
 }
 
-// await is whose jobs some members wait for, as a limit is reached.
+// await says whose jobs the members wait for because a limit is reached.
 func await(r Reason, members string) string {
 	if r.User != "" {
 		return fmt.Sprintf("the limit of user %s is reached: %s start when other jobs of the user end", r.User, members)
