@@ -21,23 +21,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// A constraint that no node meets is usually a mistake. This file finds the mistake from the
-// constraint and from what nodes publish, by the rules of Nomad 1.11.3 (its package
+// A constraint that no node meets is usually a mistake. This file finds the mistake by comparing
+// the constraint with the nodes' attributes, by the rules of Nomad 1.11.3 (its package
 // scheduler/feasible, and Attribute in plugins/shared/structs).
 
 // FaultKind is why no node can meet a constraint.
 type FaultKind string
 
-// The kinds. If GPUs differ, the fault of the nearest GPU counts: the one with the latest kind.
+// The kinds. If the fault differs between GPUs, the one nearest to a match counts: the last in
+// [FaultKinds].
 const (
 	FaultOperator  FaultKind = "operator"  // there is no such operator
 	FaultWord      FaultKind = "word"      // neither side refers to anything
 	FaultPlace     FaultKind = "place"     // the reference is valid only in another block
 	FaultInstance  FaultKind = "instance"  // it names single GPUs
 	FaultAttribute FaultKind = "attribute" // no node publishes the attribute
-	FaultPattern   FaultKind = "pattern"   // the value is no regular expression or version
+	FaultPattern   FaultKind = "pattern"   // the value is not a regular expression or version
 	FaultUnit      FaultKind = "unit"      // the value lacks a unit, or has another one
-	FaultType      FaultKind = "type"      // the value is of another type
+	FaultType      FaultKind = "type"      // the value has another type
 	FaultValue     FaultKind = "value"     // no node has the value
 )
 
@@ -52,11 +53,11 @@ type Fault struct {
 	// Is describes the attribute: its unit, "text", "a number" or "true or false"; or what the
 	// subject fails to be: a "version" or "regular expression".
 	Is string `json:"is,omitempty"`
-	// Have are values that nodes have, some of them.
+	// Have are some of the values that nodes have.
 	Have []string `json:"have,omitempty"`
 	// Write is the suggested replacement; nil if there is none.
 	Write *Condition `json:"write,omitempty"`
-	// In is "group" or "device" if the constraint belongs into that block instead.
+	// In is "group" or "device" if the constraint belongs in that block instead.
 	In string `json:"in,omitempty"`
 }
 
@@ -93,7 +94,7 @@ func (f *Fault) String() string {
 	return "nodes have " + strings.Join(f.Have, ", ")
 }
 
-// Advice is a sentence about what to do; "" if nothing is known.
+// Advice is a sentence that says what to do; "" if nothing is known.
 func (f *Fault) Advice() string {
 	switch {
 	case f.Kind == FaultInstance:
@@ -120,7 +121,7 @@ func (c Condition) String() string {
 	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.Attribute, cmp.Or(c.Operator, "="), c.Value}, " ")))
 }
 
-// hcl is the condition as a jobspec has it, on one line.
+// hcl is the condition in the form of a jobspec, on one line.
 func (c Condition) hcl() string {
 	text := fmt.Sprintf("attribute = %q, ", c.Attribute)
 	if op := cmp.Or(c.Operator, "="); op != "=" {
@@ -132,7 +133,7 @@ func (c Condition) hcl() string {
 	return text + fmt.Sprintf("value = %q", c.Value)
 }
 
-// operators are Nomad's, and what others write for them.
+// operators are Nomad's operators; meantOperator maps other spellings to them.
 var operators = []string{
 	"=", "==", "is", "!=", "not", "<", "<=", ">", ">=", api.ConstraintVersion, api.ConstraintSemver, api.ConstraintRegex,
 	api.ConstraintSetContains, api.ConstraintSetContainsAll, api.ConstraintSetContainsAny, api.ConstraintAttributeIsSet, api.ConstraintAttributeIsNotSet,
@@ -145,7 +146,8 @@ var meantOperator = map[string]string{
 	"lt": "<", "lte": "<=", "le": "<=", "=<": "<=",
 }
 
-// operatorFault is the fault of an operator that Nomad does not have; nil if Nomad has it.
+// operatorFault is the fault of a constraint whose operator Nomad does not have; nil if Nomad has
+// it.
 func operatorFault(c *api.Constraint) *Fault {
 	op := strings.ToLower(c.Operand)
 	if c.Operand == "" || slices.Contains(operators, c.Operand) || c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
@@ -183,8 +185,8 @@ func patternFault(c *api.Constraint) *Fault {
 	return nil
 }
 
-// asPattern returns a regular expression that Nomad reads as text. Nomad reads 4090 or 80GB as a
-// number, which matches nothing.
+// asPattern returns the regular expression in a form that Nomad reads as text. Nomad reads 4090 or
+// 80GB as numbers, which match nothing.
 func asPattern(p string) string {
 	if _, text := structs.ParseAttribute(p).GetString(); text {
 		return p
@@ -192,7 +194,7 @@ func asPattern(p string) string {
 	return ".*" + p + ".*"
 }
 
-// fixedOfDevices are the properties that each device has beside its attributes.
+// fixedOfDevices are the properties that each device has besides its attributes.
 var fixedOfDevices = []string{"model", "vendor", "type", "ids"}
 
 // meantAttribute maps names that other tools use to attributes of GPUs.
@@ -206,7 +208,7 @@ var meantAttribute = map[string]string{
 var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index", "minor", "serial", "bus_id", "pci_bus_id"}
 
 // DeviceFault returns why no device group can meet a constraint of a device request; nil if one can
-// or there is no constraint. Some group meets the constraint that the fault suggests.
+// or there is no constraint. If the fault suggests another constraint, some group meets that one.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return DeviceMeets(c, d) })
@@ -271,7 +273,7 @@ func meantTarget(word string, devices []*api.NodeDeviceResource) string {
 	return "${device.attr." + meant + "}"
 }
 
-// attributesOf returns the names of the attributes of device groups, except lists of GPUs.
+// attributesOf returns the names of the device groups' attributes, except lists of GPUs.
 func attributesOf(devices []*api.NodeDeviceResource) []string {
 	names := map[string]bool{}
 	for _, d := range devices {
@@ -371,7 +373,7 @@ func textFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	return cmp.Or(patternFault(c), &Fault{Kind: FaultValue, Subject: c.RTarget})
 }
 
-// typeFault checks the operators that compare.
+// typeFault checks the comparison operators.
 func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if is.Comparable(given) {
 		return &Fault{Kind: FaultValue, Subject: c.RTarget}
@@ -400,13 +402,14 @@ func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if unit != "" && meant != unit {
 		f.Kind, f.Is = FaultUnit, is.Unit
 	}
-	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // such as "40,000", which Nomad reads as text
+	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // the latter for "40,000", which Nomad reads as text
 		f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
 	}
 	return f
 }
 
-// textTypeFault is the fault of comparing a text with what Nomad reads as a number or a boolean.
+// textTypeFault is the fault of comparing a text with a value that Nomad reads as a number or
+// boolean.
 func textTypeFault(c *api.Constraint, is string) *Fault {
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text"}
 	_, err := version.NewVersion(is)
@@ -418,10 +421,10 @@ func textTypeFault(c *api.Constraint, is string) *Fault {
 	return f
 }
 
-// thousands are numbers as people group their digits.
+// thousands matches numbers with grouped digits.
 var thousands = regexp.MustCompile(`^[0-9]{1,3}([,_ '’][0-9]{3})+\b`)
 
-// splitNumber splits "20 gigs" into the number and what follows; number is "" if there is none.
+// splitNumber splits a text such as "20 gigs" into number and unit; number is "" if there is none.
 func splitNumber(text string) (number, unit string) {
 	if grouped := thousands.FindString(text); grouped != "" {
 		return strings.NewReplacer(",", "", "_", "", " ", "", "'", "", "’", "").Replace(grouped), strings.TrimSpace(text[len(grouped):])
@@ -433,8 +436,9 @@ func splitNumber(text string) (number, unit string) {
 	return strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
 }
 
-// meantUnit guesses the unit meant by one that Nomad does not have: "gb" is GB; if the attribute is
-// in MiB, "G" and "gigs" are GiB. Without a similar unit, it returns the attribute's own.
+// meantUnit guesses which unit the author means, if Nomad does not have the given one: "gb" means
+// GB; if the attribute is in MiB, "G" and "gigs" mean GiB. If no unit is similar, it returns the
+// attribute's own.
 func meantUnit(unit, own string) string {
 	fits := func(name string) bool {
 		u, is := structs.UnitIndex[name], structs.UnitIndex[own]
@@ -454,7 +458,7 @@ func meantUnit(unit, own string) string {
 	return own
 }
 
-// kindOf is what an attribute is, in words.
+// kindOf describes an attribute's type.
 func kindOf(a *structs.Attribute) string {
 	switch {
 	case a.String != nil:
@@ -467,7 +471,7 @@ func kindOf(a *structs.Attribute) string {
 	return "a number"
 }
 
-// mostValues is how many of the nodes' values are named.
+// mostValues is how many of the nodes' values a fault names.
 const mostValues = 4
 
 // valueFault is the fault of a constraint with a valid reference and a value that no device has.
@@ -491,7 +495,7 @@ func valueFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return f
 }
 
-// have notes some of the values.
+// have stores some of the values.
 func (f *Fault) have(values map[string]bool) {
 	all := slices.Sorted(maps.Keys(values))
 	for i, v := range all {
@@ -561,8 +565,8 @@ func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return nodeValueFault(c, nodes)
 }
 
-// nodeValueFault is the fault of a constraint with a reference that some node has, and a value that
-// none has.
+// nodeValueFault is the fault of a constraint whose reference some node has, and whose value no
+// node has.
 func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	values := map[string]bool{}
 	for _, n := range nodes {
@@ -584,7 +588,7 @@ func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return f
 }
 
-// targetsOf lists what constraints on nodes can refer to.
+// targetsOf lists the references that are valid in constraints on nodes.
 func targetsOf(nodes []*api.Node) []string {
 	names := map[string]bool{"${node.unique.id}": true, "${node.unique.name}": true, "${node.datacenter}": true, "${node.class}": true, "${node.pool}": true}
 	for _, n := range nodes {
@@ -601,7 +605,7 @@ func targetsOf(nodes []*api.Node) []string {
 // meantOfNodes guesses what a word, or a reference that no node has, means; "" if unknown.
 func meantOfNodes(word string, targets []string) string {
 	word = strings.ToLower(strings.Trim(word, "${} "))
-	for _, last := range []bool{false, true} { // the whole, or its last part
+	for _, last := range []bool{false, true} { // first the whole name, then its last part
 		for _, t := range targets {
 			inner, _ := interpolation(t)
 			if inner == word || last && strings.HasSuffix(inner, "."+word) {
@@ -619,7 +623,7 @@ func meantOfNodes(word string, targets []string) string {
 	return ""
 }
 
-// unlessVain drops advice that does not help, because nothing meets the suggested constraint
+// unlessVain drops useless advice: it removes the suggested constraint if nothing meets that one
 // either.
 func (f *Fault) unlessVain(met func(*api.Constraint) bool) *Fault {
 	if w := f.Write; w != nil && f.In == "" && f.Kind != FaultInstance && !met(&api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}) {

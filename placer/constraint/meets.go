@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package constraint evaluates constraints of jobs. It reports whether a node or a device group
-// meets a constraint, by the rules of Nomad's scheduler. It explains constraints that none meets,
-// and limits how many constraints one job may have. It reads what nodes publish, and does not know
-// who holds which GPU.
+// meets a constraint, by the rules of Nomad's scheduler. It explains constraints that no node
+// meets, and limits how many constraints one job may have. It reads the nodes' attributes, and does
+// not know who holds which GPU.
 package constraint
 
 import (
@@ -55,8 +55,8 @@ func interpolation(s string) (string, bool) {
 	return strings.TrimSuffix(inner, "}"), ok
 }
 
-// NodeMeets reports whether the node meets a constraint of a job, a group or a task. distinct_hosts
-// and distinct_property concern several allocations, so any single node meets them.
+// NodeMeets reports whether the node meets a constraint of a job, group or task. distinct_hosts and
+// distinct_property apply to several allocations together, so any single node meets them.
 func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	if c.Operand == api.ConstraintDistinctHosts || c.Operand == api.ConstraintDistinctProperty {
 		return true
@@ -71,9 +71,9 @@ func NodeMeets(c *api.Constraint, n *api.Node) bool {
 	}, func() (string, string, bool) { return l, r, true })
 }
 
-// holds reports whether an operator holds, by Nomad's rules: it needs both sides, but "!="
-// also holds if one of them is missing. order compares the two sides. texts returns
-// them as strings; ok is false if they have no such form.
+// holds reports whether an operator holds, by Nomad's rules. l and r report whether the two sides
+// exist: most operators need both, but "!=" also holds if one is missing. order compares the two
+// sides. texts returns them as strings; ok is false if they are not texts.
 func holds(operator string, l, r bool, order func() (int, bool), texts func() (l, r string, ok bool)) bool {
 	switch operator {
 	case api.ConstraintAttributeIsSet:
@@ -145,7 +145,8 @@ func semverMatches(l, r string) bool {
 	return true
 }
 
-// compareText compares as integers, else as numbers, else as text.
+// compareText compares two texts as integers if both are integers, else as numbers if both are
+// numbers, else as text.
 func compareText(l, r string) int {
 	li, err1 := strconv.ParseInt(l, 10, 64)
 	ri, err2 := strconv.ParseInt(r, 10, 64)
@@ -178,7 +179,7 @@ func ordered(operand string, order int) bool {
 	return false
 }
 
-// elements are those of a list in a text.
+// elements splits a comma-separated list.
 func elements(s string) []string {
 	es := strings.Split(s, ",")
 	for i := range es {
@@ -228,7 +229,7 @@ func DeviceMeets(c *api.Constraint, d *api.NodeDeviceResource) bool {
 	})
 }
 
-// asText is the text of a string attribute; versions may also be plain numbers.
+// asText is the text of an attribute that may be a version: a string, or an integer without a unit.
 func asText(a *structs.Attribute) (string, bool) {
 	if s, ok := a.GetString(); ok {
 		return s, true

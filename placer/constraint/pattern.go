@@ -16,28 +16,29 @@ import (
 )
 
 // The placer checks a job against every node, and again when nodes change. These limits bound the
-// time that one author's job can take: a job with a hundred groups and a long regular expression in
-// each took 6 s on 200 nodes.
+// time for one author's job. Without them, a job with a hundred groups and a long regular
+// expression in each took 6 s on 200 nodes.
 const (
 	// maxGroups and maxConditions bound a job's task groups, and its constraints and
 	// affinities at all levels.
 	maxGroups     = 1000
 	maxConditions = 1000
-	// maxProgram bounds a regular expression by the steps of its program; usual ones have tens.
+	// maxProgram bounds the steps of a regular expression's compiled program. Usual programs have
+	// tens.
 	maxProgram = 500
-	// patternsKept is more than the conditions of one job.
+	// patternsKept bounds the cache. It is larger than the number of conditions of one job.
 	patternsKept = 2 * maxConditions
 )
 
 var errPattern = fmt.Errorf("the regular expression is too large: its program has more than %d steps", maxProgram)
 
-// pattern is a regular expression, or why it is invalid.
+// pattern is a compiled regular expression, or the error of an invalid one.
 type pattern struct {
 	*regexp.Regexp
 	err error
 }
 
-// patterns caches compiled expressions by their text. It is emptied when it is full.
+// patterns caches compiled expressions by their text. When it is full, it is emptied.
 var patterns = struct {
 	sync.Mutex
 	known map[string]pattern
@@ -72,7 +73,7 @@ func compile(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(text)
 }
 
-// size estimates the steps of the program; it stops counting above maxProgram.
+// size estimates the number of steps of the compiled program; it stops counting above maxProgram.
 func size(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	for _, sub := range re.Sub {
@@ -84,15 +85,15 @@ func size(re *syntax.Regexp) int {
 	return min(n, maxProgram+1)
 }
 
-// Check returns why a job's constraints and affinities are too costly to check, or which of them
-// Nomad always refuses and what to write instead; nil if they are fine.
+// Check returns an error if a job's constraints and affinities are too costly to check, or if Nomad
+// always refuses one of them; that error says what to write instead.
 func Check(job *api.Job) error {
 	if n := len(job.TaskGroups); n > maxGroups {
-		return fmt.Errorf("it has %d task groups: the placer takes %d at most", n, maxGroups)
+		return fmt.Errorf("it has %d task groups: the placer accepts %d at most", n, maxGroups)
 	}
 	cs, as := ofJob(job)
 	if len(cs)+len(as) > maxConditions {
-		return fmt.Errorf("it has more than %d constraints and affinities: the placer takes no more", maxConditions)
+		return fmt.Errorf("it has more than %d constraints and affinities: the placer accepts no more", maxConditions)
 	}
 	for _, c := range cs {
 		if err := tooLarge(c.Operand, c.RTarget); err != nil {
@@ -129,8 +130,7 @@ func ofJob(job *api.Job) (cs []*api.Constraint, as []*api.Affinity) {
 	return cs, as
 }
 
-// tooLarge returns an error if a condition has a regular expression that is too large. [Check] also
-// refuses other invalid ones.
+// tooLarge returns an error if a condition's regular expression is too large.
 func tooLarge(operand, text string) error {
 	if operand != api.ConstraintRegex {
 		return nil

@@ -5,10 +5,10 @@
 // it. It is pure: it uses only its arguments, reads no clock, makes no requests and keeps no state.
 //
 // Two kinds of evidence count against a GPU. The first comes from the machine: the device plugin,
-// or Nomad's client quoting the plugin, reports the GPU as unhealthy. That is believed. The second
-// comes from jobs, which their authors write: a program fails, or a driver cannot start it. A
-// typing error in a sweep fails on every GPU of the cluster. So job failures count only as
-// [Evidence.Judge] says, and [Cap] bounds how much of the cluster they can exclude.
+// or Nomad's client quoting the plugin, reports the GPU as unhealthy. The placer trusts it. The
+// second comes from jobs: a program fails, or a driver cannot start it. But a typing error in a
+// sweep of jobs fails on every GPU of the cluster. So [Evidence.Judge] restricts which job failures
+// count, and [Cap] bounds how much of the cluster they can exclude.
 package failure
 
 import (
@@ -33,7 +33,7 @@ type Cause string
 const (
 	// Infrastructure: a GPU, a node, a driver. The job is tried elsewhere.
 	Infrastructure Cause = "infrastructure"
-	// User: the program itself. Trying elsewhere seldom helps.
+	// User: the program itself. Another try elsewhere seldom helps.
 	User Cause = "user"
 	// Unknown: there is no evidence for either.
 	Unknown Cause = "unknown"
@@ -42,7 +42,7 @@ const (
 // Failure is one allocation with GPUs that failed or was lost.
 type Failure struct {
 	At     time.Time `json:"at"`
-	Index  uint64    `json:"index"`           // of Nomad, when the allocation changed last
+	Index  uint64    `json:"index"`           // the allocation's ModifyIndex in Nomad
 	Placed time.Time `json:"placed,omitzero"` // when the allocation was made
 	// JobIndex is the job's JobModifyIndex when the allocation was made; 0 if the job has changed
 	// since.
@@ -52,8 +52,8 @@ type Failure struct {
 	Alloc     string   `json:"alloc"`
 	Node      string   `json:"node"`
 	GPUs      []string `json:"gpus"`
-	// Unhealthy are those of its GPUs that were unhealthy; if there are any, the others are not to
-	// blame.
+	// Unhealthy are those of its GPUs that were unhealthy. If there are any, the others are not
+	// suspects.
 	Unhealthy []string `json:"unhealthy,omitempty"`
 	Cause     Cause    `json:"cause"`
 	Reason    string   `json:"reason"`
@@ -82,7 +82,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		At:    time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,
 		Placed:   time.Unix(0, a.CreateTime).UTC(),
 		GPUHours: time.Duration(a.ModifyTime-a.CreateTime).Hours() * float64(len(gpus)),
-		Cause:    Unknown, Reason: "nothing says why",
+		Cause:    Unknown, Reason: "no cause is known",
 	}
 	for _, id := range gpus {
 		if why, ok := unhealthy[id]; ok {
@@ -100,7 +100,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		return f
 	}
 	for _, task := range suspects(a.Tasks) {
-		// The last failure counts: Nomad has already retried after the earlier ones.
+		// The last failure counts: Nomad already retried the task after the earlier ones.
 		events := UntilKilled(a.Tasks[task].Events)
 		for _, e := range slices.Backward(events) {
 			if f.judge(task, e) {
@@ -137,7 +137,7 @@ func endedWell(events []*api.TaskEvent) string {
 }
 
 // UntilKilled returns a task's events from before Nomad was asked to kill it. Later events, such as
-// its exit code or a start that was still failing, show nothing.
+// its exit code or a failing start, prove nothing.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
 		return events[:i]
@@ -145,8 +145,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects returns the tasks by name. Tasks that failed come before those that were killed with
-// them.
+// suspects returns the names of the tasks, sorted. Tasks that failed come before those that were
+// killed with them.
 func suspects(tasks map[string]*api.TaskState) []string {
 	names := slices.Sorted(maps.Keys(tasks))
 	slices.SortStableFunc(names, func(a, b string) int {
@@ -161,20 +161,20 @@ func suspects(tasks map[string]*api.TaskState) []string {
 	return names
 }
 
-// Events that nomad/api has no names for.
+// Events for which nomad/api has no names.
 const (
 	taskHookFailed    = "Task hook failed"
 	taskRestoreFailed = "Failed Restoring Task"
 	TaskMainDead      = "Main Tasks Dead"
-	// devicesHook starts the message of a hook that failed to reserve devices. unhealthy means that
-	// the device plugin refused GPUs that became unhealthy before Nomad knew. If the client or the
-	// plugin has just started and does not know the GPUs yet, Nomad's client names all requested
-	// GPUs.
+	// devicesHook begins the message of a hook that failed to reserve devices. If the message
+	// contains the word in unhealthy, the device plugin refused GPUs that had become unhealthy
+	// before Nomad knew. Without that word, the client or plugin may only have started too recently
+	// to know the GPUs; the message then names all requested GPUs.
 	devicesHook = "devices: "
 	unhealthy   = "unhealthy"
 )
 
-// judge evaluates one task event and reports whether it settles the case.
+// judge evaluates one task event and reports whether it shows the cause.
 func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	switch e.Type {
 	case taskHookFailed:
@@ -213,7 +213,7 @@ func (f *Failure) judge(task string, e *api.TaskEvent) bool {
 	return false
 }
 
-// named returns the failure's GPUs that a message names.
+// named returns which of the failure's GPUs a message names.
 func (f *Failure) named(message string) []string {
 	var out []string
 	for _, id := range f.GPUs {
@@ -232,7 +232,7 @@ func signalOf(e *api.TaskEvent) int {
 	return max(0, e.Signal)
 }
 
-// ExitCode is that of a task that has ended.
+// ExitCode is the exit code in the event of a task's end.
 func ExitCode(e *api.TaskEvent) int {
 	if code, err := strconv.Atoi(e.Details["exit_code"]); err == nil {
 		return code

@@ -74,7 +74,7 @@ func TestDiagnose(t *testing.T) {
 				}},
 			}}, nil, Unknown, `task "t" ended with exit code 0, and is not started again: Policy allows no restarts`,
 		},
-		{"nothing known", cluster.Alloc{Client: "failed"}, nil, Unknown, "nothing says why"},
+		{"nothing known", cluster.Alloc{Client: "failed"}, nil, Unknown, "no cause is known"},
 	} {
 		c.alloc.GPUs = []string{"g1"}
 		c.alloc.CreateTime, c.alloc.ModifyTime = 0, int64(90*time.Minute)

@@ -21,9 +21,10 @@ type Quarantine struct {
 	Strikes int       `json:"strikes"`
 	Last    time.Time `json:"last"`
 	Reason  string    `json:"reason"`
-	// ByJobs: because of job failures, not by the machine's report. See [Cap].
+	// ByJobs: job failures caused it, not a report of the machine. See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator: an operator put it there. Everybody who may see the GPU may read the reason.
+	// Operator: an operator put the GPU in quarantine. Everybody who may see the GPU may read the
+	// reason.
 	Operator bool `json:"operator,omitempty"`
 	// Lifted is the time when an operator last released the GPU: failures before that no
 	// longer count against it.
@@ -33,30 +34,32 @@ type Quarantine struct {
 const (
 	// Base is how long the first strike excludes a GPU; each further strike doubles it.
 	Base = 10 * time.Minute
-	// Most is the longest quarantine by strikes. A GPU that has no strike for that long loses one.
+	// Most is the longest quarantine by strikes. A GPU that gets no strike for that long loses one
+	// strike.
 	Most = 24 * time.Hour
 	// CountsFor is how long a failure counts against a GPU.
 	CountsFor = 24 * time.Hour
 
 	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently by
-	// their own fault, before the GPU is the suspect. They must fail in a row because the best GPUs
-	// are chosen most often: they see most failures, but also successes in between.
+	// their own fault, before the GPU is suspect. Successes in between must interrupt the row,
+	// because the best GPUs are chosen most often and so see most failures.
 	suspectFamilies = 3
-	// oftener: a namespace's failures count against a GPU only if they are that many times as
-	// frequent there as on its other GPUs.
+	// oftener: a namespace's failures count against a GPU only if they are more than this many
+	// times as frequent there as on the namespace's other GPUs.
 	oftener = 3
 	// capShare: at most 1/capShare of the cluster's GPUs, and of each model's, can be excluded
 	// because of job failures.
 	capShare = 8
-	// Longest is the quarantine by an operator who gives no time: it lasts until somebody lifts it.
+	// Longest is the quarantine by an operator who gives no time. In practice it lasts until
+	// somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
 	// sameTry is the longest time between the creation of two members of one gang.
 	sameTry = 2 * time.Second
 )
 
-// Cap is how many of n GPUs can be excluded because of job failures: an eighth; one of fewer than
-// eight; none of a single one.
+// Cap is how many of n GPUs can be excluded because of job failures: an eighth of them, but at
+// least one; none if there is a single GPU.
 func Cap(n int) int {
 	if n < 2 {
 		return 0
@@ -64,7 +67,7 @@ func Cap(n int) int {
 	return max(1, n/capShare)
 }
 
-// QuarantinedGPUs are the GPUs that are kept out now.
+// QuarantinedGPUs are the GPUs that are in quarantine now.
 func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for id, q := range qs {
@@ -78,7 +81,7 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 // Ahead reports whether the clock that started or lifted the quarantine was ahead of now.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
-// NotAhead is the quarantine with what a clock ahead of now wrote moved back to now.
+// NotAhead is the quarantine with times corrected that a clock ahead of now wrote.
 func (q Quarantine) NotAhead(now time.Time) Quarantine {
 	if ahead := q.Last.Sub(now); ahead > 0 {
 		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
@@ -92,7 +95,7 @@ func (q Quarantine) NotAhead(now time.Time) Quarantine {
 // Endless reports whether the GPU is excluded until an operator lifts the quarantine.
 func (q Quarantine) Endless() bool { return !q.Last.IsZero() && q.Until.Sub(q.Last) >= Longest/2 }
 
-// Strike is one reason to keep a GPU out.
+// Strike is one reason to put a GPU in quarantine.
 type Strike struct {
 	GPU, Reason string
 	ByJobs      bool
@@ -112,7 +115,7 @@ func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	return q
 }
 
-// Evidence is what is known when a failure is judged.
+// Evidence is the evidence for judging a failure.
 type Evidence struct {
 	// Failures are the remembered failures, including the one to judge.
 	Failures []Failure
@@ -124,21 +127,21 @@ type Evidence struct {
 	Quarantine map[string]Quarantine
 }
 
-// Judge returns the GPUs that a failure is a strike against (strikes), and those that it is not a
-// strike against only because the cap is reached (spared).
+// Judge returns a strike for each GPU against which the failure counts. spared are further strikes
+// that do not count because the [Cap] is reached.
 //
-// A GPU that the machine reports as unhealthy is struck at once. So is one that a task driver
-// names, within the [Cap]. A node that went down, or a failed download or hook, is not the fault of
-// its GPUs. Any other failure is a strike against a GPU once [suspectFamilies] families of jobs
-// that count have failed on it in a row:
+// A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
+// driver names, within the [Cap]. GPUs do not cause a node to go down, nor a download or hook to
+// fail. Any other failure is a strike against a GPU once [suspectFamilies] families of jobs that
+// count have failed on it in a row:
 //
-//   - A family is the jobs of one namespace whose names differ in numbers only, or
-//     that one template made. It counts if it failed nowhere else: what fails
-//     elsewhere too is its author's.
-//   - A namespace's families count only if its work fails on this GPU more than
+//   - A family is the jobs of one namespace whose names differ only in numbers, or
+//     that come from one template. It counts if it failed nowhere else: a family that
+//     also fails elsewhere is its author's fault.
+//   - A namespace's families count only if its jobs fail on this GPU more than
 //     [oftener] times as often as on the other GPUs that it used. So a sweep of jobs
-//     with names of their own and one mistake counts against no GPU, and neither
-//     does a namespace that used no other.
+//     with different names and the same mistake counts against no GPU, and neither
+//     does a namespace that used no other GPU.
 func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	for _, id := range f.Unhealthy {
 		strikes = append(strikes, Strike{GPU: id, Reason: f.Reason, ByJobs: f.Named})
@@ -155,7 +158,7 @@ func (e Evidence) Judge(f Failure, now time.Time) (strikes, spared []Strike) {
 	return e.withinCap(strikes, now)
 }
 
-// withinCap separates the strikes that fit the cap from those that do not.
+// withinCap separates the strikes within the cap from those beyond it.
 func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Strike) {
 	outside := map[string]int{} // by model; "" all
 	for id := range QuarantinedGPUs(e.Quarantine, now) {
@@ -184,18 +187,17 @@ func (e Evidence) withinCap(strikes []Strike, now time.Time) (kept, spared []Str
 	return kept, spared
 }
 
-// unclear reports whether a failure that looks like the job's own may be caused by its GPUs.
+// unclear reports whether the GPUs may have caused a failure that looks like the job's own.
 func (f *Failure) unclear() bool { return f.Cause == User || f.Driver }
 
-// try is one attempt of a job that failed: for a gang, all members that failed.
+// try is one failed attempt of a job: for a gang, all members that failed.
 type try struct {
 	namespace, family, job string
 	placed, at             time.Time
 	gpus                   map[string]bool
 }
 
-// tries returns the attempts that failed within the window and were not clearly caused by something
-// else.
+// tries returns the attempts that failed within CountsFor and whose cause is unclear.
 func (e Evidence) tries(now time.Time) []*try {
 	var out []*try
 	for i := range e.Failures {
@@ -274,8 +276,8 @@ func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 	return n
 }
 
-// Nomad's names for the runs of a template, and the parts of a name that differ within a sweep of
-// jobs.
+// ofTemplate matches the end of the names of a template's children. numbers matches the parts of a
+// name that differ within a sweep of jobs.
 var (
 	ofTemplate = regexp.MustCompile(`/(dispatch|periodic)-[^/]*$`)
 	numbers    = regexp.MustCompile(`[0-9a-fA-F]*[0-9][0-9a-fA-F]*`)

@@ -141,7 +141,7 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	g.fail(now, why)
 	// Nomad does not retry this batch job, so more room would not help.
 	if es := g.doWithout(blocked, w); es != nil {
-		return append([]Effect{g.log(Info, "goes on without the missing members", "reason", why)}, es...), false
+		return append([]Effect{g.log(Info, "continuing without the missing members", "reason", why)}, es...), false
 	}
 	if rest := g.runsInPart(e); rest != "" {
 		if g.SetTrouble(stuck.And(reason.Reason{Kind: rest})); g.Trouble().Same(was) {
