@@ -402,7 +402,7 @@ func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	if unit != "" && meant != unit {
 		f.Kind, f.Is = FaultUnit, is.Unit
 	}
-	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // the latter for "40,000", which Nomad reads as text
+	if meant != unit || !strings.HasPrefix(c.RTarget, n) { // Nomad reads "40,000" as text
 		f.Write = &Condition{c.LTarget, c.Operand, strings.TrimSpace(n + " " + meant)}
 	}
 	return f
