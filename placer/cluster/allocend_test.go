@@ -10,11 +10,12 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// An allocation ended when its last task did, if the clients tell. A machine that crashed tells of the start alone.
+// An allocation ended when its last task did, if its client reports that. After a crash of the
+// machine, the events show only the start.
 func TestEndByEvents(t *testing.T) {
 	at := func(hours float64) time.Time { return time.Unix(1e9, 0).Add(time.Duration(hours * float64(time.Hour))) }
 	began, heard := at(0), at(8)
-	task := func(types ...string) *api.TaskState { // an event each hour
+	task := func(types ...string) *api.TaskState { // one event per hour
 		s := &api.TaskState{State: "dead"}
 		for i, kind := range types {
 			s.Events = append(s.Events, &api.TaskEvent{Type: kind, Time: at(float64(i + 1)).UnixNano()})
@@ -36,7 +37,7 @@ func TestEndByEvents(t *testing.T) {
 		"crashed after it was restarted":    {heard, "complete", []*api.TaskState{task(api.TaskStarted, api.TaskTerminated, api.TaskRestarting, api.TaskStarted)}},
 		"stopped before it was restarted":   {heard, "complete", []*api.TaskState{task(api.TaskStarted, api.TaskTerminated, api.TaskRestarting)}},
 		"of two tasks, one after the other": {at(3), "complete", []*api.TaskState{task(api.TaskStarted, api.TaskTerminated), task(api.TaskReceived, api.TaskStarted, api.TaskTerminated)}},
-		"of two tasks, one tells no end":    {heard, "complete", []*api.TaskState{task(api.TaskStarted, api.TaskTerminated), task(api.TaskStarted)}},
+		"of two tasks, one shows no end":    {heard, "complete", []*api.TaskState{task(api.TaskStarted, api.TaskTerminated), task(api.TaskStarted)}},
 		"of two tasks, one was not needed":  {at(2), "complete", []*api.TaskState{task(api.TaskStarted, api.TaskTerminated), task(api.TaskReceived)}},
 		"lost":                              {heard, "lost", []*api.TaskState{task(api.TaskStarted, api.TaskTerminated)}},
 		"without tasks":                     {heard, "complete", nil},

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// gangOfFour are members on one GPU each of node 0, all of which run.
+// gangOfFour is a gang of four running members on node 0, with one GPU each.
 func gangOfFour(t *testing.T) (*State, func(member int, client string)) {
 	t.Helper()
 	s, index := world(2), uint64(10)
@@ -33,8 +33,8 @@ func gangOfFour(t *testing.T) (*State, func(member int, client string)) {
 	return s, put
 }
 
-// The GPUs of members that have ended count as their gang's until the others
-// have ended, too, or some seconds have passed.
+// The GPUs of ended members belong to the gang until the other members have ended, too, or
+// endWithin has passed.
 func TestEnding(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, c := range []struct {
@@ -81,7 +81,7 @@ func TestEnding(t *testing.T) {
 			s, put := gangOfFour(t)
 			after := c.play(s, put)
 			if d := cmp.Diff(c.want, s.Ending(start.Add(after))[JobKey{"default", "gang"}]); d != "" {
-				t.Errorf("GPUs that wait for their gang's end (-want +got):\n%s", d)
+				t.Errorf("GPUs held until the gang has ended (-want +got):\n%s", d)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// As recorded from Nomad 1.10.5 and 1.11.3: only 1.11.3 says that a purged job is deleted.
+// The events are recorded from Nomad 1.10.5 and 1.11.3. Only 1.11.3 marks a purged job as deleted.
 func TestPurgedJobsAreForgotten(t *testing.T) {
 	for _, c := range []struct {
 		name, kind    string

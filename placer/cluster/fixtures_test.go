@@ -7,7 +7,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// world is a state of nodes as of [clustertest.Nodes].
+// world is a state with the nodes of [clustertest.Nodes].
 func world(nodes int) *State { return clustertest.Fill(NewState(), nodes) }
 
 var addJob = clustertest.AddJob

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// The lowest version among the nodes counts; what is no version does not.
+// The lowest version among the nodes counts; text that is not a version does not.
 func TestOldest(t *testing.T) {
 	s := NewState()
 	if v := s.Nodes.OldestNomad(); v != nil {

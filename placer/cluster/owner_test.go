@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// put puts nodes as events bring them, the later ones with higher indexes.
+// put puts nodes as events do, later ones with higher indexes.
 func put(s *State, nodes ...*api.Node) {
 	for _, n := range nodes {
 		copied := *n
@@ -35,7 +35,7 @@ func read(old *State, allocs []*Alloc, nodes ...*api.Node) *State {
 	return s
 }
 
-// ownersOf is which node has each GPU in the view, by node id.
+// ownersOf returns the id of the node that owns each GPU in the view.
 func ownersOf(t *testing.T, s *State) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -49,7 +49,7 @@ func ownersOf(t *testing.T, s *State) map[string]string {
 	return out
 }
 
-// TestOwner has the rule of owner.go, case by case.
+// TestOwner tries the rules of owner.go, case by case.
 func TestOwner(t *testing.T) {
 	a := func(status string) *api.Node { return clustertest.Node("a", status, 10, "G1", "G2") }
 	b := func(status string) *api.Node { return clustertest.Node("b", status, 20, "G1", "G2", "G3") }
@@ -127,11 +127,11 @@ func TestOwnerWarning(t *testing.T) {
 	}
 	s.DropNode("node-old-1")
 	if w := s.NodeWarnings(); len(w) > 0 {
-		t.Errorf("after the old node is gone: %q", w)
+		t.Errorf("the old node is gone, but there are warnings: %q", w)
 	}
 }
 
-// A node speaks for its own GPUs alone.
+// Only the measurements that a node publishes of its own GPUs count.
 func TestMeasurementsOfOwnGPUs(t *testing.T) {
 	says := func(n *api.Node, raw string) *api.Node {
 		n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{"unique.variability_raw": clustertest.Text(raw)}
@@ -158,8 +158,8 @@ func TestMeasurementsOfOwnGPUs(t *testing.T) {
 	}
 }
 
-// A shared GPU is measured like any other: by its own id and model, whichever group its parts are
-// in.
+// A shared GPU has measurements like any other: under its own id and model, whichever group
+// contains its parts.
 func TestMeasurementsOfSharedGPUs(t *testing.T) {
 	n := clustertest.Node("n", "ready", 10, "G1", "S::0", "S::1")
 	d := n.NodeResources.Devices[0]
@@ -189,7 +189,7 @@ func TestMeasurementsOfSharedGPUs(t *testing.T) {
 	}
 }
 
-// The state does not remember names that a node no longer publishes.
+// The state forgets GPUs that a node no longer names.
 func TestNamingIsForgotten(t *testing.T) {
 	s := NewState()
 	put(s, clustertest.Node("z", "ready", 1, "G1", "G2"), clustertest.Node("z", "ready", 1, "G2", "G3"))

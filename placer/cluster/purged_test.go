@@ -13,12 +13,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// The GPUs of an allocation that vanished while it was live are kept for its task's
-// kill_timeout, as far as clients grant it, whether its end was heard of or found by
-// reading everything again.
+// If an allocation vanished while it was live, its GPUs are held for its task's kill_timeout, up to
+// the clients' maximum. That is so whether an event or a full read showed that it is gone.
 func TestPurged(t *testing.T) {
 	for name, c := range map[string]struct {
-		kill time.Duration // -1: not said
+		kill time.Duration // -1: not set
 		want time.Duration
 	}{
 		"Nomad's default": {-1, 6 * time.Second},
@@ -61,14 +60,14 @@ func TestPurged(t *testing.T) {
 				}
 			}
 			if s.Elapse(now.Add(c.want)); len(s.purged)+len(s.kills) > 0 {
-				t.Errorf("%s, read again: %v: something is kept forever", name, read)
+				t.Errorf("%s, read again: %v: entries are never removed", name, read)
 			}
 		}
 	}
 }
 
-// A placer starts and reads everything, which takes a while. Meanwhile a job is placed and purged.
-// Only events had it; the list does not, and its tasks are still ending.
+// A placer starts and reads everything, which takes a while. Meanwhile a job is placed and purged,
+// and its tasks are still ending. Only events show the job; the lists do not.
 func TestPurgedWhileReading(t *testing.T) {
 	event := func(client string, index uint64) Event {
 		a := AllocPayload{ID: "a", Namespace: "default", JobID: "j", NodeID: "id-0", ClientStatus: client, DesiredStatus: "run"}
@@ -90,9 +89,9 @@ func TestPurgedWhileReading(t *testing.T) {
 		{"it was live", []Event{event("pending", 5), event("running", 7), purge(8)}, 0, true},
 		{"the jobs were listed before, the allocations after", []Event{event("running", 7), purge(9)}, 0, true},
 		{"it ended before", []Event{event("running", 5), event("complete", 7), purge(8)}, 0, false},
-		{"half of the story has come", []Event{event("pending", 5)}, 0, false},
-		{"later events count as ever", []Event{event("running", 11)}, 0, false},
-		{"the state before knew that it was gone", []Event{event("running", 7), purge(8)}, 8, false},
+		{"the purge is not known yet", []Event{event("pending", 5)}, 0, false},
+		{"events after the lists count as usual", []Event{event("running", 11)}, 0, false},
+		{"the previous state knew that it was gone", []Event{event("running", 7), purge(8)}, 8, false},
 		{"purged before the placer subscribed", []Event{event("running", 2), purge(3)}, 0, false},
 		{"it ended after all", []Event{event("running", 5), purge(6), event("complete", 7)}, 0, false},
 	} {
@@ -104,13 +103,13 @@ func TestPurgedWhileReading(t *testing.T) {
 			s.Apply(e)
 		}
 		if got := s.Purged(now)["n0-1"]; got != c.kept {
-			t.Errorf("%s: kept: %v", c.name, got)
+			t.Errorf("%s: held: %v", c.name, got)
 		}
 	}
 }
 
-// A placer that reads everything again takes over up to where it knew of everything: what Nomad's
-// buffer tells again is old news to it.
+// After a full read the placer remembers up to which index it knew everything: events from Nomad's
+// buffer up to there are not new.
 func TestKnownAfterReadingAnew(t *testing.T) {
 	old, s := world(1), world(1)
 	old.allocsAt = 10
@@ -118,6 +117,6 @@ func TestKnownAfterReadingAnew(t *testing.T) {
 	old.Apply(Event{Topic: "Allocation", Index: 12, Payload: Payload{Allocation: &a}})
 	s.purgedAfter(old)
 	if s.knownTo != 12 {
-		t.Errorf("knows up to %d, not 12", s.knownTo)
+		t.Errorf("known up to %d, want 12", s.knownTo)
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// A node that is back may still run what was lost with it, until its client
-// reports or some seconds have passed since it was seen, whatever the servers' clock
-// says.
+// A node that is back may still run the allocations that were lost with it, until its client
+// reports or reconnectWithin has passed since the placer saw it, whatever the servers' clock says.
 func TestReconnecting(t *testing.T) {
 	lost := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "lost", Desired: "stop", GPUs: []string{"n0-1"}}
 	reported, elsewhere := *lost, *lost
@@ -29,7 +28,7 @@ func TestReconnecting(t *testing.T) {
 		name   string
 		status string
 		alloc  *Alloc
-		server time.Duration // its clock, ahead of ours
+		server time.Duration // how far the server's clock is ahead of ours
 		after  time.Duration
 		want   bool
 	}{
@@ -39,7 +38,7 @@ func TestReconnecting(t *testing.T) {
 		{"back for long", "ready", lost, 0, 30 * time.Second, false},
 		{"back for long, the server's clock is ahead", "ready", lost, time.Hour, 30 * time.Second, false},
 		{"still down", "down", lost, 0, 2 * time.Second, false},
-		{"the client says that it runs", "ready", &reported, 0, 2 * time.Second, false}, // and holds its GPUs as any other
+		{"the client says that it runs", "ready", &reported, 0, 2 * time.Second, false}, // and holds its GPUs like any other
 		{"the client says that it ended", "ready", ended.AsAlloc(), 0, 2 * time.Second, false},
 		{"of another node", "ready", &elsewhere, 0, 2 * time.Second, false},
 	} {
@@ -61,8 +60,8 @@ func TestReconnecting(t *testing.T) {
 	}
 }
 
-// A placer that has just started does not know since when a node is back, and counts from its own
-// start.
+// A placer that has just started does not know how long a node has been back, and counts from its
+// own start.
 func TestReconnectingWhenReadAnew(t *testing.T) {
 	for _, ago := range []time.Duration{time.Second, time.Minute} {
 		s, now := world(1), time.Unix(1000, 0)
@@ -76,15 +75,15 @@ func TestReconnectingWhenReadAnew(t *testing.T) {
 	}
 }
 
-// An allocation is lost on a node of which is not known yet that it went down: its GPU is
-// not free.
+// An allocation is lost with its node, and the state does not show yet that the node is down: its
+// GPU is not free.
 func TestLostBeforeItsNode(t *testing.T) {
 	live := &Alloc{ID: "a", Job: JobKey{"default", "j"}, Node: "id-0", Client: "running", Desired: "run", GPUs: []string{"n0-1"}, ModifyIndex: 5}
 	lost := *live
 	lost.Client, lost.Desired, lost.ModifyIndex = "lost", "stop", 6
 	known := func() *State {
 		s := world(1)
-		clear(s.back) // it is there for long
+		clear(s.back) // it has been ready for long
 		return s
 	}
 	told := func() *State {
@@ -100,7 +99,7 @@ func TestLostBeforeItsNode(t *testing.T) {
 		s.lostAfter(old)
 		return s
 	}
-	before := func() *State { // it was lost in the last read, too
+	before := func() *State { // it was already lost at the previous read
 		old, s := known(), known()
 		old.PutAlloc(&lost)
 		s.PutAlloc(&lost)
@@ -117,7 +116,7 @@ func TestLostBeforeItsNode(t *testing.T) {
 		}
 		s.Elapse(now)
 		if s.Reconnecting(now.Add(reconnectWithin))["n0-1"] {
-			t.Errorf("%s: it is so forever", name)
+			t.Errorf("%s: GPU is returning without end", name)
 		}
 	}
 }

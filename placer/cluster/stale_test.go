@@ -15,9 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// Whatever happens in whichever order, the orphans are the live allocations
-// with GPUs whose job is not there, or is a new one of that name, and those without a version are those that
-// have ended since their job was registered, and were made before.
+// After any changes in any order, [State.Orphans] and [State.StaleVersions] return what their
+// comments say.
 func TestStale(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewState()
@@ -74,7 +73,7 @@ func TestStale(t *testing.T) {
 					got = append(got, a.ID)
 				}
 				if d := cmp.Diff(slices.Concat(orphans, unversioned), got); d != "" {
-					t.Fatalf("orphans and those without a version (-want +got):\n%s", d)
+					t.Fatalf("orphans and stale versions (-want +got):\n%s", d)
 				}
 			},
 		})

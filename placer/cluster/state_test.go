@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Touched lists what has changed since a mark, from a bounded memory. If the mark is too old for
-// it, the answer is that the changes are unknown.
+// Touched lists the changes since a mark. The state remembers a bounded number of changes; if the
+// mark is older, the changes are unknown.
 func TestTouched(t *testing.T) {
 	s := NewState()
 	key := func(i int) JobKey { return JobKey{Namespace: "default", ID: fmt.Sprint(i)} }
@@ -23,7 +23,7 @@ func TestTouched(t *testing.T) {
 	}
 	_, mark, known := s.Touched(old)
 	if known {
-		t.Error("what has changed since the first mark is known")
+		t.Error("the changes since the first mark are still known")
 	}
 	s.touch(key(8))
 	s.touch(key(9))
@@ -33,10 +33,10 @@ func TestTouched(t *testing.T) {
 	}
 	_, mark, _ = s.Touched(mark)
 	if keys, _, known := s.Touched(mark); !known || len(keys) > 0 {
-		t.Errorf("since nothing was touched %v, %v", keys, known)
+		t.Errorf("without a change %v, %v", keys, known)
 	}
 	s.touch(key(9))
 	if keys, _, known := s.Touched(mark); !known || !slices.Equal(keys, []JobKey{key(9)}) {
-		t.Errorf("since the last one was touched again %v, %v", keys, known)
+		t.Errorf("after the last job changed again %v, %v", keys, known)
 	}
 }

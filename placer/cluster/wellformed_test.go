@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// TestWellformed: null in each list and map of pointers that a job has, found by
-// walking the type, so that a field that Nomad adds is in it.
+// TestWellformed puts null into each list and map of pointers that a job has. It finds them by
+// walking the type, so that it includes fields that Nomad adds later.
 func TestWellformed(t *testing.T) {
 	t.Parallel()
 	var places []string
@@ -34,11 +34,11 @@ func TestWellformed(t *testing.T) {
 	}
 }
 
-// collect sets a null in each list and map of pointers below v in turn, and
-// checks that the job is refused for just that. path rebuilds the job down to v.
+// collect puts a null into each list and map of pointers below v in turn, and checks that
+// Wellformed refuses the job and names that place. path rebuilds the job down to v.
 func collect(typ reflect.Type, v reflect.Value, at string, path []func(reflect.Value) reflect.Value, places *[]string, t *testing.T, depth int) {
 	if depth > 12 {
-		t.Fatalf("%s: jobs are not expected to be that deep", at)
+		t.Fatalf("%s: the job type is deeper than expected", at)
 	}
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -117,7 +117,7 @@ func checkNull(t *testing.T, path []func(reflect.Value) reflect.Value, name stri
 	}
 }
 
-// Which fields a job may lack, and which it must have.
+// A job may lack some fields, and must have others.
 func TestWellformedJobs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -127,7 +127,7 @@ func TestWellformedJobs(t *testing.T) {
 		`{"ID": "j"}`:           "",
 		`{"TaskGroups":[null]}`: "malformed job: Job.TaskGroups[0] is null",
 		`{"ID": "j", "TaskGroups": [{"Name": "g"}, {}]}`: "malformed job: Job.TaskGroups[1].Name is missing",
-		// A driver's config is its own affair, and null lists are empty ones.
+		// A driver's config may contain null, and null lists are empty lists.
 		`{"ID": "j", "Constraints": null, "TaskGroups": [{"Name": "g", "Tasks": [{"Config": {"a": null, "b": [null]}}]}]}`: "",
 	} {
 		var job *api.Job
@@ -144,7 +144,7 @@ func TestWellformedJobs(t *testing.T) {
 	}
 }
 
-// Thousands of jobs are read in a row: checking a job that is in order allocates nothing.
+// The placer reads thousands of jobs in a row: checking a wellformed job allocates no memory.
 func TestStoredAllocatesNothing(t *testing.T) {
 	job := addJob(t, NewState(), clustertest.Jobspec("j", 2, 4, ""), 1)
 	if n := testing.AllocsPerRun(10, func() {

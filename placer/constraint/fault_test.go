@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// faultyDevices are two groups of GPUs that differ in model, memory and what they publish.
+// faultyDevices are two groups of GPUs that differ in model, memory and attributes.
 func faultyDevices() []*api.NodeDeviceResource {
 	of := func(name string, memory int64) *api.NodeDeviceResource {
 		return &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: name, Instances: []*api.NodeDevice{{ID: "GPU-1", Healthy: true}}, Attributes: map[string]*api.Attribute{
@@ -31,7 +31,7 @@ func TestDeviceFaults(t *testing.T) {
 	for _, c := range []struct {
 		left, op, right string
 		kind            FaultKind
-		write           Condition // none: nothing is advised
+		write           Condition // zero: no advice
 	}{
 		{"${device.model}", "contains", "A100", FaultOperator, Condition{"${device.model}", "regexp", "A100"}},
 		{"${device.model}", "like", "%100%", FaultOperator, Condition{"${device.model}", "regexp", ".*100.*"}},
@@ -101,18 +101,18 @@ func TestDeviceFaults(t *testing.T) {
 		if w := f.Write; w != nil && f.In == "" {
 			again := &api.Constraint{LTarget: w.Attribute, Operand: w.Operator, RTarget: w.Value}
 			if !slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return DeviceMeets(again, d) }) {
-				t.Errorf("%s %s %s: no GPU meets what is to be written: %v", c.left, c.op, c.right, w)
+				t.Errorf("%s %s %s: no GPU meets the suggested constraint: %v", c.left, c.op, c.right, w)
 			}
 		}
 	}
 	for _, kind := range FaultKinds {
 		if !tried[kind] {
-			t.Errorf("fault %q is not tried", kind)
+			t.Errorf("no case has the fault %q", kind)
 		}
 	}
 }
 
-// The same of nodes.
+// The same for nodes.
 func TestNodeFaults(t *testing.T) {
 	nodes := []*api.Node{{ID: "1", Attributes: map[string]string{"kernel.name": "linux", "nomad.version": "1.11.3"}, Meta: map[string]string{"rack": "row-7"}}}
 	for _, c := range []struct {
@@ -142,7 +142,7 @@ func TestNodeFaults(t *testing.T) {
 		case f.Kind != c.kind || f.Write == nil && c.write != Condition{} || f.Write != nil && *f.Write != c.write:
 			t.Errorf("%s %s %s: %s (%s), write %+v; want %s, %+v", c.left, c.op, c.right, f.Kind, f, f.Write, c.kind, c.write)
 		case f.Write != nil && f.In == "" && !NodeMeets(&api.Constraint{LTarget: f.Write.Attribute, Operand: f.Write.Operator, RTarget: f.Write.Value}, nodes[0]):
-			t.Errorf("%s %s %s: no node meets what is to be written: %v", c.left, c.op, c.right, f.Write)
+			t.Errorf("%s %s %s: no node meets the suggested constraint: %v", c.left, c.op, c.right, f.Write)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestNodeMeets(t *testing.T) {
 		{"${node.pool}", "=", "gpu", true},
 		{"${meta.rack}", "=", "r2", true},
 		{"${meta.pal_gate}", "=", "open", false},
-		{"${node.region}", "=", "global", false}, // not known to the scheduler either
+		{"${node.region}", "=", "global", false}, // the scheduler does not know it either
 		{"${attr.cpu.numcores}", ">", "9", true}, // as numbers, not as text
 		{"${attr.cpu.numcores}", "<=", "15.5", false},
 		{"${attr.load}", "<", "1", true},
@@ -47,7 +47,7 @@ func TestNodeMeets(t *testing.T) {
 		{"${attr.absent}", "<", "1", false},
 		{"${attr.nomad.version}", "version", ">= 1.8, < 2", true},
 		{"${attr.nomad.version}", "version", "~> 1.10.0", false},
-		{"${attr.beta.version}", "version", ">= 1.1.0", false}, // a prerelease must be asked for
+		{"${attr.beta.version}", "version", ">= 1.1.0", false}, // a prerelease must be named
 		{"${attr.beta.version}", "semver", ">= 1.1.0", true},
 		{"${attr.beta.version}", "semver", ">= 1.2.0", false},
 		{"${attr.beta.version}", "semver", "!= 1.2.0, < 1.2.0", true},

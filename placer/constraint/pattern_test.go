@@ -18,7 +18,7 @@ func TestPatternsAreCompiledOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !matches(api.ConstraintRegex, "once", text) || matches(api.ConstraintRegex, "twice", text) {
-		t.Error("it does not match as it should")
+		t.Error("it does not match")
 	}
 	if again, _ := compiled(text); again != first {
 		t.Error("it is compiled again")
@@ -27,6 +27,6 @@ func TestPatternsAreCompiledOnce(t *testing.T) {
 		_, _ = compiled(fmt.Sprint("a", i))
 	}
 	if n := len(patterns.known); n > patternsKept {
-		t.Errorf("%d are kept", n)
+		t.Errorf("%d are cached", n)
 	}
 }

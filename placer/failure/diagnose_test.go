@@ -40,7 +40,7 @@ func TestDiagnose(t *testing.T) {
 			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
 		{
-			"device reserved in vain", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"device could not be reserved", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: "Task hook failed", Message: "devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)"},
 				{Type: api.TaskNotRestarting, DisplayMessage: "Error was unrecoverable"},
 			}}}}, nil, Infrastructure, `task "t": devices: failed to reserve device nvidia/gpu/H200: unhealthy device IDs: g1 (xid:79)`,
@@ -51,7 +51,7 @@ func TestDiagnose(t *testing.T) {
 			}}}}, nil, Infrastructure, `task "t": logmon: no g1`,
 		},
 		{
-			"the last word", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"the last event counts", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: api.TaskTerminated, Details: map[string]string{"exit_code": "3"}}, {Type: api.TaskRestarting},
 				{Type: api.TaskDriverFailure, DisplayMessage: "no docker"},
 			}}}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
@@ -63,7 +63,7 @@ func TestDiagnose(t *testing.T) {
 			}}, nil, Infrastructure, `task "t": Driver Failure: no docker`,
 		},
 		{
-			"ended as it was killed", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
+			"ended because it was killed", cluster.Alloc{Client: "failed", Tasks: map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{
 				{Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskTerminated, Details: map[string]string{"exit_code": "143"}},
 			}}}}, nil, Unknown, "it was being stopped",
 		},

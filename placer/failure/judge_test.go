@@ -20,7 +20,7 @@ import (
 // book is evidence that grows.
 type book Evidence
 
-// note judges a failure and keeps what follows.
+// note judges a failure, and stores it and its strikes.
 func (b *book) note(now time.Time, f Failure) (spared []Strike) {
 	if b.Quarantine == nil {
 		b.Quarantine = map[string]Quarantine{}
@@ -33,7 +33,7 @@ func (b *book) note(now time.Time, f Failure) (spared []Strike) {
 	return spared
 }
 
-// fleet is n GPUs, g1 to gn, of one model.
+// fleet is n GPUs of one model, g1 to gn.
 func fleet(n int) map[string]string {
 	models := map[string]string{}
 	for i := range n {
@@ -42,8 +42,8 @@ func fleet(n int) map[string]string {
 	return models
 }
 
-// story is what fails, and what does its work, minute by minute: "job gpu,gpu",
-// with "ok " before it where it does its work, and "namespace:" before the job.
+// story plays one failed or successful allocation per minute: "job gpu,gpu" is a failure, "ok job
+// gpu,gpu" a success. The job may have the prefix "namespace:".
 func story(b *book, events ...string) (end time.Time, spared []Strike) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, e := range events {
@@ -97,14 +97,14 @@ func TestJudge(t *testing.T) {
 		{"of two namespaces, one of which fails everywhere", fine("ok x:fine g3,g4,g5,g6", "x:e g3", "x:f g4", "x:a g1", "a g1", "b g1"), nil, nil},
 		{"gangs that share it", []string{"ok x g9,g10,g11,g12", "a g1,g2", "b g1,g3", "c g1,g4"}, []string{"g1"}, nil},
 		{
-			"gangs on the same GPUs: no more than may be", []string{"ok x g9,g10,g11,g12", "a g1,g2,g3,g4", "b g1,g2,g3,g4", "c g1,g2,g3,g4"},
+			"gangs on the same GPUs: no more than the cap", []string{"ok x g9,g10,g11,g12", "a g1,g2,g3,g4", "b g1,g2,g3,g4", "c g1,g2,g3,g4"},
 			[]string{"g1", "g2"}, []string{"g3", "g4"},
 		},
 		{
-			"a driver that names all: no more than may be", []string{"driver g1,g2,g3,g4,g5,g6"},
+			"a driver that names all: no more than the cap", []string{"driver g1,g2,g3,g4,g5,g6"},
 			[]string{"g1", "g2"}, []string{"g3", "g4", "g5", "g6"},
 		},
-		{"the plugin is believed", []string{"plugin g1,g2,g3,g4"}, []string{"g1", "g2", "g3", "g4"}, nil},
+		{"the plugin is trusted", []string{"plugin g1,g2,g3,g4"}, []string{"g1", "g2", "g3", "g4"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := book{Models: fleet(16)}
@@ -128,7 +128,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The members of a gang fail together: that is not elsewhere.
+// The members of a gang fail together: that does not count as a failure elsewhere.
 func TestGangFailsAtOnce(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := book{Models: fleet(16)}
@@ -147,8 +147,8 @@ func TestGangFailsAtOnce(t *testing.T) {
 	}
 }
 
-// A sweep of jobs with one mistake keeps nothing out where numbers tell them apart;
-// where each has a name of its own, one of eight GPUs at most.
+// A sweep of jobs with the same mistake puts no GPU in quarantine if their names differ only in
+// numbers; if each has a different name, at most one of eight GPUs.
 func TestSweepWithATypo(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -175,7 +175,8 @@ func TestSweepWithATypo(t *testing.T) {
 	}
 }
 
-// Whatever jobs do, they quarantine no more than their share of the GPUs, and of each model's.
+// Whatever jobs do, they cannot put more GPUs in quarantine than the [Cap], in all and of each
+// model.
 func TestCap(t *testing.T) {
 	for n, want := range map[int]int{0: 0, 1: 0, 2: 1, 8: 1, 15: 1, 16: 2, 80_000: 10_000} {
 		if got := Cap(n); got != want {
@@ -189,7 +190,8 @@ func TestCap(t *testing.T) {
 		f := Failure{At: now, Job: "j", Cause: Infrastructure, GPUs: []string{id}, Unhealthy: []string{id}, Named: id != "g1" && id != "g2"}
 		b.note(now, f)
 	}
-	// Two by the machine's word; by that of jobs 1 A100 of 2, 3 H200 of 30, 4 of 32.
+	// Two because the machine reports them. Because of jobs, 1 of 2 A100, 3 of 30 H200, and so 4 of
+	// all 32.
 	want := []string{"a1", "g1", "g2", "g3", "g4", "g5"}
 	if d := cmp.Diff(want, slices.Sorted(maps.Keys(QuarantinedGPUs(b.Quarantine, now)))); d != "" {
 		t.Errorf("kept out (-want +got)\n%s", d)

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Strikes double the quarantine, and are forgotten after good days.
+// Strikes double the quarantine, and are forgotten after days without a strike.
 func TestQuarantine(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := book{}
@@ -38,22 +38,22 @@ func TestQuarantine(t *testing.T) {
 	if d := cmp.Diff(want, waits); d != "" {
 		t.Errorf("quarantines (-want +got):\n%s", d)
 	}
-	// Others that fail meanwhile had been placed before: one trouble, one strike.
+	// Other members that fail meanwhile had been placed before: one incident is one strike.
 	before := b.Quarantine["g1"]
 	b.note(now.Add(time.Minute), bad)
 	if d := cmp.Diff(before, b.Quarantine["g1"]); d != "" {
 		t.Errorf("struck twice (-before +after):\n%s", d)
 	}
 	if !QuarantinedGPUs(b.Quarantine, now)["g1"] || QuarantinedGPUs(b.Quarantine, now.Add(25*time.Hour))["g1"] {
-		t.Error("kept out too short or too long")
+		t.Error("in quarantine for too short or too long")
 	}
 	b.note(now, Diagnose(&cluster.Alloc{Client: "lost"}, []string{"g2"}, "node", nil))
 	if _, ok := b.Quarantine["g2"]; ok {
-		t.Error("a GPU is blamed for its node")
+		t.Error("a GPU gets a strike because its node went down")
 	}
 }
 
-// The neighbours of an unhealthy GPU in the same allocation are not to blame.
+// Healthy GPUs in the same allocation as an unhealthy one get no strike.
 func TestQuarantineOfTheUnhealthyAlone(t *testing.T) {
 	a := &cluster.Alloc{Client: "failed", GPUs: []string{"g1", "g2", "g3", "g4"}}
 	b := book{}
@@ -65,8 +65,8 @@ func TestQuarantineOfTheUnhealthyAlone(t *testing.T) {
 	}
 }
 
-// Of what goes wrong before a task runs, a GPU is guilty where it is named as
-// unhealthy, or by the driver.
+// If a task does not start, a GPU gets a strike only if the message calls it unhealthy, or if the
+// driver names it.
 func TestQuarantineOfTheNamed(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -86,7 +86,7 @@ func TestQuarantineOfTheNamed(t *testing.T) {
 		{"no image", []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "Failed to pull image"}}, nil},
 		{"driver names it", []*api.TaskEvent{{Type: api.TaskDriverFailure, DisplayMessage: "nvidia-container-cli: device error: g3: unknown device"}}, []string{"g3"}},
 		{
-			"refused as it was killed", []*api.TaskEvent{
+			"refused while it was being killed", []*api.TaskEvent{
 				{Type: api.TaskKilling}, {Type: "Task hook failed", Message: "devices: unhealthy device IDs: g2 (lost)"},
 			}, nil,
 		},

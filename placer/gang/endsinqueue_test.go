@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A placer begins while a gang ends that an earlier one had stopped, and that must not start now: the queue
-// hears that it ends, and hears so until it has ended.
+// A placer starts while a gang is ending that an earlier placer stopped and that must not start
+// now. The queue learns that the gang is ending, and knows it until the gang has ended.
 func TestEndsThatMayNotStart(t *testing.T) {
 	w := newFakeWorld()
 	w.holds = []int{1, 2}
@@ -38,7 +38,7 @@ func TestEndsThatMayNotStart(t *testing.T) {
 			said += fmt.Sprintf(" %T", e)
 		}
 		if !g.Placed {
-			t.Errorf("sync %d: the queue does not know that it ends:%s", i, said)
+			t.Errorf("sync %d: the queue does not know that the gang is ending:%s", i, said)
 		}
 	}
 }

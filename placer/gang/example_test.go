@@ -11,12 +11,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A gated job is seen, waits in the queue, and starts on two GPUs. Each event
-// says what happened; each effect is something that the placer has to do for it.
+// The placer sees a gated job; the job waits in the queue, and starts on two GPUs. Each event says
+// what happened; each effect is something that the placer must do.
 func ExampleLifecycle_Step() {
 	w, g := newFakeWorld(), &Lifecycle{}
 	job, version := rewrite.Gate(plainJob("train", 100)), uint64(0)
-	job.Version = &version // its first: no earlier one can tell how long it has waited
+	job.Version = &version // its first version: no earlier ones must be read
 	happens := func(e Event) {
 		effects := g.Step(e, w)
 		fmt.Printf("%s → %s:", nameOf(e), g.State(w))
@@ -41,7 +41,7 @@ func ExampleLifecycle_Step() {
 	why := pal.Decision{Chosen: &pal.Choice{Nodes: 1, PMScore: 1, Cost: 1}}
 	happens(Start{Job: pinned, Pins: pins, Record: g.NewRecord(w.now, why, "")})
 
-	// Nomad has taken it, as the job's next version. Its allocations are yet to come.
+	// Nomad has accepted it, as the job's next version. It has no allocations yet.
 	stored := RegisteredJob(pinned, job, 200, w.now)
 	state := cluster.NewState()
 	state.PutJob(stored)

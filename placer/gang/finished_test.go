@@ -28,8 +28,8 @@ func events(types ...string) map[string]*api.TaskState {
 	return map[string]*api.TaskState{"t": s}
 }
 
-// If all members of a gang finished before the placer could stop it to wait again, the gang does
-// not run again.
+// If all members of a gang finished before the placer stopped it to requeue it, the gang does not
+// run again.
 func TestFinishedWhileStopping(t *testing.T) {
 	look, compare, stop := "ReadAllocs", "ReadVersions", "Deregister"
 	stopped := []string{look, compare, stop}
@@ -44,15 +44,15 @@ func TestFinishedWhileStopping(t *testing.T) {
 	}{
 		{"all done", 99, 100, done, true, stopped},
 		{"one was stopped", 99, 100, killed, true, nil},
-		{"one failed and was not tried again", 99, 100, events(api.TaskStarted, "failed"), true, nil},
-		{"one failed and was tried again", 99, 100, events(api.TaskStarted, "failed", api.TaskRestarting, api.TaskTerminated), true, stopped},
-		{"one has no task that ran", 99, 100, nil, true, nil},
+		{"one failed and was not retried", 99, 100, events(api.TaskStarted, "failed"), true, nil},
+		{"one failed and was retried", 99, 100, events(api.TaskStarted, "failed", api.TaskRestarting, api.TaskTerminated), true, stopped},
+		{"no task of one ran", 99, 100, nil, true, nil},
 		{"a leader ended before it", 99, 100, events(api.TaskStarted, api.TaskLeaderDead, api.TaskKilling, api.TaskTerminated), true, stopped},
 		{"one is of an earlier version", 98, 100, done, true, []string{look}},
 		{"its author ran it again", 99, 100, done, false, nil},
 		{"somebody reverted to the gate", 99, -int64(time.Minute), done, true, []string{look, compare}},
-		{"nobody heard of it for a minute", 99, -int64(time.Minute), done, true, stopped},
-		{"nor of it after an edit", 99, -int64(time.Minute), done, true, stopped},
+		{"not reported for a minute", 99, -int64(time.Minute), done, true, stopped},
+		{"not reported for a minute, after an edit", 99, -int64(time.Minute), done, true, stopped},
 		{"the servers' clock was stepped back", 99, -int64(time.Minute), done, true, stopped},
 	} {
 		job := plainJob("j", 100)
@@ -75,9 +75,9 @@ func TestFinishedWhileStopping(t *testing.T) {
 		switch c.name {
 		case "somebody reverted to the gate":
 			told, versions[98] = 90, job
-		case "nobody heard of it for a minute":
+		case "not reported for a minute":
 			told = 90
-		case "nor of it after an edit":
+		case "not reported for a minute, after an edit":
 			told, versions[98] = 90, rewrite.Gate(plainJob("j", 98))
 			versions[98].Priority = new(int)
 		}
@@ -99,7 +99,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 			t.Fatalf("%s: it is %s", c.name, g.State(w))
 		}
 		var asked []string
-		for range 2 { // asks once
+		for range 2 { // the second reconcile asks nothing
 			for e := Event(Reconcile{}); e != nil; {
 				todo := g.Step(e, w)
 				e = nil
@@ -122,7 +122,7 @@ func TestFinishedWhileStopping(t *testing.T) {
 			}
 		}
 		if d := cmp.Diff(c.want, asked); d != "" {
-			t.Errorf("%s: asked of Nomad (-want +got):\n%s", c.name, d)
+			t.Errorf("%s: requests to Nomad (-want +got):\n%s", c.name, d)
 		}
 		if over := g.State(w) == Rejected; over != slices.Contains(c.want, stop) {
 			t.Errorf("%s: it is %s", c.name, g.State(w))
@@ -130,23 +130,23 @@ func TestFinishedWhileStopping(t *testing.T) {
 	}
 }
 
-// Registering what is there already makes no new version: the job that was known stays
-// known as it is (walk 18: a gang that was gated a second time, and had finished, was
-// run again, since its members were not of the version before).
+// Registering an unchanged job makes no new version, so the known job stays as it is. In walk 18 a
+// finished gang was gated a second time and then ran again, because its members did not belong to
+// the supposed previous version.
 func TestRegisteredAgain(t *testing.T) {
 	was, index, version := plainJob("j", 100), uint64(100), uint64(2)
 	was.JobModifyIndex, was.Version = &index, &version
 	again := *was
 	if got := RegisteredJob(&again, was, 100, time.Now()); *got.Version != 2 {
-		t.Errorf("version %d after nothing was written", *got.Version)
+		t.Errorf("version %d after an unchanged registration", *got.Version)
 	}
 	if got := RegisteredJob(&again, was, 101, time.Now()); *got.Version != 3 || *got.JobModifyIndex != 101 {
 		t.Errorf("version %d at index %d after a write", *got.Version, *got.JobModifyIndex)
 	}
 }
 
-// Members that Nomad has updated in place to a version of ours are older than it, and count
-// all the same when they end (walk 100478); those of an earlier run do not.
+// Members that Nomad has updated in place to a version of ours are older than that version. They
+// count nevertheless when they end (walk 100478); members of an earlier run do not.
 func TestEndedAfterUpdateInPlace(t *testing.T) {
 	t.Parallel()
 	job, err := rewrite.Pin(plainJob("j", 200), somePins("g1", "g2"), rewrite.Racks{})
@@ -168,13 +168,13 @@ func TestEndedAfterUpdateInPlace(t *testing.T) {
 		}
 		g := &Lifecycle{memory: memory{known: known{Observed: Observe(w.state, job)}, lineage: lineage{version: 150, index: 150}}}
 		if got := g.finishUnknown(w); got != c.want {
-			t.Errorf("ended at %d, ours since 150: to be looked into: %t", c.modified, got)
+			t.Errorf("ended at %d, our version since 150: must be checked: %t", c.modified, got)
 		}
 	}
 }
 
-// A job that comes after another may start when all members of the other's last version have done
-// their work.
+// A job that comes after another may start when all members of the other's last version have
+// succeeded.
 func TestFinishedWell(t *testing.T) {
 	t.Parallel()
 	done := events(api.TaskStarted, api.TaskTerminated)
@@ -184,7 +184,7 @@ func TestFinishedWell(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		stopped bool
-		as      []*cluster.Alloc // of the job's version 5, as they were
+		as      []*cluster.Alloc // allocations of version 5 of the job
 		want    bool
 	}{
 		{"both have", false, []*cluster.Alloc{of(7, 5, "complete", done), of(8, 5, "complete", done)}, true},
@@ -202,7 +202,7 @@ func TestFinishedWell(t *testing.T) {
 			t.Errorf("%s: finished %v, at %d", c.name, ok, at.UnixNano())
 		}
 	}
-	kind := api.JobTypeSysbatch // on as many nodes as Nomad says
+	kind := api.JobTypeSysbatch // it runs on as many nodes as Nomad decides
 	for name, as := range map[string][]*cluster.Alloc{
 		"":              {},
 		"one runs":      {of(0, 5, "complete", done), of(0, 5, "running", events(api.TaskStarted))},

@@ -5,8 +5,8 @@ package gang
 
 import "testing"
 
-// A gang that ends before all of its members were there keeps nothing of what it was promised for them
-// (walk 43337: two GPUs were free to Nomad and taken to the placer until the job was purged).
+// A gang that ends before all its members ran gives back all GPUs that were reserved for it. In
+// walk 43337 two GPUs were free in Nomad, but taken for the placer until the job was purged.
 func TestLostHoldsNothing(t *testing.T) {
 	for _, state := range []State{Starting, Lost, Ended} {
 		job := plainJob("j", 1)

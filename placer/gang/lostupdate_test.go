@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Of what a job's versions can be, only two are ours to mend.
+// A series of versions ends with a lost update only if our last registration replaced the author's
+// change.
 func TestLostUpdate(t *testing.T) {
 	t.Parallel()
 	author := plainJob("j", 1)
@@ -72,7 +73,7 @@ func TestLostUpdate(t *testing.T) {
 	gated, pinned, other := rewrite.Gate(author), pin(author, "g1"), pin(author, "g2")
 	for _, c := range []struct {
 		name     string
-		versions []*api.Job // oldest first, the last is in force
+		versions []*api.Job // oldest first; the last is the present one
 		want     bool
 	}{
 		{"placed", []*api.Job{gated, pinned}, false},
@@ -129,8 +130,8 @@ func TestLostUpdate(t *testing.T) {
 	}
 }
 
-// A gang whose job somebody has registered since it was recorded is not to be started
-// before its versions are read: another registration would hide what was overwritten.
+// If somebody has registered a gang's job since its record was written, the gang must not start
+// before its versions are read: another registration would hide an overwritten change.
 func TestPastKnown(t *testing.T) {
 	job := plainJob("j", 300)
 	version := uint64(3)
@@ -154,8 +155,8 @@ func TestPastKnown(t *testing.T) {
 	}
 }
 
-// After our registration the placer reads the job again: it can act on an undone change in the same
-// cycle.
+// After each registration the gang has the request of the registered job, so the placer can act on
+// a restored change in the same cycle.
 func TestRequestIsThatOfTheJob(t *testing.T) {
 	for _, why := range []Purpose{ToStop, ToGoOn, ToAsk, ToRestore, ToResize, ToExtend, ToCanary, ToUndo} {
 		w := newFakeWorld()
@@ -164,7 +165,7 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 		g.pending = Register{Why: why, Job: now}
 		g.Step(Registered{Observed{Job: now, Nomad: Waiting}}, w)
 		if g.Request.Job != now {
-			t.Errorf("to %s: the request is of an earlier job", why)
+			t.Errorf("to %s: the request belongs to an earlier version", why)
 		}
 	}
 }
@@ -187,7 +188,7 @@ func TestStopBeforeRevert(t *testing.T) {
 	ran, stopped, canary := version("g2", time.Hour, false, false), version("g2", 2*time.Hour, true, false), version("g3", 2*time.Hour+ms/2, false, false)
 	for _, c := range []struct {
 		name string
-		last []*api.Job // from version 7 on
+		last []*api.Job // versions 7, 8, …
 		want *api.Job
 	}{
 		{"to one that Nomad has dropped", []*api.Job{ran, stopped, canary, version("g1", time.Minute, false, true)}, stopped},

@@ -15,14 +15,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestObserved: each line of a story makes a job and its allocations, and prints
-// where the job stands.
+// TestObserved: each block of observed.txt makes a job and its allocations, and prints the job's
+// state.
 //
 //	job [gated[=group]] [pinned=g1+g2] [count=n] [index=n] [stopped] [dead] [type=service] [periodic]
 //	<client status> [desired] [gpu=g] [node=open] [group=web] [next=a2] [as=1] [exit] [killed] [created=n] [modified=n] [version=n], one line per allocation
 //
-// Where the gate is on the group alone, the job has another one, "web", without GPUs; so has one
-// with web.
+// If only the group has the gate, the job has another group, "web", without GPUs. A job with the
+// word web has it, too.
 func TestObserved(t *testing.T) {
 	datadriven.RunTest(t, "testdata/observed.txt", func(t *testing.T, d *datadriven.TestData) string {
 		job := storyJob(t, d)

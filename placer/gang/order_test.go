@@ -12,8 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Children of one parent are an array, and what one of them took tells about the others; a deadline that is a duration counts from when
-// the author registered the job; its place is since when it need not wait for others.
+// Children of one parent are an array, and the run time of one predicts that of the others. A
+// deadline that is a duration counts from the author's registration. The job's place in the queue
+// counts from the time when it no longer had to wait for other jobs.
 func TestOrderHints(t *testing.T) {
 	job := hostile.Plain("sweep/dispatch-1", 1, 1, 1)
 	parent, submitted := "sweep", time.Unix(1_000_000, 0)
@@ -27,6 +28,6 @@ func TestOrderHints(t *testing.T) {
 	}
 	g.eligible = submitted.Add(-time.Minute)
 	if at := g.WaitsSince(); !at.Equal(submitted) {
-		t.Errorf("it waits since %v for jobs that had finished before", at)
+		t.Errorf("it waits since %v, though the jobs before it had finished by then", at)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// versionsOf makes versions from words: g<count> gated, p<count> pinned,
-// s<count> stopped while gated, t<count> gated over pins, x<count> stopped so, y<count>
-// stopped while pinned, - not kept. Version n was submitted at n.
+// versionsOf makes versions from words: g<count> gated, p<count> pinned, s<count> stopped while
+// gated, t<count> gated over pins, x<count> stopped while gated over pins, y<count> stopped while
+// pinned, - no longer kept by Nomad. Version n was submitted at n.
 func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
 	t.Helper()
 	out := map[uint64]*api.Job{}
@@ -52,7 +52,7 @@ func versionsOf(t *testing.T, words string) map[uint64]*api.Job {
 	return out
 }
 
-// Editing a waiting job keeps its place, asking for more does not.
+// A waiting job keeps its place if its author edits it, but not if the author requests more GPUs.
 func TestFirstAsked(t *testing.T) {
 	for _, tc := range []struct {
 		versions string
@@ -70,7 +70,7 @@ func TestFirstAsked(t *testing.T) {
 		{versions: "g2 - g2 g2", since: 2, cut: true}, // too long ago for Nomad
 		{versions: "g2 p2 t2 g2", since: 3, requeued: true},
 		{versions: "g2 p2 t2 g3", since: 3}, // requeued, then made larger
-		{versions: "g2 g1 p2 g1", since: 0}, // an edit that our start replaced, and that we put back
+		{versions: "g2 g1 p2 g1", since: 0}, // an edit that our start replaced, and that we restored
 		{versions: "g2 g3 p2 g3", since: 1},
 		{versions: "g2 p2 t2 g1 p2 g1", since: 3, requeued: true},
 		{versions: "g2 g1 p1 g1", since: 3}, // it ran in between
@@ -86,12 +86,12 @@ func TestFirstAsked(t *testing.T) {
 	}
 }
 
-// A gang that we requeue keeps its place, also if its author edits it; one that its author stops and
-// starts again, or that is to have more members, does not.
+// A gang that the placer requeues keeps its place, even if its author edits it. A gang that its
+// author stops and starts again, or makes larger, loses its place.
 func TestAskedAnew(t *testing.T) {
 	for _, tc := range []struct {
 		versions string
-		since    int64 // 0: as in its record
+		since    int64 // 0: the time in its record
 	}{
 		{"g2 p2 t2", 0},
 		{"g2 p2 t2 t2", 0},
@@ -103,7 +103,7 @@ func TestAskedAnew(t *testing.T) {
 		{"g2 p2 t2 x2 t2", 4},
 		{"g2 p2 t2 x2 t2 t1", 4},
 		{"g2 p2 y2 p2 t2", 3},
-		{"g2 s2 g2 p2 t2", 0}, // its record knows
+		{"g2 s2 g2 p2 t2", 0}, // its record has the time
 		{"g2 p2 t2 - t2", 0},  // too long ago for Nomad
 	} {
 		t.Run(tc.versions, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestAskedAnew(t *testing.T) {
 	}
 }
 
-// A gang that was stopped has, for the next placer, run and waited as long as
-// for the one that stopped it.
+// The next placer counts the same run time and wait time of a stopped gang as the placer that
+// stopped it.
 func TestRanAndWaitedSurvive(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	r := &Record{Submitted: start, Waited: 10 * time.Minute}
@@ -135,8 +135,8 @@ func TestRanAndWaitedSurvive(t *testing.T) {
 	}
 }
 
-// A placer remembers a place for longer than Nomad keeps versions; but a job
-// that was stopped in between is new, also if nobody saw it stopped.
+// A placer remembers a place for longer than Nomad keeps versions. But a job that was stopped in
+// between is new, even if no placer saw it stopped.
 func TestPositionIsRemembered(t *testing.T) {
 	for _, tc := range []struct {
 		versions string
@@ -150,7 +150,7 @@ func TestPositionIsRemembered(t *testing.T) {
 			g := &Lifecycle{memory: memory{known: known{Observed: Observed{Job: now, Nomad: Waiting}, position: position{index: 20, since: time.Unix(0, 0), gpus: 2}}}}
 			w := newFakeWorld()
 			if got := g.Step(Reconcile{}, w); len(got) != 1 || got[0] != (ReadVersions{}) {
-				t.Fatalf("asked for %v", got)
+				t.Fatalf("effects: %v", got)
 			}
 			g.Step(VersionsRead{vs}, w)
 			if got := g.Submitted().UnixNano(); got != tc.since {
@@ -160,7 +160,7 @@ func TestPositionIsRemembered(t *testing.T) {
 	}
 }
 
-// Run times of a job teach nothing about another user's jobs of the same name.
+// The run times of a job are not used for another namespace's jobs of the same name.
 func TestNamesAreOfANamespace(t *testing.T) {
 	t.Parallel()
 	mine, theirs := hostile.Plain("train", 1, 1, 1), hostile.Plain("train", 1, 1, 1)
@@ -172,8 +172,8 @@ func TestNamesAreOfANamespace(t *testing.T) {
 	}
 }
 
-// A gang that runs on other GPUs than its own is neither stopped nor moved for others: it is about
-// to be requeued.
+// A gang that runs on other GPUs than its pins name is neither preempted nor moved: it is about to
+// be requeued.
 func TestMisplacedIsNotMoved(t *testing.T) {
 	t.Parallel()
 	g := new(Of(Observe(cluster.NewState(), hostile.Plain("j", 1, 1, 1))))

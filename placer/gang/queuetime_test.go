@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Times beyond 64 bits of nanoseconds keep their order, and stay far enough below the limit that
-// adding a century does not overflow.
+// Times beyond 64 bits of nanoseconds keep their order, and stay so far below the limit that adding
+// a century does not overflow.
 func TestQueueTime(t *testing.T) {
 	last := time.Duration(0)
 	for _, year := range []int{1, 1066, 1960, 2026, 2140, 2262, 2263, 9999} {

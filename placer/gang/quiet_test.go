@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A running gang needs no look, unless Nomad has not answered a question about it: the placer asks
-// again, although nothing happens.
+// A running gang is quiet, unless Nomad has not answered a request about it: then the placer asks
+// again, even without an event.
 func TestQuiet(t *testing.T) {
 	w := newFakeWorld()
 	job, err := rewrite.Pin(plainJob("j", 200), somePins("g1", "g2"), rewrite.Racks{})
@@ -42,12 +42,12 @@ func TestQuiet(t *testing.T) {
 	g.pending = ReadAllocs{}
 	g.Step(Failure{Of: g.pending, Err: errors.New("500")}, w)
 	if g.Quiet(w) || !g.Unsettled() {
-		t.Errorf("one of which something is not known: quiet %v, unsettled %v", g.Quiet(w), g.Unsettled())
+		t.Errorf("a gang with an unanswered request: quiet %v, unsettled %v", g.Quiet(w), g.Unsettled())
 	}
 }
 
-// A gang that waits needs no look, unless the queue does not know all that it asks for, or
-// time alone makes something due: that would not be done until something happened to it.
+// A waiting gang is quiet, unless the queue does not know its whole request, or something becomes
+// due without an event. Otherwise the placer would not do it before the next event.
 func TestQuietWhileItWaits(t *testing.T) {
 	for name, change := range map[string]func(*Lifecycle, *fakeWorld){
 		"":                                 func(*Lifecycle, *fakeWorld) {},
@@ -73,8 +73,8 @@ func TestQuietWhileItWaits(t *testing.T) {
 	}
 }
 
-// A gang that was stopped to start elsewhere stays in the queue even while it backs off: it counts
-// towards limits as if it ran (walk 9003581).
+// A gang that was stopped to start elsewhere stays in the queue even while it backs off, because it
+// counts towards limits as if it ran (walk 9003581).
 func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	w := newFakeWorld()
 	job := plainJob("j", 200)
@@ -91,7 +91,7 @@ func TestArrivingGangStaysInTheQueue(t *testing.T) {
 	}
 }
 
-// The placer looks at a lost gang again, as it may have to requeue it, until it gives the gang up.
+// A lost gang is unsettled until it is given up, because the placer may have to requeue it.
 func TestUnsettledUntilGivenUp(t *testing.T) {
 	job := plainJob("j", 300)
 	for givenUp, want := range map[reason.Kind]bool{"": true, reason.GaveUp: false} {

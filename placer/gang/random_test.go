@@ -24,24 +24,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// randomWorld throws events at a machine: what Nomad may show, the queue decide and
-// Nomad answer, in any order, sensible or not.
+// randomWorld sends a gang random observations, decisions of the queue and answers of Nomad, in any
+// order, sensible or not.
 type randomWorld struct {
 	*fakeWorld
 	rng  *rand.Rand
 	g    *Lifecycle
-	jobs map[string]*api.Job // made once: they do not change
-	// queued and placed are what the queue has been told; stopping: it waits for a gang
-	// to stop whose gate is not on.
+	jobs map[string]*api.Job // made once, never changed
+	// queued and placed are what the queue knows. stopping: the queue waits for the gang to stop,
+	// and the gate is not registered yet.
 	queued, placed, stopping bool
 	log                      []string
 	index                    uint64
 	history                  map[string]int // transitions
 }
 
-// TestRandomEvents: whatever happens, in whatever order, the machine does not panic,
-// asks one thing at a time, ends each reconcile, and tells the queue what the queue can
-// believe. GANG_EVENTS is the number of events, 200,000 without.
+// TestRandomEvents sends random events. In any order of events, the state machine does not panic,
+// has at most one request to Nomad under way, ends each reconcile, and keeps the queue consistent.
+// GANG_EVENTS sets the number of events; the default is 200,000.
 func TestRandomEvents(t *testing.T) {
 	t.Parallel()
 	events := 200_000
@@ -109,13 +109,14 @@ func (w *randomWorld) live(events int) (wrong string) {
 			return fmt.Sprintf("the queue was told queued %v, placed %v; the gang believes %v, %v", w.queued, w.placed, w.g.Queued, w.g.Placed)
 		}
 		if runs := w.g.Nomad == Running || w.g.Nomad == Starting; sync && w.stopping && runs && (w.g.stop == nil || !w.g.stop.gated) {
-			return "the queue waits for it to stop, and it runs on"
+			return "the queue waits for the gang to stop, but it keeps running"
 		}
 	}
 	return ""
 }
 
-// check compares what the gang tells queue and Nomad with the rules.
+// check checks an effect on the queue or on Nomad against the rules; it returns the broken rule, or
+// "".
 func (w *randomWorld) check(e Effect) string {
 	switch e.(type) {
 	case Dequeue, QueueRestored, QueueStarted, QueueStopped, QueueRequeued, QueueKept, StopMembers:
@@ -134,17 +135,17 @@ func (w *randomWorld) check(e Effect) string {
 		w.queued, w.placed = true, true
 	case Dequeue:
 		if !w.queued {
-			return "taken out of the queue, in which it is not"
+			return "taken out of the queue, but it was not in it"
 		}
 		w.queued, w.placed = false, false
 	case QueueStarted:
 		if !w.queued {
-			return "started, and not in the queue"
+			return "started, but not in the queue"
 		}
 		w.placed = true
 	case QueueStopped:
 		if !w.placed {
-			return "stopped, and the queue does not know that it runs"
+			return "stopped, but the queue does not know that it runs"
 		}
 		w.placed = false
 	case StopMembers:
@@ -153,7 +154,7 @@ func (w *randomWorld) check(e Effect) string {
 		}
 	case Deregister:
 		if !w.g.overwrote && w.g.Refused == nil {
-			return "a job is ended that its author did not end"
+			return "the placer ends a job that its author did not end"
 		}
 	case Register:
 		if w.g.MayHaveOverwritten() && e.Why != ToUndo {
@@ -161,7 +162,7 @@ func (w *randomWorld) check(e Effect) string {
 		}
 	}
 	if AwaitsAnswer(e) && !w.g.Ours() {
-		return "something is asked of Nomad for a job that is not ours"
+		return "a request to Nomad for a job that is not ours"
 	}
 	return ""
 }
@@ -219,8 +220,8 @@ func (w *randomWorld) event() Event {
 	return Sync{}
 }
 
-// observation is what Nomad may show next: the same job with other members, or another version of
-// it.
+// observation returns what Nomad may show next: the same job with other members, or another version
+// of it.
 func (w *randomWorld) observation() Observation {
 	r := w.rng
 	if w.g.Job == nil || r.IntN(3) == 0 {
@@ -277,7 +278,7 @@ func (w *randomWorld) observation() Observation {
 	return o
 }
 
-// answer is what Nomad may answer.
+// answer returns a possible answer of Nomad.
 func (w *randomWorld) answer(of Effect) Event {
 	r := w.rng
 	switch r.IntN(12) {

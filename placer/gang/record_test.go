@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// What a record says about the GPUs of a job, and when it says nothing.
+// Pinned returns the GPUs in a record, or nil if the record does not show them.
 func TestPinnedByRecord(t *testing.T) {
 	index, other := uint64(7), uint64(8)
 	job, edited := &api.Job{JobModifyIndex: &index}, &api.Job{JobModifyIndex: &other}
@@ -53,8 +53,8 @@ func (w describingWorld) Describe(g pal.Gang, p pal.Placement) *pal.Choice {
 	return &pal.Choice{Members: []pal.ChosenMember{{Group: fmt.Sprintf("%d of %s", len(p.Members), g.ID)}}}
 }
 
-// A placer crashed before it recorded its decision. What the next one reads from Nomad has all that
-// explain shows of the gang: who it is, what it requested, what it has, since when.
+// A placer crashed before it recorded its decision. The next one reads from Nomad all that explain
+// shows about the gang: its name, its request, its GPUs, and since when it has them.
 func TestReconstruct(t *testing.T) {
 	w := describingWorld{newFakeWorld()}
 	w.holds = []int{1, 2}
@@ -75,13 +75,13 @@ func TestReconstruct(t *testing.T) {
 	}
 }
 
-// A gang waited ten minutes, was started, and no member of it came, so that it waited on. Its second start is not
-// recorded: what it waited counts once.
+// A gang waited for ten minutes and was started, but no member ran, so it waited again. Its second
+// start is not recorded. Its wait time counts only once.
 func TestStartsAgainAfterNoMemberCame(t *testing.T) {
 	at := func(m int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(m) * time.Minute) }
 	r := Record{Submitted: at(0), Decided: at(10), Waited: 10 * time.Minute}
 	r.startsAgain(&api.Job{SubmitTime: new(at(15).UnixNano())})
 	if r.Waited != 15*time.Minute {
-		t.Errorf("it has waited 15 minutes, and is said to have waited %v", r.Waited)
+		t.Errorf("waited %v, want 15 minutes", r.Waited)
 	}
 }

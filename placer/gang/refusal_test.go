@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Of several groups that Nomad could not place, a refusal names the same one each time.
+// If Nomad could not place several groups, the refusal always names the same one.
 func TestRefusalOfSeveralGroups(t *testing.T) {
 	e := &api.Evaluation{FailedTGAllocs: map[string]*api.AllocationMetric{"workers": {}, "chief": {}, "readers": {}}}
 	for range 100 {

@@ -26,16 +26,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// story is a gang and its world, as a file in testdata/stories tells of them. Each
-// command is something that happens; what is printed is what the gang wants done, and
-// its state after that.
+// story is a gang and its world. A file in testdata/stories tells the story: each command is an
+// event; its output is the effects, and the gang's state after the event.
 //
-//	observe <job> / <allocations>   Nomad shows this: see TestObserved for the words; submitted=n is
-//	                                when the job was
+//	observe <job> / <allocations>   what Nomad shows: see TestObserved for the words; submitted=n is
+//	                                when the job was submitted
 //	refuse                          from now on the job cannot be served
 //	reconcile | sync | start gpus=g1+g2 | preempt for=j | move gpus=g1+g2 | resize gpus=1+2+3 [for=j] | room
 //	record [none] [given-up] [ready[=1h]] [decided=2h] [ran=5m] [cost=x] [infra-failures=n] [failures=n]
-//	       [gpus=g1+g2]             those that its job is pinned to, if not given
+//	       [gpus=g1+g2]             default: the GPUs in the job's pins
 //	versions / <job>, one line per version, or - for one that Nomad does not keep
 //	evaluations [blocked] [pending] [disconnected]
 //	allocs / <version> <allocation>
@@ -52,12 +51,12 @@ type story struct {
 	refused error
 	// onFailure is pal_on_failure.
 	onFailure rewrite.FailureAction
-	// efficiency is what each doubling of an elastic gang's members keeps.
+	// efficiency is the efficiency that remains after each doubling of an elastic gang's members.
 	efficiency float64
 	// index is the JobModifyIndex of the last registration.
 	index   uint64
 	pending Effect
-	began   State // when what is going on began
+	began   State // the state before the last event that was not an answer
 }
 
 func TestStories(t *testing.T) {
@@ -83,7 +82,7 @@ func (s *story) happens(t *testing.T, d *datadriven.TestData) string {
 	defer func() {
 		is := s.g.State(s.w)
 		if e.event() != OnObserve && is != was && !slices.Contains(was.reaches(), is) && !slices.Contains(s.began.reaches(), is) {
-			t.Errorf("%s: the table does not say that a gang goes from %s, or %s, to %s", d.Pos, was, s.began, is)
+			t.Errorf("%s: by the table, a gang does not go from %s, or %s, to %s", d.Pos, was, s.began, is)
 		}
 	}()
 	for _, e := range s.g.Step(e, s.w) {
@@ -158,7 +157,7 @@ func (s *story) world(d *datadriven.TestData) string {
 	return ""
 }
 
-// numbersIn are the GPUs in a list such as 1+2, or g1+g2.
+// numbersIn returns the GPUs in a list such as 1+2 or g1+g2.
 func numbersIn(list string) (gpus []int) {
 	for _, n := range strings.Split(list, "+") {
 		if gpu, err := strconv.Atoi(strings.TrimPrefix(n, "g")); err == nil {
@@ -216,7 +215,7 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 	pending := s.pending
 	s.pending = nil
 	if pending == nil {
-		d.Fatalf(t, "nothing was asked that %q could answer", d.Cmd)
+		d.Fatalf(t, "no effect waits for the answer %q", d.Cmd)
 	}
 	switch d.Cmd {
 	case "record":
@@ -324,7 +323,7 @@ func (s *story) record(d *datadriven.TestData) *Record {
 	return r
 }
 
-// look is what Nomad shows: the job of the arguments, and the allocations of the input.
+// look returns what Nomad shows: the job in the arguments and the allocations in the input.
 func (s *story) look(d *datadriven.TestData) Observed {
 	state := cluster.NewState()
 	var words []string
@@ -380,7 +379,7 @@ func (s *story) request() request.Request {
 	return r
 }
 
-// told is an effect in a line.
+// told describes an effect in one line.
 func told(e Effect) string {
 	name := reflect.TypeOf(e).Name()
 	switch e := e.(type) {
@@ -422,7 +421,7 @@ func told(e Effect) string {
 	return name
 }
 
-// asks is what a job asks of the queue that other stories' jobs do not.
+// asks describes unusual parts of a job's form in the queue.
 func asks(j queue.Job) string {
 	out := ""
 	if j.Submitted != 1 {

@@ -18,11 +18,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every state handles every event, except the queue's verdict, which is not the machine's.
+// Every state handles every event, except the state that only the queue finds out
+// ([Unschedulable]).
 func TestTableIsWhole(t *testing.T) {
 	t.Parallel()
 	if len(States()) != len(meanings) {
-		t.Errorf("%d states, %d have a meaning", len(States()), len(meanings))
+		t.Errorf("%d states, but %d meanings", len(States()), len(meanings))
 	}
 	for _, s := range States() {
 		if s.Meaning() == "" {
@@ -36,13 +37,13 @@ func TestTableIsWhole(t *testing.T) {
 				t.Errorf("state %s does not handle %s", s, k)
 			}
 		}
-		if turns := len(duties[s]) > 0; turns != s.Ours() && s != Ended { // what it had overwritten it undoes
+		if turns := len(duties[s]) > 0; turns != s.Ours() && s != Ended { // an ended job undoes a lost update
 			t.Errorf("state %s has duties: %v; is ours: %v", s, turns, s.Ours())
 		}
 	}
 }
 
-// The lists that these tests go through hold every state and kind of event that there is in the source.
+// The lists in these tests contain all states and kinds of events in the source.
 func TestListsAreWhole(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -73,7 +74,7 @@ func TestListsAreWhole(t *testing.T) {
 
 var rewriteDocs = flag.Bool("rewrite-docs", false, "write docs/design/gang-states.md")
 
-// docs/design/gang-states.md is the table.
+// docs/design/gang-states.md shows the table.
 func TestDrawing(t *testing.T) {
 	t.Parallel()
 	const path = "../../docs/design/gang-states.md"
@@ -162,20 +163,20 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 	return b.String()
 }
 
-// kinds are those that the table is about.
+// kinds are the kinds of events in the table.
 func kinds() []Kind {
 	return []Kind{OnObserve, OnReconcile, OnSync, OnStart, OnPreempt, OnMove, OnResize, OnRoom}
 }
 
-// reaches are the states that a gang may go to from this one by what the placer does. What
-// Nomad shows may bring it to any state; and a lost update that is undone, to whatever
-// the author made of the job.
+// reaches are the states to which the placer's actions may bring a gang from this one. An
+// observation may bring it to any state. Undoing a lost update may bring it to any state that the
+// author's change leads to.
 func (s State) reaches() []State {
 	out, common := s.to()
 	return s.others(out, common)
 }
 
-// others adds those of the states that are not this one, each once.
+// others appends the states in to that are not s and not in out yet.
 func (s State) others(out, to []State) []State {
 	for _, t := range to {
 		if t != s && !slices.Contains(out, t) {
@@ -185,7 +186,7 @@ func (s State) others(out, to []State) []State {
 	return out
 }
 
-// to are the same; those that the common duties lead to come separately.
+// to is [State.reaches], with the states that only the common duties lead to returned separately.
 func (s State) to() (out, common []State) {
 	for _, k := range kinds() {
 		out = s.others(out, handlerOf(s, k).to)

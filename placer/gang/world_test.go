@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// fakeWorld is a world in which everything is as the test says.
+// fakeWorld is a World whose answers the test sets.
 type fakeWorld struct {
 	state    *cluster.State
 	now      time.Time
@@ -29,8 +29,7 @@ type fakeWorld struct {
 	others   []string // GPUs that other jobs hold
 	room     Room
 	roomErr  error
-	// unanswered are the starts whose outcomes are not known, by the version
-	// that they were sent over.
+	// unanswered are the starts with unknown outcome, by the version over which they were sent.
 	unanswered map[uint64][]Start
 }
 
@@ -38,7 +37,7 @@ func newFakeWorld() *fakeWorld {
 	return &fakeWorld{state: cluster.NewState(), now: time.Unix(1000, 0), retries: 2, unanswered: map[uint64][]Start{}}
 }
 
-// noteUnanswered does what the placer does before it delivers the failure.
+// noteUnanswered records an unanswered start, as the placer does before it delivers the failure.
 func (w *fakeWorld) noteUnanswered(g *Lifecycle, of Effect) {
 	if c, ok := of.(Commit); ok {
 		w.unanswered[*g.Job.JobModifyIndex] = append(w.unanswered[*g.Job.JobModifyIndex], c.Start)
@@ -103,8 +102,7 @@ func nameOf(v any) string {
 	return name[strings.LastIndexByte(name, '.')+1:]
 }
 
-// plainJob is a gang of two members with a GPU each, registered at index, version
-// and time.
+// plainJob is a gang of two members with one GPU each; index is also its version and time.
 func plainJob(id string, index uint64) *api.Job {
 	ns, kind, group, status := "default", "batch", "g", "pending"
 	count, gpus, priority, submitted := 2, uint64(1), 50, int64(index)
@@ -117,7 +115,7 @@ func plainJob(id string, index uint64) *api.Job {
 	}
 }
 
-// somePins are pins of group g to these GPUs of node n.
+// somePins pin group g to these GPUs of node n.
 func somePins(gpus ...string) rewrite.Pins {
 	return rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: gpus}}}
 }
