@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
-// If records cannot be written, cycles go on, status says so, and the placer retries at growing
-// intervals.
+// If records cannot be written, cycles continue, the status shows the failure, and the placer
+// retries at growing intervals.
 func TestRecordsThatCannotBeWritten(t *testing.T) {
 	broken, tries := true, 0
 	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	if err := p.m.UpdateView(began); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 20 { // within a second
+	for i := range 20 { // all within a second
 		p.m.Time = began.Add(time.Duration(i) * 50 * time.Millisecond)
 		p.startWrites(t.Context(), p.m.Time)
 		p.awaitWrites()
@@ -56,11 +56,11 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	p.awaitWrites()
 	p.publish(began.Add(time.Hour))
 	if w := p.Status().Warnings; len(w) > 0 || p.unsaved.len() > 0 {
-		t.Errorf("when it can be written again: warnings %q, %d records left", w, p.unsaved.len())
+		t.Errorf("after records could be written again: warnings %q, %d records left", w, p.unsaved.len())
 	}
 }
 
-// A record that fits no variable is dropped, and does not keep others from being
+// A record that is too large for a variable is dropped, and does not keep others from being
 // written.
 func TestRecordThatDoesNotFit(t *testing.T) {
 	long := strings.Repeat("x", 100_000)

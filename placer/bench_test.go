@@ -82,7 +82,7 @@ func benchJob(id string, index uint64) *api.Job {
 	}
 }
 
-// benchPlacer is a placer that knows the state and talks to nobody.
+// benchPlacer is a placer that has the state and makes no requests.
 func benchPlacer(b testing.TB, s *cluster.State, prof *profile.Profile) *Placer {
 	p, err := New(nil, model.DefaultConfig(), hclog.NewNullLogger(), Hooks{})
 	if err != nil {
@@ -114,9 +114,9 @@ func fill(s *cluster.State, from, to int) {
 	}
 }
 
-// pass is the work of one cycle except talking to Nomad, after an event about one allocation:
-// update the view and the queue, decide, work out reasons and pins. It commits nothing, so the
-// queue stays as it was.
+// pass does the work of one cycle without requests to Nomad, after an event about one allocation:
+// it updates the view and the queue, decides, and computes reasons and pins. It commits nothing, so
+// the queue does not change.
 func (p *Placer) pass(b testing.TB, want int) {
 	now := time.Now()
 	for _, a := range p.m.State.AllocsOf(cluster.JobKey{Namespace: "default", ID: "busy7"}) {
@@ -162,8 +162,8 @@ func outliers(s *cluster.State) (*profile.Profile, error) {
 	return profile.Build(samples, profile.DefaultOptions(), nil)
 }
 
-// threeModels makes the nodes of the state ones of three GPU models in turn, and its jobs ones that
-// say how fast they run on each.
+// threeModels gives the nodes of the state three GPU models in turn, and the jobs hints how fast
+// they run on each.
 func threeModels(s *cluster.State, waiting int) (*profile.Profile, error) {
 	models := []string{"NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla T4"}
 	var samples []profile.Sample
@@ -185,8 +185,7 @@ func threeModels(s *cluster.State, waiting int) (*profile.Profile, error) {
 	return profile.Build(samples, profile.DefaultOptions(), nil)
 }
 
-// report makes p50, p99 and the time for each of n decisions figures of the
-// benchmark.
+// report reports as benchmark metrics the p50, the p99, and the time for each of n decisions.
 func report(b *testing.B, took []time.Duration, n int) {
 	slices.Sort(took)
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
@@ -196,10 +195,10 @@ func report(b *testing.B, took []time.Duration, n int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkDecide is a pass at 10,000 nodes × 8 GPUs, half of them busy: one
-// gang of 2 × 4 GPUs, and a queue of 1,000; once more with 1 GPU in 64 an
-// outlier, which the queue avoids and the reasons then search for again; and both on three GPU
-// models, with jobs whose speeds are known.
+// BenchmarkDecide measures a pass at 10,000 nodes × 8 GPUs, half of them busy, with one gang of 2 ×
+// 4 GPUs, and with a queue of 1,000. It repeats that with 1 GPU in 64 an outlier: the queue avoids
+// outliers, and the reasons search for them again. It repeats both on three GPU models, with jobs
+// whose speeds are known.
 func BenchmarkDecide(b *testing.B) {
 	for _, bc := range []struct {
 		gangs    int
@@ -243,7 +242,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkFree is one decision at 10,000 nodes against the number of free GPUs.
+// BenchmarkFree measures one decision at 10,000 nodes, for several numbers of free GPUs.
 func BenchmarkFree(b *testing.B) {
 	for _, nodes := range []int{100, 1000, 2500, 5000, 10000} {
 		b.Run(fmt.Sprintf("free=%d", 4*nodes), func(b *testing.B) {
@@ -266,8 +265,7 @@ func BenchmarkFree(b *testing.B) {
 	}
 }
 
-// BenchmarkEvent is a cycle after an event with nothing to decide, while 10,000
-// gangs wait: what a busy queue costs.
+// BenchmarkEvent measures a cycle after an event with nothing to decide, while 10,000 gangs wait.
 func BenchmarkEvent(b *testing.B) {
 	p := crowded(b, 10000, 10000)
 	var took []time.Duration
@@ -292,7 +290,7 @@ func crowded(b testing.TB, nodes, waiting int) *Placer {
 	return p
 }
 
-// publisher is what a crowded placer does to make the queue visible.
+// publisher returns the function by which a crowded placer publishes a snapshot.
 func publisher(b testing.TB, nodes, waiting int) (publish func()) {
 	p, now := crowded(b, nodes, waiting), time.Now()
 	return func() {
@@ -302,12 +300,12 @@ func publisher(b testing.TB, nodes, waiting int) (publish func()) {
 	}
 }
 
-// Between two cycles nothing happens to most jobs, and a cycle does nothing about them,
-// whether they run or wait: with 10,000 in the queue it would take milliseconds.
+// Between two cycles most jobs do not change. A cycle does nothing about them, whether they run or
+// wait: with 10,000 jobs in the queue that would take milliseconds.
 func TestCycleLooksAtWhatChanged(t *testing.T) {
 	p := crowded(t, 20, 500)
 	if allocs := testing.AllocsPerRun(10, func() { p.pass(t, 0) }); allocs > 200 {
-		t.Errorf("%v memory allocations in a cycle in which one of 500 waiting gangs' neighbours changed", allocs)
+		t.Errorf("%v memory allocations in a cycle after one allocation changed, while 500 gangs wait", allocs)
 	}
 }
 
@@ -319,8 +317,7 @@ func TestPublishLooksOnceForWhatIsAlike(t *testing.T) {
 	}
 }
 
-// BenchmarkPublish is what making the queue visible costs, once a second at
-// most.
+// BenchmarkPublish measures publishing a snapshot, which happens at most once a second.
 func BenchmarkPublish(b *testing.B) {
 	publish := publisher(b, 10000, 1000)
 	for b.Loop() {
@@ -328,8 +325,8 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkPicture is what a picture costs the loop, of 80,000 GPUs and 10,000 jobs that wait, and
-// what it costs where nothing has changed.
+// BenchmarkPicture measures a snapshot of 80,000 GPUs and 10,000 waiting jobs, and one when nothing
+// has changed.
 func BenchmarkPicture(b *testing.B) {
 	p, now := crowded(b, 10000, 10000), time.Now()
 	p.publish(now)
@@ -348,8 +345,8 @@ func BenchmarkPicture(b *testing.B) {
 	})
 }
 
-// replayed answers reads as they were answered first, so that a benchmark measures who asks and
-// not who answers.
+// replayed repeats the first answer to each read, so that a benchmark measures the placer and not
+// the in-memory Nomad.
 type replayed struct {
 	next  http.RoundTripper
 	first sync.Map // url → []byte
@@ -370,8 +367,8 @@ func (r *replayed) RoundTrip(q *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// BenchmarkRestart is what a placer does when it begins, until its first decisions: it reads
-// all there is, 10,000 jobs that wait, and the agent takes a first look for its readers.
+// BenchmarkRestart measures a placer's start until its first decisions and snapshot, with 10,000
+// waiting jobs.
 func BenchmarkRestart(b *testing.B) {
 	s := nomadtest.New(nomadtest.Options{Stepped: true, Latency: 1})
 	defer s.Close()
@@ -407,7 +404,7 @@ func BenchmarkRestart(b *testing.B) {
 		}
 		p.publish(p.m.Time)
 	}
-	restart() // has everything answered once
+	restart() // fills the cache of answers
 	b.ReportAllocs()
 	for b.Loop() {
 		restart()

@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// pass is a cycle without its talk to Nomad: it returns what the queue decides.
+// pass runs a cycle without requests to Nomad, and returns the queue's decisions.
 func pass(t *testing.T, p *Placer, s *cluster.State, now time.Time) []queue.Action {
 	t.Helper()
 	p.m.State = s
@@ -47,7 +47,7 @@ func TestEmptyCluster(t *testing.T) {
 	p, s := newPlacer(t), cluster.NewState()
 	s.PutJob(rewrite.Gate(benchJob("lonely", 1)))
 	if as := pass(t, p, s, time.Now()); len(as) != 0 {
-		t.Fatalf("started on nothing: %v", as)
+		t.Fatalf("started without GPUs: %v", as)
 	}
 	p.publish(time.Now())
 	if js := p.Status().Jobs; len(js) != 1 || js[0].State != gang.Unschedulable || js[0].Reason.IsZero() {
@@ -62,9 +62,8 @@ func TestEmptyCluster(t *testing.T) {
 	}
 }
 
-// A gang's whole life through the queue: it is started, its members finish one
-// by one, and each GPU serves the next as soon as it is free. A new cluster in
-// between changes nothing.
+// A gang starts, its members finish one by one, and then its GPUs go to the next gang in the queue.
+// A rebuilt view in between changes nothing.
 func TestLineFollowsNomad(t *testing.T) {
 	p, now := newPlacer(t), time.Now()
 	s, first, committed := firstStarts(t, p, now)
@@ -95,12 +94,12 @@ func TestLineFollowsNomad(t *testing.T) {
 		t.Fatalf("the second does not start: %v", as)
 	}
 	if err := p.m.Queue.Submit(gang.QueueTime(now.Add(2*time.Minute)), first.QueueJob(p.m.Cfg.RestartCost)); err != nil {
-		t.Errorf("the line still knows the first: %v", err)
+		t.Errorf("the queue still knows the first: %v", err)
 	}
 }
 
-// firstStarts has the first of two gangs of 2 × 4 GPUs start on the free half of
-// two nodes, at index 1000; the other one waits.
+// firstStarts starts the first of two gangs of 2 × 4 GPUs on the free half of two nodes, at index
+// 1000; the other one waits.
 func firstStarts(t *testing.T, p *Placer, now time.Time) (s *cluster.State, first *model.Tracked, committed *api.Job) {
 	t.Helper()
 	s, prof, err := benchState(2, 2)
@@ -122,7 +121,7 @@ func firstStarts(t *testing.T, p *Placer, now time.Time) (s *cluster.State, firs
 	return s, first, s.Jobs[first.Key]
 }
 
-// pretend has a gang take in an event, as if Nomad did all that follows, with the
+// pretend sends an event to a gang, and answers its effects as if Nomad had done them, with the
 // given JobModifyIndex.
 func (p *Placer) pretend(t *model.Tracked, index uint64, e gang.Event) {
 	for e != nil {
@@ -143,12 +142,12 @@ func (p *Placer) pretend(t *model.Tracked, index uint64, e gang.Event) {
 	}
 }
 
-// The queue hears that a gang has stopped when its GPUs are free in the view: what
-// it was stopped for finds them, and nobody else is stopped in their stead. What
-// its author changed meanwhile counts.
+// The queue learns that a gang has stopped when its GPUs are free in the view. So the gang for
+// which it was stopped finds them, and the queue stops no other gang instead. Meanwhile the
+// author's edit applies.
 func TestStoppedWhenFree(t *testing.T) {
 	cfg := model.DefaultConfig()
-	cfg.Queue.Order, cfg.Queue.MaxWait = queue.Priority, 100*365*24*time.Hour // the jobs are of 1970
+	cfg.Queue.Order, cfg.Queue.MaxWait = queue.Priority, 100*365*24*time.Hour // the jobs were submitted in 1970
 	p, err := New(nil, cfg, hclog.NewNullLogger(), Hooks{})
 	if err != nil {
 		t.Fatal(err)
@@ -164,9 +163,9 @@ func TestStoppedWhenFree(t *testing.T) {
 	}
 	members("running", "run", 1002)
 	shown := *committed
-	s.PutJob(&shown) // Nomad tells what it made of the registration
+	s.PutJob(&shown) // Nomad shows the result of the registration
 	if as := pass(t, p, s, now.Add(time.Minute)); len(as) != 0 {
-		t.Fatalf("nothing is free, and still %v", as)
+		t.Fatalf("no GPU is free, but %v", as)
 	}
 	p.pretend(first, 2000, gang.Preempt{For: "another"})
 	edited := *rewrite.Gate(committed)
@@ -177,22 +176,22 @@ func TestStoppedWhenFree(t *testing.T) {
 	for step, want := range []int{0, 1} {
 		as := pass(t, p, s, now.Add(2*time.Minute))
 		if len(as) != want || first.Placed == (want > 0) || p.again != (want == 0) {
-			t.Errorf("pass %d: %v; the line is told that it runs: %v; another pass is due: %v", step+1, as, first.Placed, p.again)
+			t.Errorf("pass %d: %v; the queue knows it as running: %v; another pass is due: %v", step+1, as, first.Placed, p.again)
 		}
 		if want > 0 && as[0].Job == first.Key.String() {
-			t.Error("the first starts, which is less urgent now")
+			t.Error("the first starts, although its priority is lower now")
 		}
 		p.again = false
 	}
 }
 
-// A bug that no job is known to have caused costs a session, not the placer.
+// A bug that is not known to come from a job ends the session, not the placer.
 func TestSafely(t *testing.T) {
 	p := newPlacer(t) // no client: the first call panics
 	if err := p.safely(t.Context()); err == nil || !strings.Contains(err.Error(), "broken invariant") {
 		t.Errorf("error: %v", err)
 	}
 	if p.m.View != nil || p.m.State != nil || len(p.m.Jobs) != 0 {
-		t.Error("something of the old picture is left")
+		t.Error("the model keeps old data")
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Between cycles that only take in progress the placer rests; what changes is
-// answered at once.
+// After events that only show progress the next cycle is delayed; after other events it runs at
+// once.
 func TestDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlacer(t)
-		// There is no Nomad to read anything from.
+		// There is no Nomad, so nothing may be due to be read.
 		p.m.State, p.profileReadAt, p.failureLog.readAt = cluster.NewState(), time.Now().Add(time.Hour), time.Now()
 		p.m.Controls, p.resyncedAt = map[cluster.JobKey]gang.Control{}, time.Now()
 		began := time.Now()
@@ -34,8 +34,8 @@ func TestDebounce(t *testing.T) {
 		index := uint64(1)
 		hear := func(gap time.Duration, kind string, want time.Duration) {
 			t.Helper()
-			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond)         // between two ticks
-			events <- []cluster.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // a cycle at once
+			time.Sleep(time.Second - time.Since(began)%time.Second + 5*time.Millisecond)         // wait until between two ticks
+			events <- []cluster.Event{{Topic: "Node", Type: "NodeDeregistration", Index: index}} // causes a cycle at once
 			synctest.Wait()
 			last := p.Vitals().LastCycle
 			time.Sleep(gap)
@@ -48,7 +48,7 @@ func TestDebounce(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			synctest.Wait()
 			if got := p.Vitals().LastCycle.Sub(last); got != want {
-				t.Errorf("%s, %v after a cycle: the next is %v after it, want %v", kind, gap, got, want)
+				t.Errorf("%s, %v after a cycle: the next cycle is %v after that one, want %v", kind, gap, got, want)
 			}
 		}
 		hear(time.Millisecond, "EvaluationUpdated", 10*time.Millisecond)

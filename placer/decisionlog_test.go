@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// While jobs arrive in a burst, placing goes before recording, but not for long. A cycle writes a
-// limited number of records, and none of jobs that are gone.
+// In a burst the placer starts gangs before it writes records, but delays no record for long. A
+// cycle writes a limited number of records, and none of jobs that are gone.
 func TestRecordsInABurst(t *testing.T) {
 	stored, client := newVars(t)
 	p := newPlacer(t)
@@ -41,9 +41,9 @@ func TestRecordsInABurst(t *testing.T) {
 	if _, ok := p.decisionsDueAt(); ok {
 		t.Error("a record is due, but none is there")
 	}
-	p.unsaved.put(gang.Record{Namespace: "default", Job: "job-0", Decided: now.Add(time.Hour)}) // by another agent, whose clock is ahead
+	p.unsaved.put(gang.Record{Namespace: "default", Job: "job-0", Decided: now.Add(time.Hour)}) // decided by another agent, whose clock is ahead
 	if save(0, 1, false); p.unsaved.len() > 0 {
-		t.Error("a record waits for the clock of the agent that decided")
+		t.Error("the record waits until its decision is in the past")
 	}
 	for i := range burst {
 		p.startedOne(now)
@@ -60,7 +60,7 @@ func TestRecordsInABurst(t *testing.T) {
 	for i := range 3 * decisionsAtOnce {
 		put(100 + i)
 	}
-	for i := range 12 { // the burst goes on
+	for i := range 12 { // the burst continues
 		for range burst {
 			p.startedOne(now.Add(time.Duration(i) * time.Second))
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
-// A gang that only Nomad's dry run can judge goes to the nodes that Nomad accepts, although others
-// have better GPUs and each dry run shows only some of the others.
+// Only Nomad's dry run can check a gang's constraint. The gang finds the nodes that Nomad accepts,
+// although other nodes have better GPUs and each dry run reveals only some of the unfit ones.
 func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 	good := []string{"node-id-00001", "node-id-00004"}
 	var registered []string
@@ -31,7 +31,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 			return
 		}
 		g := request.Job.TaskGroups[0]
-		if len(g.Constraints) == 0 { // as its author wrote it: some nodes take it
+		if len(g.Constraints) == 0 { // the job without pins: some nodes accept it
 			_, _ = w.Write([]byte("{}"))
 			return
 		}
@@ -53,7 +53,7 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 	})
 	job := withCores(t, p, 6, hostile.Plain("j", 2, 4, 1))
 	now := time.Now()
-	for range 4 { // with each try two nodes are found out, and it is tried again soon
+	for range 4 { // each try reveals two unfit nodes, and the next try follows soon
 		decideAt(t, p, now)
 		if registered != nil {
 			break
@@ -74,8 +74,8 @@ func TestRefusedByDryRunGoesElsewhere(t *testing.T) {
 	}
 }
 
-// Why a gang that is there in part is not made whole, only the active placer knows: explain and
-// status tell.
+// Only the active placer knows why an incomplete gang gets no more members; explain and status show
+// it.
 func TestWhyItIsNotWhole(t *testing.T) {
 	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/var") {
@@ -102,8 +102,8 @@ func TestWhyItIsNotWhole(t *testing.T) {
 	}
 }
 
-// A gang that Nomad refuses wherever it could be is tried again within half a minute, however
-// often it was: what is in its way ends without an event.
+// If Nomad refuses a gang on every node, the gang is tried again within half a minute, even after
+// many tries: the obstacle may end without an event.
 func TestRefusedByDryRunIsTriedAgain(t *testing.T) {
 	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
 		if err := json.NewEncoder(w).Encode(map[string]any{"FailedTGAllocs": map[string]any{"g": nil}}); err != nil {
@@ -122,7 +122,7 @@ func TestRefusedByDryRunIsTriedAgain(t *testing.T) {
 	}
 }
 
-// withCores makes a job that only Nomad can judge wait on a cluster of n nodes.
+// withCores queues a job that only Nomad can check, on a cluster of n nodes.
 func withCores(t *testing.T, p *Placer, nodes int, job *api.Job) *api.Job {
 	t.Helper()
 	s, prof, err := benchState(nodes, 0)
@@ -135,7 +135,7 @@ func withCores(t *testing.T, p *Placer, nodes int, job *api.Job) *api.Job {
 	return job
 }
 
-// decideAt is what a cycle does up to its decisions.
+// decideAt runs a cycle up to its decisions.
 func decideAt(t *testing.T, p *Placer, now time.Time) {
 	t.Helper()
 	p.m.Time = now

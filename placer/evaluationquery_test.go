@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// TestMayQueryEvaluation counts how often the placer asks Nomad about gangs that are late.
+// TestMayQueryEvaluation counts how often the placer reads the evaluations of late gangs.
 func TestMayQueryEvaluation(t *testing.T) {
 	p, start := &Placer{evaluationLimit: newEvaluationLimit()}, time.Unix(1000, 0)
 	var ts []*model.Tracked
@@ -29,26 +29,26 @@ func TestMayQueryEvaluation(t *testing.T) {
 			}
 		}
 		if n > evaluationQueriesPerSecond {
-			t.Fatalf("%d asks in one cycle", n)
+			t.Fatalf("%d queries in one cycle", n)
 		}
 	}
 	total := 0
 	for i, x := range ts {
 		total += asks[x]
 		if asks[x] == 0 {
-			t.Errorf("nothing was asked about %d", i)
+			t.Errorf("no query about %d", i)
 		}
 	}
 	if total > 60*evaluationQueriesPerSecond || total < 600 {
-		t.Errorf("%d asks within a minute", total)
+		t.Errorf("%d queries within a minute", total)
 	}
 	alone := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Job: benchJob("alone", 1)})}
 	now := start.Add(time.Hour)
 	if !p.mayQueryEvaluation(alone, now) || p.mayQueryEvaluation(alone, now.Add(999*time.Millisecond)) || !p.mayQueryEvaluation(alone, now.Add(time.Second)) || p.mayQueryEvaluation(alone, now.Add(2*time.Second)) {
-		t.Error("not asked at once and after 1 and 2 s")
+		t.Error("not queried at once and after 1 and 2 s")
 	}
 	alone.Job = benchJob("alone", 2)
 	if !p.mayQueryEvaluation(alone, now.Add(2*time.Second)) {
-		t.Error("not asked at once about a new commit")
+		t.Error("not queried at once after a new commit")
 	}
 }

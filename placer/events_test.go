@@ -22,7 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// The log keeps the last events in order, with IDs that grow, and wakes who waits.
+// The log keeps the last events in order, with growing IDs, and wakes its readers.
 func TestEventLog(t *testing.T) {
 	t.Parallel()
 	began := time.UnixMilli(1_000_000)
@@ -37,7 +37,7 @@ func TestEventLog(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was woken")
+		t.Error("the reader was not woken")
 	}
 	es, changed := l.After(0)
 	if len(es) != 3 || es[0].Text != "2" || es[2].Text != "4" || es[0].ID != 1_000_002 || es[2].ID != 1_000_004 || len(es[0].GPUs) != 256 {
@@ -48,7 +48,7 @@ func TestEventLog(t *testing.T) {
 	}
 	select {
 	case <-changed:
-		t.Error("woken by nothing")
+		t.Error("woken without an event")
 	default:
 	}
 	var none *placer.EventLog
@@ -68,17 +68,17 @@ func TestEventFor(t *testing.T) {
 		t.Errorf("%+v, %v", e, ok)
 	}
 	if _, ok := (placer.Event{Namespace: "theirs"}).For(mine, yes); ok {
-		t.Error("it tells of another's job")
+		t.Error("it names a job that the reader may not see")
 	}
 	for who, operator := range map[bool]func() bool{true: yes, false: no} {
 		if _, ok := (placer.Event{GPUs: []string{"GPU-1"}}).For(mine, operator); ok != who {
-			t.Errorf("of a GPU: %v", ok)
+			t.Errorf("event about a GPU: %v", ok)
 		}
 	}
 }
 
-// The events of a gang tell its story: that it came, got GPUs, ran, was stopped for
-// another one and waited again, failed, and ended.
+// The events of a gang tell its story: it was registered, got GPUs, ran, was stopped for another
+// one, waited again, failed, and ended.
 func TestEventsTellStories(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.Tenants = map[string]queue.Tenant{"research": {Quota: 4}, "ops": {}}
@@ -110,7 +110,7 @@ func TestEventsTellStories(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		if r, err := store.In(c).Record(w.T.Context(), cluster.JobKey(low)); err != nil || r.StoppedWhy.IsZero() || !slices.ContainsFunc(kept, func(e placer.Event) bool { return e.Text == "its members are stopped: "+r.StoppedWhy.String() }) {
-			w.T.Errorf("its record (%v) and the events say why it was stopped, in other words", err)
+			w.T.Errorf("its record (%v) and the events give different reasons for the stop", err)
 		}
 		if err := w.Purge(high); err != nil {
 			w.T.Fatal(err)
@@ -137,8 +137,8 @@ func TestEventsTellStories(t *testing.T) {
 	})
 }
 
-// A GPU that becomes unhealthy makes an event, and another one when it is healthy again. One that
-// was unhealthy before the placer started makes none.
+// A GPU makes an event when it becomes unhealthy, and another one when it is healthy again. A GPU
+// that was unhealthy before the placer started makes no event for that.
 func TestEventsOfHealth(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -162,8 +162,8 @@ func TestEventsOfHealth(t *testing.T) {
 	})
 }
 
-// What a new placer finds unchanged has the time since when it has been so; the event is not sent
-// twice.
+// An event about a state that a new placer finds has the time since which the state has lasted, so
+// that subscribers do not get it twice.
 func TestEventsOfWhatIsFound(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -190,8 +190,8 @@ func TestEventsOfWhatIsFound(t *testing.T) {
 	})
 }
 
-// A gang that is stopped since not all of its members could run starts again, it says, but
-// not the last time: then it is given up.
+// When an incomplete gang is stopped, the event says that it starts again; at its last stop, that
+// it is not tried again.
 func TestLastStopOfAGangThatFails(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(8, 8)

@@ -23,12 +23,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// vars is a Nomad that knows variables only, and refuses what Nomad refuses.
+// vars is a Nomad with variables only; it refuses the same writes as Nomad.
 type vars struct {
 	mu    sync.Mutex
 	index uint64
 	m     map[string]*api.Variable
-	// racing is done once before the next checked write.
+	// racing runs once, before the next checked write.
 	racing func()
 }
 
@@ -109,20 +109,20 @@ func TestLiftQuarantine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := LiftQuarantine(ctx, c, "g1", "g9"); err == nil || !strings.Contains(err.Error(), `"g9" is not in quarantine`) {
-		t.Errorf("lifting what is not there: %v", err)
+		t.Errorf("lifting a quarantine that does not exist: %v", err)
 	}
 	lifted, err := LiftQuarantine(ctx, c, "g1")
 	if d := cmp.Diff([]string{"g1"}, lifted); d != "" || err != nil {
 		t.Errorf("lifted (-want +got):\n%s%v", d, err)
 	}
-	// The agent notes something of what it does not know that it was lifted.
+	// The agent notes a failure before it knows that the quarantine was lifted.
 	if _, err := agent.note(ctx, c, broken("a2", "g4"), failure.Evidence{}, now); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(map[string]bool{"g2": true, "g3": true, "g4": true}, out(&agent, now)); d != "" {
 		t.Errorf("after the agent's write (-want +got):\n%s", d)
 	}
-	// And the other way round: it writes between the command's reading and writing.
+	// The other way round: the agent writes between the command's read and its write.
 	v.racing = func() {
 		if _, err := agent.note(ctx, c, broken("a3", "g5"), failure.Evidence{}, now); err != nil {
 			t.Error(err)
@@ -144,8 +144,8 @@ func TestLiftQuarantine(t *testing.T) {
 	}
 }
 
-// A GPU that was given free has its strikes forgotten, and failures of jobs from
-// before do not count.
+// When a quarantine is lifted, the GPU's strikes are forgotten, and earlier failures of jobs no
+// longer count.
 func TestLiftedStartsAnew(t *testing.T) {
 	t.Parallel()
 	h, now := failureLog{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -175,12 +175,12 @@ func TestLiftedStartsAnew(t *testing.T) {
 	}
 }
 
-// However many failures there are, and however long their messages, Nomad accepts the stored
-// history. What was not stored is not found again.
+// Nomad accepts the stored failures, however many there are and however long their messages. A
+// failure that was not stored is not found again.
 func TestHistoryFits(t *testing.T) {
 	t.Parallel()
 	if race.Enabled {
-		t.Skip(race.Sampled) // one goroutine, and a minute
+		t.Skip(race.Sampled) // no concurrency, and it takes a minute
 	}
 	_, c := newVars(t)
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -224,7 +224,7 @@ func TestHistoryFits(t *testing.T) {
 	}
 }
 
-// One author's sweep, however large, does not push out what is known of others.
+// One author's sweep of jobs, however large, does not push out the failures of others.
 func TestSweepLeavesOthersFailures(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
@@ -258,8 +258,7 @@ func TestSweepLeavesOthersFailures(t *testing.T) {
 	}
 }
 
-// A server whose clock was a year ahead for a while keeps nothing from being noted
-// later.
+// If a server's clock was a year ahead for a while, later failures are noted nevertheless.
 func TestFailureOfAFutureTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -269,12 +268,12 @@ func TestFailureOfAFutureTime(t *testing.T) {
 	}
 	h.trimFailures()
 	if h.knows(&cluster.Alloc{ID: "new", ModifyIndex: 1000, ModifyTime: now.UnixNano()}) {
-		t.Error("a failure is taken for one that was noted before")
+		t.Error("a new failure counts as recorded")
 	}
 }
 
-// A GPU was quarantined while a clock was a month ahead. It is kept out no longer than any other;
-// its quarantine does not count twice, and its failures are not forgotten early.
+// A GPU was quarantined while a clock was a month ahead. The quarantine lasts no longer than any
+// other and counts once, and its failures are not forgotten early.
 func TestQuarantineOfAFutureTime(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
@@ -291,7 +290,7 @@ func TestQuarantineOfAFutureTime(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		q := after.quarantine["g"]
 		if got := q.Until.Sub(now); got != failure.Base || q.Last.After(now) || q.Strikes != 1 {
-			t.Errorf("stored %v: it is kept out for %v more, want %v; %+v", stored, got, failure.Base, q)
+			t.Errorf("stored %v: in quarantine for another %v, want %v; %+v", stored, got, failure.Base, q)
 		}
 		kept, err := ReadQuarantine(ctx, c)
 		if err != nil {
@@ -301,8 +300,8 @@ func TestQuarantineOfAFutureTime(t *testing.T) {
 	}
 }
 
-// A placer starts on a cluster with many failures and no stored history. It judges the last ones, as
-// many as it would store.
+// A placer starts on a cluster with many failures and no stored history. It judges only the last
+// ones, as many as it can store.
 func TestManyFailuresAtOnce(t *testing.T) {
 	t.Parallel()
 	const many = 20_000
@@ -346,8 +345,7 @@ func TestTrimQuarantine(t *testing.T) {
 	}
 }
 
-// A failure of a year from now, as a server's clock may say, counts as one of now, and
-// so does a success.
+// If a server's clock is a year ahead, its failures and successes count as if they happened now.
 func TestTimesOfTheFuture(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
@@ -366,12 +364,12 @@ func TestTimesOfTheFuture(t *testing.T) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
 	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{State: cluster.NewState(), Failures: []failure.Failure{within(f, time.Time{}, now)}}).FailedOn(cluster.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
-		t.Error("its node is avoided for longer than it should be")
+		t.Error("its node is avoided for too long")
 	}
 }
 
-// A failure that arrives at a running placer has just happened, whatever the servers' clock says.
-// One that the placer finds at its start, or after a full read of Nomad, may be old.
+// A failure that a running placer sees for the first time has just happened, whatever the servers'
+// clock says. A failure that it finds at its start, or after a full read of Nomad, may be old.
 func TestTimesOfThePast(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)
@@ -388,13 +386,13 @@ func TestTimesOfThePast(t *testing.T) {
 	}
 	old := now.Add(-time.Hour)
 	if at := fails("first"); !at.Equal(old) {
-		t.Errorf("before it began: %v, want %v", at, old)
+		t.Errorf("before the placer started: %v, want %v", at, old)
 	}
 	if at, want := fails("next"), now.Add(-mostDelay); !at.Equal(want) {
-		t.Errorf("since it looked: %v, want %v", at, want)
+		t.Errorf("since its last look: %v, want %v", at, want)
 	}
 	p.resyncedAt = now.Add(time.Second)
 	if at := fails("last"); !at.Equal(old) {
-		t.Errorf("while it was out of touch: %v, want %v", at, old)
+		t.Errorf("while it was disconnected from Nomad: %v, want %v", at, old)
 	}
 }

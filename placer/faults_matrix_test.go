@@ -21,9 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// busy is a minute in which the placer makes every kind of request that it knows:
-// gangs start, wait, are preempted, fail by themselves and with their node, and
-// are run again by their authors.
+// busy plays a minute in which the placer makes every kind of request: gangs start, wait, are
+// preempted, fail by themselves and with their nodes, and their authors run them again.
 func busy(w *bed.World) {
 	w.Submit(bed.Gang{Name: "long", Members: 2, GPUs: 4, Runs: 2 * time.Minute, Priority: 20, Meta: map[string]string{"pal_preempt": "true"}})
 	w.RunFor(10 * time.Second)
@@ -46,7 +45,7 @@ func busyOptions(seed uint64) bed.Options {
 	return bed.Options{Seed: seed, Partial: 5 * time.Minute, Placer: func(c *model.Config) { c.Resync = 20 * time.Second }, Sampled: true}
 }
 
-// patternOf is a request with the names of single objects left open.
+// patternOf is a request with placeholders for the names of objects.
 func patternOf(r nomadtest.Request) string {
 	path := objects.ReplaceAllString(r.Path, "/$1/*$2")
 	return r.Method + " " + path
@@ -54,8 +53,7 @@ func patternOf(r nomadtest.Request) string {
 
 var objects = regexp.MustCompile(`/(job|node|allocation|deployment)/[^/]+(/[a-z]+)?$`)
 
-// requests are all requests that a busy placer makes, but those for variables,
-// which are named one by one.
+// requests are the kinds of requests that a busy placer makes. Each variable is a kind of its own.
 func requests(t *testing.T) []string {
 	seen := map[string]bool{}
 	bed.Run(t, busyOptions(1), func(w *bed.World) {
@@ -75,8 +73,8 @@ func requests(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Whatever befalls a kind of request, once or for a minute: afterwards every gang
-// is served, and a new one starts within two minutes; no invariant is broken.
+// Each kind of request fails in each way, once or for a minute. Afterwards the placer serves every
+// gang, and a new one starts within two minutes; no invariant is broken.
 func TestEveryRequestFails(t *testing.T) {
 	all := requests(t)
 	if len(all) < 15 {
@@ -100,7 +98,7 @@ func TestEveryRequestFails(t *testing.T) {
 					}
 					bed.Run(t, busyOptions(2), func(w *bed.World) {
 						w.AddNodes(4, 4)
-						if times > 0 { // else it begins so
+						if times > 0 { // otherwise the fault exists from the start
 							w.StartPlacer()
 							w.RunFor(3 * time.Second)
 						}
@@ -139,7 +137,7 @@ func sampled() int {
 	return 1
 }
 
-// tally is what became of the worlds in which one fault befell the placer.
+// tally counts the outcomes of the worlds with one fault.
 type tally struct {
 	worlds, injected, failed int
 	slowest                  time.Duration // until a new gang ran afterwards
@@ -152,7 +150,7 @@ func (f *tally) add(injected int, took time.Duration, failed bool) {
 	}
 }
 
-// faultsReport is the tallies as a page of the docs.
+// faultsReport renders the tallies as a page of the docs.
 func faultsReport(kinds int, served map[nomadtest.Fault]*tally) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# What lost and odd answers of Nomad do to the placer

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Whatever stands in the variable of a job's record: the job is served, its record is
-// rewritten, and nothing panics.
+// Whatever the variable of a job's record contains, the job is served, its record is rewritten, and
+// nothing panics.
 func FuzzRecord(f *testing.F) {
 	good, err := json.Marshal(gang.Record{Namespace: "default", Job: "j", Submitted: time.Unix(1, 0), Attained: time.Hour, Done: time.Hour, GivenUp: reason.Unread("x")})
 	if err != nil {

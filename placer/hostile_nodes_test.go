@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Each hostile node comes alone beside honest ones, and all of them together: the
-// honest ones' GPUs stay theirs, their measurements count, and an honest job starts.
+// Each hostile node alone, and all of them together, join honest nodes. The honest nodes keep their
+// GPUs, their measurements count, and an honest job starts.
 func TestHostileNodes(t *testing.T) {
 	var others []string
 	for i := range 16 {
@@ -57,7 +57,7 @@ func TestHostileNodes(t *testing.T) {
 					t.Error("others' GPUs are measured")
 				}
 			} else if err != nil && !strings.Contains(err.Error(), "hostile-") && !strings.Contains(err.Error(), "own-") {
-				t.Errorf("the measurements are blamed on nobody: %v", err)
+				t.Errorf("no warning about the measurements: %v", err)
 			}
 			now := time.Now()
 			if as := pass(t, p, s, now); !startsJob(as, cluster.KeyOf(honest)) {
@@ -66,7 +66,7 @@ func TestHostileNodes(t *testing.T) {
 			for _, id := range others {
 				i := p.m.View.Cluster.Find(id)
 				if i < 0 {
-					t.Fatalf("%s is not there", id)
+					t.Fatalf("%s is missing", id)
 				}
 				node, device := p.m.View.Cluster.Group(p.m.View.Cluster.GroupOf(i))
 				if n := p.m.View.Cluster.Node(node); !strings.HasPrefix(n.ID, "honest-") || device != "nvidia/gpu/H200" || p.m.View.Cluster.GPU(i).Unhealthy {
@@ -88,7 +88,7 @@ func TestHostileNodes(t *testing.T) {
 	}
 }
 
-// hostileNodesReport is a page of the docs, and a row for each node with the warning that the placer gives.
+// hostileNodesReport returns a page of the docs, and a row for each node with the placer's warning.
 func hostileNodesReport(nodes []hostile.Node, said map[string]string) (page string, rows [][]string) {
 	rows = [][]string{{"the node has", "the warning"}}
 	warned := 0

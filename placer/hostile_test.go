@@ -24,8 +24,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Each hostile job comes alone beside an honest one, and all of them together:
-// the honest one starts, nothing panics, and every answer about the job is given.
+// Each hostile job alone, and all of them together, run beside an honest job. The honest job
+// starts, nothing panics, and the placer answers every query about each job.
 func TestHostileJobs(t *testing.T) {
 	sets := map[string][]hostile.Job{"all of them": hostile.Jobs(1)}
 	for _, j := range hostile.Jobs(1) {
@@ -81,7 +81,8 @@ func writeReport(t *testing.T, path, page string, rows [][]string) {
 	}
 }
 
-// hostileReport is a page of the docs, and a row for each job: what the placer does with it, and why.
+// hostileReport returns a page of the docs, and a row for each job: what the placer does with it,
+// and why.
 func hostileReport(p *Placer, as []queue.Action, jobs []hostile.Job) (page string, rows [][]string) {
 	status := map[string]model.JobStatus{}
 	for _, j := range p.Status().Jobs {
@@ -117,7 +118,7 @@ that `+"`explain`"+` gives.
 `, len(jobs), strings.Join(counts, ", ")), rows
 }
 
-// cell is a text as a cell of a table, without control characters.
+// cell returns a text in the form of a table cell, without control characters.
 func cell(s string) string {
 	quoted := strconv.QuoteToGraphic(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
@@ -132,7 +133,7 @@ func startsJob(as []queue.Action, k cluster.JobKey) bool {
 	return false
 }
 
-// answers asks what the commands ask of each job.
+// answers makes the queries of the commands about each job.
 func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 	t.Helper()
 	s := query.Picture(p.m, p.nomad, nil)
@@ -143,7 +144,7 @@ func answers(t *testing.T, p *Placer, now time.Time, jobs []hostile.Job) {
 	for _, j := range jobs {
 		k := cluster.KeyOf(j.Job)
 		if p.m.State.Jobs[k] == nil {
-			continue // it asks for no GPUs at all
+			continue // it requests no GPUs at all
 		}
 		if !listed[k.ID] {
 			t.Errorf("%s: not in the list of jobs", j.Name)

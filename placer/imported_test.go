@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Imported measurements of one source, or a profile, that somebody has written over
-// keep the others from nothing: they count, and new ones can be imported.
+// If somebody has overwritten the stored profile, or the imported measurements of one source, the
+// other imports still count, and new ones are possible.
 func TestUnreadableImports(t *testing.T) {
 	t.Parallel()
 	server := nomadtest.New(nomadtest.Options{Seed: 1})
@@ -48,8 +48,8 @@ func TestUnreadableImports(t *testing.T) {
 		t.Errorf("%+v, %v", built, err)
 	}
 	server.Fail("", "GET /v1/vars", nomadtest.Failed, -1)
-	imported(1) // those read last
+	imported(1) // those that were read last
 	if _, _, err := ReadCalibration(t.Context(), c, "new"); err == nil {
-		t.Error("what cannot be asked for is as if it were not there")
+		t.Error("measurements that cannot be read count as missing")
 	}
 }

@@ -21,14 +21,14 @@ import (
 )
 
 // The placer looks up a registration that Nomad does not answer. If Nomad has it, the gang starts.
-// If somebody else was first, the placer reads the job again. Until that is settled, nobody gets
-// its GPUs.
+// If somebody else was first, the placer reads the job again. Until the outcome is known, nobody
+// else gets its GPUs.
 func TestUnansweredRegistering(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		found func(sent *api.Job) *api.Job // what Nomad then has; nil: as before
+		found func(sent *api.Job) *api.Job // what Nomad has afterwards; nil: unchanged
 		phase gang.State
-		kept  bool // its GPUs
+		kept  bool // its GPUs stay reserved
 	}{
 		{"done", func(sent *api.Job) *api.Job { return sent }, gang.Starting, true},
 		{"overtaken", func(*api.Job) *api.Job { return hostile.Plain("j", 2, 1, 300) }, gang.Waiting, false},
@@ -63,7 +63,7 @@ func TestUnansweredRegistering(t *testing.T) {
 					http.NotFound(w, r)
 				}
 			})
-			s, prof, err := benchState(1, 0) // of its 8 GPUs 4 are free
+			s, prof, err := benchState(1, 0) // 4 of the 8 GPUs are free
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,19 +105,19 @@ func TestUnansweredRegistering(t *testing.T) {
 				t.Errorf("after %v: %s", model.UnansweredFor, free())
 			}
 			if is := j.State(p.m); is != gang.Committing {
-				t.Errorf("it is %s, though Nomad may have written what it has not shown yet", is)
+				t.Errorf("it is %s, though Nomad may have written the start and not shown it yet", is)
 			}
 			if err := p.m.UpdateView(now.Add(model.UnansweredFor + p.m.Cfg.Resync)); err != nil {
 				t.Fatal(err)
 			}
 			if is := j.State(p.m); is != gang.Waiting {
-				t.Errorf("it is %s for ever, though Nomad does not write its start any more", is)
+				t.Errorf("it stays %s, though Nomad can no longer write its start", is)
 			}
 		})
 	}
 }
 
-// A registration that succeeds late holds its GPUs by its pins. Before that, every start that may
+// When a registration succeeds late, its pins hold its GPUs. Before that, every start that may
 // still succeed holds its GPUs.
 func TestLimboEndsWithTheJob(t *testing.T) {
 	p := newPlacer(t)
@@ -142,7 +142,7 @@ func TestLimboEndsWithTheJob(t *testing.T) {
 	}
 	p.m.NoteUnanswered(sent, job, nil)
 	if n := held(); n != 2 {
-		t.Errorf("%d GPUs are held for two starts of one GPU that Nomad did not answer", n)
+		t.Errorf("%d GPUs are held for two unanswered starts of one GPU each", n)
 	}
 	s.PutJob(hostile.Plain("j", 1, 1, 2))
 	if n := held(); n != 0 {

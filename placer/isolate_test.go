@@ -25,9 +25,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/hostile"
 )
 
-// A job in which the placer meets a bug is set aside wherever that happens: while
-// it is read, while the queue looks for GPUs, and while it is registered, which is
-// done for several at a time. Without it the others start.
+// A job that triggers a bug in the placer is set aside, whether the bug is in reading it, in the
+// queue's search for GPUs, or in registering it beside others. Without it the other jobs start.
 func TestPanicSetsAside(t *testing.T) {
 	bad, good := hostile.Plain("bad", 1, 1, 1), hostile.Plain("good", 1, 1, 2)
 	for _, c := range []struct {
@@ -99,7 +98,7 @@ func TestPanicSetsAside(t *testing.T) {
 	}
 }
 
-// placerAt is a placer whose Nomad is the handler.
+// placerAt is a placer whose Nomad is h.
 func placerAt(t *testing.T, h http.HandlerFunc) *Placer {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -113,7 +112,7 @@ func placerAt(t *testing.T, h http.HandlerFunc) *Placer {
 	return p
 }
 
-// noteRegistered stands for Nomad: it notes the ids of jobs that are registered.
+// noteRegistered plays Nomad: it records the ids of registered jobs.
 func noteRegistered(t *testing.T, w http.ResponseWriter, r *http.Request, registered map[string]bool) {
 	var request api.JobRegisterRequest
 	if r.Method != http.MethodPut || r.URL.Path != "/v1/jobs" {
@@ -132,8 +131,8 @@ func noteRegistered(t *testing.T, w http.ResponseWriter, r *http.Request, regist
 
 var registering sync.Mutex
 
-// A job that was set aside once comes back as soon as it is changed; one that
-// breaks the placer again and again is left alone for a while even then.
+// A job that was set aside once is served again as soon as its author changes it. If a job triggers
+// panics again and again, it is left alone for a while even then.
 func TestAsideUntilChanged(t *testing.T) {
 	p, now := newPlacer(t), time.Now()
 	p.m.State = cluster.NewState()
@@ -148,14 +147,14 @@ func TestAsideUntilChanged(t *testing.T) {
 		p.m.State.PutJob(job(index))
 		p.m.IsolateJob(k, errors.New("x"), now)
 		if !apart(index, now.Add(24*time.Hour)) {
-			t.Errorf("time %d: unchanged, it comes back", times)
+			t.Errorf("time %d: unchanged, but it is served", times)
 		}
 		left := map[int]time.Duration{1: 0, 2: model.IsolateFor, 3: 2 * model.IsolateFor}[times]
 		if left > 0 && !apart(index+1, now.Add(left-1)) {
-			t.Errorf("time %d: changed, it comes back before %v", times, left)
+			t.Errorf("time %d: changed, but it is served before %v", times, left)
 		}
 		if apart(index+1, now.Add(left)) {
-			t.Errorf("time %d: changed, it does not come back after %v", times, left)
+			t.Errorf("time %d: changed, but it is not served after %v", times, left)
 		}
 	}
 	if why, _ := p.m.Isolated(job(3), now); why.Kind != reason.PlacerFault {

@@ -23,8 +23,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// busyNode is a Nomad whose one GPU draws this much of its 700 W, with a new
-// reading at every second question.
+// busyNode is a Nomad with one GPU, which draws this much of its 700 W. Every second request gets a
+// new reading.
 func busyNode(t *testing.T, watts int) (*nomad.Client, map[string]string) {
 	t.Helper()
 	const id = "f7476465-4d6e-c0de-26d0-e383c49be941"
@@ -67,7 +67,7 @@ func TestLearnerTakesEachReadingOnceAndSkipsTheStart(t *testing.T) {
 		l.read(context.Background(), k, s)
 		rounds++
 	}
-	// Two rounds give one new reading.
+	// Every second round gives a new reading.
 	if want := learnSkip + 2*learnFrom; rounds < want-1 || rounds > want+1 {
 		t.Errorf("learned after %d rounds, want about %d", rounds, want)
 	}
@@ -81,11 +81,11 @@ func TestLearnerTakesEachReadingOnceAndSkipsTheStart(t *testing.T) {
 	}
 	l.read(context.Background(), k, s)
 	if s.rounds != rounds {
-		t.Error("a job is watched on although its class is learned")
+		t.Error("a job is still watched although its class is learned")
 	}
 }
 
-// A bug that the learner meets is logged, and it goes on: the process lives.
+// If the learner panics, it logs the bug and continues; the process does not end.
 func TestLearnerSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -16,8 +16,8 @@ import (
 
 var busy0 = cluster.JobKey{Namespace: "default", ID: "busy0"}
 
-// ledgerPlacer is one whose queue believes that job busy0, which holds the first 4 of the
-// node's 8 GPUs, runs on those.
+// ledgerPlacer is a placer whose queue has job busy0 on these GPUs; the job holds the first 4 of
+// the node's 8 GPUs.
 func ledgerPlacer(t *testing.T, on ...int) *Placer {
 	t.Helper()
 	p := newPlacer(t)
@@ -41,15 +41,15 @@ func ledgerPlacer(t *testing.T, on ...int) *Placer {
 	return p
 }
 
-// The queue gets its placements from the view, whatever the gangs report: here for one that is
-// quiet, one that is being stopped, and one that has stopped to move.
+// The queue gets its placements from the view, whatever the gangs report: for a quiet gang, for one
+// that is being stopped, and for one that has stopped to move.
 func TestQueueFollowsLedger(t *testing.T) {
 	for _, state := range []gang.State{gang.Running, gang.Stopping, gang.Waiting} {
 		t.Run(string(state), func(t *testing.T) {
 			p := ledgerPlacer(t, 0, 1, 2, 3)
 			k := p.m.Jobs[busy0]
 			k.Nomad = state
-			p.m.View.TakeShifted() // what is new in a new view
+			p.m.View.TakeShifted() // a new view reports all jobs as shifted
 			a := *p.m.State.AllocsOf(busy0)[0]
 			a.GPUs = a.GPUs[1:]
 			p.m.State.PutAlloc(&a)

@@ -13,9 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// Jobs of a namespace that is made while the placer is active are served as others are, and
-// when they end their GPUs are free: Nomad's event stream tells nothing of them until somebody
-// subscribes again.
+// Jobs in a namespace that was created while the placer runs are served like others, and their GPUs
+// become free when they end. Nomad's event stream omits them until the placer subscribes again.
 func TestNewNamespace(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Resync = 10 * time.Minute }}, func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -30,7 +29,7 @@ func TestNewNamespace(t *testing.T) {
 		w.Expect("the first starts", 10*time.Second, func() bool { return w.Running(first) })
 		w.Expect("the second starts when the first has ended", 45*time.Second, func() bool { return w.Running(second) })
 		if strings.Contains(w.Log(), "lost touch") {
-			w.T.Error("it says that it lost touch with Nomad")
+			w.T.Error("the log says that it lost touch with Nomad")
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// All pins count for a while after the placer's beginning, not after the job's.
+// All pins count for a while after the placer's start, not after the job's.
 func TestDistrustPins(t *testing.T) {
 	t.Parallel()
 	p := newPlacer(t)

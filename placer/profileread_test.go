@@ -15,8 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Where nothing was measured, the stored profile is not looked for in every
-// cycle.
+// If nothing was measured, the placer does not look for the stored profile in every cycle.
 func TestProfileIsNotReadInEveryCycle(t *testing.T) {
 	t.Parallel()
 	reads := 0
@@ -40,7 +39,7 @@ func TestProfileIsNotReadInEveryCycle(t *testing.T) {
 			t.Fatal(err)
 		}
 		if reads != c.want {
-			t.Errorf("after %v: looked for %d times, want %d", c.after, reads, c.want)
+			t.Errorf("after %v: read %d times, want %d", c.after, reads, c.want)
 		}
 	}
 }

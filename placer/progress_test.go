@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// A placer that ends does not leave a reading of files behind.
+// A placer that ends waits for the files that it is reading.
 func TestProgressIsWaitedFor(t *testing.T) {
 	asked := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -37,17 +37,17 @@ func TestProgressIsWaitedFor(t *testing.T) {
 	cancel()
 	reads.wait()
 	select {
-	case under <- nil: // it has room again: the batch was taken out
+	case under <- nil: // the channel has room again: wait has received the batch
 	default:
-		t.Error("the batch is not waited for")
+		t.Error("wait did not wait for the batch")
 	}
 	if reads.done != nil {
-		t.Error("a batch that was waited for counts as under way")
+		t.Error("the batch still counts as being read")
 	}
 }
 
-// A part of the work is a number from 0 to 1, percent or a fraction ("3/4"), on the first line. All else
-// is refused; an empty file says nothing yet.
+// The finished part of the work is a number from 0 to 1, a percentage or a fraction ("3/4"), on the
+// first line. Everything else is refused; an empty file is allowed.
 func TestParseProgress(t *testing.T) {
 	for text, want := range map[string]float64{
 		"0.42": 0.42, "42%": 0.42, "42 %\n": 0.42, " 420/1000\n": 0.42, "420 / 1000": 0.42, "1": 1, "0": 0, "100%": 1, "0/7": 0, "1e-3": 0.001, "0.5\nand more": 0.5,

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// A gang that has stopped to be moved, and whose members may all have done their work by then,
-// does not start before that is known. The queue hears that it has stopped, and its GPUs are free.
+// A gang has stopped to move, and all its members may have succeeded by then. It does not start
+// before that is known. The queue learns that it has stopped, and its GPUs are free.
 func TestGangRefusesItsStart(t *testing.T) {
 	now := time.Now()
 	p := newPlacer(t)
@@ -24,9 +24,9 @@ func TestGangRefusesItsStart(t *testing.T) {
 	id := first.Key.String()
 	to, ok := placementOf(p, id)
 	if !ok {
-		t.Fatal("the queue does not have it running")
+		t.Fatal("the queue does not know it as running")
 	}
-	seen := *committed // as Nomad has it
+	seen := *committed // as Nomad shows it
 	first.Job = &seen
 	for i := range 2 {
 		s.PutAlloc(&cluster.Alloc{
@@ -52,7 +52,7 @@ func TestGangRefusesItsStart(t *testing.T) {
 	}
 }
 
-// placementOf is the placement of a gang that runs, by the queue.
+// placementOf is the placement of a running gang, according to the queue.
 func placementOf(p *Placer, id string) (pal.Placement, bool) {
 	for job, pl := range p.m.Queue.Running() {
 		if job == id {

@@ -25,12 +25,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A job that is purged, stopped or edited while it is being placed is what its
-// author made of it: Nomad's answers are played, as recorded from 1.11.3.
+// If the author purges, stops or edits a job while it is being placed, that is restored afterwards.
+// The test plays Nomad's answers, as recorded from 1.11.3.
 func TestReplacedWhilePlaced(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		version uint64 // of the job that our registering made
+		version uint64 // the version that our registration made
 		create  uint64
 		lost    func(*api.Job) // makes the version that it replaced
 		want    []string
@@ -96,7 +96,7 @@ func TestReplacedWhilePlaced(t *testing.T) {
 				}
 				p.pretend(job, 100, gang.Start{Job: pinned, Placement: actions[0].Placement, Record: gang.Record{Decision: pal.Decision{Chosen: &pal.Choice{}}}})
 				committed := job.Job
-				// What really happened, as the event stream tells.
+				// What really happened, as events show it.
 				real = *committed
 				real.Version, real.CreateIndex = &tc.version, &tc.create
 				if ends {
@@ -116,19 +116,19 @@ func TestReplacedWhilePlaced(t *testing.T) {
 						s.Apply(e)
 						p.track(t.Context())
 						if p.m.Jobs[cluster.KeyOf(gated)].Overwrote() {
-							t.Error("the edit is taken for another one that was lost")
+							t.Error("the restored edit counts as another lost update")
 						}
 					}
 				}
 				if d := cmp.Diff(tc.want, asked); d != "" {
-					t.Errorf("asked of Nomad (-want +got):\n%s", d)
+					t.Errorf("requests to Nomad (-want +got):\n%s", d)
 				}
 			})
 		}
 	}
 }
 
-// tell plays the events of what really happened.
+// tell applies the events that show what really happened.
 func tell(s *cluster.State, was, is *api.Job) {
 	if *is.Version == 0 {
 		e := cluster.Event{Topic: "Job", Type: "JobDeregistered", Key: "j", Index: 99}
@@ -140,7 +140,7 @@ func tell(s *cluster.State, was, is *api.Job) {
 	s.Apply(e)
 }
 
-// A placer that is told to end while Nomad registers a job waits for the answer.
+// A placer that is stopped while Nomad registers a job waits for the answer.
 func TestRegisterWhole(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -150,7 +150,7 @@ func TestRegisterWhole(t *testing.T) {
 		}
 		cancel()
 		select {
-		case <-r.Context().Done(): // nobody waits
+		case <-r.Context().Done(): // the placer does not wait
 		case <-time.After(300 * time.Millisecond):
 			fmt.Fprint(w, `{"JobModifyIndex": 200}`)
 		}
@@ -171,9 +171,8 @@ func TestRegisterWhole(t *testing.T) {
 	}
 }
 
-// A registration is not answered, and the placer looks what became of it. That the job
-// looks as it was to be is not enough where another placer made the same decision over
-// its author's next version.
+// A registration is not answered, and the placer looks the job up. The job may look as registered
+// although another placer made the same decision over the author's next version.
 func TestLookUp(t *testing.T) {
 	was, ours := benchJob("j", 4), benchJob("j", 0)
 	for name, c := range map[string]struct {
@@ -210,8 +209,8 @@ func TestLookUp(t *testing.T) {
 	}
 }
 
-// Before it writes other pins the placer looks at what came since its cycle began: the
-// tasks of a job that it never saw, and that was purged, still use GPUs.
+// Before the placer writes other pins, it checks the events since its cycle began: tasks of a
+// purged job that it never saw may still use GPUs.
 func TestRegisterAfterAMissedPurge(t *testing.T) {
 	p := newPlacer(t)
 	s, _, err := benchState(1, 0)
@@ -229,7 +228,7 @@ func TestRegisterAfterAMissedPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p.heard = append(p.heard, e); p.missedPurge() != (len(p.heard) == 2) {
-			t.Errorf("after %d events it says %v", len(p.heard), p.missedPurge())
+			t.Errorf("after %d events: %v", len(p.heard), p.missedPurge())
 		}
 	}
 	g := &model.Tracked{Lifecycle: gang.Of(gang.Observed{Key: cluster.JobKey{Namespace: "default", ID: "j"}, Job: benchJob("j", 1)})}

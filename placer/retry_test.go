@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A gang that fails by its own fault is tried on other GPUs each time, while there
-// are any: on other nodes than those on which its members failed.
+// A gang that fails by its own fault is tried on other nodes each time, as long as there are nodes
+// on which its members have not failed.
 func TestRetriesGoElsewhere(t *testing.T) {
 	oneFails, allFail := "sleep 5; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity", "sleep 5; exit 3"
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestRetriesGoElsewhere(t *testing.T) {
 					}
 				}
 				if len(tries) != c.want {
-					w.T.Errorf("it was tried on these nodes: %q, want %d of them", tries, c.want)
+					w.T.Errorf("tried on nodes %q, want %d nodes", tries, c.want)
 				}
 			})
 		})

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// The placer decides again when the queue asks for it, counted from its last
-// decision; if that moment has passed, at once.
+// The placer decides again at the queue's wake time, counted from the last decision; if that time
+// has passed, at once.
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	q, err := queue.New(queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}, MaxWait: time.Minute})
@@ -25,7 +25,7 @@ func TestSleep(t *testing.T) {
 	c := &core{m: &model.Model{Queue: q}, lastCycle: began}
 	p := &Placer{core: c, journal: journal{core: c}}
 	if d, ok := p.sleep(began); ok {
-		t.Errorf("nobody waits, and it wakes after %v", d)
+		t.Errorf("nothing is due, but it wakes after %v", d)
 	}
 	if err := q.Submit(gang.QueueTime(began), queue.Job{ID: "a", Gang: pal.SingleGPUs("a", pal.ClassA, 1), Submitted: gang.QueueTime(began)}); err != nil {
 		t.Fatal(err)
@@ -35,13 +35,13 @@ func TestSleep(t *testing.T) {
 			t.Errorf("after %v it sleeps for %v, %v; want %v", c.after, d, ok, c.want)
 		}
 	}
-	// So it does where a decision is to be written down.
+	// The same if a decision must be recorded.
 	p.unsaved.put(gang.Record{Decided: began})
 	if d, ok := p.sleep(began); !ok || d != recordAfter {
 		t.Errorf("with a record to write it sleeps for %v, %v; want %v", d, ok, recordAfter)
 	}
-	p.lastCycle = began.Add(recordAfter) // those of a burst wait for the next tick
+	p.lastCycle = began.Add(recordAfter) // records of a burst wait for the next tick
 	if d, ok := p.sleep(p.lastCycle); !ok || d != time.Minute-recordAfter {
-		t.Errorf("with a record that waits on it sleeps for %v, %v; want %v", d, ok, time.Minute-recordAfter)
+		t.Errorf("with a record that must wait longer it sleeps for %v, %v; want %v", d, ok, time.Minute-recordAfter)
 	}
 }

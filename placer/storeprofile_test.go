@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// A profile that cannot be stored is in force all the same, and stored later: it is
-// no reason to start again.
+// A profile that cannot be stored is in force nevertheless, and is stored later. The placer does
+// not start again because of it.
 func TestProfileThatCannotBeStored(t *testing.T) {
 	t.Parallel()
 	refuse, writes := true, 0
@@ -72,7 +72,7 @@ func TestProfileThatCannotBeStored(t *testing.T) {
 			t.Errorf("after %v: written %d times, want %d", c.after, writes, c.writes)
 		}
 		if w := p.failing(); (len(w) == 1) != c.refuse {
-			t.Errorf("after %v: it warns %q", c.after, w)
+			t.Errorf("after %v: warnings %q", c.after, w)
 		}
 	}
 }

@@ -26,12 +26,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// registry stands for Nomad: it notes what it was asked to register.
+// registry plays Nomad: it records the registrations.
 type registry struct {
 	pinned []bool
 	isNew  []bool
 	err    error
-	// refuseAll: err is not only of jobs with their GPUs.
+	// refuseAll: err answers all registrations, not only those with pins.
 	refuseAll bool
 }
 
@@ -44,14 +44,14 @@ func (r *registry) register(_ context.Context, job *api.Job, isNew bool) (*api.J
 	return &api.JobRegisterResponse{JobModifyIndex: 5000}, nil
 }
 
-// submitOne has a job registered and returns the answer.
+// submitOne submits a job and returns the answer.
 func submitOne(t *testing.T, p *Placer, job *api.Job, r *registry) submitted {
 	t.Helper()
 	s := &submission{job: job, register: r.register, answer: make(chan submitted, 1)}
 	p.arriving = append(p.arriving, s)
 	p.hooks.AfterCommit = func(cluster.JobKey) {
 		if s.answered {
-			t.Error("the author was told before the hook was called that kills the placer in tests")
+			t.Error("the author got the answer before AfterCommit ran, at which tests kill the placer")
 		}
 	}
 	now := time.Now()
@@ -71,24 +71,24 @@ func submitOne(t *testing.T, p *Placer, job *api.Job, r *registry) submitted {
 	return submitted{}
 }
 
-// A job that comes to the placer is registered once: with its GPUs where it
-// starts, with its gate where it waits or Nomad has one of that name already;
-// and what Nomad refuses holds nothing.
+// A submitted job is registered with its pins if it starts at once. It is registered with its gate
+// if it has to wait, or if Nomad already has a job with that name. A job that Nomad refuses holds
+// no GPUs.
 func TestSubmission(t *testing.T) {
 	denied := errors.New("permission denied")
 	for _, c := range []struct {
 		name   string
 		full   bool  // no GPU is free
-		there  bool  // Nomad has a job of that id, and the placer knows
-		err    error // of registering it with its GPUs
+		there  bool  // Nomad has a job with that id, and the placer knows it
+		err    error // the answer to its registration with pins
 		pinned []bool
 		want   error
-		phase  gang.State // afterwards, "" for not known
+		phase  gang.State // afterwards; "" if the placer does not know the job
 	}{
 		{"starts", false, false, nil, []bool{true}, nil, gang.Starting},
 		{"waits", true, false, nil, []bool{false}, nil, gang.Waiting},
-		{"is there already", true, true, nil, []bool{false}, nil, gang.Waiting},
-		{"is there when it is registered", false, false, nomad.ErrConflict, []bool{true, false}, nil, gang.Waiting},
+		{"exists already", true, true, nil, []bool{false}, nil, gang.Waiting},
+		{"exists when it is registered", false, false, nomad.ErrConflict, []bool{true, false}, nil, gang.Waiting},
 		{"is refused", false, false, denied, []bool{true}, denied, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,18 +116,18 @@ func TestSubmission(t *testing.T) {
 			}
 			for i, pinned := range c.pinned {
 				if r.pinned[i] != pinned || r.isNew[i] != pinned {
-					t.Errorf("registering %d: pinned %v, new only %v, want %v", i, r.pinned[i], r.isNew[i], pinned)
+					t.Errorf("registration %d: pinned %v, new only %v, want %v", i, r.pinned[i], r.isNew[i], pinned)
 				}
 			}
 			known := p.m.Jobs[cluster.KeyOf(job)]
 			switch {
 			case c.phase == "" && (known != nil || p.m.View.Cluster.FreeGPUs() != free):
-				t.Errorf("it is known, or holds GPUs: %v, %d of %d free", known, p.m.View.Cluster.FreeGPUs(), free)
+				t.Errorf("it is tracked, or holds GPUs: %v, %d of %d free", known, p.m.View.Cluster.FreeGPUs(), free)
 			case c.phase != "" && (known == nil || known.Nomad != c.phase || known.Unregistered):
-				t.Errorf("it stands as %+v, want %s", known, c.phase)
+				t.Errorf("it is %+v, want %s", known, c.phase)
 			}
 			if len(p.joined) != 0 {
-				t.Error("somebody is still to be answered")
+				t.Error("an author has no answer yet")
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func (p *Placer) freeAfterLook(t *testing.T) int {
 	return p.m.View.Cluster.FreeGPUs()
 }
 
-// Who does not wait any longer has not submitted; who waits is answered when
+// If an author stops waiting, the job is not submitted. Authors who still wait get an answer when
 // the placer's session ends.
 func TestSubmitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -160,9 +160,9 @@ func TestSubmitEnds(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		before := submit(short) // nobody takes it
+		before := submit(short) // no placer runs
 		if err := <-before; !errors.Is(err, ErrNotSubmitted) {
-			t.Errorf("nobody there: %v", err)
+			t.Errorf("no placer: %v", err)
 		}
 		short, cancel2 := context.WithTimeout(t.Context(), time.Second)
 		defer cancel2()
@@ -173,7 +173,7 @@ func TestSubmitEnds(t *testing.T) {
 		}
 		p.enqueueSubmissions(t.Context(), time.Now())
 		if len(p.joined) != 0 {
-			t.Error("the placer took in what was given up")
+			t.Error("the placer accepted a job whose author has stopped waiting")
 		}
 		ended := submit(t.Context())
 		p.interruptSubmissions()
@@ -183,8 +183,8 @@ func TestSubmitEnds(t *testing.T) {
 	})
 }
 
-// A job that comes by way of the agent has no better place in the queue than
-// one that was registered with its gate before, and so has one that is planned.
+// A job that is submitted to the agent has its place in the queue behind jobs that were registered
+// with their gate before. So does a job that is planned.
 func TestSubmissionQueuesBehind(t *testing.T) {
 	t.Parallel()
 	cfg := model.DefaultConfig()
@@ -218,13 +218,12 @@ func TestSubmissionQueuesBehind(t *testing.T) {
 	}
 }
 
-// A job that nobody has registered yet stops no gang: whether its author may
-// register it is for Nomad to say. It is registered with its gate, and preempts
-// after that.
+// A submitted job preempts no gang before it is registered, because only Nomad knows whether its
+// author may register it. It is registered with its gate, and preempts after that.
 func TestSubmissionPreemptsOnceRegistered(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		err  error // of registering it
+		err  error // the answer to its registration
 		want []string
 	}{
 		{"taken in", nil, []string{"PUT /v1/var/" + "nomad-pal/decisions/default/low", "PUT /v1/jobs", "PUT /v1/allocation/m0/stop", "PUT /v1/allocation/m1/stop"}},
@@ -249,7 +248,7 @@ func TestSubmissionPreemptsOnceRegistered(t *testing.T) {
 				t.Errorf("answer %v, registered %v", a.err, r.pinned)
 			}
 			if len(asked) > 0 {
-				t.Errorf("before the job was registered, Nomad was asked to %v", asked)
+				t.Errorf("before the job was registered, Nomad got %v", asked)
 			}
 			now := time.Now()
 			p.track(t.Context())
@@ -265,8 +264,8 @@ func TestSubmissionPreemptsOnceRegistered(t *testing.T) {
 	}
 }
 
-// preemptible is a placer whose cluster is full: a gang of low priority that may
-// be stopped holds what others do not.
+// preemptible is a placer with a full cluster: a preemptible gang of low priority holds the GPUs
+// that others do not.
 func preemptible(t *testing.T, address string) *Placer {
 	t.Helper()
 	client, err := nomad.NewClient(&api.Config{Address: address}, "default")

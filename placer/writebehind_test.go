@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// bookkeeper is a placer with one job, whose writes of variables put carries out.
+// bookkeeper is a placer with one job; put carries out its writes of variables.
 func bookkeeper(t *testing.T, put func(body string) (status int)) (*Placer, *model.Tracked) {
 	t.Helper()
 	p := newPlacer(t)
@@ -45,8 +45,8 @@ func noted(note gang.Note) gang.Record {
 	return gang.Record{Namespace: "default", Job: "j", Note: note}
 }
 
-// A record upon which something rests is not overtaken by an older one of the job that is
-// still on its way.
+// WriteRecord waits for an older record of the job that is being written, so that the older one
+// does not replace the newer.
 func TestRecordsOfAJobInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written []string
@@ -69,7 +69,7 @@ func TestRecordsOfAJobInOrder(t *testing.T) {
 	})
 }
 
-// One that could not be written does not come back over a newer one.
+// A record that could not be written does not replace a newer one later.
 func TestRecordThatFailsIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, j := bookkeeper(t, func(string) int { time.Sleep(time.Second); return http.StatusForbidden })
@@ -77,15 +77,15 @@ func TestRecordThatFailsIsOld(t *testing.T) {
 		p.startWrites(t.Context(), p.m.Time)
 		p.carryOutHere(j, gang.SaveRecord{Record: noted("newer")})
 		if p.awaitWrites(); p.unsaved.len() != 1 || p.unsaved.oldest().Note != "newer" {
-			t.Errorf("to be written: %d, %+v", p.unsaved.len(), p.unsaved.of)
+			t.Errorf("unsaved: %d, %+v", p.unsaved.len(), p.unsaved.of)
 		}
 		if len(p.failing()) != 1 {
-			t.Errorf("it warns of %q", p.failing())
+			t.Errorf("warnings %q", p.failing())
 		}
 	})
 }
 
-// A bug that writing meets is the job's whose record it was, as everywhere.
+// A panic while a record is written counts against the record's job.
 func TestPanicWhileWriting(t *testing.T) {
 	p, j := bookkeeper(t, func(string) int { panic("a bug") })
 	p.unsaved.put(noted(""))
