@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// The application class of a job follows from what its GPUs do: first for a job that draws all its
-// power, then for one that streams memory. The next run starts with the remembered class.
+// The application class of a job follows from the load on its GPUs: first for a job that draws
+// full power, then for one that streams memory. The next run starts with the remembered class.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(2), "")
@@ -80,8 +80,8 @@ func TestClassify(t *testing.T) {
 	stop(t, c, "train")
 }
 
-// An agent that may learn remembers what a job that says no class showed, and
-// decides by it when the job comes again.
+// An agent with learn configured remembers the class that a job without
+// pal_class showed, and uses it when the job is run again.
 func TestAgentLearnsClasses(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -136,8 +136,9 @@ func TestAgentLearnsClasses(t *testing.T) {
 		}
 		return "", nil
 	})
-	// As of nomad job plan, 1 says that something would be placed: once the purged job's task has surely ended.
-	clustertest.Until(t, c, "plan says that it would start, with what was learned", func(context.Context) (string, error) {
+	// Like nomad job plan, exit code 1 means that something would be placed. That takes until the purged job's
+	// task has surely ended.
+	clustertest.Until(t, c, "plan says that it would start, with the learned class", func(context.Context) (string, error) {
 		if out, code := b.pal("plan", spec); code != 1 || !strings.Contains(out, "application class A") {
 			return fmt.Sprintf("exit code %d\n%s", code, out), nil
 		}
@@ -147,6 +148,6 @@ func TestAgentLearnsClasses(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	running(t, c, "train")
-	b.says("explain train", "application class A") // what was learned
+	b.says("explain train", "application class A") // the learned class
 	stop(t, c, "train")
 }

@@ -30,8 +30,8 @@ const (
 	nodesPerRack = 32
 )
 
-// measuredNode is the n-th node: its GPUs differ as real ones do, one in 64 is an outlier
-// for class B, and one in 500 unhealthy.
+// measuredNode is the n-th node. The speed of its GPUs varies as on real ones: one in 64
+// is an outlier for class B, and one in 500 is unhealthy.
 func measuredNode(n int) *api.Node {
 	node := nomadtest.GPUNode(n, gpusPerNode)
 	node.Name = fmt.Sprintf("gpu-%05d", n)
@@ -58,7 +58,8 @@ func measuredNode(n int) *api.Node {
 	return node
 }
 
-// without skips a test that needs something, but not in CI.
+// without skips the test because something that it needs is missing. In CI it
+// fails the test instead.
 func without(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("BROWSER_REQUIRED") != "" {
@@ -67,21 +68,21 @@ func without(t *testing.T, what string) {
 	t.Skip("skipped: " + what + " (see make browser)")
 }
 
-// world is an agent as it ships, on a stand-in for Nomad.
+// world is the shipped agent, connected to a simulated Nomad.
 type world struct {
 	nomad *nomadtest.Server
 	url   string // of the agent
 	pid   int
-	stop  func() // ends the agent
+	stop  func() // stops the agent
 }
 
-// start starts both. The agent has a token of its own if there are tokens.
+// start starts both. With tokens, the agent gets one of its own.
 func start(t *testing.T, nodes int, tokens map[string]nomadtest.Token) *world {
 	t.Helper()
 	return startWith(t, nodes, tokens, func(string) {})
 }
 
-// startWith is start with an agent whose history is filled before.
+// startWith is like start, but fill writes the agent's history first.
 func startWith(t *testing.T, nodes int, tokens map[string]nomadtest.Token, fill func(file string)) *world {
 	t.Helper()
 	bin := os.Getenv("E2E_BIN")
@@ -156,7 +157,7 @@ func (w *world) submit(t *testing.T, gangs ...bed.Gang) {
 	}
 }
 
-// output keeps what a process writes.
+// output keeps what a process prints.
 type output struct {
 	mu   sync.Mutex
 	text []byte
@@ -175,7 +176,7 @@ func (o *output) String() string {
 	return string(o.text)
 }
 
-// until polls.
+// until polls until done returns true.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	patience.Eventually(t, what, done)

@@ -18,8 +18,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestPageFigures is make page-bench: how the page does at 10,000 nodes of 8 GPUs. It
-// gates nothing, as times depend on the machine; it writes them down.
+// TestPageFigures is make page-bench: it measures the page with 10,000 nodes of 8
+// GPUs and writes the figures into the docs. No figure makes it fail, because
+// times depend on the machine.
 func TestPageFigures(t *testing.T) {
 	report := os.Getenv("PAGE_REPORT")
 	if report == "" {
@@ -60,13 +61,13 @@ func TestPageFigures(t *testing.T) {
 	row := func(what, wanted, format string, is ...any) {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", what, wanted, fmt.Sprintf(format, is...))
 	}
-	row("first draw, middle of 5 (slowest)", "2 s", "%.1f s (%.1f s)", draws[runs/2]/1000, draws[runs-1]/1000)
-	row("first draw when nobody has asked the agent before", "", "%.1f s", cold/1000)
+	row("first draw, median of 5 (slowest)", "2 s", "%.1f s (%.1f s)", draws[runs/2]/1000, draws[runs-1]/1000)
+	row("first draw after the agent's start", "", "%.1f s", cold/1000)
 	slices.Sort(blocks)
-	row("longest block of the page's thread, middle of 6 loads (worst)", "100 ms", "%.0f ms (%.0f ms)", blocks[len(blocks)/2], slices.Max(blocks))
+	row("longest block of the page's thread, median of 6 loads (worst)", "100 ms", "%.0f ms (%.0f ms)", blocks[len(blocks)/2], slices.Max(blocks))
 	row("longest task of that thread, in its own processor time", "100 ms", "%.0f ms", slices.Max(tasks))
 	row("received for the first draw", "", "%d kB", bytes/1000)
-	row("received in a minute at rest", "200 kB", "%.1f kB", float64(rest)/1000)
+	row("received in a minute without changes", "200 kB", "%.1f kB", float64(rest)/1000)
 	row("elements of the map's page", "", "%d", elements)
 	row("agent's memory without a page", "", "%d MB", idle)
 	row(fmt.Sprintf("agent's memory with %d pages open, at most", tabs), "600 MB", "%d MB", w.memory(t, "VmHWM"))
@@ -84,13 +85,13 @@ func TestPageFigures(t *testing.T) {
 }
 
 // longestTask is the processor time, in ms, of the longest task of the page's main thread while do
-// runs. Unlike the page's own "longtask" entries, it leaves out other work on the machine.
+// runs. Unlike the page's own "longtask" entries, it excludes other work on the machine.
 func (p *tab) longestTask(do func()) float64 {
 	p.t.Helper()
 	type event struct {
 		Name, Cat string
 		Pid, Tid  int
-		Ts, Dur   float64 // µs, by the clock
+		Ts, Dur   float64 // µs of wall clock time
 		Tdur      float64 // µs of processor time
 		Args      struct {
 			Name string
@@ -130,7 +131,7 @@ func (p *tab) longestTask(do func()) float64 {
 			}
 		}
 	}
-	for _, e := range events { // what it does, for those who look for why
+	for _, e := range events { // what the task does, for those who look for the cause
 		if e.Pid == task.Pid && e.Tid == task.Tid && e.Ts > task.Ts && e.Ts < task.Ts+task.Dur && e.Tdur/1000 > longest/8 {
 			p.t.Logf("task of %.0f ms: %s %s %.0f ms", longest, e.Name, e.Args.Data.FunctionName+" "+path.Base(e.Args.Data.URL), e.Tdur/1000)
 		}
@@ -141,7 +142,7 @@ func (p *tab) longestTask(do func()) float64 {
 	return longest
 }
 
-// memory is what the agent takes, in MB, by a field of /proc/<pid>/status.
+// memory is a field of the agent's /proc/<pid>/status, in MB.
 func (w *world) memory(t *testing.T, field string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.pid))

@@ -20,16 +20,17 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// tab is a tab of a headless Chromium, and what it did.
+// tab is a tab of a headless Chromium, with a record of its requests and
+// errors.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 	url string
 
 	mu        sync.Mutex
-	asked     []string // addresses
-	bytes     int      // received, as they came over the wire
-	complaint []string // exceptions, errors on the console, what the policy refused
+	asked     []string // requested addresses
+	bytes     int      // received, as transferred
+	complaint []string // exceptions, errors on the console, violations of the content security policy
 }
 
 // chromium starts a browser, which ends with the test.
@@ -64,8 +65,8 @@ func open(t *testing.T, browser context.Context, url, route string) *tab {
 	return p
 }
 
-// alone is open in a browser that has no shared workers: what the stream brings is counted as the
-// tab's own.
+// alone is like open, in a browser without shared workers, so that the bytes of the event stream
+// count as the tab's.
 func alone(t *testing.T, browser context.Context, url, route string) *tab {
 	t.Helper()
 	p := newTab(t, browser, url)
@@ -101,13 +102,13 @@ func (p *tab) note(event any) {
 	case *runtime.EventExceptionThrown:
 		p.complaint = append(p.complaint, e.ExceptionDetails.Error())
 	case *log.EventEntryAdded:
-		if answer := e.Entry.Source == log.SourceNetwork; e.Entry.Level == log.LevelError && !answer { // some pages ask for what is not there
+		if answer := e.Entry.Source == log.SourceNetwork; e.Entry.Level == log.LevelError && !answer { // some pages request things that do not exist
 			p.complaint = append(p.complaint, e.Entry.Text)
 		}
 	}
 }
 
-// received is how many bytes came since it was asked last.
+// received is the number of bytes received since its last call.
 func (p *tab) received() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,20 +124,20 @@ func (p *tab) run(actions ...chromedp.Action) {
 	}
 }
 
-// is evaluates an expression.
+// is evaluates an expression in the page.
 func is[T any](p *tab, expression string) (v T) {
 	p.t.Helper()
 	p.run(chromedp.Evaluate(expression, &v, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
 	return v
 }
 
-// waits until an expression is true.
+// waits polls until an expression is true.
 func (p *tab) waits(what, expression string) {
 	p.t.Helper()
 	until(p.t, what, func() bool { return is[bool](p, "!!("+expression+")") })
 }
 
-// shows waits until the page has a text.
+// shows waits until the page shows each text.
 func (p *tab) shows(texts ...string) {
 	p.t.Helper()
 	for _, text := range texts {
@@ -149,7 +150,8 @@ func (p *tab) drawn() {
 	p.waits("the map is drawn", `document.querySelector("[data-drawn]")`)
 }
 
-// clicks clicks an element once it is there: lists are redrawn as things change.
+// clicks clicks an element as soon as it exists: lists are redrawn when
+// something changes.
 func (p *tab) clicks(selector string) {
 	p.t.Helper()
 	p.waits("there is "+selector, `(e => { e?.click(); return e; })(document.querySelector(`+quoted(selector)+`))`)
@@ -160,7 +162,8 @@ func (p *tab) goTo(route string) {
 	p.run(chromedp.Evaluate("location.hash = "+quoted(route), nil))
 }
 
-// checked fails the test if the page complained, or asked anybody but the agent.
+// checked fails the test if the page had errors, or sent requests to anything
+// but the agent.
 func (p *tab) checked() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -175,7 +178,8 @@ func (p *tab) checked() {
 	}
 }
 
-// axe are the rules of axe-core that the page breaks, each with where.
+// axe returns the rules of axe-core that the page breaks, each with the
+// element.
 func (p *tab) axe() []string {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "build", "browser", "node_modules", "axe-core", "axe.min.js"))
@@ -186,7 +190,7 @@ func (p *tab) axe() []string {
 	return is[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + " " + (n.any[0]?.message ?? ""))))`)
 }
 
-// shot keeps a picture where PAGE_SHOTS names a folder, for people to look at.
+// shot saves a screenshot for people to look at, if PAGE_SHOTS names a folder.
 func (p *tab) shot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("PAGE_SHOTS")

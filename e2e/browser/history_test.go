@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// The page lists the last runs, and more of them, four times as many at a time, until all are there.
+// The page lists the last runs. "Show more" lists four times as many each time, until it has listed
+// all.
 func TestMoreRuns(t *testing.T) {
 	browser := chromium(t)
 	runs := inventedMonth(time.Now())

@@ -28,8 +28,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// shown are the pages in docs/img by name, each with a text that it must show. Narrow screens and
-// wide ones show all of them.
+// shown are the pages in docs/img by name, each with a text that must be on it at every screen
+// width.
 var shown = []struct{ name, route, text string }{
 	{"overview", "#/", "Who waits, and why"},
 	{"gpus", "#/gpus", "Racks"},
@@ -45,8 +45,9 @@ var shown = []struct{ name, route, text string }{
 	{"tenants", "#/tenants", "its recent use"},
 }
 
-// TestImages is make page-images: pictures of each page, at three widths, in both schemes.
-// The agent and its answers are real, but for the month before, which is invented: see [inventedMonth] and [past].
+// TestImages is make page-images: it makes pictures of each page, at three widths, in the light and the dark
+// scheme. The agent and its answers are real, except for the invented month before: see [inventedMonth] and
+// [past].
 func TestImages(t *testing.T) {
 	dir := os.Getenv("PAGE_IMAGES")
 	if dir == "" {
@@ -82,7 +83,8 @@ func TestImages(t *testing.T) {
 	p.checked()
 }
 
-// capture writes what is seen. WebP is a fifth of PNG.
+// capture saves the visible part of the page. WebP needs a fifth of PNG's
+// bytes.
 func (p *tab) capture(file string) {
 	p.t.Helper()
 	shoot := page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(72)
@@ -99,7 +101,7 @@ func (p *tab) capture(file string) {
 	}
 }
 
-// prepared submits jobs of the kinds that a cluster has.
+// prepared submits jobs of the kinds that run on a real cluster.
 func prepared(t *testing.T, w *world) {
 	t.Helper()
 	gang := func(user, name string, members, gpus int, class, duration string) bed.Gang {
@@ -138,8 +140,8 @@ func (w *world) get(t *testing.T, path string) string {
 	return string(text)
 }
 
-// front is the agent behind a proxy that answers some questions itself, and changes answers by show unless it is nil. The page's files come from the
-// working tree.
+// front is the agent behind a proxy. The proxy answers the paths in answers itself, and changes the agent's other
+// answers with show unless that is nil. The page's files come from the working tree.
 func front(t *testing.T, w *world, answers map[string]func(*http.Request) any, show func(*http.Response) error) string {
 	t.Helper()
 	u, err := url.Parse(w.url)
@@ -152,7 +154,7 @@ func front(t *testing.T, w *world, answers map[string]func(*http.Request) any, s
 	agent.Director = func(r *http.Request) {
 		direct(r)
 		if r.Host = u.Host; show != nil {
-			r.Header.Del("Accept-Encoding") // the transport asks for it, and undoes it
+			r.Header.Del("Accept-Encoding") // the transport then requests compression itself, and decompresses
 		}
 	}
 	agent.ModifyResponse = show
@@ -173,7 +175,8 @@ func front(t *testing.T, w *world, answers map[string]func(*http.Request) any, s
 	return front.URL
 }
 
-// samplesOf answers with these samples, then with none.
+// samplesOf answers the first request with these samples, and later ones with
+// none.
 func samplesOf(samples []map[string]any) func(*http.Request) any {
 	return func(r *http.Request) any {
 		if r.URL.Query().Has("after") {
@@ -183,8 +186,8 @@ func samplesOf(samples []map[string]any) func(*http.Request) any {
 	}
 }
 
-// inventedSamples are a day of a cluster. day gives the GPUs in use and the waiting jobs at each
-// half hour, and the rest of the sample.
+// inventedSamples are the samples of one day. day returns, for each half hour, the GPUs in use,
+// the waiting jobs, and the other fields of the sample.
 func inventedSamples(now time.Time, gpus int, day func(halfHour float64) (on, wait int, more map[string]any)) (all []map[string]any) {
 	for m := 24*60 - 1; m >= 1; m-- {
 		step := math.Floor((24 - float64(m)/60) * 2)
@@ -202,7 +205,8 @@ func usageOf(now time.Time, gpus float64, samples []map[string]any) func(*http.R
 	return func(r *http.Request) any { return inventedUsage(now, gpus, samples, r.URL.Query().Get("by")) }
 }
 
-// sampled are the GPU hours of a day by the samples, one a minute, and how much of the day they tell.
+// sampled sums the GPU hours of a day over its samples (one a minute), and returns which share of the
+// day they cover.
 func sampled(samples []map[string]any, day time.Time) (hours, told float64) {
 	for _, s := range samples {
 		if at := s["at"].(time.Time); !at.Before(day) && at.Before(day.AddDate(0, 0, 1)) {
@@ -212,7 +216,8 @@ func sampled(samples []map[string]any, day time.Time) (hours, told float64) {
 	return hours, told
 }
 
-// inventedUsage are the days up to now of a month, their users, or their sum. What samples tell is as they do.
+// inventedUsage is the usage of the last 30 days: one entry a day or a user, or their sum. It agrees with the
+// samples for the time that they cover.
 func inventedUsage(now time.Time, gpus float64, samples []map[string]any, by string) (all []map[string]any) {
 	line := func(of []string, h float64) map[string]any {
 		return map[string]any{"of": of, "gpu_hours": h, "failed_gpu_hours": h * 0.021, "held_in_vain_gpu_hours": 0, "idle_gpu_hours": h * 0.034, "saved_gpu_hours": h * 0.09,
@@ -226,7 +231,7 @@ func inventedUsage(now time.Time, gpus float64, samples []map[string]any, by str
 			weekday = 0.6
 		}
 		h, told := sampled(samples, day)
-		if past := min(1, now.Sub(day).Hours()/24) - told; past > 0.1 { // before the samples
+		if past := min(1, now.Sub(day).Hours()/24) - told; past > 0.1 { // the part of the day without samples
 			h += past * gpus * 24 * weekday * (0.72 + 0.12*math.Sin(d/3) + 0.06*math.Sin(d*2.1))
 		}
 		if total += h; by == "day" {

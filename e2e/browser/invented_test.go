@@ -23,10 +23,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// The month in the pictures is invented, as the agent in them has run for seconds. All of it follows from one list of
-// runs: the history of the agent, who had which GPU, and what was allocated and waited at each minute of the last day.
+// The agent in the pictures has run for seconds, so the month before is invented. All of it follows from one list of
+// runs: the agent's history, who had which GPU, and the allocated GPUs and waiting jobs at each minute of the last
+// day.
 
-// kind is a job that comes again and again.
+// kind is a job that is submitted again and again.
 type kind struct {
 	name, user, class string
 	members, gpus     int
@@ -49,15 +50,15 @@ type invented struct {
 
 const inventedStep = 15 * time.Minute
 
-// inventedMonth are runs on 16 nodes from 28 days before now until an hour before it, as a queue that starts what fits
-// would have run them.
+// inventedMonth returns runs on 16 nodes from 28 days before now until an hour before it, as a queue would run them
+// that starts whatever fits.
 func inventedMonth(now time.Time) (runs []*invented) {
 	r := rand.New(rand.NewPCG(50, 1))
-	taken := map[string]time.Time{} // until when, by GPU
+	taken := map[string]time.Time{} // until when each GPU is taken
 	taken[gpuID(12, 3)] = now.Add(time.Hour)
 	var waiting []*invented
 	end := now.Add(-57 * time.Minute)
-	// All have ended when the hour of the picture begins.
+	// All runs have ended when the pictured hour begins.
 	for at := now.AddDate(0, 0, -28).Truncate(inventedStep); at.Before(end); at = at.Add(inventedStep) {
 		for range arrivals(r, at) {
 			waiting = append(waiting, submitted(r, at))
@@ -74,7 +75,8 @@ func inventedMonth(now time.Time) (runs []*invented) {
 	return runs
 }
 
-// arrivals are how many jobs come in a step: more by day, fewer at weekends.
+// arrivals is the number of jobs submitted in a step: more by day, fewer at
+// weekends.
 func arrivals(r *rand.Rand, at time.Time) (n int) {
 	rate := 0.5 + 0.45*math.Cos((float64(at.Hour())-13)/24*2*math.Pi)
 	if at.Weekday() == time.Saturday || at.Weekday() == time.Sunday {
@@ -99,7 +101,8 @@ func submitted(r *rand.Rand, at time.Time) *invented {
 		MemberGPUs: k.gpus, Preemptible: k.user == "bob", Submitted: at, Family: k.name}}
 }
 
-// placed takes GPUs for a run if there are enough from now on, and says how it goes.
+// placed reports whether enough GPUs are free now for a run. If so, it takes them
+// and invents the run's times and outcome.
 func (w *invented) placed(r *rand.Rand, at, last time.Time, taken map[string]time.Time) bool {
 	var on [][]string
 	for n := range 16 {
@@ -118,7 +121,7 @@ func (w *invented) placed(r *rand.Rand, at, last time.Time, taken map[string]tim
 	}
 	apart := 1.0
 	if w.members > 1 {
-		apart = 1.7 // as the agent's defaults have it
+		apart = 1.7 // the agent's default
 	}
 	w.Predicted = apart * (0.93 + 0.12*r.Float64())
 	w.Packed = w.Predicted * (1 + 0.13*r.Float64())
@@ -162,7 +165,7 @@ func (w *invented) placed(r *rand.Rand, at, last time.Time, taken map[string]tim
 	return true
 }
 
-// kept is the month in an agent's history.
+// kept writes the month into an agent's history.
 func kept(t *testing.T, file string, runs []*invented) {
 	t.Helper()
 	db, _, err := accounting.Open(context.Background(), file)
@@ -182,14 +185,14 @@ func kept(t *testing.T, file string, runs []*invented) {
 	}
 }
 
-// past shows what an agent has done in seconds as what it did in the last hour, after an invented month.
+// past stretches what an agent did within seconds to the last hour, after an invented month.
 type past struct {
 	t          *testing.T
 	w          *world
-	from, to   time.Time // when it did that
+	from, to   time.Time // when the agent did that
 	now        time.Time
 	runs       []*invented
-	allocated  int // now
+	allocated  int // GPUs allocated now
 	waits      []accounting.Run
 	runsAtOnce []accounting.Run
 }
@@ -226,7 +229,7 @@ func (p *past) read(path string, v any) {
 	}
 }
 
-// at is the time at which the page shows what happened at t.
+// at is the time that the page shows for something that happened at t.
 func (p *past) at(t time.Time) time.Time {
 	if t.Before(p.from) || t.After(p.to) {
 		return t
@@ -241,9 +244,9 @@ var (
 	since   = regexp.MustCompile(`"submitted": ?"([^"]+)"`)
 )
 
-// shown has the times of an answer as they are shown.
+// shown replaces the times in an answer by those that the page shows.
 func (p *past) shown(text string) string {
-	exact := map[string]time.Time{} // by what a sentence says of them, to the second
+	exact := map[string]time.Time{} // full times, by their texts in sentences, which have seconds only
 	for _, s := range stamped.FindAllString(text, -1) {
 		if at, err := time.Parse(time.RFC3339Nano, strings.Trim(s, `"`)); err == nil {
 			exact[at.UTC().Format(time.DateTime)] = at
@@ -280,7 +283,7 @@ func (p *past) shown(text string) string {
 	return text
 }
 
-// show is what a proxy does with the agent's answers.
+// show changes the agent's answers on their way through a proxy.
 func (p *past) show(r *http.Response) error {
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/") || !strings.HasPrefix(r.Request.URL.Path, "/v1/") {
 		return nil
@@ -295,7 +298,7 @@ func (p *past) show(r *http.Response) error {
 	return nil
 }
 
-// samples are those of the last day.
+// samples returns the samples of the last day.
 func (p *past) samples() (all []map[string]any) {
 	for m := 24*60 - 1; m >= 1; m-- {
 		at := p.now.Add(-time.Duration(m) * time.Minute)
@@ -325,7 +328,7 @@ func (p *past) samples() (all []map[string]any) {
 			r.Submitted = p.at(r.Submitted)
 			add(r, later, later)
 		}
-		on = min(on, max(p.allocated, on-8)) // one GPU of a job is unhealthy, and not allocated
+		on = min(on, max(p.allocated, on-8)) // one GPU of a job is unhealthy, so it does not count as allocated
 		sample := map[string]any{"at": at.UTC(), "gpus": 128, "free": 127 - on, "allocated": on, "waiting": waiting, "requested": requested, "running": running, "placed": placed,
 			"unhealthy": 1, "quarantined": 0, "outliers": map[string]int{"B": 2}}
 		if m < 10 {
@@ -339,7 +342,7 @@ func (p *past) samples() (all []map[string]any) {
 	return all
 }
 
-// uses answers which jobs had GPUs during the last day.
+// uses answers the question which jobs had GPUs during the last day.
 func (p *past) uses(r *http.Request) any {
 	var all []map[string]any
 	if err := json.Unmarshal([]byte(p.shown(p.w.get(p.t, "/v1/uses?"+r.URL.RawQuery))), &all); err != nil {

@@ -34,8 +34,8 @@ func addScript(ctx context.Context, script string) error {
 
 const hostileName = `<img src=x onerror=alert(1)>"'&amp;`
 
-// busy submits jobs of all kinds: some run, one waits, one can never run, one has a name
-// that is markup.
+// busy submits jobs of all kinds: some run, one waits, one can never run, and the name
+// of one contains markup.
 func busy(t *testing.T, w *world, gangs int) {
 	t.Helper()
 	var all []bed.Gang
@@ -46,7 +46,7 @@ func busy(t *testing.T, w *world, gangs int) {
 	until(t, "the gangs run", func() bool { return len(w.nomad.Members(nomadtest.Key{Namespace: "default", ID: hostileName})) == 1 })
 }
 
-// pages are a route of each kind with a text that it must show.
+// pages has one route of each kind, with a text that the page must show.
 func pages() map[string]string {
 	return map[string]string{
 		"#/":                         "Who waits, and why",
@@ -70,7 +70,7 @@ func pages() map[string]string {
 	}
 }
 
-// One cluster of 8,000 GPUs; each part looks at another side of the page.
+// One cluster of 8,000 GPUs; each subtest checks another aspect of the page.
 func TestPage(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1000, nil)
@@ -103,7 +103,7 @@ func TestPage(t *testing.T) {
 			p.goTo(route)
 			p.shows(text)
 			if said := is[string](p, `document.body.innerText.match(/\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b.*|\d:\d\d [AP]M/)?.[0] ?? ""`); said != "" {
-				t.Errorf("%s has a time of another form: %q", route, said)
+				t.Errorf("%s shows a time in another format: %q", route, said)
 			}
 		}
 		p.goTo("#/node/gpu-00001")
@@ -145,7 +145,7 @@ func TestPage(t *testing.T) {
 			p.shows("train-000")
 			p.waits("it is drawn", fmt.Sprintf("(() => { try { return %s; } catch { return false; } })()", of))
 			if got := is[string](p, of); got != colour {
-				t.Errorf("%s shows the job in %s, its page in %s", route, got, colour)
+				t.Errorf("%s shows the job in colour %s, the job's own page in %s", route, got, colour)
 			}
 		}
 		p.checked()
@@ -206,7 +206,8 @@ func TestPage(t *testing.T) {
 			}
 			p.shot("narrow-" + strings.NewReplacer("#/", "", "/", "-", "?", "-").Replace(route))
 		}
-		// A bar of the timeline that is scrolled out of sight takes its name with it.
+		// The name on a bar of the timeline moves along when the bar's left end is
+		// scrolled out of sight.
 		const names = `import("/ui/gantt.js").then(async ({gantt}) => {
 			const at = hours => new Date(Date.now() - hours * 3600e3).toISOString();
 			const all = gantt([{row: "a", text: "a-long-name", from: at(23.9), to: at(16)}, {row: "b", text: "another-name", from: at(20), to: at(1)}], "bars");
@@ -229,7 +230,8 @@ func TestPage(t *testing.T) {
 		}
 	})
 
-	// Why a job waits is what most readers come for: it is on the screen, however narrow.
+	// Why a job waits is the question of most readers: the answer is on the screen,
+	// however narrow the screen is.
 	t.Run("the reason is seen", func(t *testing.T) {
 		p := open(t, browser, w.url, "#/jobs?state=unschedulable")
 		for _, width := range []int64{390, 500, 700, 900, 1400} {
@@ -269,8 +271,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page of a job that waits, and of which nothing tells how long it runs, asks for an estimate and says what one
-// would win; that of a job with an estimate does not.
+// The page of a waiting job whose run time is unknown asks for an estimate, and says how much earlier the job could
+// start with one. The page of a job with an estimate does not.
 func TestEstimateIsAskedFor(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1, nil)
@@ -323,7 +325,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// A cluster without GPUs, and one without an agent, say what to do.
+// On a cluster without GPUs, and without an agent, the page says what to do.
 func TestNothingThere(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 0, nil)
@@ -335,7 +337,7 @@ func TestNothingThere(t *testing.T) {
 	p.shows("The agent does not answer")
 }
 
-// A GPU that is unhealthy while a job holds it counts as unhealthy only, on the page as in the metrics.
+// An unhealthy GPU that a job holds counts only as unhealthy, on the page as in the metrics.
 func TestEachGPUCountsOnce(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1, nil)
@@ -352,14 +354,15 @@ func TestEachGPUCountsOnce(t *testing.T) {
 	}
 }
 
-// allocated checks in the page that it shows n GPUs as allocated.
+// allocated is an expression that is true if the page shows n GPUs as
+// allocated.
 func allocated(n int) string {
 	return fmt.Sprintf(`[...document.querySelectorAll(".figures div")].some(d => /^allocated$/i.test(d.querySelector("dt").innerText) && d.querySelector("dd").innerText === "%d")`, n)
 }
 
-// A browser has six connections to the agent for all of its tabs. Eight tabs that are seen share one
-// stream: all of them show what changes, and each its own page. A tab that is hidden leaves the stream,
-// and is up to date again once it is seen.
+// A browser allows six connections to the agent for all its tabs. Eight visible tabs share one stream:
+// each shows its own page and all changes. A hidden tab leaves the stream; once it is visible again, it
+// catches up.
 func TestManyTabs(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 4, nil)

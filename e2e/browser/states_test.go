@@ -18,14 +18,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// clusterState is a cluster of 32 GPUs, and what the overview says of it without scrolling.
+// clusterState is a state of a cluster of 32 GPUs, with what the overview says about it
+// without scrolling.
 type clusterState struct {
 	name string
 	make func(t *testing.T, w *world)
 	day  func(halfHour float64) (on, wait int, more map[string]any)
 	says []string
 	idle bool         // no placer is active
-	then func(p *tab) // looks further
+	then func(p *tab) // further checks
 }
 
 func clusterStates() []clusterState {
@@ -59,7 +60,7 @@ func clusterStates() []clusterState {
 			wait := 1 + int(step)/40
 			return 32, wait, sample(32, 0, 16+16*wait)
 		}, []string{"100\u2009%", "32 of 32 GPUs", "on 32 GPUs", "48 GPUs; next: ", "all are healthy"}, false, func(p *tab) {
-			p.waits("jobs of class A are not named for what is slow for class B",
+			p.waits("jobs of class A are not listed with GPUs that are slow for class B",
 				`[...document.querySelectorAll("main li")].some(e => e.innerText.includes("for class B") && !e.innerText.includes("is on it"))`)
 			p.goTo("#/job/default/pretrain-wide")
 			p.shows("Its end makes room", "There is room for it once all jobs marked “yes” have ended.")
@@ -76,14 +77,14 @@ func clusterStates() []clusterState {
 			p.goTo("#/node/gpu-00002")
 			p.shows("outlier for class B")
 			p.goTo("#/failures")
-			p.waits("each table says of the node's GPUs in one row what they have", `[...document.querySelectorAll("tr")].filter(e => e.innerText.includes("8 GPUs") && e.innerText.includes("XID 79")).length === 2`)
+			p.waits("each table has one row for what all GPUs of the node have", `[...document.querySelectorAll("tr")].filter(e => e.innerText.includes("8 GPUs") && e.innerText.includes("XID 79")).length === 2`)
 			p.waits("the outlier's score stands out", `document.querySelector("main td strong")?.innerText === "1.76"`)
 			p.waits("no event repeats its node", `!document.querySelector("main").innerText.includes("on node gpu-00001")`)
 		}},
 		{"no-placer", func(t *testing.T, w *world) { runs(t, w, eight("llama-sft", 2)) }, calm(16),
 			[]string{"No placer has been active since", "nothing starts until one is", "16 of 32 GPUs", "not known without a placer"}, true, func(p *tab) {
 				p.waits("the header says so", `document.getElementById("state").innerText.startsWith("No placer")`)
-				p.waits("the charts say of when their last figures are", `[...document.querySelectorAll(".keys")].filter(e => /at \d\d:\d\d/.test(e.innerText)).length === 2`)
+				p.waits("the charts show the time of their last figures", `[...document.querySelectorAll(".keys")].filter(e => /at \d\d:\d\d/.test(e.innerText)).length === 2`)
 				for _, text := range []string{"no GPU is in use", "the queue is empty", "no job is stuck", "Nobody waits"} {
 					p.waits("nothing says "+text, "!document.body.innerText.includes("+quoted(text)+")")
 				}
@@ -100,7 +101,8 @@ func clusterStates() []clusterState {
 	}
 }
 
-// The overview says what state a cluster is in. make page-images keeps a picture of each, for people to look at.
+// The overview says what state a cluster is in. make page-images saves a picture of each state, for people to
+// look at.
 func TestStatesOfClusters(t *testing.T) {
 	browser := chromium(t)
 	for _, c := range clusterStates() {

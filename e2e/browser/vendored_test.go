@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Files that the page takes from others are as published, in the versions that package-lock.json
+// Files that the page takes from others are unchanged, in the versions that package-lock.json
 // pins: uPlot byte by byte, and some values of HashiCorp's design system.
 func TestVendored(t *testing.T) {
 	modules, ui := filepath.Join("..", "..", "build", "browser", "node_modules"), filepath.Join("..", "..", "placer", "agent", "ui")
@@ -18,13 +18,13 @@ func TestVendored(t *testing.T) {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(path...))
 		if err != nil {
-			without(t, "npm has not fetched what to compare with: "+err.Error())
+			without(t, "npm has not fetched the files to compare with: "+err.Error())
 		}
 		return string(text)
 	}
 	for ours, theirs := range map[string]string{"uplot.js": "uPlot.iife.min.js", "uplot.css": "uPlot.min.css"} {
 		if read(ui, ours) != read(modules, "uplot", "dist", theirs) {
-			t.Errorf("%s is not %s of the package uplot", ours, theirs)
+			t.Errorf("%s differs from %s of the package uplot", ours, theirs)
 		}
 	}
 	value := regexp.MustCompile(`(?m)^\s+(--token-[\w-]+): ([^;]+);`)
@@ -38,7 +38,7 @@ func TestVendored(t *testing.T) {
 	}
 	for _, m := range ours {
 		if published[m[1]] != m[2] {
-			t.Errorf("%s is %s, published is %q", m[1], m[2], published[m[1]])
+			t.Errorf("%s is %s, but %q in the published file", m[1], m[2], published[m[1]])
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Agent is one Nomad agent process, server or client, which may be stopped and started again. Its ports, node id and
-// data outlive the process.
+// Agent is one Nomad agent, server or client, which can be stopped and started again. Its ports, node id and data
+// outlive its process.
 type Agent struct {
 	// Name is the agent's and, for a client, the node's name.
 	Name string
@@ -27,7 +27,7 @@ type Agent struct {
 
 	cluster *Cluster
 	client  *Client // nil for a server
-	ip      string  // on which it listens
+	ip      string  // its address
 	ports   ports
 	api     *api.Client
 
@@ -35,7 +35,7 @@ type Agent struct {
 	run *running // nil before the first launch
 }
 
-// HTTPAddr is the agent's API address, as NOMAD_ADDR wants it.
+// HTTPAddr is the agent's API address, in the form of NOMAD_ADDR.
 func (a *Agent) HTTPAddr() string {
 	scheme := "http"
 	if a.cluster.options.TLS {
@@ -53,7 +53,7 @@ func (a *Agent) API() *api.Client { return a.api }
 // LogPath is the file that all processes of this agent write to, one after the other.
 func (a *Agent) LogPath() string { return filepath.Join(a.Dir, "agent.log") }
 
-// PID is the process id of the running agent, 0 when it does not run.
+// PID is the process id of the running agent, 0 if it does not run.
 func (a *Agent) PID() int { return a.current().pid() }
 
 func (a *Agent) current() *running {
@@ -62,23 +62,26 @@ func (a *Agent) current() *running {
 	return a.run
 }
 
-// Stop ends the agent as an operator's SIGTERM does and waits for it. A client's tasks run on: that is Nomad's promise.
+// Stop ends the agent with SIGTERM, as an operator does, and waits for its end. A client's tasks keep running: Nomad
+// promises that.
 func (a *Agent) Stop(ctx context.Context) error { return a.current().end(ctx, syscall.SIGTERM) }
 
-// Kill ends the agent with SIGKILL and waits for it. Its plugins and tasks run on.
+// Kill ends the agent with SIGKILL and waits for its end. Its plugins and tasks
+// keep running.
 func (a *Agent) Kill(ctx context.Context) error { return a.current().end(ctx, syscall.SIGKILL) }
 
-// Pause stops the agent with SIGSTOP: it holds its connections and says nothing, like a machine that hangs.
+// Pause stops the agent with SIGSTOP: it keeps its connections open but does not answer, like a hanging
+// machine.
 func (a *Agent) Pause() error { return a.current().signal(syscall.SIGSTOP) }
 
-// Resume lets a paused agent go on.
+// Resume continues a paused agent.
 func (a *Agent) Resume() error { return a.current().signal(syscall.SIGCONT) }
 
 // Start starts an agent that was stopped or killed, with the same ports and data, and waits until it is ready: a
-// server answers, a client's node is ready.
+// server answers, or a client's node is ready.
 func (a *Agent) Start(ctx context.Context) error {
 	if a.PID() != 0 {
-		return fmt.Errorf("start %s: it runs already", a.Name)
+		return fmt.Errorf("start %s: it already runs", a.Name)
 	}
 	if err := a.launch(ctx, false); err != nil {
 		return err
@@ -86,8 +89,8 @@ func (a *Agent) Start(ctx context.Context) error {
 	return a.ready(ctx)
 }
 
-// launch starts a process and waits until its API answers. When another process has taken one of the ports, it
-// tries again: with other ports when fresh, with the same ones otherwise, because others know the agent by them.
+// launch starts a process and waits until its API answers. If another program has taken one of the ports, it
+// tries again: a fresh agent gets other ports; others know a restarted one by its ports, so it keeps them.
 func (a *Agent) launch(ctx context.Context, fresh bool) error {
 	for try := 0; ; try++ {
 		if fresh {
@@ -111,7 +114,7 @@ func (a *Agent) launch(ctx context.Context, fresh bool) error {
 	}
 }
 
-// renumber gives the agent new ports and writes its configuration for them.
+// renumber gives the agent new ports and writes a configuration with them.
 func (a *Agent) renumber() error {
 	if err := a.ports.close(); err != nil {
 		return err
@@ -141,14 +144,16 @@ func (a *Agent) spawn() error {
 	return err
 }
 
-// answers is the condition that the agent's HTTP API works; it fails once the process has ended.
+// answers is the condition that the agent's HTTP API answers; it fails once the process has
+// ended.
 func (a *Agent) answers(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("the process ended"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// Any status is an answer: 403 without a token. Unlike agent/health, this one waits for no leader.
+	// Any status is an answer: 403 without a token. Unlike agent/health, this request does not wait
+	// for a leader.
 	_, err := a.api.Raw().Query("/v1/agent/self", &struct{}{}, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil && !strings.Contains(err.Error(), "Unexpected response code") {
 		return err.Error(), nil
@@ -167,7 +172,7 @@ func (a *Agent) logSize() int64 {
 // LogTail is the last n lines of the agent's log.
 func (a *Agent) LogTail(n int) string { return tail(readFrom(a.LogPath(), 0), n) }
 
-// mountDisk gives the agent a disk of its own for its data, which the guard unmounts.
+// mountDisk mounts a disk of the agent's own for its data; the guard unmounts it.
 func (a *Agent) mountDisk(bytes int64) error {
 	if err := os.Mkdir(a.DataDir(), 0o755); err != nil {
 		return err

@@ -30,10 +30,10 @@ type Cluster struct {
 	Token string
 
 	options Options
-	tls     *certificates // nil without TLS
+	tls     *certificates // nil if there is no TLS
 	guard   *guard
-	network *Network     // nil unless the hosts are apart
-	front   atomic.Int32 // which server we ask
+	network *Network     // nil unless the cluster is Apart
+	front   atomic.Int32 // index of the server to ask
 	servers []*Agent
 	clients []*Agent
 	placers []*Placer
@@ -43,8 +43,8 @@ type Cluster struct {
 	closed  error
 }
 
-// Start starts a cluster and returns when the servers have a leader and every client's node is ready. When it
-// returns an error, or when ctx ends meanwhile, nothing is left behind. Later, ctx means nothing: call Close.
+// Start starts a cluster and returns when the servers have a leader and every client's node is ready. If it
+// returns an error, or ctx ends before, nothing is left behind. Afterwards ctx has no effect: call Close.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -54,7 +54,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the cluster's directory: %w", err)
 	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil { // mounts are listed by real paths
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // the mount table has real paths
 		return nil, err
 	}
 	c := &Cluster{Dir: dir, options: options}
@@ -90,8 +90,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.AddClients(ctx, c.options.Clients...)
 }
 
-// startServers starts the servers. Several must know each other's ports, so all numbers are given out first; a lone
-// server may change its own when another process is faster.
+// startServers starts the servers. Several must know each other's ports, so all ports are chosen first. A lone
+// server may choose others if another program takes them first.
 func (c *Cluster) startServers(ctx context.Context) error {
 	c.options.Progress(fmt.Sprintf("starting %d Nomad server(s)", c.options.Servers))
 	for i := range c.options.Servers {
@@ -135,7 +135,7 @@ func (c *Cluster) bootstrapACL(ctx context.Context) error {
 	})
 }
 
-// AddClients starts further clients, a few at a time, and returns when all their nodes are ready.
+// AddClients starts more clients, a few at a time, and returns when all their nodes are ready.
 func (c *Cluster) AddClients(ctx context.Context, clients ...Client) error {
 	clients, err := completeClients(clients, len(c.clients))
 	if err != nil || len(clients) == 0 {
@@ -151,7 +151,7 @@ func (c *Cluster) AddClients(ctx context.Context, clients ...Client) error {
 	return c.startAll(ctx, agents)
 }
 
-// startAll launches agents side by side and stops at the first that does not come up.
+// startAll launches agents in parallel and stops at the first that fails.
 func (c *Cluster) startAll(ctx context.Context, agents []*Agent) error {
 	starting, ctx := errgroup.WithContext(ctx)
 	starting.SetLimit(runtime.NumCPU())
@@ -189,7 +189,7 @@ func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
 	return a, nil
 }
 
-// ready waits until a server follows a leader, or a client's node is ready, with its emulated GPUs.
+// ready waits until a server follows a leader, or a client's node is ready with its emulated GPUs.
 func (a *Agent) ready(ctx context.Context) error {
 	if a.client == nil {
 		if err := Until(ctx, a.Name+" has a leader", a.hasLeader); err != nil {
@@ -200,9 +200,9 @@ func (a *Agent) ready(ctx context.Context) error {
 	return Until(ctx, "node "+a.Name+" is ready", a.nodeReady)
 }
 
-// nodeReady looks at the servers' view of the node. A new client reports its first heartbeat after a random time of
-// up to 10 s (client.go, initialHeartbeatStagger), but at once when some RPC of it succeeds (rpc.go,
-// fireRpcRetryWatcher): so we make it forward a harmless request.
+// nodeReady looks at the servers' view of the node. A new client sends its first heartbeat after a random time of
+// up to 10 s (client.go, initialHeartbeatStagger), but at once when one of its RPCs succeeds (rpc.go,
+// fireRpcRetryWatcher). So we make it forward a harmless request.
 func (a *Agent) nodeReady(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("%s ended; the end of its log:\n%s", a.Name, a.LogTail(15)))
@@ -232,8 +232,9 @@ func (a *Agent) hasLeader(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// hasKey tells when the leader has made the root key and this server can read it. Until then clients cannot register
-// ("keyring has not been initialized yet") and would try again only after 15 to 30 s, and Variables cannot be written.
+// hasKey is the condition that the leader has made the root key and this server can read it. Until then clients
+// cannot register ("keyring has not been initialized yet") and retry only after 15 to 30 s, and Variables cannot be
+// written.
 func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -245,8 +246,8 @@ func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// node is the servers' entry for the node of that name, nil when there is none. A client that was reinstalled has two:
-// it is the newer one.
+// node is the servers' entry for the node of this name, or nil. A client that was reinstalled has two entries: node
+// returns the newer one.
 func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -263,7 +264,8 @@ func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, err
 	return newest, nil
 }
 
-// NodeID is the node id of the client of that name. It asks until a server answers.
+// NodeID is the node id of the client of this name. It retries until a server
+// answers.
 func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
 	var id string
 	ctx, cancel := patience.Context(ctx, patience.Limits{})
@@ -284,21 +286,22 @@ func (c *Cluster) NodeID(ctx context.Context, name string) (string, error) {
 // Servers are the server agents, s0 first.
 func (c *Cluster) Servers() []*Agent { return c.servers }
 
-// Clients are the client agents, in the order they were given.
+// Clients are the client agents, in the order in which they were added.
 func (c *Cluster) Clients() []*Agent { return c.clients }
 
-// Placers are all that were started, in this order.
+// Placers are all that were started, in order.
 func (c *Cluster) Placers() []*Placer { return c.placers }
 
-// API is a client for the HTTP API of the first server, or the one that [Cluster.Ask] names.
+// API is a client for the HTTP API of the first server, or of the one that [Cluster.Ask]
+// chose.
 func (c *Cluster) API() *api.Client { return c.asked().api }
 
 func (c *Cluster) asked() *Agent { return c.servers[c.front.Load()] }
 
-// Ask has API, Env and Command ask server k: the others may be cut off.
+// Ask makes API, Env and Command use server k: the others may be cut off.
 func (c *Cluster) Ask(k int) { c.front.Store(int32(k)) }
 
-// Network is that of a cluster which is Apart, nil of others.
+// Network is the network of a cluster that is Apart, nil for others.
 func (c *Cluster) Network() *Network { return c.network }
 
 func (c *Cluster) newAPI(address, host string) (*api.Client, error) {
@@ -316,8 +319,8 @@ func (c *Cluster) newAPI(address, host string) (*api.Client, error) {
 	return client, nil
 }
 
-// Env is the environment in which Nomad's CLI, and ours, reaches this cluster with all rights. It includes the mark
-// by which Close finds the cluster's processes: what is started with it does not outlive the cluster.
+// Env is the environment in which Nomad's CLI and ours reach this cluster with all rights. It includes the mark by
+// which Close finds the cluster's processes: whatever is started with it ends with the cluster.
 func (c *Cluster) Env() []string {
 	env := []string{mark(c.Dir), "NOMAD_ADDR=" + c.asked().HTTPAddr()}
 	if c.Token != "" {
@@ -329,8 +332,8 @@ func (c *Cluster) Env() []string {
 	return env
 }
 
-// environment is that of an agent: nothing of the owner's that could change what Nomad does, and the mark by which
-// the agent's whole offspring is known (a raw_exec task inherits it).
+// environment is an agent's: without the owner's variables that could change what Nomad does, and with the mark by
+// which all descendants of the agent are found (raw_exec tasks inherit it).
 func (c *Cluster) environment() []string {
 	env := []string{mark(c.Dir), "TMPDIR=" + c.Dir, "HOME=" + c.Dir}
 	for _, kv := range os.Environ() {
@@ -345,12 +348,12 @@ func (c *Cluster) environment() []string {
 	return env
 }
 
-// Close ends every process of the cluster, tasks included, and removes what it made. It is safe to call twice and
-// from another goroutine; the second call returns what the first did.
+// Close ends every process of the cluster, tasks included, and removes its files. It may be called twice and from
+// another goroutine; the second call returns the same result as the first.
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.options.Progress("stopping the cluster")
-		if c.closed = c.guard.clean(); c.closed == nil { // else something may run on
+		if c.closed = c.guard.clean(); c.closed == nil { // otherwise something may still run
 			c.reapers.Wait()
 		}
 		for _, a := range slices.Concat(c.servers, c.clients) {

@@ -53,7 +53,7 @@ func sleeper(id string, count int) *api.Job {
 	return job.AddTaskGroup(api.NewTaskGroup("g", count).AddTask(task))
 }
 
-// bare is a sleeper whose tasks have dropped their environment, and with it the mark.
+// bare is like sleeper, but its tasks drop their environment, and the mark with it.
 func bare(id string, count int) *api.Job {
 	job := sleeper(id, count)
 	job.TaskGroups[0].Tasks[0].SetConfig("command", "/usr/bin/env").SetConfig("args", []string{"-i", "/bin/sleep", "86399"})
@@ -84,7 +84,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	mustRun(t, c, sleeper("left-behind", 2), 2)
 	mustRun(t, c, bare("left-bare", 1), 1)
 	if n := len(sleepers(t, c.Dir)); n != 3 {
-		t.Fatalf("%d tasks run, want 3: the test would prove nothing", n)
+		t.Fatalf("%d tasks run, want 3: otherwise the test proves nothing", n)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	assertNothingLeft(t, c.Dir)
 }
 
-// Somebody killed the guard: Close has another one.
+// If somebody killed the guard, Close starts another one.
 func TestCloseWithoutItsGuard(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{})

@@ -14,7 +14,7 @@ import (
 // object is a JSON object of an agent's configuration file.
 type object map[string]any
 
-// configure writes the agent's configuration into its directory, for the ports that it has now.
+// configure writes the agent's configuration with its current ports into its directory.
 func (a *Agent) configure(c *Cluster) error {
 	conf := a.common(c)
 	extra := c.options.ServerHCL
@@ -59,13 +59,14 @@ func (a *Agent) common(c *Cluster) object {
 		"log_level":            "INFO",
 		"leave_on_interrupt":   false,
 		"leave_on_terminate":   false,
-		// Everything comes from one address here; Nomad's limits per address would cut us off.
+		// All requests come from one address here, which Nomad's limits per address would cut
+		// off.
 		"limits": object{
 			"http_max_conns_per_client": 0, "rpc_max_conns_per_client": 0,
 			"https_handshake_timeout": "0s", "rpc_handshake_timeout": "0s",
 		},
 		"consul": object{"auto_advertise": false, "client_auto_join": false, "server_auto_join": false},
-		// The default of 1 s keeps a core busy when many agents share a machine.
+		// The default of 1 s keeps a core busy if many agents share a machine.
 		"telemetry": object{"collection_interval": "5s"},
 		"ui":        object{"enabled": false},
 	}
@@ -85,7 +86,8 @@ func (a *Agent) serverBlock(c *Cluster) object {
 		"raft_multiplier":   1,
 		"min_heartbeat_ttl": c.options.HeartbeatTTL.String(),
 		"heartbeat_grace":   c.options.HeartbeatTTL.String(),
-		// With Nomad's 50 a second, clients are told to wait longer than min_heartbeat_ttl.
+		// With Nomad's default of 50 a second, clients are told to wait longer than
+		// min_heartbeat_ttl.
 		"max_heartbeats_per_second": 10_000,
 	}
 	if c.options.Servers > 1 {
@@ -106,17 +108,18 @@ func (a *Agent) clientBlock(c *Cluster) object {
 	block := object{
 		"enabled":           true,
 		"servers":           servers,
-		"no_host_uuid":      true, // the agents share a host; without it they would share the node id
+		"no_host_uuid":      true, // the agents share a host: without this, they would share the node id
 		"cpu_total_compute": a.client.CPUMHz,
 		"memory_total_mb":   a.client.MemoryMB,
-		// The real disk may be nearly full, and it is shared; neither is to decide where jobs go.
+		// The real disk is shared and may be nearly full; neither may decide where jobs go.
 		"disk_total_mb":            1_000_000,
 		"disk_free_mb":             900_000,
 		"gc_disk_usage_threshold":  99,
 		"gc_inode_usage_threshold": 99,
 		"gc_max_allocs":            100,
 		"options": object{
-			// The cloud ones wait for a metadata service that is not there.
+			// The fingerprinters of clouds wait for a metadata service that
+			// does not exist here.
 			"fingerprint.denylist": "env_aws,env_gce,env_azure,env_digitalocean,consul,vault,cni,plugins_cni,landlock",
 			"driver.allowlist":     "raw_exec,rank", // "rank" if bench/rankdriver is among the plugins
 		},
@@ -133,7 +136,7 @@ func (a *Agent) clientBlock(c *Cluster) object {
 	return block
 }
 
-// linkPlugins fills the agent's own plugin directory, so that a client loads its plugins and no others.
+// linkPlugins fills the agent's own plugin directory, so that a client loads only its own plugins.
 func (a *Agent) linkPlugins() error {
 	dir := filepath.Join(a.Dir, "plugins")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -155,7 +158,8 @@ func (a *Agent) linkPlugins() error {
 	return nil
 }
 
-// OwnAddress in a plugin's configuration becomes the address of the API of the agent that starts it.
+// OwnAddress in a plugin's configuration stands for the API address of the agent that starts the
+// plugin.
 const OwnAddress = "{{own address}}"
 
 func (a *Agent) pluginBlocks() string {

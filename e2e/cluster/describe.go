@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Moves returns a text that differs whenever Nomad's jobs, evaluations, allocations, deployments or
-// nodes have changed; "" when no server answers.
+// Moves returns a text that changes whenever Nomad's jobs, evaluations, allocations, deployments or
+// nodes change; "" if no server answers.
 func (c *Cluster) Moves(ctx context.Context) string {
 	var b strings.Builder
 	for _, table := range []string{"jobs", "evaluations", "allocations", "deployments", "nodes"} {
@@ -28,10 +28,10 @@ func (c *Cluster) Moves(ctx context.Context) string {
 	return b.String()
 }
 
-// lastFew is how many of a kind Describe tells of.
+// lastFew is how many objects of each kind Describe shows.
 const lastFew = 12
 
-// Describe is what the cluster was doing last, for the message of a test that fails: nodes, jobs,
+// Describe is the last state of the cluster, for the message of a failed test: nodes, jobs,
 // evaluations, allocations with the events of their tasks, and the ends of the agents' logs.
 func (c *Cluster) Describe(ctx context.Context) string {
 	var b strings.Builder

@@ -14,7 +14,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// emulate gives a client its GPUs: the files that the device plugin reads, and the plugin.
+// emulate writes the files of a client's emulated GPUs, and adds the device plugin that
+// reads them.
 func (a *Agent) emulate() error {
 	config := fmt.Sprintf("backend = \"emulated\"\ninventory = %q\nstate_dir = %q\n%s\n", a.inventory(), a.PluginState(), a.client.PluginHCL)
 	if a.client.Profile != "" {
@@ -30,11 +31,11 @@ func (a *Agent) emulate() error {
 
 func (a *Agent) inventory() string { return filepath.Join(a.Dir, "gpus.hcl") }
 
-// PluginState is the directory of what the plugin of a client's emulated GPUs remembers.
+// PluginState is the directory in which the plugin of a client's emulated GPUs keeps its
+// state.
 func (a *Agent) PluginState() string { return filepath.Join(a.Dir, "plugin-state") }
 
-// SetInventory replaces the inventory of a client's emulated GPUs; the plugin takes notice by itself, and sees all of it
-// or nothing.
+// SetInventory replaces the inventory of a client's emulated GPUs atomically; the plugin notices it by itself.
 func (a *Agent) SetInventory(hcl string) error {
 	if err := os.WriteFile(a.inventory()+".new", []byte(hcl), 0o644); err != nil {
 		return fmt.Errorf("write the inventory of %s: %w", a.Name, err)
@@ -42,7 +43,8 @@ func (a *Agent) SetInventory(hcl string) error {
 	return os.Rename(a.inventory()+".new", a.inventory())
 }
 
-// hasGPUs tells when the servers have all GPUs of the client's inventory.
+// hasGPUs is the condition that the servers know all GPUs of the client's
+// inventory.
 func (a *Agent) hasGPUs(ctx context.Context, node string) (string, error) {
 	text, err := os.ReadFile(a.inventory())
 	if err != nil {
@@ -62,7 +64,8 @@ func (a *Agent) hasGPUs(ctx context.Context, node string) (string, error) {
 	return "", nil
 }
 
-// DeviceIDs are the devices that Nomad gave to an allocation, sorted. nil resources have none.
+// DeviceIDs are the ids of the devices that Nomad gave to an allocation, sorted; none if r is
+// nil.
 func DeviceIDs(r *api.AllocatedResources) []string {
 	var ids []string
 	if r == nil {

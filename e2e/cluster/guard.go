@@ -14,24 +14,25 @@ import (
 	guards "github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
-// mark is the environment variable by which a cluster's processes are found, whatever session or process group they put
-// themselves into: executors, plugins and tasks outlive their client by design.
+// mark is the environment variable by which a cluster's processes are found, whatever their session or process group:
+// executors, plugins and tasks outlive their client by design.
 func mark(dir string) string { return markName + "=" + dir }
 
 const markName = "NOMAD_PAL_TEST_CLUSTER"
 
-// guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the owner can write to,
-// and cleans up when that closes: because of Close, or because the owner was killed or crashed. (A parent-death signal
-// would not do: it reaches the agents, but not the executors and tasks, and it fires when merely the thread that started
-// an agent ends.)
+// guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the owner can write
+// to, and cleans up when the pipe closes: because of Close, or because the owner was killed or crashed. (A
+// parent-death signal does not suffice: it reaches the agents, but not the executors and tasks. It also fires when
+// only the thread that started an agent ends.)
 type guard struct{ *guards.Shell }
 
-// guardScript gets the directory, the mark and whether to keep the directory. It is a shell's, for want of a Go program
-// to run: a test binary can be made to act as one only by its author's help.
+// guardScript gets the directory, the mark and whether to keep the directory. It is a shell script because there may
+// be no Go program to run: a test binary could act as one only with its author's help.
 //
-// Ours are the processes that carry the mark and those that work in the directory without a terminal: a task may have an
-// environment of its own, and one with a terminal is somebody's shell who looks at the logs. Killing goes on until
-// nothing new appears. Network namespaces bear the directory's name; their devices end with the owner. A client that runs as root mounts two tmpfs for each allocation, and leaves its control groups.
+// It kills the processes that carry the mark (a task may have dropped it), and those that work in the directory
+// without a terminal: one with a terminal is the shell of somebody who reads the logs. It goes on killing until no
+// such process is left. The names of network namespaces begin with the directory's name; their devices end with the
+// owner. A client that runs as root mounts two tmpfs for each allocation, and leaves its control groups.
 const guardScript = `
 dir=$1 mark=$2 keep=$3
 trap '' PIPE # a dead owner does not listen
@@ -78,7 +79,7 @@ func startGuard(dir string, keep bool) (*guard, error) {
 	return &guard{sh}, nil
 }
 
-// clean has the guard clean up, and waits for it.
+// clean tells the guard to clean up, and waits for it.
 func (g *guard) clean() error {
 	if err := g.End(); err != nil {
 		return fmt.Errorf("clean up: %w", err)
@@ -89,7 +90,7 @@ func (g *guard) clean() error {
 	return nil
 }
 
-// PluginPIDs lists the running processes of a client's plugin of that name, those that the agent started itself.
+// PluginPIDs are the processes of a client's plugin of this name that the agent started itself.
 func (a *Agent) PluginPIDs(name string) ([]int, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -97,7 +98,7 @@ func (a *Agent) PluginPIDs(name string) ([]int, error) {
 	}
 	var pids []int
 	for _, p := range all {
-		args, _ := p.CmdLine() // gone
+		args, _ := p.CmdLine() // it has ended
 		if len(args) == 0 || args[0] != filepath.Join(a.Dir, "plugins", name) {
 			continue
 		}

@@ -38,7 +38,7 @@ func (c *Cluster) Allocations(job, status string, n int) func(context.Context) (
 	}
 }
 
-// Deregister stops a job, or has Nomad forget it. A job that is not there is no error: somebody else may have been
+// Deregister stops a job, or purges it. It is no error if the job does not exist: somebody else may have been
 // faster.
 func (c *Cluster) Deregister(ctx context.Context, job string, purge bool) error {
 	_, _, err := c.API().Jobs().Deregister(job, purge, (&api.WriteOptions{}).WithContext(ctx))
@@ -48,8 +48,8 @@ func (c *Cluster) Deregister(ctx context.Context, job string, purge bool) error 
 	return nil
 }
 
-// Purge stops jobs, waits until nothing of them runs, and has Nomad forget them. A purge at once would leave GPUs that a
-// placer keeps for as long as the tasks may take to end, and Nomad would not tell when they have.
+// Purge stops jobs, waits until none of their tasks runs, and purges them. An immediate purge would leave GPUs that a
+// placer keeps for as long as the tasks may take to end, because Nomad would not say when they end.
 func (c *Cluster) Purge(ctx context.Context, jobs ...string) error {
 	var errs []error
 	all := func(purge bool) {

@@ -60,7 +60,7 @@ func devices(c *cluster.Cluster, node string, n int) func(context.Context) (stri
 func TestPluginsArePerClientAndComeBackWhenKilled(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{boxes(t, 3), boxes(t, 5), {}}})
-	for i, want := range []int{3, 5, 0} { // ready means fingerprinted: no waiting here
+	for i, want := range []int{3, 5, 0} { // ready implies fingerprinted, so this does not wait
 		if missing, err := devices(c, c.Clients()[i].Name, want)(t.Context()); missing != "" || err != nil {
 			t.Errorf("client %d: %s %v, want %d", i, missing, err, want)
 		}
@@ -68,7 +68,7 @@ func TestPluginsArePerClientAndComeBackWhenKilled(t *testing.T) {
 	client := c.Clients()[0]
 	before, err := client.PluginPIDs(stubName)
 	if err != nil || len(before) != 1 {
-		t.Fatalf("plugin processes %v (%v), want one", before, err)
+		t.Fatalf("plugin processes: %v (%v), want one", before, err)
 	}
 	if err := syscall.Kill(before[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestThreeServersOutliveTheirLeader(t *testing.T) {
 	isLeader := func(a *cluster.Agent) bool { return a.RPCAddr() == leader }
 	i := slices.IndexFunc(c.Servers(), isLeader)
 	if i < 0 {
-		t.Fatalf("leader %s is none of our servers", leader)
+		t.Fatalf("leader %s is not one of our servers", leader)
 	}
 	if err := c.Servers()[i].Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestACLAndTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if jobs, _, err := withoutToken.Jobs().List(nil); err == nil && len(jobs) > 0 {
-		t.Errorf("without a token we see %d jobs", len(jobs))
+		t.Errorf("a request without a token returns %d jobs", len(jobs))
 	}
 	if _, _, err := withoutToken.Nodes().List(nil); err == nil || !strings.Contains(err.Error(), "403") {
 		t.Errorf("nodes without a token: %v, want status 403", err)
@@ -206,7 +206,7 @@ func TestAnAgentThatCannotStartSaysWhy(t *testing.T) {
 	dir := t.TempDir()
 	_, err := cluster.Start(t.Context(), cluster.Options{Dir: dir, Clients: []cluster.Client{{HCL: `no_such_key = 1`}}})
 	if err == nil || !strings.Contains(err.Error(), "no_such_key") {
-		t.Errorf("error %v does not name the bad key", err)
+		t.Errorf("error %v does not name the wrong key", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("%s is left", left[0].Name())
@@ -241,8 +241,8 @@ func TestARestartWaitsForItsPorts(t *testing.T) {
 	}
 }
 
-// ownForever is the other program in this binary: it starts a cluster with a running task, prints the directory and
-// waits for its end.
+// ownForever is the other program in this binary: it starts a cluster with a running task, prints its directory and
+// waits to be killed.
 func ownForever() int {
 	ctx := context.Background()
 	o := cluster.Options{Clients: []cluster.Client{{}}, Apart: true, ServerDisk: 64 << 20}
@@ -284,7 +284,7 @@ func TestNothingIsLeftWhenTheOwnerIsKilled(t *testing.T) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	dir := strings.TrimSpace(line)
 	if err != nil || len(sleepers(t, dir)) != 1 {
-		t.Fatalf("owner says %q (%v), tasks %v; want a directory and one task", line, err, sleepers(t, dir))
+		t.Fatalf("the owner prints %q (%v), tasks %v; want a directory and one task", line, err, sleepers(t, dir))
 	}
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -23,31 +23,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoNamespaces is what Start returns, wrapped, where a cluster that is to be Apart cannot be.
+// ErrNoNamespaces is what Start returns, wrapped, if the machine cannot run a cluster that is
+// Apart.
 var ErrNoNamespaces = errors.New("network namespaces need root, `ip` (iproute2) and /dev/net/tun")
 
-// Network is the wire between hosts of a cluster that is Apart: every agent and every placer is a host, in a network
-// namespace of its own. Its only way out is a TUN device, whose other end is this process: it passes packets on to the
-// host of their address, drops or delays them as the rules say, and drops what is for nobody. So nothing leaves the
-// machine, no other program is in the way, and the wire is cut when this process ends. (Linux has netem for this, but
-// not every kernel does; and bridges and addresses on the machine itself would be in the way of other clusters.)
+// Network connects the hosts of a cluster that is Apart. Each agent and each placer is a host, in a network namespace
+// of its own. Its only way out is a TUN device whose other end is this process. It passes packets on to the host of
+// their address, drops or delays them according to the rules, and drops packets for unknown addresses. So nothing
+// leaves the machine, no other program can interfere, and the network ends with this process. (Linux has netem for
+// this, but not in every kernel; and bridges and addresses on the machine itself would disturb other clusters.)
 type Network struct {
 	prefix string // of the namespaces' names
 
 	mu    sync.Mutex
 	hosts []*host // host k has the address 10.99.0.(k+1)
 	rules []*Rule
-	rng   *rand.Rand // of losses
+	rng   *rand.Rand // decides which packets are lost
 }
 
-// Rule is what happens to packets from some hosts to others.
+// Rule is applied to packets from some hosts to others.
 type Rule struct {
 	// From and To are the names of hosts; empty means all.
 	From, To []string
-	// Cut drops all of them, Loss this share of them.
+	// Cut drops all packets, Loss this share of them.
 	Cut  bool
 	Loss float64
-	// Delay is how long they take.
+	// Delay is added to the time that a packet takes.
 	Delay time.Duration
 }
 
@@ -56,7 +57,7 @@ type host struct {
 	wire *os.File // the other end of its device
 
 	mu    sync.Mutex
-	later []late // packets to it that are under way, soonest first
+	later []late // delayed packets to this host, soonest first
 	timer *time.Timer
 }
 
@@ -65,7 +66,7 @@ type late struct {
 	packet []byte
 }
 
-// mtu keeps the packets few: each of them takes a turn of this process.
+// mtu is large, so that packets are few: this process handles each of them.
 const mtu = 32 << 10
 
 func newNetwork(dir string, seed uint64) (*Network, error) {
@@ -75,7 +76,8 @@ func newNetwork(dir string, seed uint64) (*Network, error) {
 	return &Network{prefix: filepath.Base(dir) + "-", rng: rand.New(rand.NewPCG(seed, 7))}, nil
 }
 
-// host returns the address of a host, which it makes when it is new. On a nil network it is this machine.
+// host returns the address of a host, and makes the host if it is new. On a nil network it returns this
+// machine's.
 func (n *Network) host(name string) (string, error) {
 	if n == nil {
 		return loopback, nil
@@ -103,7 +105,7 @@ func address(k int) string { return fmt.Sprintf("10.99.0.%d", k+1) }
 // Namespace is the name of a host's network namespace, for ip netns exec.
 func (n *Network) Namespace(name string) string { return n.prefix + name }
 
-// open makes the namespace of a host, and the device in it.
+// open makes a host's namespace and the device in it.
 func (n *Network) open(h *host, at string) error {
 	ns := n.Namespace(h.name)
 	if err := ip("netns", "add", ns); err != nil {
@@ -120,7 +122,7 @@ func (n *Network) open(h *host, at string) error {
 		ip("-n", ns, "link", "set", "lo", "up"),
 		ip("-n", ns, "addr", "add", at+"/24", "dev", "pal0"),
 		ip("-n", ns, "link", "set", "pal0", "mtu", fmt.Sprint(mtu), "up"),
-		ip("-n", ns, "route", "add", "default", "via", address(253)), // nobody: Nomad looks for the device of that route
+		ip("-n", ns, "route", "add", "default", "via", address(253)), // nobody has this address, but Nomad takes the device of the default route
 	)
 }
 
@@ -150,7 +152,7 @@ func openTUN(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// within does something on a thread that is in a host's namespace: sockets and processes that it makes stay there. The
+// within runs a function on a thread in a host's namespace: the sockets and processes that it creates stay there. The
 // thread ends with it.
 func (n *Network) within(name string, do func() error) error {
 	if n == nil {
@@ -158,7 +160,7 @@ func (n *Network) within(name string, do func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked, so that the thread ends with the goroutine
 		ns, err := os.Open("/run/netns/" + n.Namespace(name))
 		if err == nil {
 			defer ns.Close()
@@ -172,7 +174,8 @@ func (n *Network) within(name string, do func() error) error {
 	return <-done
 }
 
-// client is one whose requests begin on a host: no rule is in their way to what listens there.
+// client makes requests that start on this host, so that no rule affects requests to the host
+// itself.
 func (n *Network) client(name string) *http.Client {
 	if n == nil {
 		return &http.Client{}
@@ -187,7 +190,7 @@ func (n *Network) client(name string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 8 * time.Second}
 }
 
-// Add has rules hold until the function is called that it returns.
+// Add applies rules until remove is called.
 func (n *Network) Add(rules ...Rule) (remove func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -203,7 +206,7 @@ func (n *Network) Add(rules ...Rule) (remove func()) {
 	}
 }
 
-// pass passes on what a host sends.
+// pass passes on the packets that a host sends.
 func (n *Network) pass(from int, h *host) {
 	packet := make([]byte, 2*mtu)
 	for {
@@ -213,7 +216,7 @@ func (n *Network) pass(from int, h *host) {
 		}
 		const header, destination = 20, 16
 		p := packet[:size]
-		if size < header || p[0]>>4 != 4 { // IPv6 looks for neighbours
+		if size < header || p[0]>>4 != 4 { // IPv6 neighbour discovery
 			continue
 		}
 		if to, delay, passes := n.way(from, p[destination:header]); passes {
@@ -222,7 +225,8 @@ func (n *Network) pass(from int, h *host) {
 	}
 }
 
-// way is the host of an address and how long a packet takes there, or that it does not arrive.
+// way returns the host of an address and how long a packet takes to get there, or that the
+// packet is dropped.
 func (n *Network) way(from int, at []byte) (to *host, delay time.Duration, passes bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -245,7 +249,7 @@ func (n *Network) way(from int, at []byte) (to *host, delay time.Duration, passe
 
 func among(name string, names []string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
-// send delivers a packet, after a delay. A host that takes none, as it ends, loses it.
+// send delivers a packet, after a delay. The packet is lost if the host is ending.
 func (h *host) send(packet []byte, delay time.Duration) {
 	if delay == 0 {
 		_, _ = h.wire.Write(packet)
@@ -261,7 +265,7 @@ func (h *host) send(packet []byte, delay time.Duration) {
 	}
 }
 
-// wake sets the timer for the first packet that is under way.
+// wake sets the timer for the first delayed packet.
 func (h *host) wake() {
 	if h.timer != nil {
 		h.timer.Stop()
@@ -281,7 +285,7 @@ func (h *host) arrive() {
 	h.wake()
 }
 
-// close cuts the wire; the guard takes the namespaces away.
+// close cuts the network; the guard removes the namespaces.
 func (n *Network) close() error {
 	if n == nil {
 		return nil

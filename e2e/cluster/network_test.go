@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// wires is a network with hosts a and b, and a function that sends a word from a to b and waits for it to come back.
+// wires makes a network with hosts a and b, and returns a function that sends a word from a to b and waits for its
+// return.
 func wires(t *testing.T) (*Network, func(patience time.Duration) error) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pal-")
@@ -83,7 +84,8 @@ func echo(t *testing.T, n *Network) func(time.Duration) error {
 
 const long = time.Minute
 
-// A cut drops what goes one way, and that is all: the wire works again when the rule is gone.
+// A cut drops only packets in one direction, and the network works again once the rule is
+// removed.
 func TestNetworkCuts(t *testing.T) {
 	t.Parallel()
 	n, word := wires(t)
@@ -101,12 +103,12 @@ func TestNetworkCuts(t *testing.T) {
 		mend()
 	}
 	defer n.Add(Rule{From: []string{"b"}, To: []string{"c"}, Cut: true}, Rule{Loss: 0.3})()
-	if err := word(long); err != nil { // TCP sends again
+	if err := word(long); err != nil { // TCP retransmits
 		t.Error(err)
 	}
 }
 
-// A word takes two packets there and two back, those that make the connection among them.
+// A word takes two packets in each direction, including those of the connection setup.
 func TestNetworkDelays(t *testing.T) {
 	t.Parallel()
 	n, word := wires(t)
@@ -117,11 +119,11 @@ func TestNetworkDelays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took < 4*each {
-		t.Errorf("it took %v with %v each way there, twice", took, 2*each)
+		t.Errorf("it took %v; the two packets from a to b take %v each", took, 2*each)
 	}
 }
 
-// Nothing leaves the network.
+// No packet leaves the network.
 func TestNetworkIsClosed(t *testing.T) {
 	t.Parallel()
 	n, _ := wires(t)
@@ -139,7 +141,7 @@ func TestNetworkIsClosed(t *testing.T) {
 			return err
 		})
 		if err == nil {
-			t.Errorf("%s is reached", at)
+			t.Errorf("%s can be reached", at)
 		}
 	}
 }

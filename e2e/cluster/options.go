@@ -13,20 +13,21 @@ import (
 	"time"
 )
 
-// NeverLost is a time to live for heartbeats with which no machine is so slow that a client which is
-// started again comes too late.
+// NeverLost is a heartbeat TTL so long that a restarted client is never too late, however slow the
+// machine is.
 const NeverLost = time.Hour
 
 // Options says what cluster to start. The zero value is one server without clients.
 type Options struct {
-	// Nomad is the path of the nomad binary; empty means what FindNomad finds.
+	// Nomad is the path of the nomad binary; empty: the one that FindNomad
+	// finds.
 	Nomad string
-	// Bin is the folder of our binaries. Clusters without emulated GPUs and placers do without.
+	// Bin is the folder of our binaries. Only emulated GPUs and placers need it.
 	Bin string
-	// Dir is the directory in which the cluster makes its own; empty means os.TempDir(). Keep it short: Nomad puts unix
-	// sockets deep below it, and their paths are limited to 108 bytes.
+	// Dir is the directory in which the cluster creates its own; empty: os.TempDir(). Keep the path short: Nomad puts
+	// Unix sockets deep below it, whose paths are limited to 108 bytes.
 	Dir string
-	// Servers is the number of servers, 1 (also when 0), 3 or 5.
+	// Servers is the number of servers: 1 (also if 0), 3 or 5.
 	Servers int
 	// Clients are started after the servers have a leader, in this order, a few at a time.
 	Clients []Client
@@ -34,27 +35,27 @@ type Options struct {
 	ACL bool
 	// TLS makes HTTP and RPC mutually authenticated with certificates made for this cluster (Cluster.TLS).
 	TLS bool
-	// HeartbeatTTL is how often clients report; a silent client is down after twice this. 0 means 10 s, which keeps
-	// an overloaded machine from losing nodes. Tests of lost nodes want 1 s; where tasks outlive a client's
-	// restart, [NeverLost].
+	// HeartbeatTTL is how often clients send heartbeats; a client without them is down after twice this. 0 means 10
+	// s, so that an overloaded machine loses no nodes. Use 1 s in tests of lost nodes, and [NeverLost] if tasks
+	// must survive a client's restart.
 	HeartbeatTTL time.Duration
 
 	// OwnMounts gives each agent a mount namespace of its own, if the owner is root. Nomad mounts two directories per
-	// allocation, and reads the whole mount table each time: with many clients on one machine that is half of the load.
-	// What a client mounted is gone when it is started again.
+	// allocation and reads the whole mount table each time; with many clients on one machine, that is half of the
+	// load. A restarted client no longer has its mounts.
 	OwnMounts bool
-	// Apart gives each agent and each placer a network namespace of its own, named as they are; see [Network]. It takes
-	// root and Linux's `ip`, and does not go with TLS. Seed is that of the packets that are lost.
+	// Apart gives each agent and each placer a network namespace of its own, with its name; see [Network]. It needs
+	// root and Linux's `ip`, and cannot be combined with TLS. Seed decides which packets are lost.
 	Apart bool
 	Seed  uint64
-	// ServerDisk gives each server a disk of its own with this many bytes, for its data. It needs
-	// root. 0 means none.
+	// ServerDisk is the size in bytes of each server's own disk for its data; 0: no such disk. It
+	// needs root.
 	ServerDisk int64
-	// ServerHCL is agent configuration added to each server.
+	// ServerHCL is added to each server's agent configuration.
 	ServerHCL string
-	// KeepDir leaves configuration, data and logs in place on Close, for a look afterwards.
+	// KeepDir keeps configuration, data and logs after Close.
 	KeepDir bool
-	// Progress receives one line for each step; nil means silence. It may be called from several goroutines.
+	// Progress receives one line for each step; it may be nil. Several goroutines may call it.
 	Progress func(line string)
 }
 
@@ -62,26 +63,27 @@ type Options struct {
 type Client struct {
 	// Name is the node name; empty means c00, c01 and so on.
 	Name string
-	// Datacenter is empty for dc1.
+	// Datacenter is the client's datacenter; empty: dc1.
 	Datacenter string
-	// NodePool is empty for Nomad's default pool; a new name makes the pool.
+	// NodePool is the client's pool; empty: Nomad's default pool. Nomad creates
+	// a new one.
 	NodePool string
 	// NodeClass is Nomad's node_class.
 	NodeClass string
 	// Meta is the node's static meta.
 	Meta map[string]string
-	// Inventory is the inventory file, in HCL, of emulated GPUs: the client serves them by nomad-device-pal of
-	// Options.Bin. Empty means no such GPUs.
+	// Inventory is the inventory file, in HCL, of emulated GPUs, which nomad-device-pal of Options.Bin serves.
+	// Empty: none.
 	Inventory string
-	// Profile is the profile file of that plugin, in JSON; empty means none.
+	// Profile is the profile file of that plugin, in JSON; empty: none.
 	Profile string
-	// PluginHCL is configuration added to that plugin.
+	// PluginHCL is added to that plugin's configuration.
 	PluginHCL string
-	// Plugins are further external plugins that this client loads.
+	// Plugins are more external plugins that this client loads.
 	Plugins []Plugin
-	// CPUMHz and MemoryMB are what the node says it has; 0 means 64,000 and 65,536. Nothing is held to them.
+	// CPUMHz and MemoryMB are what the node claims to have; 0 means 64,000 and 65,536. No limit is enforced.
 	CPUMHz, MemoryMB int
-	// HCL is agent configuration added to this client.
+	// HCL is added to this client's agent configuration.
 	HCL string
 }
 
@@ -89,7 +91,7 @@ type Client struct {
 type Plugin struct {
 	// Path is the executable.
 	Path string
-	// Name is the label of the plugin block; empty means the executable's file name.
+	// Name is the label of the plugin block; empty: the executable's file name.
 	Name string
 	// Config is the HCL inside the plugin's config block.
 	Config string
@@ -97,7 +99,7 @@ type Plugin struct {
 
 func (p Plugin) name() string { return cmp.Or(p.Name, filepath.Base(p.Path)) }
 
-// withDefaults checks o and returns a copy in which every default is filled in.
+// withDefaults checks o and returns a copy with all defaults filled in.
 func (o Options) withDefaults() (Options, error) {
 	if o.Nomad == "" {
 		path, err := FindNomad()
@@ -126,7 +128,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// completeClients gives names and defaults to clients, which follow on the first `before` of their cluster.
+// completeClients fills in names and defaults of clients that are added to a cluster with `before` clients.
 func completeClients(clients []Client, before int) ([]Client, error) {
 	out := make([]Client, len(clients))
 	for i, c := range clients {
@@ -140,11 +142,11 @@ func completeClients(clients []Client, before int) ([]Client, error) {
 	return out, nil
 }
 
-// ErrNoNomad is what FindNomad returns, wrapped, if there is none.
+// ErrNoNomad is what FindNomad returns, wrapped, if it finds no Nomad.
 var ErrNoNomad = errors.New("no nomad binary: run `make nomad` and set NOMAD_BIN to the path it prints")
 
-// FindNomad returns the path of the Nomad to run: $NOMAD_BIN, a nomad on PATH, or the newest that e2e/nomad/build.sh
-// left in the cache. It does not check the version; build.sh does.
+// FindNomad returns the path of the Nomad to run: $NOMAD_BIN, a nomad on PATH, or the newest in the cache of
+// e2e/nomad/build.sh. It does not check the version; build.sh does.
 func FindNomad() (string, error) {
 	if path := os.Getenv("NOMAD_BIN"); path != "" {
 		return filepath.Abs(path)

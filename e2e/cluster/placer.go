@@ -25,33 +25,35 @@ import (
 
 // PlacerOptions says how to run a placer. The zero value is `nomad-pal agent` with its defaults.
 type PlacerOptions struct {
-	// Binary is its name in Options.Bin; empty means nomad-pal.
+	// Binary is the program's name in Options.Bin; empty: nomad-pal.
 	Binary string
-	// Host is that on which it runs, in a cluster that is Apart: a new one, or one where another placer ran.
+	// Host is the host on which the placer runs, in a cluster that is Apart: a new one, or one where another
+	// placer ran.
 	Host string
-	// Config is its configuration file, in HCL.
+	// Config is the placer's configuration file, in HCL.
 	Config string
 	// Flags are added to `agent -config FILE`.
 	Flags []string
-	// Env is all of its environment; nil means ours and [Cluster.Env].
+	// Env is the placer's whole environment; nil: ours and [Cluster.Env].
 	Env []string
 }
 
-// Placer is one process of `nomad-pal agent`. It ends with the cluster, if not before.
+// Placer is one process of `nomad-pal agent`. It ends with the cluster at the latest.
 type Placer struct {
 	// Dir holds agent.hcl and agent.log.
 	Dir string
-	// HTTP makes the requests to its API.
+	// HTTP is the client for the placer's API.
 	HTTP *http.Client
 
-	tls bool // its API speaks TLS: see Trust
+	tls bool // the placer's API uses TLS: see Trust
 	run *running
 }
 
-// HostIP is the address of a host in a cluster that is Apart, which makes a new one; that of this machine in others.
+// HostIP is the address of a host of a cluster that is Apart; it makes the host if it is new. In other clusters it
+// is this machine's.
 func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(name) }
 
-// StartPlacer starts a placer. It does not wait for anything: see [Placer.Serves].
+// StartPlacer starts a placer and returns at once: see [Placer.Serves].
 func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
 	dir, err := os.MkdirTemp(c.Dir, "placer-")
 	if err != nil {
@@ -78,25 +80,27 @@ func (c *Cluster) StartPlacer(o PlacerOptions) (*Placer, error) {
 
 func (p *Placer) config() string { return filepath.Join(p.Dir, "agent.hcl") }
 
-// Configure replaces its configuration file, which it reads at its start and on SIGHUP.
+// Configure replaces the configuration file, which the placer reads at its start and on
+// SIGHUP.
 func (p *Placer) Configure(hcl string) error { return os.WriteFile(p.config(), []byte(hcl), 0o600) }
 
-// LogPath is the file that it logs to.
+// LogPath is the path of the placer's log.
 func (p *Placer) LogPath() string { return filepath.Join(p.Dir, "agent.log") }
 
-// Log is what it has logged.
+// Log is the placer's log so far.
 func (p *Placer) Log() string { return readFrom(p.LogPath(), 0) }
 
-// LogTail is the last n lines of that.
+// LogTail is the last n lines of the log.
 func (p *Placer) LogTail(n int) string { return tail(p.Log(), n) }
 
-// PID is its process id, 0 once it has ended.
+// PID is the placer's process id, 0 once it has ended.
 func (p *Placer) PID() int { return p.run.pid() }
 
-// Signal sends it a signal.
+// Signal sends the placer a signal.
 func (p *Placer) Signal(sig syscall.Signal) error { return p.run.signal(sig) }
 
-// Stop ends it as an operator does and waits for it; one that does not end, and logs nothing, is killed.
+// Stop ends the placer as an operator does, and waits for its end. It kills a placer that neither ends
+// nor logs anything.
 func (p *Placer) Stop() error {
 	ctx, cancel := p.patient(context.Background())
 	defer cancel()
@@ -106,22 +110,22 @@ func (p *Placer) Stop() error {
 	return nil
 }
 
-// patient is a wait that goes on while it logs.
+// patient returns a context that lasts as long as the placer goes on logging.
 func (p *Placer) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	return patience.Context(ctx, patience.Limits{Still: 30 * time.Second, Moves: func(context.Context) string {
 		return fmt.Sprint(len(p.Log()))
 	}})
 }
 
-// Kill ends it with SIGKILL and waits for it.
+// Kill ends the placer with SIGKILL and waits for its end.
 func (p *Placer) Kill() error { return p.run.end(context.Background(), syscall.SIGKILL) }
 
-// Wait waits until it has ended by itself.
+// Wait waits until the placer ends by itself.
 func (p *Placer) Wait(ctx context.Context) error { return p.run.wait(ctx) }
 
 var listens = regexp.MustCompile(`HTTP API: address=(\S+)`)
 
-// Address is host:port of its HTTP API; "" while it has none.
+// Address is host:port of the placer's HTTP API; "" before it listens.
 func (p *Placer) Address() string {
 	all := listens.FindAllStringSubmatch(p.Log(), -1)
 	if len(all) == 0 {
@@ -130,7 +134,7 @@ func (p *Placer) Address() string {
 	return all[len(all)-1][1]
 }
 
-// URL is that of its HTTP API; "" while it has none.
+// URL is that of the placer's HTTP API; "" before it listens.
 func (p *Placer) URL() string {
 	address := p.Address()
 	switch {
@@ -142,7 +146,7 @@ func (p *Placer) URL() string {
 	return "http://" + address
 }
 
-// Serves waits until its HTTP API is there, and gives up when it logs nothing, and at once when the process has ended.
+// Serves waits until the placer's HTTP API listens. It gives up if the placer stops logging, and at once if it ends.
 func (p *Placer) Serves(ctx context.Context) error {
 	ctx, cancel := p.patient(ctx)
 	defer cancel()
@@ -153,11 +157,11 @@ func (p *Placer) Serves(ctx context.Context) error {
 		case p.PID() == 0:
 			return "", Fatal(fmt.Errorf("it ended; the end of its log:\n%s", p.LogTail(15)))
 		}
-		return "its log names none", nil
+		return "its log names no address", nil
 	})
 }
 
-// Trust has requests use TLS with this authority, a file.
+// Trust makes requests use TLS with the authority in this file.
 func (p *Placer) Trust(ca string) error {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
@@ -170,12 +174,13 @@ func (p *Placer) Trust(ca string) error {
 	return nil
 }
 
-// Request calls its HTTP API.
+// Request sends a request to the placer's HTTP API.
 func (p *Placer) Request(ctx context.Context, method, path, token, body string) (status int, text string, err error) {
 	return Request(ctx, p.HTTP, method, p.URL()+path, token, body)
 }
 
-// Request calls an HTTP API of ours or Nomad's, with a token and a body of JSON if they are not empty.
+// Request sends a request to an HTTP API of ours or Nomad's. A token and a body of JSON are added
+// unless they are empty.
 func Request(ctx context.Context, by *http.Client, method, url, token, body string) (status int, text string, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -204,7 +209,7 @@ func (c *Cluster) Program(name string) string {
 	return filepath.Join(c.options.Bin, name)
 }
 
-// Command is one of our binaries, or "nomad", as somebody runs it who has all rights in the cluster.
+// Command runs one of our binaries, or "nomad", with all rights in the cluster.
 func (c *Cluster) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Program(name), args...)
 	if c.network != nil {

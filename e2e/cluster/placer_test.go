@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// stubPlacer prints where it listens and answers each request with itself, unless its configuration
-// is "refuse".
+// stubPlacer prints the address at which it listens, and answers each request with the request.
+// With the configuration "refuse" it exits instead.
 func stubPlacer() int {
 	config, err := os.ReadFile(os.Args[slices.Index(os.Args, "-config")+1])
 	if err != nil || string(config) == "refuse" {
@@ -40,7 +40,7 @@ func stubPlacer() int {
 	return 0
 }
 
-// withPlacer is a cluster whose nomad-pal is the stub.
+// withPlacer starts a cluster whose nomad-pal is the stub.
 func withPlacer(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	self, err := os.Executable()
@@ -62,16 +62,16 @@ func TestPlacerIsAskedKilledAndStartedAgain(t *testing.T) {
 		if err := p.Serves(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// The only variable of its environment is the mark by which Close finds it.
+		// Its environment has only the mark by which Close finds it.
 		status, text, err := p.Request(t.Context(), http.MethodPut, "/v1/x", "secret", "{}")
 		if err != nil || status != http.StatusTeapot || text != "PUT /v1/x secret {} 1" {
 			t.Errorf("status %d, %q, %v", status, text, err)
 		}
 		if err := p.Kill(); err != nil || p.PID() != 0 {
-			t.Errorf("%v; killed, it is process %d", err, p.PID())
+			t.Errorf("%v; after Kill it is process %d", err, p.PID())
 		}
 		if err := p.Stop(); err != nil {
-			t.Errorf("stop what has ended: %v", err)
+			t.Errorf("stop a placer that has ended: %v", err)
 		}
 	}
 	if n := len(c.Placers()); n != 2 || c.Placers()[0].Address() == c.Placers()[1].Address() {

@@ -12,20 +12,20 @@ import (
 	"strings"
 )
 
-// An agent keeps its ports while it is down, because others know it by them. So nothing else on the
-// machine may get them. They are below Nomad's dynamic ports (20000 to 32000), and below those that
-// Linux gives to outgoing connections (32768 to 60999, net.ipv4.ip_local_port_range), which stay in
-// use for a minute after their end.
+// An agent keeps its ports while it is down, because others know it by them. So no other program on
+// the machine may get them. They are below Nomad's dynamic ports (20000 to 32000), and below those
+// that Linux gives to outgoing connections (32768 to 60999, net.ipv4.ip_local_port_range), which
+// stay in use for a minute after their end.
 const firstPort, lastPort = 10000, 19999
 
-// ports are an agent's; clients use only http, but Nomad wants all three set.
+// ports are one agent's. Clients use only http, but Nomad requires all three.
 type ports struct {
 	http, rpc, serf int
 	kept            []io.Closer
 }
 
-// freePorts takes ports that nobody uses now, until they are closed. A process that is no cluster of ours may take one
-// before the agent does, which the agent then says in its log: Agent.launch tries again with others.
+// freePorts reserves ports that nobody uses now, until they are closed. A program outside our clusters may still take
+// one before the agent does. The agent then logs that, and Agent.launch tries again with others.
 func freePorts() (ports, error) {
 	var p ports
 	for _, port := range []*int{&p.http, &p.rpc, &p.serf} {
@@ -60,8 +60,8 @@ func freePort(from, to int) (int, io.Closer, error) {
 	return 0, nil, fmt.Errorf("find a free port from %d to %d: %w", from, to, last)
 }
 
-// keepPort takes a port for this process: other clusters leave it alone while the socket is open that bears its number,
-// which has no file and ends with the process.
+// keepPort reserves a port for this process: other clusters do not use it while this process keeps an abstract Unix
+// socket open whose name contains the number. Such a socket has no file and ends with the process.
 func keepPort(port int) (io.Closer, error) {
 	kept, err := net.Listen("unix", fmt.Sprintf("@nomad-pal-port-%d", port))
 	if err != nil {
@@ -82,5 +82,6 @@ func keepPort(port int) (io.Closer, error) {
 	return kept, nil
 }
 
-// portTaken reports whether an agent's log tells that it lost the race for a port.
+// portTaken reports whether an agent's log says that another program has taken its
+// port.
 func portTaken(log string) bool { return strings.Contains(log, "address already in use") }

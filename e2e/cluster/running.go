@@ -13,15 +13,15 @@ import (
 	"syscall"
 )
 
-// running is one process of an agent or a placer. nil is one that was never started.
+// running is one process of an agent or a placer; nil if it was never started.
 type running struct {
 	name    string
 	process *os.Process
 	exited  chan struct{} // closed once the process is reaped
 }
 
-// spawn starts a command on a host that logs to a file, in a process group of its own: the terminal's Ctrl-C goes to the
-// owner alone, who ends things in order.
+// spawn starts a command on a host, with its output in a log file. The command has a process group of its own, so
+// that the terminal's Ctrl-C reaches only the owner, who then ends everything in order.
 func (c *Cluster) spawn(name, host string, cmd *exec.Cmd, logPath string) (*running, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Cluster) spawn(name, host string, cmd *exec.Cmd, logPath string) (*runn
 	r := &running{name: name, process: cmd.Process, exited: make(chan struct{})}
 	c.reapers.Go(func() {
 		defer close(r.exited)
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log says how it ended
 	})
 	return r, nil
 }
@@ -56,7 +56,7 @@ func (r *running) alive() bool {
 	}
 }
 
-// pid is its process id, 0 when it does not run.
+// pid is the process id, 0 if the process does not run.
 func (r *running) pid() int {
 	if r.alive() {
 		return r.process.Pid
@@ -74,7 +74,8 @@ func (r *running) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// end ends it by a signal and waits for that; one that does not run has ended.
+// end sends a signal and waits for the end of the process. It succeeds at once
+// if the process does not run.
 func (r *running) end(ctx context.Context, sig syscall.Signal) error {
 	if !r.alive() {
 		return nil
@@ -94,7 +95,7 @@ func (r *running) wait(ctx context.Context) error {
 	}
 }
 
-// readFrom is a log from a position on; what cannot be read is empty.
+// readFrom returns a log from an offset on; "" if it cannot be read.
 func readFrom(path string, offset int64) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -15,22 +15,22 @@ import (
 	"syscall"
 )
 
-// Simulated are nodes that one process plays (bench/simnodes).
+// Simulated are nodes that one process simulates (bench/simnodes).
 type Simulated struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	last Played        // once done is closed
+	last Played        // valid once done is closed
 }
 
-// Played is what the nodes did so far.
+// Played is what the nodes have done so far.
 type Played struct {
 	Phase                                           string
 	Registered, Running, Completed, Stopped, Errors int
 	LastError                                       string `json:"last_error"`
 }
 
-// Simulate has the program binary, which is that of bench/simnodes, play n nodes, and returns once all are registered.
-// They end with the cluster, if not before. flags are added to the program's.
+// Simulate starts the program binary (bench/simnodes) with n nodes and more flags, and returns once all nodes are
+// registered. They end with the cluster at the latest.
 func (c *Cluster) Simulate(ctx context.Context, binary string, n int, flags ...string) (*Simulated, error) {
 	s := &Simulated{done: make(chan struct{})}
 	s.cmd = exec.Command(binary, append([]string{"-server", c.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(n)}, flags...)...)
@@ -46,7 +46,7 @@ func (c *Cluster) Simulate(ctx context.Context, binary string, n int, flags ...s
 	c.reapers.Go(func() {
 		defer close(s.done)
 		s.follow(out, playing)
-		_ = s.cmd.Wait() // what it did says how it ended
+		_ = s.cmd.Wait() // its output says how it ended
 	})
 	select {
 	case <-playing:
@@ -81,7 +81,7 @@ func (s *Simulated) Kill() Played { return s.end(syscall.SIGKILL) }
 func (s *Simulated) Stop() Played { return s.end(syscall.SIGINT) }
 
 func (s *Simulated) end(sig syscall.Signal) Played {
-	_ = s.cmd.Process.Signal(sig) // it may have ended
+	_ = s.cmd.Process.Signal(sig) // the process may have ended
 	<-s.done
 	return s.last
 }

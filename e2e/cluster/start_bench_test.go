@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// BenchmarkStart is how long a cluster takes from nothing to ready, and to end:
+// BenchmarkStart measures how long a cluster takes to become ready, and to end:
 // go test -run '^$' -bench Start -benchtime 3x ./e2e/cluster
 func BenchmarkStart(b *testing.B) {
 	for _, clients := range []int{0, 4, 16} {

@@ -19,9 +19,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
-// The test binary is four programs: linked into a plugin directory as stubName it serves a device plugin, linked as
-// stubPlacerName it is a placer, started with ownerVariable set it owns a cluster and never closes it, and otherwise it
-// runs the tests.
+// The test binary is four programs. Linked into a plugin directory as stubName, it serves a device plugin; linked as
+// stubPlacerName, it is a placer. With ownerVariable set, it owns a cluster that it never closes. Otherwise it runs
+// the tests.
 const (
 	stubName       = "stub-devices"
 	stubPlacerName = "nomad-pal"
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// stub is a device plugin with as many "stub/box/plain" instances as its configuration says.
+// stub is a device plugin; its configuration sets the number of "stub/box/plain" instances.
 type stub struct{ count int }
 
 func (s *stub) PluginInfo() (*base.PluginInfoResponse, error) {

@@ -12,21 +12,21 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// certificates are the files of a cluster with TLS, as `nomad tls` makes and names them: one authority, and one pair
-// each for servers, clients and the CLI.
+// certificates are the files of a cluster with TLS, made and named by `nomad tls`: one authority, and a pair each
+// for servers, clients and the CLI.
 type certificates struct{ dir string }
 
-// TLSFiles are the paths, PEM encoded, with which a program of ours reaches a cluster with TLS.
+// TLSFiles are the paths of the PEM files with which our programs reach a cluster with TLS.
 type TLSFiles struct {
 	CA, Cert, Key string
-	// ServerName is what the certificates of servers are made out to.
+	// ServerName is the name in the servers' certificates.
 	ServerName string
 }
 
 // TLS returns the files for the CLI, the zero value for a cluster without TLS.
 func (c *Cluster) TLS() TLSFiles { return c.tlsOf("cli") }
 
-// ClientTLS returns those of clients, with which alone the servers' RPC port can be used.
+// ClientTLS returns the files of clients. The servers' RPC port accepts no others.
 func (c *Cluster) ClientTLS() TLSFiles { return c.tlsOf("client") }
 
 func (c *Cluster) tlsOf(role string) TLSFiles {
@@ -36,7 +36,7 @@ func (c *Cluster) tlsOf(role string) TLSFiles {
 	return c.tls.files(role)
 }
 
-// files are those of a role.
+// files returns the files of a role.
 func (c *certificates) files(role string) TLSFiles {
 	at := func(name string) string { return filepath.Join(c.dir, name) }
 	return TLSFiles{CA: at("nomad-agent-ca.pem"), Cert: at("global-" + role + "-nomad.pem"), Key: at("global-" + role + "-nomad-key.pem"),

@@ -10,15 +10,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// Fatal makes Until give up with err at once.
+// Fatal wraps err so that Until gives up at once.
 func Fatal(err error) error { return patience.Fatal(err) }
 
-// Until polls a condition until it holds or ctx ends, as [patience.Poll] does.
+// Until polls a condition until it is true or ctx ends, as [patience.Poll]
+// does.
 func Until(ctx context.Context, what string, condition func(context.Context) (missing string, err error)) error {
 	return patience.Poll(ctx, what, condition)
 }
 
-// Pause waits for a time, or until ctx ends, which is an error.
+// Pause waits for a time. If ctx ends before, it returns an error.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

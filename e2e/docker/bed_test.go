@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// bed is a cluster whose clients share one engine, and a placer.
+// bed is a cluster whose clients share one docker engine, and a placer.
 type bed struct {
 	*cluster.Cluster
 	engine *engine
@@ -38,7 +38,8 @@ const (
 	vllm    = "vllm/vllm-openai:v0.11.0"
 )
 
-// profile gives GPUs of average speed variability class 1 or 2, which native-class wants.
+// profile gives GPUs of average speed variability class 1 or 2, which native-class
+// requires.
 const profile = `{"format": "nomad-pal/profile/1", "version": 3,
   "options": {"method": "edges", "edges": [0.99, 1.01, 1.03, 1.06],
     "hysteresis": 0, "outlier": 1.5, "min_gpus": 8},
@@ -46,8 +47,8 @@ const profile = `{"format": "nomad-pal/profile/1", "version": 3,
     "spread": 0.1, "values": [0.97, 1, 1.02, 1.045, 1.2]}],
   "gpus": []}`
 
-// start starts engine, images, cluster and placer. The pools "single" and
-// "bare" have one client with one GPU; that of "bare" knows of no nvidia runtime.
+// start starts engine, images, cluster and placer. The pools "single" and "bare"
+// have one client with one GPU each; that of "bare" has no nvidia runtime.
 func start(t *testing.T) *bed {
 	t.Helper()
 	need(t)
@@ -82,7 +83,7 @@ func start(t *testing.T) *bed {
 		client(2, 1, "", "", "single", "nvidia"),
 		client(3, 1, "", "", "bare", "not-installed"),
 	}
-	shared := t.TempDir() // storage that every client has
+	shared := t.TempDir() // a volume that every client has
 	for i := range clients {
 		clients[i].HCL += fmt.Sprintf("client {\n  host_volume \"shared\" {\n    path = %q\n  }\n}\n", shared)
 	}
@@ -101,7 +102,7 @@ gang_ready_timeout = "2s"
 	return b
 }
 
-// client is a client with n GPUs, and a MIG instance if mig is not empty. reserve is the content of
+// client is a client with n GPUs, and a MIG instance unless mig is empty. reserve is the content of
 // the plugin's reserve block, runtime the engine's runtime for GPUs.
 func client(n, gpus int, mig, reserve, pool, runtime string) cluster.Client {
 	var inventory strings.Builder
@@ -118,8 +119,8 @@ func client(n, gpus int, mig, reserve, pool, runtime string) cluster.Client {
 		Inventory: inventory.String(), Profile: profile,
 		PluginHCL: fmt.Sprintf("fingerprint_period = \"1s\"\nreserve {\n  %s\n}", reserve),
 		CPUMHz:    1_000_000, MemoryMB: 4_000_000,
-		// The clients share an engine: none may remove containers and images of another.
-		// They share an address, too: each gives out ports of its own.
+		// The clients share an engine, so none may remove another's containers and
+		// images. They also share an address, so each has its own range of ports.
 		HCL: fmt.Sprintf(`
 client {
   network_interface = "lo"
@@ -146,8 +147,8 @@ plugin "docker" {
 	}
 }
 
-// ranks are the first members of rank 1 of each gang, which wait until they are killed.
-// Later ones go on at once.
+// ranks has, for each gang, the first allocation that was rank 1: it waits until it is
+// killed. Later ones go on at once.
 type ranks struct {
 	mu    sync.Mutex
 	first map[string]string // job id to allocation id
@@ -188,10 +189,11 @@ func (r *ranks) answer(conn net.Conn) {
 		fmt.Fprintln(conn, "go on")
 		return
 	}
-	_, _ = in.ReadByte() // until it is gone
+	_, _ = in.ReadByte() // until rank 1 has ended
 }
 
-// untilWaits waits until rank 1 of a gang waits, and returns its allocation.
+// untilWaits waits until rank 1 of a gang waits to be killed, and returns its
+// allocation.
 func (r *ranks) untilWaits(t *testing.T, job string) string {
 	t.Helper()
 	var alloc string
@@ -207,7 +209,8 @@ func (r *ranks) untilWaits(t *testing.T, job string) string {
 	return alloc
 }
 
-// jobOf parses a file of jobspecs/ as Nomad's CLI does, with variables set.
+// jobOf parses a file of jobspecs/ as Nomad's CLI does, with values for its
+// variables.
 func jobOf(t *testing.T, file string, vars ...string) *api.Job {
 	t.Helper()
 	body, err := os.ReadFile(file)
@@ -236,7 +239,7 @@ func (b *bed) register(t *testing.T, job *api.Job) {
 	})
 }
 
-// tell logs what became of a job.
+// tell logs the state of a job and its allocations.
 func (b *bed) tell(t *testing.T, id string) {
 	out, err := b.Command(context.Background(), "nomad-pal", "explain", id).CombinedOutput()
 	t.Logf("explain %s: %v\n%s", id, err, out)
@@ -252,7 +255,7 @@ func (b *bed) tell(t *testing.T, id string) {
 	}
 }
 
-// allocations are all that a job ever had.
+// allocations are all that a job has ever had.
 func (b *bed) allocations(t *testing.T, id string) []*api.AllocationListStub {
 	t.Helper()
 	all, _, err := b.API().Jobs().Allocations(id, true, nil)
@@ -262,8 +265,7 @@ func (b *bed) allocations(t *testing.T, id string) []*api.AllocationListStub {
 	return all
 }
 
-// until waits until n allocations of a job have a status and are meant to run, and returns
-// them.
+// until waits until n allocations that should run have a client status, and returns them.
 func (b *bed) until(t *testing.T, id, status string, n int) []*api.Allocation {
 	t.Helper()
 	var found []*api.AllocationListStub
@@ -279,7 +281,7 @@ func (b *bed) until(t *testing.T, id, status string, n int) []*api.Allocation {
 			}
 		}
 		if len(found) != n {
-			return fmt.Sprintf("%d are; others: %v", len(found), others), nil
+			return fmt.Sprintf("%d of them; others: %v", len(found), others), nil
 		}
 		return "", nil
 	})
@@ -294,7 +296,7 @@ func (b *bed) until(t *testing.T, id, status string, n int) []*api.Allocation {
 	return out
 }
 
-// inside is what an allocation's task saw in its container.
+// inside is what an allocation's task found in its container.
 func (b *bed) inside(t *testing.T, a *api.Allocation) inside {
 	t.Helper()
 	for _, c := range b.Clients() {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// TestDocker is all that shares one engine and one cluster.
+// TestDocker runs all tests that share one engine and one cluster.
 func TestDocker(t *testing.T) {
 	b := start(t)
 	t.Run("memlock", func(t *testing.T) {
@@ -31,20 +31,20 @@ func TestDocker(t *testing.T) {
 	t.Run("restarts", func(t *testing.T) { testRestarts(t, b) })
 	t.Run("memory", func(t *testing.T) { testMemory(t, b) })
 	t.Run("no nvidia runtime", func(t *testing.T) { testNoRuntime(t, b) })
-	t.Run("agent", func(t *testing.T) { testAgent(t, b) }) // last: it ends the placer
+	t.Run("agent", func(t *testing.T) { testAgent(t, b) }) // last, because it ends the placer
 }
 
-// testShell: a session in a container whose image has an entry point of its own. It has the GPUs of
-// its job, reads standard input, returns the exit code, and ends its job.
+// testShell: a session in a container whose image has its own entry point. It gets the GPUs of its
+// job, reads standard input, returns the exit code, and ends its job.
 func testShell(t *testing.T, b *bed) {
 	cmd := b.Command(t.Context(), "nomad-pal", "shell", "-job", "session", "-image", vllm, "-gpus", "2", "-memory", "64", "--",
 		"bash", "-c", `echo "on $NVIDIA_VISIBLE_DEVICES"; read -r line; echo "$line"; exit 7`)
 	cmd.Env = append(cmd.Env, "NOMAD_PAL_ADDR="+b.placer.URL())
 	var out, said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("from here\n"), &out, &said
-	_ = cmd.Run() // its exit code is checked
+	_ = cmd.Run() // the exit code is checked below
 	if !strings.HasPrefix(out.String(), "on GPU-") || strings.Count(out.String(), "GPU-") != 2 || !strings.HasSuffix(out.String(), "\nfrom here\n") {
-		t.Errorf("it prints %q\n%s", &out, &said)
+		t.Errorf("the shell prints %q\n%s", &out, &said)
 	}
 	same(t, "exit code", 7, cmd.ProcessState.ExitCode())
 	clustertest.Until(t, b.Cluster, "the session's job has ended", func(context.Context) (string, error) {
@@ -57,8 +57,8 @@ func testShell(t *testing.T, b *bed) {
 	})
 }
 
-// taskOn is a job with one GPU whose task runs a program of the image on the clients of a
-// pool. Nobody tries again when it fails.
+// taskOn is a job with one GPU, on the clients of a pool, whose task runs a program of
+// the image. A failed task is not retried.
 func taskOn(t *testing.T, pool, id, program string) *api.Job {
 	t.Helper()
 	job := jobOf(t, "../../jobspecs/single-gpu.nomad.hcl")
@@ -72,12 +72,12 @@ func taskOn(t *testing.T, pool, id, program string) *api.Job {
 	return job
 }
 
-// testRestarts: a container runs on through restarts of the client and the device plugin,
-// and keeps its GPU: another job waits for it.
+// testRestarts: a container keeps running and keeps its GPU when the client and the
+// device plugin restart. Another job waits for the GPU.
 func testRestarts(t *testing.T, b *bed) {
 	b.register(t, taskOn(t, "single", "holder", "hold"))
 	holder := b.until(t, "holder", api.AllocClientStatusRunning, 1)[0]
-	b.inside(t, holder) // it has started
+	b.inside(t, holder) // the task has started
 	before := b.engine.inspect(t, "train", holder.ID)
 	b.register(t, taskOn(t, "single", "waiter", "python"))
 	client := b.Clients()[2]
@@ -108,7 +108,7 @@ func testRestarts(t *testing.T, b *bed) {
 }
 
 // restartPlugin kills a client's device plugin, and waits until Nomad has started another
-// that publishes its GPU.
+// one that publishes its GPU.
 func restartPlugin(t *testing.T, b *bed) error {
 	client := b.Clients()[2]
 	pids, err := client.PluginPIDs("nomad-device-pal")
@@ -141,7 +141,7 @@ func restartPlugin(t *testing.T, b *bed) error {
 func testMemory(t *testing.T, b *bed) {
 	b.register(t, taskOn(t, "single", "eater", "eat"))
 	eater := b.until(t, "eater", api.AllocClientStatusFailed, 1)[0]
-	want := "exit code 137" // the engine may report the end before it has heard of the kernel
+	want := "exit code 137" // the engine may report the end before it knows that the kernel killed the container
 	if slices.ContainsFunc(eater.TaskStates["train"].Events, func(e *api.TaskEvent) bool { return e.Details["oom_killed"] == "true" }) {
 		want = "ran out of memory"
 	}
@@ -156,8 +156,8 @@ func testNoRuntime(t *testing.T, b *bed) {
 	b.explains(t, "bare", `requested docker runtime "not-installed" was not found`)
 }
 
-// testAgent: the agent itself runs in docker, as the pack runs it: in an image like that of
-// a release, as its user, who reaches Nomad through the Task API's socket alone.
+// testAgent: the agent itself runs in docker, as in the pack: in an image like a release's,
+// as the image's user, with the Task API's socket as its only way to Nomad.
 func testAgent(t *testing.T, b *bed) {
 	if err := b.placer.Stop(); err != nil {
 		t.Fatal(err)

@@ -23,8 +23,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// engine is dockerd where Nomad's docker driver looks for it: in these namespaces, that
-// socket is the test's own.
+// engine is dockerd at the socket that Nomad's docker driver expects. In these
+// namespaces, that socket is the test's own.
 type engine struct {
 	http *http.Client
 	log  string
@@ -43,13 +43,14 @@ func startEngine(ctx context.Context) (*engine, error) {
 	if err := writeRuntime(); err != nil {
 		return nil, err
 	}
-	// Without iptables the engine changes no rules, and publishes ports by a proxy.
+	// Without iptables the engine changes no rules; it publishes ports through a
+	// proxy.
 	config, err := json.Marshal(map[string]any{
 		"data-root": "/run/docker-data", "exec-root": "/run/docker", "pidfile": "/run/docker.pid",
 		"hosts": []string{"unix://" + engineSocket}, "iptables": false, "ip6tables": false,
 		"cgroup-parent":    "/" + os.Getenv(groupEnv),
 		"exec-opts":        []string{"native.cgroupdriver=cgroupfs"},
-		"oom-score-adjust": 0, // to lower it is refused if root lacks CAP_SYS_RESOURCE
+		"oom-score-adjust": 0, // root without CAP_SYS_RESOURCE may not lower it
 		"runtimes":         map[string]any{"nvidia": map[string]any{"path": runtimePath}},
 	})
 	if err != nil {
@@ -90,7 +91,7 @@ func (e *engine) logTail() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// call makes a request of the engine's API, with a body of JSON or a stream, and decodes
+// call sends a request to the engine's API, with a body of JSON or a stream, and decodes
 // the answer.
 func (e *engine) call(ctx context.Context, method, path string, body, answer any) error {
 	var reader io.Reader
@@ -130,14 +131,14 @@ func (e *engine) call(ctx context.Context, method, path string, body, answer any
 	return json.Unmarshal(text, answer)
 }
 
-// load makes an image of a tar and gives it a name; changes are lines of a Dockerfile.
+// load imports a tar as an image with a name; changes are lines of a Dockerfile.
 func (e *engine) load(ctx context.Context, tar []byte, image string, changes ...string) error {
 	repo, tag, _ := strings.Cut(image, ":")
 	query := url.Values{"fromSrc": {"-"}, "repo": {repo}, "tag": {tag}, "changes": changes}
 	return e.call(ctx, http.MethodPost, "/images/create?"+query.Encode(), bytes.NewReader(tar), nil)
 }
 
-// container is what the engine knows of one.
+// container is what the engine knows about a container.
 type container struct {
 	ID    string `json:"Id"`
 	State struct {
@@ -152,7 +153,7 @@ type container struct {
 	}
 }
 
-// inspect looks at the container of an allocation's task.
+// inspect asks the engine about the container of an allocation's task.
 func (e *engine) inspect(t *testing.T, task, alloc string) container {
 	t.Helper()
 	var c container
@@ -172,8 +173,8 @@ func (e *engine) kill(t *testing.T, task, alloc string) {
 	}
 }
 
-// refusesMemlock is why no container can have unlimited locked memory here, "" if one
-// can. Root needs CAP_SYS_RESOURCE for it.
+// refusesMemlock is why no container can have unlimited locked memory here, or "".
+// Root needs CAP_SYS_RESOURCE for it.
 func (e *engine) refusesMemlock(ctx context.Context, image string) (string, error) {
 	var made container
 	err := e.call(ctx, http.MethodPost, "/containers/create", map[string]any{
@@ -200,9 +201,8 @@ func (e *engine) refusesMemlock(ctx context.Context, image string) (string, erro
 	return "", nil
 }
 
-// The nvidia runtime. NVIDIA's own needs a GPU; this one stands for it: it refuses GPUs
-// that are unknown, writes down which ones a container is given, and leaves the rest to
-// runc.
+// The nvidia runtime. NVIDIA's own needs a GPU; this stand-in rejects unknown GPUs,
+// records the GPUs that each container gets, and leaves the rest to runc.
 const (
 	runtimeName = "nvidia-container-runtime"
 	runtimePath = "/run/bin/" + runtimeName

@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// buildImage is the tar of an image: this test binary as the programs of
-// [imagePrograms], the machine's bash, sh, sleep, date and grep, and the libraries of all of them.
+// buildImage returns the tar of an image with this test binary as the programs of [imagePrograms],
+// the machine's bash, sh, sleep, date and grep, and the libraries of all of them.
 func buildImage() ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -36,8 +36,8 @@ func buildImage() ([]byte, error) {
 	return pack(files, links)
 }
 
-// pack is the tar of an image with these programs, by their path in it, their libraries,
-// and these links.
+// pack returns the tar of an image with programs (by their path in the image), their
+// libraries, and links.
 func pack(programs, links map[string]string) ([]byte, error) {
 	files := maps.Clone(programs)
 	for _, program := range programs {
@@ -85,7 +85,7 @@ func addFile(w *tar.Writer, name, path string) error {
 	return err
 }
 
-// library is a path in the output of ldd, that of the loader among them.
+// library matches a path in the output of ldd, including the loader's.
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
 func addLibraries(files map[string]string, program string) error {

@@ -21,7 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/programs"
 )
 
-// imagePrograms are the programs of the image. Each first writes down what it sees.
+// imagePrograms are the programs of the image. Each first records what it finds in
+// its container.
 func imagePrograms() map[string]func() {
 	all := programs.Commands(askTest)
 	all["hold"] = hold
@@ -38,11 +39,12 @@ func imagePrograms() map[string]func() {
 	return all
 }
 
-// testSocket is the address on which the test listens for rank 1 of a gang: in the machine's network,
-// which gangs share.
+// testSocket is the address at which the test listens for rank 1 of each gang. It is an abstract
+// socket of the machine's network, which gangs share.
 const testSocket = "@nomad-pal-docker-test"
 
-// askTest tells the test which allocation this is, and waits until it may go on.
+// askTest sends the test the allocation's job and id, and waits until it may
+// continue.
 func askTest() error {
 	conn, err := net.Dial("unix", testSocket)
 	if err != nil {
@@ -63,7 +65,7 @@ func hold() {
 	<-stop
 }
 
-// eat allocates more memory than the container may have.
+// eat allocates more memory than the container may use.
 func eat() {
 	var all [][]byte
 	for {
@@ -73,20 +75,20 @@ func eat() {
 		}
 		all = append(all, chunk)
 		if len(all) == 4096 {
-			fmt.Fprintln(os.Stderr, "4 GiB, and nobody minds")
+			fmt.Fprintln(os.Stderr, "allocated 4 GiB without being killed")
 			os.Exit(3)
 		}
 	}
 }
 
-// inside is what a task sees in its container.
+// inside is what a task finds in its container.
 type inside struct {
-	Container string            // its id
+	Container string            // the container's id
 	Env       map[string]string //
 	Args      []string          // of the first process
-	Devices   map[string]string // files of GPUs, and what opening them gives
-	Stranger  string            // what opening the file of another GPU gives
-	Mounts    map[string]string // where which type of file system is
+	Devices   map[string]string // device files of GPUs, and the result of opening them
+	Stranger  string            // the result of opening the file of another GPU
+	Mounts    map[string]string // file system types by path
 	Shm       uint64            // size of /dev/shm
 	Limits    map[string]string // soft and hard, by /proc's names
 	Memory    string            // limit in bytes
@@ -95,7 +97,8 @@ type inside struct {
 	Links     []string          // network interfaces
 }
 
-// insideFile is in the allocation's shared directory, which the test can read.
+// insideFile is in the allocation's shared directory, where the test can read
+// it.
 const insideFile = "inside.json"
 
 // insideOfTest are the namespaces that the test shares with the engine.
@@ -145,7 +148,7 @@ func writeInside() error {
 	return os.Rename(path+".new", path)
 }
 
-// Opening a device file without a driver fails with this error.
+// Errors of opening a device file if there is no driver.
 const (
 	allowed   = "allowed"
 	forbidden = "forbidden"
@@ -158,14 +161,15 @@ func open(path string) string {
 		f.Close()
 		return allowed
 	case errors.Is(err, syscall.ENXIO):
-		return allowed // as far as the container goes; without a driver there is no device
+		return allowed // the container allows it; without a driver there is no device behind the file
 	case errors.Is(err, syscall.EPERM):
 		return forbidden
 	}
 	return err.Error()
 }
 
-// lookAtDevices opens the files of GPUs that are there, and one that the task makes.
+// lookAtDevices opens the existing device files of GPUs, and one that the task
+// creates.
 func (in *inside) lookAtDevices() {
 	files, _ := filepath.Glob("/dev/nvidia*")
 	caps, _ := filepath.Glob("/dev/nvidia-caps/*")
@@ -182,7 +186,8 @@ func (in *inside) lookAtDevices() {
 	in.Stranger = open(stranger)
 }
 
-// containerID is in the source of the files that the engine mounts into each container.
+// containerID matches the source of the files that the engine mounts into each
+// container.
 var containerID = regexp.MustCompile(`/containers/([0-9a-f]{64})/hostname /etc/hostname `)
 
 func (in *inside) lookAtMounts() {
@@ -246,8 +251,8 @@ func noteGPUs(bundle, id string) error {
 	return nil
 }
 
-// gpusOfRuntime are the GPUs that the nvidia runtime gave a container, "" when it was not
-// asked.
+// gpusOfRuntime are the GPUs that the nvidia runtime gave a container, "" if the engine
+// did not call it.
 func gpusOfRuntime(id string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(runtimeLog, id))
 	if err != nil && !os.IsNotExist(err) {

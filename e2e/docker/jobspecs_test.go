@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// stories are what happens to jobs that do not simply run to their end.
+// stories are the tests of jobs that do not simply run to their end.
 var stories = map[string]func(*testing.T, *bed, *api.Job){
 	"array":     dispatches(map[string]string{"seed": "1"}, map[string]string{"seed": "2"}),
 	"dispatch":  dispatches(map[string]string{"dataset": "s3://data/2026-11"}),
@@ -42,7 +42,7 @@ func testJobspecs(t *testing.T, b *bed) {
 	for _, file := range files {
 		job := jobOf(t, file)
 		if job.TaskGroups[0].Tasks[0].Driver != "docker" || strings.HasPrefix(*job.ID, "shared-") {
-			continue // no GPU is shared here: make e2e runs those
+			continue // no GPU is shared here: make e2e tests those
 		}
 		ran++
 		t.Run(*job.ID, func(t *testing.T) {
@@ -60,8 +60,8 @@ func testJobspecs(t *testing.T, b *bed) {
 	}
 }
 
-// allowMemlock takes the limit of locked memory out of a job where this machine refuses to
-// lift it.
+// allowMemlock removes the limit of locked memory from a job if this machine does not
+// allow an unlimited one.
 func (b *bed) allowMemlock(t *testing.T, job *api.Job) {
 	if b.memlock == "" {
 		return
@@ -71,14 +71,14 @@ func (b *bed) allowMemlock(t *testing.T, job *api.Job) {
 			for _, limits := range blocks(task.Config["ulimit"]) {
 				if limits["memlock"] != nil {
 					delete(limits, "memlock")
-					t.Logf("runs without ulimit memlock, as this machine refuses it: %s", b.memlock)
+					t.Logf("runs without ulimit memlock, which this machine refuses: %s", b.memlock)
 				}
 			}
 		}
 	}
 }
 
-// blocks are the blocks of one name in a task's config.
+// blocks are the blocks with a name in a task's config.
 func blocks(value any) []map[string]any {
 	all, _ := value.([]map[string]any)
 	return all
@@ -141,9 +141,9 @@ func waitsForOthers(t *testing.T, b *bed, job *api.Job) {
 	b.looksRight(t, job, b.until(t, *job.ID, api.AllocClientStatusComplete, size(job)))
 }
 
-// Each instance answers at the address that it is registered with: the engine passes the
-// port on into the container.
-// serves is of a job whose instances answer so at a path.
+// Each instance answers at the address at which it is registered: the engine forwards
+// the port into the container. serves is the test of a job whose instances give this
+// answer at this path.
 func serves(path, answer string) func(*testing.T, *bed, *api.Job) {
 	return func(t *testing.T, b *bed, job *api.Job) {
 		b.register(t, job)
@@ -165,8 +165,8 @@ func serves(path, answer string) func(*testing.T, *bed, *api.Job) {
 	}
 }
 
-// The ranks meet, on at least two clients where one cannot hold them all. `docker kill`
-// takes one of them, and all meet again.
+// The ranks meet, on at least two clients if one cannot hold them all. `docker kill`
+// ends one of them, and all meet again.
 func meetsAgain(t *testing.T, b *bed, job *api.Job) {
 	b.register(t, job)
 	id, task := *job.ID, job.TaskGroups[0].Tasks[0].Name
@@ -186,8 +186,8 @@ func meetsAgain(t *testing.T, b *bed, job *api.Job) {
 	if gpus > 24 && len(nodes) < 2 {
 		t.Errorf("%d GPUs on nodes %v", gpus, nodes)
 	}
-	// Its peers lose the connection at once. Where Nomad hears of their ends first, the killed rank is
-	// stopped with the gang, and its status is complete.
+	// The killed rank's peers lose the connection at once. If Nomad learns of their ends first, it
+	// stops the killed rank with the gang, whose status is then complete.
 	a, _, err := b.API().Allocations().Info(killed, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func meetsAgain(t *testing.T, b *bed, job *api.Job) {
 	b.explains(t, id, "ended with exit code")
 }
 
-// exitCodes are those with which an allocation's task ended.
+// exitCodes are the exit codes of an allocation's task.
 func exitCodes(a *api.Allocation, task string) (codes []int) {
 	for _, e := range a.TaskStates[task].Events {
 		if e.Type == api.TaskTerminated {
@@ -208,7 +208,7 @@ func exitCodes(a *api.Allocation, task string) (codes []int) {
 	return codes
 }
 
-// explains checks that explain tells of something.
+// explains checks that explain prints a text about a job.
 func (b *bed) explains(t *testing.T, id, want string) {
 	t.Helper()
 	out, err := b.Command(t.Context(), "nomad-pal", "explain", id).CombinedOutput()
@@ -224,7 +224,8 @@ func same[T comparable](t *testing.T, what string, want, got T) {
 	}
 }
 
-// looksRight compares what tasks saw in their containers with what the job asks for.
+// looksRight compares what tasks found in their containers with what the job
+// requests.
 func (b *bed) looksRight(t *testing.T, job *api.Job, allocs []*api.Allocation) {
 	t.Helper()
 	for _, a := range allocs {
@@ -242,8 +243,8 @@ func (b *bed) looksRight(t *testing.T, job *api.Job, allocs []*api.Allocation) {
 	}
 }
 
-// rightGPUs: the container has the GPUs that Nomad gave to the allocation, by all ways that
-// lead to them, and no others.
+// rightGPUs: the container has access to exactly the GPUs that Nomad gave to the
+// allocation, by each way to reach them.
 func (b *bed) rightGPUs(t *testing.T, a *api.Allocation, in inside) {
 	t.Helper()
 	gpus := cluster.DeviceIDs(a.AllocatedResources)
@@ -272,7 +273,7 @@ func (b *bed) rightGPUs(t *testing.T, a *api.Allocation, in inside) {
 		}
 		for _, id := range gpus {
 			files["/dev/nvidia"+minor(id)] = allowed
-			if id == "MIG-0" { // its GPU instance and compute instance: migMinors
+			if id == "MIG-0" { // GPU instance and compute instance: see migMinors
 				files["/dev/nvidia-caps/nvidia-cap12"] = allowed
 				files["/dev/nvidia-caps/nvidia-cap13"] = allowed
 			}
@@ -281,7 +282,7 @@ func (b *bed) rightGPUs(t *testing.T, a *api.Allocation, in inside) {
 	same(t, a.Name+": device files", fmt.Sprint(files), fmt.Sprint(in.Devices))
 }
 
-// minor is the number of a GPU's device file: that of its place in the inventory.
+// minor is the number of a GPU's device file: its place in the inventory.
 func minor(id string) string {
 	if id == "MIG-0" {
 		return "24"
@@ -289,7 +290,7 @@ func minor(id string) string {
 	return id[strings.LastIndex(id, "-")+1:]
 }
 
-// rightBlock: the container is what the task's docker block says.
+// rightBlock: the container has what the task's docker block requests.
 func rightBlock(t *testing.T, task *api.Task, in inside) {
 	t.Helper()
 	shm := 64 << 20 // docker's default

@@ -19,7 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// holdEnv has the program hold a container instead of running tests, until it is killed.
+// holdEnv makes the program hold a container, instead of running tests, until it is
+// killed.
 const holdEnv = "NOMAD_PAL_DOCKER_HOLD"
 
 func holdContainer(ctx context.Context) error {
@@ -50,8 +51,8 @@ func holdContainer(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestNothingIsLeft: when the test is killed, engine, containers and control groups are
-// gone a moment later.
+// TestNothingIsLeft: soon after the test is killed, engine, containers and control
+// groups are gone.
 func TestNothingIsLeft(t *testing.T) {
 	need(t)
 	cmd := exec.Command("/proc/self/exe")
@@ -64,7 +65,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // if the test fails before
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in case the test fails before
 	var group string
 	lines := bufio.NewScanner(out)
 	for group == "" && lines.Scan() {
@@ -73,7 +74,7 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 	}
 	var held map[string]int
-	clustertest.Until(t, nil, "all of it runs", func(context.Context) (string, error) {
+	clustertest.Until(t, nil, "engine and container run", func(context.Context) (string, error) {
 		held = descendants(t, cmd.Process.Pid)
 		for _, name := range []string{"dockerd", "containerd", "containerd-shim", "hold"} {
 			if held[name] == 0 {
@@ -88,8 +89,8 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // killed
-	clustertest.Until(t, nil, "all of it is gone", func(context.Context) (string, error) {
+	_ = cmd.Wait() // it was killed, so its error is expected
+	clustertest.Until(t, nil, "engine and container are gone", func(context.Context) (string, error) {
 		for name, pid := range held {
 			comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 			if err == nil && strings.TrimSpace(string(comm)) == name {
@@ -100,8 +101,7 @@ func TestNothingIsLeft(t *testing.T) {
 	})
 }
 
-// descendants are the processes below one, by name. The guard is not among those that are
-// looked for: it ends last.
+// descendants are the processes below one, by name, without the guard: it ends last.
 func descendants(t *testing.T, root int) map[string]int {
 	t.Helper()
 	all, err := procfs.AllProcs()
@@ -125,7 +125,7 @@ func descendants(t *testing.T, root int) map[string]int {
 	return out
 }
 
-// groups are the control groups of a name that are there.
+// groups are the existing control groups of a name.
 func groups(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string

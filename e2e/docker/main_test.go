@@ -13,7 +13,7 @@ import (
 
 // TestMain is several programs. In a container it is one of the image's programs, and
 // for the engine it is the nvidia runtime. Started by go test, it starts itself again in
-// namespaces of its own, where the tests run.
+// its own namespaces, where the tests run.
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	if run, ok := imagePrograms()[name]; ok {

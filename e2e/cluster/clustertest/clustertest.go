@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package clustertest starts package cluster's clusters in Go tests.
+// Package clustertest starts clusters of package cluster in Go tests.
 package clustertest
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// Start starts a cluster that ends with the test. It skips the test if there is no Nomad to run, and in -short
-// mode. When the test fails, the end of every agent's log is in its output.
+// Start starts a cluster that ends with the test. It skips the test if it finds no Nomad, and in -short mode.
+// If the test fails, it logs the end of every agent's log.
 func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	c := StartFor(t, t, options)
-	t.Cleanup(func() { // before it is closed
+	t.Cleanup(func() { // before the cluster is closed
 		if t.Failed() {
 			logs(t, c)
 		}
@@ -27,7 +27,7 @@ func Start(t *testing.T, options cluster.Options) *cluster.Cluster {
 	return c
 }
 
-// StartFor starts a cluster in the test t that ends with the test all.
+// StartFor starts a cluster for test t that runs until test all ends.
 func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -35,7 +35,7 @@ func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
 	}
 	tell := options.Progress
 	if tell == nil {
-		tell = func(line string) { all.Log(line) } // it outlives t
+		tell = func(line string) { all.Log(line) } // the cluster outlives t
 	}
 	var line atomic.Pointer[string]
 	line.Store(new(string))
@@ -57,7 +57,7 @@ func StartFor(all, t *testing.T, options cluster.Options) *cluster.Cluster {
 	return c
 }
 
-// Placer starts a placer that ends with the test. When the test fails, the end of its log is in the test's output.
+// Placer starts a placer that ends with the test. If the test fails, it logs the end of the placer's log.
 func Placer(t *testing.T, c *cluster.Cluster, o cluster.PlacerOptions) *cluster.Placer {
 	t.Helper()
 	p, err := c.StartPlacer(o)
@@ -69,13 +69,14 @@ func Placer(t *testing.T, c *cluster.Cluster, o cluster.PlacerOptions) *cluster.
 			t.Errorf("stop placer: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("end of the log of the placer:\n%s", p.LogTail(lines))
+			t.Logf("end of the placer's log:\n%s", p.LogTail(lines))
 		}
 	})
 	return p
 }
 
-// lines is how many of a log are shown: few, or nobody finds why the test failed.
+// lines is the number of lines shown of a log. It is small, so that people still
+// find why the test failed.
 const lines = 30
 
 func logs(t *testing.T, c *cluster.Cluster) {
@@ -87,13 +88,14 @@ func logs(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// Context ends when nothing has moved in the cluster for too long; see package patience.
+// Context ends when nothing in the cluster has changed for too long; see package
+// patience.
 func Context(t *testing.T, c *cluster.Cluster) (context.Context, context.CancelFunc) {
 	return patience.Context(t.Context(), patience.Limits{Moves: c.Moves})
 }
 
-// Until polls a condition while something moves in the cluster, and fails the test when it does
-// not come to hold, with what the cluster was doing. The cluster may be nil.
+// Until polls a condition while something in the cluster changes. If the condition does not
+// become true, it fails the test and prints the state of the cluster. The cluster may be nil.
 func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Condition) {
 	t.Helper()
 	if c == nil {
@@ -107,7 +109,7 @@ func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Con
 	}
 }
 
-// Describe is what the cluster was doing last.
+// Describe prints the last state of the cluster.
 func Describe(c *cluster.Cluster) string {
 	ctx, cancel := patience.Context(context.Background(), patience.Limits{})
 	defer cancel()
