@@ -16,16 +16,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// notTyped marks, on the line above a block, that TestDocs does not type its
-// commands, and says why.
+// notTyped marks, on the line above a code block, that TestDocs does not type
+// its commands. The reason follows.
 const notTyped = "<!-- not typed by TestDocs: "
 
 // typedTable marks, on the line above a table, that TestDocs types the commands in its last column.
 const typedTable = "<!-- typed by TestDocs -->"
 
-// commands are what a page tells to type: the lines of its code blocks that start
-// with "$ ", and the last column of tables that say so. make is not typed: its targets build
-// for minutes, or run all tests.
+// commands are those that a page tells the reader to type: the lines of its code blocks that
+// start with "$ ", and the last column of tables marked with typedTable. make is not typed:
+// its targets build for minutes, or run all tests.
 func commands(page string) []string {
 	var typed []string
 	in, skip, table, before := false, false, false, ""
@@ -52,9 +52,9 @@ func commands(page string) []string {
 	return typed
 }
 
-// TestDocs types what README.md and docs/ tell to type, page by page and in that
-// order, on a real cluster with an agent. All must end well. The pages of docs/reference
-// that are made from the commands' help are left out: the commands' own tests check them.
+// TestDocs types the commands in README.md and docs/, page by page and in order, on a
+// real cluster with an agent. All must succeed. It leaves out the pages of docs/reference
+// that are made from the commands' help: the commands' own tests check them.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{ACL: true})
@@ -105,16 +105,16 @@ func TestDocs(t *testing.T) {
 	}
 	b.purge("history", "train", "whole")
 	if all < 20 {
-		t.Errorf("%d commands only", all)
+		t.Errorf("only %d commands", all)
 	}
 }
 
-// typeCommand runs one command in a shell. plan ends with 1 if the job would start
-// now, with 2 where it never would; top wants a terminal (TestTop).
+// typeCommand runs one command in a shell. plan exits with 1 if the job would
+// start now, and with 2 if it never would. top needs a terminal (TestTop).
 func typeCommand(t *testing.T, dir string, env []string, command string) {
 	t.Helper()
 	if !strings.HasPrefix(command, "nomad-pal ") && !strings.HasPrefix(command, "nomad ") {
-		t.Errorf("$ %s: that may do something to this machine. Mark the block: %s…", command, notTyped)
+		t.Errorf("$ %s: this command may change this machine. Mark the block: %s…", command, notTyped)
 		return
 	}
 	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
@@ -123,14 +123,14 @@ func typeCommand(t *testing.T, dir string, env []string, command string) {
 	sh.Dir, sh.Env = dir, env
 	out, err := sh.CombinedOutput()
 	switch code := sh.ProcessState.ExitCode(); {
-	case code == 1 && strings.Contains(string(out), "which neither runs nor waits"): // requeue: its three minutes are over
+	case code == 1 && strings.Contains(string(out), "which neither runs nor waits"): // requeue after its three minutes
 	case (code == 1 || code == 2 && strings.Contains(command, "never")) && strings.HasPrefix(command, "nomad-pal plan "):
 	case err != nil:
 		t.Errorf("$ %s\n%v:\n%s", command, err, out)
 	}
 }
 
-// docsFolder is a folder with what the commands of the docs name.
+// docsFolder is a folder with the files that the commands in the docs name.
 func docsFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

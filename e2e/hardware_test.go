@@ -24,8 +24,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// realGPUs says to use this machine's GPUs: make hardware-nomad. Without it the test runs on one
-// GPU that drivers of our own play, which tries the test itself.
+// realGPUs is the variable that makes the tests use this machine's GPUs: make hardware-nomad.
+// Without it they run on one GPU that our stand-ins for the drivers emulate, which tests the
+// tests.
 const realGPUs = "E2E_GPUS"
 
 // machine is a client with this machine's GPUs, or with emulated ones.
@@ -37,7 +38,8 @@ type machine struct {
 	cuda bool // PyTorch sees a GPU
 }
 
-// newMachine starts Nomad on the machine. more is added to the plugin's configuration.
+// newMachine starts Nomad on this machine. more is added to the plugin's
+// configuration.
 func newMachine(t *testing.T, more string) *machine {
 	t.Helper()
 	m := &machine{real: os.Getenv(realGPUs) == "real"}
@@ -75,7 +77,8 @@ nomad {
 	return m
 }
 
-// chroot is what exec tasks see: a shell, our plugin's binary, and the driver's libraries.
+// chroot is what exec tasks see of the machine: a shell, our plugin's binary, and the
+// driver's libraries.
 func chroot(t *testing.T) string {
 	t.Helper()
 	paths := map[string]string{devicePlugin(t): "/bin/nomad-device-pal", "/bin/sh": "/bin/sh"}
@@ -97,7 +100,7 @@ func chroot(t *testing.T) string {
 	return "client {\n  chroot_env {\n" + s.String() + "  }\n}\n"
 }
 
-// task is a job of one member on one device.
+// task is a job of one member that uses one device.
 func (m *machine) task(id, device, driver, config, meta string) string {
 	return fmt.Sprintf(`job %q {
   type = "batch"
@@ -130,7 +133,8 @@ func (m *machine) task(id, device, driver, config, meta string) string {
 `, id, meta, driver, config, filepath.Join(m.dir, id+".checkpoint"), device)
 }
 
-// python is the configuration of a task that runs a program with arguments.
+// python is the configuration of a task that runs a Python program with
+// arguments.
 func python(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")
@@ -146,9 +150,9 @@ func (m *machine) outputOf(alloc string) string {
 	for _, name := range []string{"stdout", "stderr"} {
 		body, err := m.Clients()[0].API().AllocFS().Cat(&api.Allocation{ID: alloc}, "alloc/logs/t."+name+".0", nil)
 		if err != nil {
-			continue // not there yet
+			continue // the file does not exist yet
 		}
-		_, _ = io.Copy(&text, body) // what is there
+		_, _ = io.Copy(&text, body) // ends at the file's end
 		body.Close()
 	}
 	return text.String()
@@ -165,7 +169,7 @@ func (m *machine) allocs(job string) []*api.AllocationListStub {
 	return stubs
 }
 
-// ended waits until a job's one task has ended, and returns what it printed.
+// ended waits until a job's only task has ended, and returns what it printed.
 func (m *machine) ended(job string) string {
 	m.t.Helper()
 	var text string
@@ -183,7 +187,7 @@ func (m *machine) ended(job string) string {
 	return text
 }
 
-// busy keeps a GPU busy with work of an application class.
+// busy is a program that keeps a GPU busy with work of an application class.
 const busy = `
 import sys, time, torch
 kind, end, n = sys.argv[1], time.time() + float(sys.argv[2]), 0
@@ -216,8 +220,8 @@ func (m *machine) busyFile() string {
 	return path
 }
 
-// A user's tasks on real GPUs: Nomad lists them, they are measured, a job continues from its
-// checkpoint, and its class follows from what it does.
+// A user's tasks on real GPUs: Nomad lists the GPUs, they are measured, a job continues from
+// its checkpoint, and its load gives its class.
 func TestHardware(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")
@@ -243,7 +247,7 @@ func published(m *machine) {
 	}
 	for _, id := range m.gpus {
 		if got[id] != "healthy" {
-			m.t.Errorf("%s is %q", id, got[id])
+			m.t.Errorf("attribute %s is %q", id, got[id])
 		}
 	}
 	for _, name := range []string{"memory", "power", "cores_clock", "memory_clock", "pci_bandwidth", "bar1"} {
@@ -279,7 +283,7 @@ func published(m *machine) {
 	})
 }
 
-// measured: nomad-pal measure measures all of them, and lists have the result.
+// measured: nomad-pal measure measures all GPUs, and lists show the result.
 func measured(m *machine) {
 	out, code := m.pal("measure", "-json", "-all")
 	if code != 0 || strings.Count(out, `"outcome": "measured"`) != len(m.gpus) {
@@ -312,7 +316,7 @@ var (
 	runsFrom     = regexp.MustCompile(`runs from step (\d+)`)
 )
 
-// goesOn: checkpoint.py is stopped, and goes on with the step after.
+// goesOn: checkpoint.py is stopped, and continues with the next step.
 func goesOn(m *machine) {
 	program, err := filepath.Abs("../jobspecs/checkpoint.py")
 	if err != nil {
@@ -336,7 +340,7 @@ func goesOn(m *machine) {
 		}
 		last, next := stoppedAfter.FindStringSubmatch(m.outputOf(all[0].ID)), runsFrom.FindStringSubmatch(m.outputOf(all[len(all)-1].ID))
 		if last == nil || next == nil {
-			return fmt.Sprintf("the first said %q, the last %q", m.outputOf(all[0].ID), m.outputOf(all[len(all)-1].ID))
+			return fmt.Sprintf("the first run printed %q, the last %q", m.outputOf(all[0].ID), m.outputOf(all[len(all)-1].ID))
 		}
 		was, _ := strconv.Atoi(last[1])
 		if is, _ := strconv.Atoi(next[1]); is != was+1 {
@@ -347,7 +351,7 @@ func goesOn(m *machine) {
 	m.purge("train")
 }
 
-// classified: what a job does on its GPU says its class.
+// classified: a job's load on its GPU gives its class.
 func classified(m *machine) {
 	program := m.busyFile()
 	for _, class := range []string{"A", "C"} {
@@ -362,7 +366,7 @@ func classified(m *machine) {
 	}
 }
 
-// inChroot: with device_nodes an exec task computes on its GPU.
+// inChroot: with device_nodes, an exec task computes on its GPU.
 func inChroot(m *machine) {
 	if !m.real || os.Geteuid() != 0 {
 		m.t.Skip("needs root and a real GPU: make hardware-nomad")

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// TestHostile sends what an attacker may send to an agent of a Nomad with access control, and
-// checks that it does no harm. Each part leaves the agent as it found it; a new attack is a new
+// TestHostile sends an agent, on a Nomad with access control, what an attacker might send, and
+// checks that it does no harm. Each part leaves the agent unchanged; a new attack gets a new
 // part.
 func TestHostile(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestHostile(t *testing.T) {
 		{"names of other namespaces", testNamesOfOthers},
 		{"names that a terminal obeys", testNamesOnTerminals},
 		{"browsers and slow callers", testBrowsers},
-		{"health tells of what is lost", testHealthTells}, // the agent is of no use after it
+		{"health tells of what is lost", testHealthTells}, // last: afterwards the agent is useless
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sub, bedOf := *h, *b
@@ -76,7 +76,7 @@ http {
 }
 `
 
-// gated is a gated job of members with a GPU each, in JSON.
+// gated is the JSON of a gated job whose members have a GPU each.
 func gated(namespace, id string, members, priority int, more string) string {
 	return fmt.Sprintf(`{"ID": %q, "Name": %q, "Namespace": %q, "Type": "batch", "Priority": %d, "Datacenters": ["*"], %s
 		"Constraints": [{"LTarget": "${meta.pal_gate}", "RTarget": "open", "Operand": "="}],
@@ -84,7 +84,7 @@ func gated(namespace, id string, members, priority int, more string) string {
 			"Resources": {"CPU": 10, "MemoryMB": 10, "Devices": [{"Name": "nvidia/gpu", "Count": 1}]}}]}]}`, id, id, namespace, priority, more, members)
 }
 
-// alive fails the test if the agent has stopped serving.
+// alive fails the test if the agent no longer answers.
 func (h *hostileBed) alive(after string) {
 	h.t.Helper()
 	if status, body := h.agent.ask("/v1/health", ""); status != http.StatusOK {
@@ -95,7 +95,7 @@ func (h *hostileBed) alive(after string) {
 	}
 }
 
-// testNullInJob: A3.
+// testNullInJob: a null in a job is an error, and the agent survives it.
 func testNullInJob(t *testing.T, h *hostileBed) {
 	for _, job := range []string{
 		`{"ID": "x", "Constraints": [null]}`, `{"ID": "x", "Spreads": [{"SpreadTarget": [null]}]}`, `{"ID": "x", "TaskGroups": [null]}`,
@@ -119,7 +119,8 @@ func testNullInJob(t *testing.T, h *hostileBed) {
 	h.alive("nulls")
 }
 
-// testNomadKeepsNoNulls: the jobs that come from Nomad hold no nulls.
+// testNomadKeepsNoNulls: the agent survives the jobs that Nomad accepts with
+// nulls.
 func testNomadKeepsNoNulls(t *testing.T, h *hostileBed) {
 	for _, c := range []struct{ name, job string }{
 		{"constraints", strings.Replace(gated("default", "nulls", 1, 50, ""), `"Constraints": [`, `"Constraints": [null, `, 1)},
@@ -142,12 +143,13 @@ func testNomadKeepsNoNulls(t *testing.T, h *hostileBed) {
 	h.alive("nulls in Nomad")
 }
 
-// rawJSON is encoded as it is.
+// rawJSON is encoded unchanged.
 type rawJSON string
 
 func (r rawJSON) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
-// testUnregisteredPreemptsNothing: A4.
+// testUnregisteredPreemptsNothing: a job whose caller may not register it stops
+// no other job.
 func testUnregisteredPreemptsNothing(t *testing.T, h *hostileBed) {
 	h.run(`job "victim" {
   type     = "batch"
@@ -190,16 +192,16 @@ func testUnregisteredPreemptsNothing(t *testing.T, h *hostileBed) {
 		}
 		return ""
 	})
-	// A caller with the right to register gets his way.
+	// With the right to register, the caller succeeds.
 	if status, text := h.agent.send(http.MethodPut, "/v1/jobs", h.Token, `{"Job": `+gated("default", "thief", 8, 100, "")+`}`); status != http.StatusOK {
-		t.Errorf("with the right: status %d: %s", status, text)
+		t.Errorf("caller with the right to register: status %d: %s", status, text)
 	}
 	h.untilGPUs("thief", 8)
 	h.purge("thief", "victim")
 }
 
-// testPlanIsNotSubmit: Nomad grants the right to a dry run apart from the one to
-// register.
+// testPlanIsNotSubmit: in Nomad, the right to a dry run does not include the
+// right to register.
 func testPlanIsNotSubmit(t *testing.T, h *hostileBed) {
 	token := h.token("planner", `namespace "default" { capabilities = ["list-jobs", "read-job", "plan-job"] }`)
 	body := `{"Job": ` + gated("default", "planned", 1, 50, "") + `}`
@@ -210,11 +212,12 @@ func testPlanIsNotSubmit(t *testing.T, h *hostileBed) {
 		t.Errorf("register: status %d: %s", status, text)
 	}
 	if status, text := h.agent.send(http.MethodPost, "/v1/plan", h.token("parser", `namespace "default" { capabilities = ["parse-job"] }`), body); status != http.StatusForbidden {
-		t.Errorf("plan by who may parse: status %d: %s", status, text)
+		t.Errorf("plan by a caller who may only parse: status %d: %s", status, text)
 	}
 }
 
-// testNamesOfOthers: a job of research waits behind one of default.
+// testNamesOfOthers: a job in research waits behind one in default, whose name
+// its user must not see.
 func testNamesOfOthers(t *testing.T, h *hostileBed) {
 	h.run(gang("secret-runs", 6, 1).hcl())
 	h.untilGPUs("secret-runs", 6)
@@ -246,7 +249,7 @@ func testNamesOfOthers(t *testing.T, h *hostileBed) {
 	h.purge("secret-waits", "secret-runs")
 }
 
-// testNamesOnTerminals: Nomad takes escape sequences in the ids of jobs.
+// testNamesOnTerminals: Nomad accepts escape sequences in job ids.
 func testNamesOnTerminals(t *testing.T, h *hostileBed) {
 	const evil = "\x1b[2J\u202eevil\nforged"
 	body := strings.ReplaceAll(gated("default", "EVIL", 99, 50, ""), "EVIL", `\u001b[2J\u202eevil\nforged`)
@@ -279,8 +282,8 @@ func testNamesOnTerminals(t *testing.T, h *hostileBed) {
 	}
 }
 
-// testBrowsers: what a web page could have a browser do, and who holds
-// connections.
+// testBrowsers: what a malicious web page could make a browser do, and clients
+// that hold connections.
 func testBrowsers(t *testing.T, h *hostileBed) {
 	for _, c := range []struct {
 		name, method, path, header, value string
@@ -322,13 +325,14 @@ func testBrowsers(t *testing.T, h *hostileBed) {
 	}
 }
 
-// testHealthTells: A6. The agent's token is taken away.
+// testHealthTells: the agent's token loses its rights, and the health check
+// fails.
 func testHealthTells(t *testing.T, h *hostileBed) {
 	if _, err := h.API().ACLPolicies().Upsert(&api.ACLPolicy{Name: "agent", Rules: `namespace "none" { policy = "read" }`}, nil); err != nil {
 		t.Fatal(err)
 	}
-	// Nomad ends the stream of a token only once it looks at it again: so does a
-	// server that restarts.
+	// Nomad ends a token's stream only when it checks the token again. A restart
+	// of the server has the same effect.
 	if err := h.Servers()[0].Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestACL: with access control, the policies that we ship suffice, each right
-// that is missing is named, and nobody sees another namespace's jobs.
+// TestACL: with access control, the policies that we ship suffice, the agent
+// names each missing right, and nobody sees another namespace's jobs.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})
@@ -41,7 +41,7 @@ func policyFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// token makes a policy and a token with it.
+// token creates a policy and a token with it.
 func (b *bed) token(name, rules string) string {
 	b.t.Helper()
 	if _, err := b.API().ACLPolicies().Upsert(&api.ACLPolicy{Name: name, Rules: rules}, nil); err != nil {
@@ -54,7 +54,7 @@ func (b *bed) token(name, rules string) string {
 	return token.SecretID
 }
 
-// envAs is the environment of somebody with a token ("": none).
+// envAs is the environment of somebody with a token; "": without.
 func (b *bed) envAs(token string, more ...string) []string {
 	env := []string{"NOMAD_ADDR=" + b.Servers()[0].HTTPAddr(), "PATH=" + os.Getenv("PATH"), "HOME=" + b.dir}
 	if token != "" {
@@ -69,9 +69,9 @@ func testShippedPolicies(t *testing.T, b *bed, agentToken, userToken string) {
 	agent := b.startPal(t, edgeConfig+"queue {\n  locality_wait = false\n}\n", b.envAs(agentToken))
 	b.untilReady(agent)
 
-	// The user runs a job in her namespace; the operator one in another.
+	// The user runs a job in her namespace, the operator one in another.
 	path := filepath.Join(t.TempDir(), "job.hcl")
-	mine := gang("mine.v2", 1, 2) // a name that no path can have
+	mine := gang("mine.v2", 1, 2) // a name that is not a valid path of a variable
 	mine.extra = `namespace = "research"`
 	if err := os.WriteFile(path, []byte(mine.hcl()), 0o644); err != nil {
 		t.Fatal(err)
@@ -114,14 +114,14 @@ func testCommandsHide(t *testing.T, b *bed, user []string) {
 	if code == 0 || !strings.Contains(out, `the capability "read-job"`) {
 		t.Errorf("explain of the other namespace's job: exit code %d: %s", code, out)
 	}
-	// Without a token there is nothing.
+	// Without a token, nothing is shown.
 	if out, code := b.palAs(b.envAs(""), "status"); code == 0 || !strings.Contains(out, "set NOMAD_TOKEN") {
 		t.Errorf("status without a token: exit code %d: %s", code, out)
 	}
 }
 
-// testAPIHides: the agent's own token sees everything, but the agent tells a caller only what Nomad
-// would.
+// testAPIHides: the agent's own token sees everything, but the agent shows a caller only what Nomad
+// would show the caller.
 func testAPIHides(t *testing.T, b *bed, agent *palAgent, userToken string) {
 	for _, c := range []struct {
 		path, token string
@@ -157,8 +157,9 @@ func testAPIHides(t *testing.T, b *bed, agent *palAgent, userToken string) {
 	}
 }
 
-// testAPIPlans: a plan tells which GPUs are free, so it takes the right to
-// write jobs in the namespace; it knows the jobs that the caller cannot see.
+// testAPIPlans: a plan reveals which GPUs are free, so it requires the right to
+// write jobs in the namespace. It takes jobs into account that the caller
+// cannot see.
 func testAPIPlans(t *testing.T, agent *palAgent, userToken string) {
 	body := func(namespace string, members int) string {
 		return fmt.Sprintf(`{"Job": {"ID": "planned", "Namespace": %q, "Type": "batch", "TaskGroups": [{"Name": "g", "Count": %d,
@@ -184,8 +185,8 @@ func testAPIPlans(t *testing.T, agent *palAgent, userToken string) {
 	}
 }
 
-// testAPIRegisters: the agent registers what the caller could register, and gives
-// no GPU to who could not.
+// testAPIRegisters: the agent registers only what the caller may register. For
+// other callers it reserves no GPU.
 func testAPIRegisters(t *testing.T, b *bed, agent *palAgent, userToken string) {
 	body := func(namespace, id string) string {
 		return fmt.Sprintf(`{"Job": {"ID": %q, "Namespace": %q, "Type": "batch", "Datacenters": ["*"],
@@ -202,7 +203,7 @@ func testAPIRegisters(t *testing.T, b *bed, agent *palAgent, userToken string) {
 		{"another namespace", "default", userToken, http.StatusForbidden, "Permission denied"},
 		{"no token", "research", "", http.StatusForbidden, "Permission denied"},
 		{"a token that is none", "research", "00000000-0000-0000-0000-000000000000", http.StatusForbidden, ""},
-		// All free GPUs: none was kept for the others.
+		// This job needs all free GPUs: none is reserved for the refused ones.
 		{"own namespace", "research", userToken, http.StatusOK, "EvalID"},
 	} {
 		status, text := agent.send(http.MethodPut, "/v1/jobs", c.token, body(c.namespace, "by-agent"))
@@ -212,22 +213,22 @@ func testAPIRegisters(t *testing.T, b *bed, agent *palAgent, userToken string) {
 	}
 	job, _, err := b.API().Jobs().Info("by-agent", &api.QueryOptions{Namespace: "research"})
 	if err != nil || rewrite.Gated(job) || *job.Version != 0 {
-		t.Errorf("the job was not placed as it was registered: %v, %v", job, err)
+		t.Errorf("the job was not placed when it was registered: %v, %v", job, err)
 	}
 	if _, _, err := b.API().Jobs().Deregister("by-agent", true, &api.WriteOptions{Namespace: "research"}); err != nil {
 		t.Error(err)
 	}
 }
 
-// testMissingRights takes the rights away one by one: the agent's log names
-// the one that is missing.
+// testMissingRights removes the rights one by one: each time, the agent's log
+// names the missing one.
 func testMissingRights(t *testing.T, b *bed) {
 	full := policyFile(t, "nomad-pal.policy.hcl")
 	for i, c := range []struct {
 		name, without, with string
 		want                string
 	}{
-		// The records of jobs that are gone are to be pruned.
+		// The agent deletes the records of jobs that no longer exist.
 		{"variables destroy", `["list", "read", "write", "destroy"]`, `["list", "read", "write"]`, `the capability "destroy" of the variables`},
 		{"list-jobs", `"list-jobs",`, ``, `the capability "list-jobs"`},
 		{"read-job", `"read-job",`, ``, `the capability "read-job"`},
@@ -242,7 +243,7 @@ func testMissingRights(t *testing.T, b *bed) {
 			if rules == full {
 				t.Fatalf("the policy has no %q", c.without)
 			}
-			id := fmt.Sprintf("waits-%d", i) // an agent that lacks a right which it can do without places it
+			id := fmt.Sprintf("waits-%d", i) // if the agent can do without the right, it places this job
 			b.run(gang(id, 1, 1).hcl())
 			defer b.purge(id)
 			agent := b.startPal(t, edgeConfig, b.envAs(b.token("partial", rules)))

@@ -52,7 +52,7 @@ admission {
 		if info := b.info("held"); info.Meta["pal_class"] != "A" {
 			t.Errorf("meta %v", info.Meta)
 		}
-		// Registered again, it gets its gate again and keeps its GPUs.
+		// Registered again, the job gets its gate again and keeps its GPUs.
 		b.register(through, gang("held", 1, 2).hcl(), "")
 		b.holds("the same GPUs", func() string {
 			if now := strings.Join(b.gpusOf("held"), " "); now != strings.Join(got, " ") {
@@ -68,7 +68,7 @@ admission {
 		b.register(through, service.hcl(), "")
 		b.untilGPUs("serve", 1)
 		if info := b.info("serve"); len(info.Constraints) > 0 || info.Meta["pal_class"] != "" {
-			t.Errorf("the service was changed: %v %v", info.Constraints, info.Meta)
+			t.Errorf("the service, which has no GPU, was changed: %v %v", info.Constraints, info.Meta)
 		}
 		b.purge("serve")
 	})
@@ -83,7 +83,7 @@ admission {
 	})
 }
 
-// buildProxy builds the proxy from its module, or takes NACP_BIN.
+// buildProxy builds the proxy from its module, or uses NACP_BIN.
 func buildProxy(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("NACP_BIN"); path != "" {
@@ -97,7 +97,7 @@ func buildProxy(t *testing.T) string {
 	return path
 }
 
-// freeAddress is a loopback address that nobody listens on just now.
+// freeAddress is a loopback address at which nobody listens now.
 func (b *bed) freeAddress() string {
 	b.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -167,7 +167,7 @@ validator "webhook" "nomad-pal" {
 	return client
 }
 
-// untilServes waits until a URL answers 200.
+// untilServes waits until a URL answers with status 200.
 func (b *bed) untilServes(url string) {
 	b.t.Helper()
 	b.until(url+" answers", func() string {
@@ -190,7 +190,7 @@ func (b *bed) untilServes(url string) {
 }
 
 // register registers a job through a client, as `nomad job run` does. refused
-// is part of the error that is wanted, "" for none.
+// is part of the expected error, "" if none.
 func (b *bed) register(client *api.Client, hcl, refused string) {
 	b.t.Helper()
 	job, err := jobspec2.Parse("job.hcl", strings.NewReader(hcl))

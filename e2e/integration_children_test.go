@@ -15,12 +15,12 @@ import (
 )
 
 // TestChildren: dispatched and periodic jobs, placed through the servers' RPC
-// port; with TLS the port asks for a certificate.
+// port. With TLS, the port requires a certificate.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	for _, tls := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%v", tls), func(t *testing.T) {
-			if tls { // the transport is what differs
+			if tls { // only the transport differs
 				onlyLong(t)
 			}
 			t.Parallel()
@@ -43,8 +43,8 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// nomadBlock tells the agent how to reach the servers' RPC port. Servers that
-// check names take the certificates of clients there, not those of the CLI.
+// nomadBlock configures the servers' RPC port in the agent. Servers that verify
+// names accept the certificates of clients there, not those of the CLI.
 func (b *bed) nomadBlock() string {
 	lines := fmt.Sprintf("  rpc_address = %q\n", b.Servers()[0].RPCAddr())
 	if tls := b.ClientTLS(); tls.CA != "" {
@@ -59,7 +59,7 @@ func parameterized(id, payload string) job {
 	return j
 }
 
-// dispatch makes a child and returns its id.
+// dispatch dispatches a child and returns its id.
 func (b *bed) dispatch(parent string, payload []byte) string {
 	b.t.Helper()
 	r, _, err := b.API().Jobs().Dispatch(parent, map[string]string{"seed": "1"}, payload, "", nil)
@@ -92,17 +92,17 @@ func testDispatched(t *testing.T, b *bed) {
 	}
 	child := b.info(first)
 	if !child.Dispatched || *child.ParentID != "disp" || child.Meta["seed"] != "1" {
-		t.Errorf("the child lost what it was: dispatched %v, parent %q, meta %v", child.Dispatched, *child.ParentID, child.Meta)
+		t.Errorf("the child lost its origin: dispatched %v, parent %q, meta %v", child.Dispatched, *child.ParentID, child.Meta)
 	}
 	b.untilExplained(first, one)
-	// The parent stays gated, so that children to come are.
+	// The parent stays gated, so that later children are gated, too.
 	if e := b.explain("disp"); !strings.Contains(e.Reason, "nomad-pal status -all lists its runs") {
 		t.Errorf("explain of the parent: %q", e.Reason)
 	}
 	b.purge(first, second, "disp")
 }
 
-// A child with a payload is refused with the reason, and its payload stays.
+// A child with a payload is refused with the reason, and its payload is kept.
 func testPayload(t *testing.T, b *bed) {
 	b.run(parameterized("withpay", "optional").hcl())
 	child := b.dispatch("withpay", []byte("the user's data"))
@@ -119,13 +119,13 @@ func testPayload(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	// It does not stand in others' way.
+	// The refused child holds up no other job.
 	other := b.dispatch("withpay", nil)
 	b.untilGPUs(other, 2)
 	b.purge(child, other, "withpay")
 }
 
-// Only Nomad knows a client's networks. So the placer asks by a dry run of the child before it
+// Only Nomad knows a client's networks. So the placer asks Nomad for a dry run before it
 // writes the child.
 func testChildDryRun(t *testing.T, b *bed) {
 	j := parameterized("network", "optional")
@@ -142,12 +142,13 @@ func testChildDryRun(t *testing.T, b *bed) {
 		return ""
 	})
 	if job := b.info(child); *job.Version != 0 || len(b.gpusOf(child)) > 0 {
-		t.Errorf("written all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
+		t.Errorf("the placer wrote the child all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
 	}
 	b.purge(child, "network")
 }
 
-// A volume for each member that no node has is known without one, and explained.
+// The group needs a volume for each member, and no node has them. The placer
+// knows that without a dry run, and explain names the volume.
 func testChildVolume(t *testing.T, b *bed) {
 	j := parameterized("volume", "optional")
 	j.groups[0].extra = `
@@ -165,7 +166,7 @@ func testChildVolume(t *testing.T, b *bed) {
 		return ""
 	})
 	if job := b.info(child); *job.Version != 0 || len(b.gpusOf(child)) > 0 {
-		t.Errorf("written all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
+		t.Errorf("the placer wrote the child all the same: version %d, GPUs %v", *job.Version, b.gpusOf(child))
 	}
 	b.purge(child, "volume")
 }
@@ -200,11 +201,11 @@ func testPayloadRequired(t *testing.T, b *bed) {
 	}
 }
 
-// Without an RPC address, explain says what is missing.
+// Without an RPC address, explain says that it is missing.
 func testNoRPC(t *testing.T, b *bed) {
 	b.until("run says that children need an RPC address", func() string {
 		if out, code := b.palJob("run", parameterized("stuck", "optional").hcl(), "-detach"); code != 0 || !strings.Contains(out, "rpc_address") {
-			return fmt.Sprintf("exit code %d: %s", code, out) // the rules of the agent before may still stand
+			return fmt.Sprintf("exit code %d: %s", code, out) // the configuration of the agent before may still be in force
 		}
 		return ""
 	})

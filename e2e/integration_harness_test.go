@@ -15,23 +15,24 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// palAgent is an agent with a configuration and an environment of its own.
+// palAgent is an agent with its own configuration and environment.
 type palAgent struct {
 	*cluster.Placer
 	t *testing.T
 }
 
-// startPal starts `nomad-pal agent`. env is all that it gets of the
-// environment. It ends with the test.
+// startPal starts `nomad-pal agent` with env as its whole environment. It ends
+// with the test.
 func (b *bed) startPal(t *testing.T, config string, env []string) *palAgent {
 	t.Helper()
 	return &palAgent{clustertest.Placer(t, b.Cluster, cluster.PlacerOptions{Config: config, Flags: debug, Env: env}), t}
 }
 
-// debug has an agent log all.
+// debug makes an agent log everything.
 var debug = []string{"-log-level", "debug"}
 
-// reconfigure has the agent reload its configuration; "" leaves it as it is.
+// reconfigure makes the agent reload its configuration; "" leaves the file
+// unchanged.
 func (a *palAgent) reconfigure(config string) {
 	a.t.Helper()
 	if config != "" {
@@ -50,7 +51,7 @@ func (a *palAgent) ask(path, token string) (int, string) {
 	return a.send(http.MethodGet, path, token, "")
 }
 
-// send sends a request and returns status and body, or 0 and what went wrong.
+// send sends a request and returns status and body, or 0 and the error.
 func (a *palAgent) send(method, path, token, body string) (int, string) {
 	a.t.Helper()
 	ctx, cancel := patience.Context(a.t.Context(), patience.Limits{Still: 10 * time.Second})
@@ -62,7 +63,7 @@ func (a *palAgent) send(method, path, token, body string) (int, string) {
 	return status, text
 }
 
-// untilReady waits until the agent places, and commands know.
+// untilReady waits until the agent places jobs, and commands can tell.
 func (b *bed) untilReady(a *palAgent) {
 	b.t.Helper()
 	b.until("the agent is ready", func() string {

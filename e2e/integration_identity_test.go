@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestWorkloadIdentity: the agent as a Nomad job, with nothing but the identity
-// that Nomad gives it, on a cluster with access control.
+// TestWorkloadIdentity: the agent runs as a Nomad job on a cluster with access
+// control; its only credential is the identity that Nomad gives it.
 func TestWorkloadIdentity(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{ACL: true})

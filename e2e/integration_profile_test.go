@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestProfiles: measurements made elsewhere change what is chosen, and can be
-// taken back; profiles come out of the cluster as files.
+// TestProfiles: imported measurements change the choice of GPUs, and the import
+// can be undone; profiles can be exported to files.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{})
@@ -37,7 +37,8 @@ func TestProfiles(t *testing.T) {
 		return out
 	}
 
-	// The fastest GPU of node 1 turns out to be slow for application class A.
+	// According to the import, the fastest GPU of node 1 is slow for
+	// application class A.
 	times := write("times.csv", "gpu,app,time,key\nGPU-1-0,A,2.0,lab\nGPU-1-1,A,1.0,lab\nGPU-1-2,A,1.0,lab\nGPU-1-3,A,1.0,lab\n")
 	do("outlier, PM score 2.000", "profile", "import", "-dry-run", times)
 	do("version 1", "profile", "show")
@@ -48,7 +49,7 @@ func TestProfiles(t *testing.T) {
 	same(t, "without the slow one", []string{gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("three", 3))
 	b.purge("three")
 
-	// Out of the cluster and into a file, a table and a drawing.
+	// Export to a file, a table and a drawing.
 	file, table, svg := filepath.Join(b.dir, "p.json"), filepath.Join(b.dir, "p.csv"), filepath.Join(b.dir, "p.svg")
 	do("8 GPUs", "profile", "export", "-o", file)
 	do("8 GPUs", "profile", "export", "-csv", "-o", table)
@@ -56,7 +57,7 @@ func TestProfiles(t *testing.T) {
 	do("GPU-1-0", "profile", "build", "-o", filepath.Join(b.dir, "q.json"), table)
 	do("GPU-1-0", "profile", "build", "-cluster", "-o", filepath.Join(b.dir, "r.json"))
 
-	// An impossible profile is refused before anything is written.
+	// An impossible profile is refused, and nothing is written.
 	for _, c := range []struct{ text, want string }{
 		{"gpu,app,time\nGPU-9-9,A,1\n", `bad.csv:2: GPU "GPU-9-9"`},
 		{"gpu,app,time\nGPU-1-0,A,-1\n", "bad.csv:2: time -1"},
@@ -70,7 +71,7 @@ func TestProfiles(t *testing.T) {
 
 	testManyTimes(t, b, agent)
 
-	// Taken back, what the nodes publish counts again.
+	// After the import is deleted, the nodes' own measurements count again.
 	do("Nothing is imported", "profile", "import", "-delete", "-name", "times")
 	agent.reconfigure("")
 	b.run(gang("one", 1, 1).hcl())
@@ -78,7 +79,8 @@ func TestProfiles(t *testing.T) {
 	b.purge("one")
 }
 
-// testManyTimes: more than fits one variable goes into several, and out again.
+// testManyTimes: times that exceed one variable are split over several, and all
+// of these are deleted again.
 func testManyTimes(t *testing.T, b *bed, agent *palAgent) {
 	const gpus = 2000
 	var s strings.Builder
@@ -116,7 +118,7 @@ func testManyTimes(t *testing.T, b *bed, agent *palAgent) {
 	}
 }
 
-// untilProfile waits until the profile in force has a GPU's score.
+// untilProfile waits until the effective profile has a GPU's score.
 func (b *bed) untilProfile(gpu, score string) {
 	b.t.Helper()
 	b.untilSays("profile show", gpu+"  "+score)

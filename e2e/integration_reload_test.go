@@ -16,7 +16,8 @@ import (
 func TestReload(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{})
-	// Blind to variability: the first GPUs, outlier or not.
+	// This placement ignores variability: it takes the first GPUs, outlier or
+	// not.
 	agent := b.startPal(t, edgeConfig+"placement = \"packed\"\nqueue {\n  outlier_threshold = 0\n}\n", b.Env())
 	b.untilReady(agent)
 	reload := func(config, said string) {

@@ -12,15 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestTLS: Nomad wants certificates of everybody, and the agent's own API
-// speaks TLS.
+// TestTLS: Nomad requires certificates from all clients, and the agent's own
+// API uses TLS.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores[:2], cluster.Options{TLS: true})
 	files := b.TLS()
 	nomad := fmt.Sprintf("nomad {\n  address     = %q\n  ca_cert     = %q\n  client_cert = %q\n  client_key  = %q\n}\n",
 		b.Servers()[0].HTTPAddr(), files.CA, files.Cert, files.Key)
-	nothing := []string{"HOME=" + b.dir} // all comes from the file
+	nothing := []string{"HOME=" + b.dir} // all settings come from the file
 	agent := b.startPal(t, fmt.Sprintf("gang_ready_timeout = \"2s\"\ndefault_class = \"A\"\nhttp {\n  bind_port = 0\n  cert_file = %q\n  key_file  = %q\n}\n%s",
 		files.Cert, files.Key, nomad), nothing)
 	if err := agent.Trust(files.CA); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestSchedulerJobs keeps the jobs that e2e/scheduler gives to Nomad's scheduler what package rewrite writes. They
-// travel as files because that module cannot share ours: -write-jobs writes them again.
+// TestSchedulerJobs checks that the jobs that e2e/scheduler gives to Nomad's scheduler are what package rewrite
+// writes. They are files because that module cannot import ours: -write-jobs writes them again.
 func TestSchedulerJobs(t *testing.T) {
 	t.Parallel()
 	node := func(name string) string { return fmt.Sprintf("%08x-0000-0000-0000-000000000000", []byte(name)) }
@@ -64,7 +64,7 @@ func TestSchedulerJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%s (-) and rewrite now (+):\n%s", path, diff)
+				t.Errorf("%s (-) differs from what rewrite writes now (+):\n%s", path, diff)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func author(t *testing.T, path string) *api.Job {
 	return job
 }
 
-// brief is the job as the API's JSON without the fields that are empty, for human eyes.
+// brief is the job as the API's JSON, without empty fields, for readers.
 func brief(t *testing.T, job *api.Job) []byte {
 	t.Helper()
 	text, err := json.Marshal(job)
@@ -107,8 +107,8 @@ func brief(t *testing.T, job *api.Job) []byte {
 	return out.Bytes()
 }
 
-// prune removes what says nothing: null, "", 0, false, and what is empty after that. The policies that Canonicalize
-// fills in go too; the reader fills them in again.
+// prune removes what is empty: null, "", 0, false, and then objects and lists that have become empty. It also
+// removes the policies that Canonicalize fills in; the reader fills them in again.
 func prune(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

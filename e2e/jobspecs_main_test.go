@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
-// TestMain puts programs on PATH that stand for those of the images in jobspecs/.
+// TestMain puts stand-ins for the programs in the images of jobspecs/ on PATH.
 func TestMain(m *testing.M) {
 	testscript.Main(guarded{m}, programs.Commands(failOnce))
 }
@@ -23,15 +23,15 @@ func TestMain(m *testing.M) {
 // guarded are tests whose processes end with them.
 type guarded struct{ *testing.M }
 
-// Run has all that tests start collect garbage rarely: that is a quarter of what it takes to start a
-// process of Nomad, and a fifth of what a server takes later.
+// Run makes all processes that tests start collect garbage rarely. That saves three quarters of the
+// time to start a Nomad process, and four fifths of a server's later time.
 func (g guarded) Run() int {
 	os.Setenv("GOGC", "400")
 	return guard.Main(g.M)
 }
 
-// failOnce fails the first run of each job. Tasks have the cluster's folder as their
-// TMPDIR.
+// failOnce fails the first run of each job. TMPDIR of the tasks is the cluster's
+// folder.
 func failOnce() error {
 	if os.Mkdir(filepath.Join(os.TempDir(), "failed-"+os.Getenv("NOMAD_JOB_ID")), 0o755) == nil {
 		return errors.New("rank 1 fails once")

@@ -24,7 +24,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// jobspecStories are what each file of jobspecs/ promises.
+// jobspecStories test what each file of jobspecs/ promises.
 var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"array":          testArrayFile,
 	"checkpoint":     testToTheEnd,
@@ -33,7 +33,7 @@ var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 	"mig":            testToTheEnd,
 	"native-class":   testToTheEnd,
 	"nccl":           testRanksFile,
-	"nomad-pal":      nil, // TestWorkloadIdentity
+	"nomad-pal":      nil, // see TestWorkloadIdentity
 	"notebook":       testNotebookFile,
 	"periodic":       testPeriodicFile,
 	"pipeline":       testPipelineFile,
@@ -48,7 +48,7 @@ var jobspecStories = map[string]func(*testing.T, *bed, *api.Job){
 }
 
 // TestJobspecs runs the jobs that people copy, all at once on one cluster. Only
-// their driver is another: this machine need not have docker.
+// the driver differs: this machine need not have docker.
 func TestJobspecs(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../jobspecs/*.nomad.hcl")
@@ -94,9 +94,8 @@ func TestJobspecs(t *testing.T) {
 	}
 }
 
-// jobspecFile parses a file as Nomad's CLI does. The tasks that run in docker run as
-// plain processes instead, the command of an image without one in the file being the
-// image's name.
+// jobspecFile parses a file as Nomad's CLI does. Tasks for docker become plain
+// processes. If such a task has no command, its command is the name of the image.
 func jobspecFile(t *testing.T, file string) *api.Job {
 	t.Helper()
 	body, err := os.ReadFile(file)
@@ -113,14 +112,14 @@ func jobspecFile(t *testing.T, file string) *api.Job {
 				image, _, _ := strings.Cut(path.Base(task.Config["image"].(string)), ":")
 				command, _ := task.Config["command"].(string)
 				task.Driver, task.Config = "raw_exec", map[string]any{"command": cmp.Or(command, image), "args": task.Config["args"]}
-				task.VolumeMounts = nil // that driver has none; the test in docker mounts them
+				task.VolumeMounts = nil // that driver has none; the test in docker mounts volumes
 			}
 		}
 	}
 	return job
 }
 
-// size is how many allocations a job has.
+// size is the number of allocations of a job.
 func size(job *api.Job) int {
 	n := 0
 	for _, g := range job.TaskGroups {
@@ -130,8 +129,8 @@ func size(job *api.Job) int {
 	return n
 }
 
-// untilComplete waits until n allocations of a job have done their work, and returns
-// them. One that was stopped is "complete", too, but is not meant to run.
+// untilComplete waits until n allocations of a job have completed, and returns them.
+// A stopped allocation is "complete", too, but should not run.
 func (b *bed) untilComplete(id string, n int) []*api.AllocationListStub {
 	b.t.Helper()
 	var done []*api.AllocationListStub
@@ -150,27 +149,27 @@ func (b *bed) untilComplete(id string, n int) []*api.AllocationListStub {
 			}
 		}
 		if len(done) != n {
-			return fmt.Sprintf("%d are; others: %v; %s", len(done), others, b.explain(id).Reason)
+			return fmt.Sprintf("%d of them; others: %v; %s", len(done), others, b.explain(id).Reason)
 		}
 		return ""
 	})
 	return done
 }
 
-// testPartToTheEnd is of a job without a gate.
+// testPartToTheEnd tests a job without a gate.
 func testPartToTheEnd(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	clustertest.Until(t, b.Cluster, *job.ID+" is complete", b.Allocations(*job.ID, "complete", size(job)))
 }
 
-// Both members serve on one GPU, whether Nomad places them or the placer.
+// Both members run on one GPU, whether Nomad or the placer places them.
 func testSharedInferenceFile(t *testing.T, b *bed, job *api.Job) {
 	for _, as := range []*api.Job{job, rewrite.Gate(job)} {
 		register(t, b.Cluster, as)
 		b.untilServed(*job.ID, "Qwen/Qwen3-0.6B", size(job))
 		gpus := b.gpusOf(*job.ID)
 		if len(gpus) != 2 || !strings.HasPrefix(gpus[0], "GPU-L4::") || !strings.HasPrefix(gpus[1], "GPU-L4::") {
-			t.Errorf("the members have %v, want two parts of GPU-L4", gpus)
+			t.Errorf("the members have %v, want two shares of GPU-L4", gpus)
 		}
 		if rewrite.Gated(as) {
 			b.untilExplained(*job.ID, gpus)
@@ -182,12 +181,13 @@ func testSharedInferenceFile(t *testing.T, b *bed, job *api.Job) {
 func testSharedNotebookFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	if gpus := deviceIDs(running(t, b.Cluster, *job.ID)); len(gpus) != 1 || !strings.HasPrefix(gpus[0], "GPU-L4::") {
-		t.Errorf("the notebook has %v, want a part of GPU-L4", gpus)
+		t.Errorf("the notebook has %v, want a share of GPU-L4", gpus)
 	}
 	stop(t, b.Cluster, *job.ID)
 }
 
-// The notebook's address is printed when it runs, and answers.
+// explain prints the notebook's address once it runs, and the notebook answers
+// there.
 func testNotebookFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	b.untilGPUs(*job.ID, 1)
@@ -212,7 +212,8 @@ func testToTheEnd(t *testing.T, b *bed, job *api.Job) {
 	b.untilComplete(*job.ID, size(job))
 }
 
-// A rank fails; the whole gang starts again and its ranks meet at the new rank 0.
+// One rank fails. The whole gang starts again, and its ranks meet at the new rank
+// 0.
 func testRanksFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	b.untilComplete(*job.ID, size(job))
@@ -221,7 +222,7 @@ func testRanksFile(t *testing.T, b *bed, job *api.Job) {
 		t.Fatal(err)
 	}
 	if len(stubs) < 2*size(job) {
-		t.Errorf("%d allocations: no second run", len(stubs))
+		t.Errorf("there are %d allocations, so no second run", len(stubs))
 	}
 }
 
@@ -249,7 +250,7 @@ func testDispatchFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	b.untilComplete(b.dispatchMeta(*job.ID, map[string]string{"dataset": "s3://data/2026-11"}), 1)
 	if _, _, err := b.API().Jobs().Dispatch(*job.ID, nil, nil, "", nil); err == nil {
-		t.Error("dispatched without a data set")
+		t.Error("Nomad dispatched the job without a data set")
 	}
 }
 
@@ -279,7 +280,7 @@ func testPeriodicFile(t *testing.T, b *bed, job *api.Job) {
 	b.untilComplete(child, size(job))
 }
 
-// The pipeline waits for both jobs before it.
+// The pipeline waits for the two jobs that it depends on.
 func testPipelineFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	before := gang("train", 1, 1)
@@ -294,7 +295,7 @@ func testPipelineFile(t *testing.T, b *bed, job *api.Job) {
 	b.untilComplete(*job.ID, size(job))
 }
 
-// A new version starts as a canary, which is promoted; then the others follow.
+// A new version starts as a canary. After its promotion the others follow.
 func testInferenceFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	b.untilGPUs(*job.ID, size(job))
@@ -313,7 +314,7 @@ func testInferenceFile(t *testing.T, b *bed, job *api.Job) {
 	b.purge(*job.ID)
 }
 
-// untilServed waits until n instances are registered, and all serve the model.
+// untilServed waits until n instances are registered and all serve the model.
 func (b *bed) untilServed(service, model string, n int) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("%d instances serve %s", n, model), func() string {

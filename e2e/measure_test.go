@@ -25,8 +25,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
-// measuringBox is a client with n GPUs that drivers of our own play, the NVML
-// and the CUDA part of them.
+// measuringBox is a client with n GPUs, emulated by our stand-ins for the NVML
+// and CUDA drivers.
 type measuringBox struct {
 	*gpuBox
 	settings, stateDir, tokenFile string
@@ -47,7 +47,7 @@ func newMeasuringBox(t *testing.T, n int, mode string, settings ...string) *meas
 	}
 	state := nvmltest.H200(n)
 	for i := range n {
-		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not idle's: a rate is judged by it
+		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not the idle rate: a rate is judged by it
 	}
 	b.gpuBox = newGPUBox(t, state, fmt.Sprintf(`state_dir = %q
 measure {
@@ -69,7 +69,7 @@ nomad {
 	return b
 }
 
-// tell changes what the CUDA driver does.
+// tell changes the behaviour of the CUDA stand-in.
 func (b *measuringBox) tell(t *testing.T, settings ...string) {
 	t.Helper()
 	if err := os.WriteFile(b.settings, []byte(strings.Join(settings, "\n")+"\n"), 0o644); err != nil {
@@ -77,7 +77,7 @@ func (b *measuringBox) tell(t *testing.T, settings ...string) {
 	}
 }
 
-// measuring lists the GPUs that a measuring process of this machine has.
+// measuring lists the GPUs that measuring processes on this machine have open.
 func measuring(t *testing.T, gpus []string) map[string]bool {
 	t.Helper()
 	matches, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -86,7 +86,7 @@ func measuring(t *testing.T, gpus []string) map[string]bool {
 	}
 	out := map[string]bool{}
 	for _, path := range matches {
-		data, _ := os.ReadFile(path) // gone
+		data, _ := os.ReadFile(path) // the process has ended
 		args := strings.Split(string(data), "\x00")
 		for _, id := range gpus {
 			if len(args) > 1 && args[1] == "measure-child" && strings.Contains(string(data), "\x00"+id+"\x00") {
@@ -97,7 +97,7 @@ func measuring(t *testing.T, gpus []string) map[string]bool {
 	return out
 }
 
-// h200 is an attribute of the group of H200s, "" for none.
+// h200 is an attribute of the group of H200s, "" if there is none.
 func h200(attributes map[string]*api.Attribute, name string) string {
 	if a := attributes["NVIDIA H200 "+name]; a != nil {
 		return a.String()
@@ -105,8 +105,8 @@ func h200(attributes map[string]*api.Attribute, name string) string {
 	return ""
 }
 
-// A real client's plugin measures its idle GPUs by itself, publishes what it
-// found, flags the bad one, and lets go of all of them when a job comes.
+// A real client's plugin measures its idle GPUs by itself, publishes the
+// results, flags the bad GPU, and releases all of them when a job comes.
 func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	t.Parallel()
 	box := newMeasuringBox(t, 3, "idle", "slow.2=2.5")
@@ -136,7 +136,8 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 		}
 	}
 
-	// Sessions now take their real time, so that a job finds them under way.
+	// Sessions now take as long as real ones, so that the job arrives during
+	// them.
 	box.tell(t, "gpus=3", "scale=1", "uuid.0="+ids[0], "uuid.1="+ids[1], "uuid.2="+ids[2])
 	for _, id := range ids {
 		if out, err := exec.Command(devicePlugin(t), "remeasure", "-state-dir="+box.stateDir, id).CombinedOutput(); err != nil {
@@ -152,40 +153,41 @@ func TestPluginMeasuresIdleGPUs(t *testing.T) {
 	begin := time.Now()
 	register(t, c, gpuJob("train", 2))
 	mine := deviceIDs(running(t, c, "train"))
-	t.Logf("from registration to a running task on two GPUs that were being measured: %s", time.Since(begin).Round(10*time.Millisecond))
+	t.Logf("time from registration to a running task on two GPUs that were being measured: %s", time.Since(begin).Round(10*time.Millisecond))
 	if got := measuring(t, mine); len(mine) != 2 || len(got) > 0 {
 		t.Errorf("the task has %v; still being measured: %v", mine, got)
 	}
 	if got := measuring(t, ids); len(got) != 1 {
-		t.Errorf("being measured: %v, want the GPU that the task has not", got)
+		t.Errorf("being measured: %v, want the GPU that the task does not have", got)
 	}
 	stop(t, c, "train")
 }
 
-// account is how measuring a GPU stands, as the plugin publishes it.
+// account is the progress of measuring a GPU, as the plugin publishes it.
 type account struct {
 	Last, Waits string
 	Provisional bool
 }
 
-// accountsOf are those of H200s, by id; none if none are published yet.
+// accountsOf are those of H200s, by GPU id; none if the plugin has published
+// none yet.
 func accountsOf(attributes map[string]*api.Attribute) map[string]account {
 	var out map[string]account
 	_ = json.Unmarshal([]byte(h200(attributes, "unique.measuring")), &out)
 	return out
 }
 
-// voidJob is gpuJob as nvidia-container-toolkit 1.18 leaves a container (jit-cdi): nothing in the
-// environment of its processes names the GPU.
+// voidJob is like gpuJob, but with an environment as nvidia-container-toolkit 1.18 leaves it
+// (jit-cdi): no variable names the GPU.
 func voidJob(name string) *api.Job {
 	job := gpuJob(name, 1)
 	job.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "exec env NVIDIA_VISIBLE_DEVICES=void sleep 600"}
 	return job
 }
 
-// A task holds this GPU, but neither uses nor names it. An operator orders its measurement: it is
-// not measured, because Nomad says that an allocation has it. nomad-pal measure measures the others
-// by jobs of its own, and this one once it is free.
+// A task holds this GPU, but neither uses it nor names it. An operator orders its measurement. The
+// plugin does not measure it, because Nomad says that an allocation has it. nomad-pal measure
+// measures the other GPUs by its own jobs, and this one once it is free.
 func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	t.Parallel()
 	box := newMeasuringBox(t, 3, "manual")
@@ -209,7 +211,7 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 		}
 		return accountsOf(attributes)
 	}
-	clustertest.Until(t, c, "the free GPU is measured by order", func(context.Context) (string, error) {
+	clustertest.Until(t, c, "the free GPU is measured as ordered", func(context.Context) (string, error) {
 		if got := accounts(); got[free[0]].Last == "" {
 			return fmt.Sprint(got), nil
 		}
@@ -217,7 +219,7 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	})
 	before := accounts()
 	if before[held[0]].Last != "" || before[free[1]].Last != "" || !before[free[0]].Provisional {
-		t.Errorf("after an order for %s and for %s, which a task has: %+v", free[0], held[0], before)
+		t.Errorf("after orders for %s and for %s, which a task has: %+v", free[0], held[0], before)
 	}
 
 	cmd := exec.Command(filepath.Join(binaries(t), "nomad-pal"), "measure", "-json", "-at-most=1", node)
@@ -252,8 +254,8 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	}
 }
 
-// With access control, the plugin proves by the policy that we ship for it that GPUs are free;
-// without a token it measures nothing, and says why.
+// With access control, the policy that we ship lets the plugin ask Nomad which GPUs are free.
+// Without a token it measures nothing, and says why.
 func TestPluginAsksNomadWithAToken(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()

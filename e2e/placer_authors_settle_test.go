@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// settle waits until each job is as its author wants it, and reports each that does not get there.
-// A running job whose author requests more waits behind all others.
+// settle waits until each job is in the state that its author wants, and reports the jobs that
+// never are. A running job whose author requests more waits behind all others.
 func settle(c *chaos, authors []*chaosAuthor, lacks func(*chaosAuthor, *written) string) {
 	ctx, cancel := patience.Context(c.t.Context(), patience.Limits{Still: 4 * time.Minute, Moves: c.Moves})
 	defer cancel()
@@ -42,7 +42,8 @@ func settle(c *chaos, authors []*chaosAuthor, lacks func(*chaosAuthor, *written)
 	}
 }
 
-// lacksService is why a service is not as its author wants it. It is stopped then, for the others to have its GPUs.
+// lacksService says what is missing from a service's wanted state. Once nothing is, it stops the service to free
+// GPUs for others.
 func (a *chaosAuthor) lacksService(w *written) string {
 	if w.spec.kind != "service" {
 		return ""
@@ -54,7 +55,7 @@ func (a *chaosAuthor) lacksService(w *written) string {
 	return why
 }
 
-// lacks is why a job is not as its author wants it; "" if it is.
+// lacks says why a job is not in the state that its author wants; "" if it is.
 func (a *chaosAuthor) lacks(w *written) string {
 	info, _, err := a.API().Jobs().Info(w.id, nil)
 	switch {
@@ -73,7 +74,7 @@ func (a *chaosAuthor) lacks(w *written) string {
 		case s.ClientStatus == "running" || s.ClientStatus == "pending":
 			live[s.ID] = true
 		case s.ClientStatus == "complete" && (s.DesiredStatus == "run" || !killed(s)):
-			done[s.Name] = true // by Nomad's word: it counts what the client of a purged node has killed (seen on 2.0.5)
+			done[s.Name] = true // as Nomad counts: this includes tasks killed by the client of a purged node (seen on 2.0.5)
 		}
 	}
 	stopped := info.Stop != nil && *info.Stop
@@ -92,9 +93,9 @@ func (a *chaosAuthor) lacks(w *written) string {
 	return cmp.Or(w.differs(info), a.unfinished(w, info, len(live), len(done)))
 }
 
-// hung reports whether Nomad's client has stopped running an allocation without noticing. After its
-// node was purged, the client was told to kill the allocation, got it again, and has done nothing
-// since. Seen once in fifteen runs on two busy cores, on 1.11.3.
+// hung reports whether an allocation is shown as running although Nomad's client has killed it.
+// After its node was purged, the client was told to kill the allocation, received it again, and did
+// nothing since. Seen once in fifteen runs on two busy cores, on 1.11.3.
 func hung(s *api.AllocationListStub) bool {
 	if s.DesiredStatus != "run" || s.ClientStatus != "running" {
 		return false
@@ -109,7 +110,7 @@ func hung(s *api.AllocationListStub) bool {
 	return len(s.TaskStates) > 0
 }
 
-// poke evaluates a job once, as nomad job eval does, after it has waited for a while. Nomad may
+// poke evaluates a job once, as nomad job eval does, if it has waited for a minute. Nomad may
 // have lost the evaluation of a job that waits for room when a node was purged ("existing blocked
 // evaluation is neither tracked as captured or escaped"; seen on 1.11.3).
 func (a *chaosAuthor) poke(w *written) {
@@ -122,7 +123,8 @@ func (a *chaosAuthor) poke(w *written) {
 	}
 }
 
-// differs is what a job says that its author did not write.
+// differs is how the registered job differs from the one that its author wrote
+// last.
 func (w *written) differs(info *api.Job) string {
 	if got := info.Meta["edition"]; got != fmt.Sprint(w.edition) {
 		return fmt.Sprintf("it is edition %s, not %d", got, w.edition)
@@ -135,7 +137,7 @@ func (w *written) differs(info *api.Job) string {
 	return ""
 }
 
-// unfinished is what a job has still to do.
+// unfinished is what a job still has to do.
 func (a *chaosAuthor) unfinished(w *written, info *api.Job, live, done int) string {
 	members := 0
 	for _, g := range info.TaskGroups {

@@ -19,13 +19,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestPlacerAuthors: four authors do at random what authors may do to forty jobs, several times a second, while two
-// placers place, preempt, move and resize, under the faults of [TestPlacerChaos] and some of an operator's. All the time
-// the invariants of that test hold. In the end each job is as its author wrote it last, and has done its work, or says why
-// it cannot, or is gone.
+// TestPlacerAuthors: four authors edit forty jobs at random, several times a second. Two placers place, preempt, move
+// and resize them, under the faults of [TestPlacerChaos] and some that an operator causes. All the time, the
+// invariants of that test hold. In the end, each job is as its author wrote it last, and has completed, or says why
+// it cannot, or is purged.
 //
-// PLACER_AUTHORS_SECONDS is for how long (10 without), PLACER_AUTHORS_SEED the seed, PLACER_AUTHORS_FAULTS the seconds
-// between faults (3 without; 0: none).
+// PLACER_AUTHORS_SECONDS is the duration (10 by default), PLACER_AUTHORS_SEED the seed, PLACER_AUTHORS_FAULTS the
+// seconds between faults (3 by default; 0: none).
 func TestPlacerAuthors(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -57,13 +57,13 @@ func TestPlacerAuthors(t *testing.T) {
 		}
 	}
 	c.leftovers()
-	t.Logf("authors did: %v; faults: %v; longest that a gang was partly there: %v", did, c.faults, c.observer.longest.Round(time.Second))
+	t.Logf("authors did: %v; faults: %v; longest time for which a gang was incomplete: %v", did, c.faults, c.observer.longest.Round(time.Second))
 	for _, w := range c.observer.wrongs() {
 		t.Error(w)
 	}
 }
 
-// disturb makes faults until then.
+// disturb causes faults until end.
 func (c *chaos) disturb(end time.Time, pause time.Duration) {
 	c.t.Helper()
 	next := time.Now().Add(pause)
@@ -82,8 +82,8 @@ func (c *chaos) disturb(end time.Time, pause time.Duration) {
 	}
 }
 
-// revive starts the server again if it ends by itself, as its unit does: Nomad 1.11.3 can panic
-// as it applies a plan of a job that was purged meanwhile.
+// revive restarts the server if it ends by itself, as its systemd unit does: Nomad 1.11.3 can
+// panic when it applies a plan of a job that has been purged meanwhile.
 func (c *chaos) revive() (end func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var reviving sync.WaitGroup
@@ -91,7 +91,7 @@ func (c *chaos) revive() (end func()) {
 		for s := c.Servers()[0]; ctx.Err() == nil; _ = cluster.Pause(ctx, time.Second) {
 			c.bouncing.Lock()
 			if s.PID() == 0 {
-				c.t.Logf("Nomad's server ended by itself, starting it again: %v", s.Start(ctx))
+				c.t.Logf("Nomad's server ended by itself; restart: %v", s.Start(ctx))
 			}
 			c.bouncing.Unlock()
 		}
@@ -102,8 +102,8 @@ func (c *chaos) revive() (end func()) {
 	}
 }
 
-// tamper is what a tired operator does: he has Nomad forget a node that is there, which comes back with its id, or
-// deletes one of the placer's variables, or writes nonsense into it.
+// tamper does what a tired operator might do: purge a live node, which comes back with the same id, delete one of
+// the placer's variables, or write garbage into it.
 func (c *chaos) tamper() {
 	c.t.Helper()
 	what := []string{"purge a node", "delete a variable", "junk"}[c.rng.IntN(3)]
@@ -136,7 +136,7 @@ func (c *chaos) calm() {
 	c.lift()
 }
 
-// chaosAuthor has some jobs. Only he and the placers change them.
+// chaosAuthor owns some jobs. Only this author and the placers change them.
 type chaosAuthor struct {
 	*chaos
 	name string
@@ -153,9 +153,9 @@ type written struct {
 	spec     job
 	gone     bool // stopped or purged
 	purged   bool
-	touched  uint64 // JobModifyIndex of a job of Nomad's alone, as its author left it
-	// waits is since when a job without a gate has been waiting at the end; evaluated: the test has
-	// evaluated it.
+	touched  uint64 // JobModifyIndex of a job without the placer, as its author left it
+	// waits is the time since when a job without a gate has been waiting at the end of the test;
+	// evaluated: the test has evaluated it.
 	waits     time.Time
 	evaluated bool
 	log       []string
@@ -170,7 +170,7 @@ func (a *chaosAuthor) write(end time.Time) {
 	}
 }
 
-// act does something to a job.
+// act changes a random job.
 func (a *chaosAuthor) act() {
 	open := slices.DeleteFunc(slices.Clone(a.jobs), func(w *written) bool { return w.gone && a.rng.IntN(10) > 0 })
 	if len(open) < openPerAuthor || a.rng.IntN(12) == 0 && len(open) < 2*openPerAuthor {
@@ -195,7 +195,7 @@ func (a *chaosAuthor) act() {
 		{"restart a member", 3, a.restartMember},
 		{"promote", 4, a.promote},
 	}
-	var all []int // each as often as it weighs
+	var all []int // each as often as its weight
 	for i, x := range acts {
 		all = append(all, slices.Repeat([]int{i}, x.weight)...)
 	}
@@ -206,7 +206,7 @@ func (a *chaosAuthor) act() {
 	a.watchIt(w)
 }
 
-// watchIt makes the observer watch a gang that must be whole or absent.
+// watchIt makes the observer watch a gang whose members must all run, or none.
 func (a *chaosAuthor) watchIt(w *written) {
 	n := 0
 	for _, g := range w.spec.groups {
@@ -225,7 +225,7 @@ func (w *written) note(format string, args ...any) {
 	w.log = append(w.log, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// create writes a job of a random kind.
+// create registers a job of a random kind.
 func (a *chaosAuthor) create() {
 	a.made++
 	kinds := []string{"gang", "gang", "gang", "gang", "gang", "groups", "elastic", "elastic", "service", "canary", "native"}
@@ -258,7 +258,7 @@ func (a *chaosAuthor) create() {
 	a.watchIt(w)
 }
 
-// vary changes what a job runs, for whom, and how.
+// vary changes the job's script, priority and hints.
 func (a *chaosAuthor) vary(w *written) {
 	w.edition++
 	w.spec.script = fmt.Sprintf("sleep %d", 2+a.rng.IntN(25))
@@ -275,7 +275,7 @@ func (a *chaosAuthor) vary(w *written) {
 	}
 }
 
-// register registers the job as it is written, until it has.
+// register registers the job; it retries until Nomad has accepted it.
 func (a *chaosAuthor) register(w *written) {
 	w.gone, w.purged = false, false
 	a.insist(w, fmt.Sprintf("register edition %d", w.edition), func() error {
@@ -300,7 +300,7 @@ func (a *chaosAuthor) register(w *written) {
 	})
 }
 
-// insist does something until Nomad has.
+// insist retries until Nomad has accepted the change.
 func (a *chaosAuthor) insist(w *written, what string, do func() error) {
 	for try := 0; ; try++ {
 		err := do()
@@ -353,7 +353,7 @@ func (a *chaosAuthor) purgeAndRun(w *written) {
 	a.register(w)
 }
 
-// revert goes back to a version that Nomad keeps.
+// revert reverts the job to a version that Nomad keeps.
 func (a *chaosAuthor) revert(w *written) {
 	if w.purged || w.kind == "native" {
 		return
@@ -368,7 +368,7 @@ func (a *chaosAuthor) revert(w *written) {
 	}
 	_, _, err = a.API().Jobs().Revert(w.id, *v.Version, nil, nil, "", "")
 	w.note("revert to version %d, edition %s: %v", *v.Version, v.Meta["edition"], err)
-	if err != nil { // it may have
+	if err != nil { // Nomad may have done it all the same
 		a.vary(w)
 		a.register(w)
 		return
@@ -378,7 +378,7 @@ func (a *chaosAuthor) revert(w *written) {
 	a.takeOver(w, v)
 }
 
-// takeOver has the author's file say what a version says.
+// takeOver updates the author's file to a version.
 func (a *chaosAuthor) takeOver(w *written, v *api.Job) {
 	for i, g := range v.TaskGroups {
 		if w.kind != "elastic" {
@@ -409,7 +409,7 @@ func (a *chaosAuthor) scale(w *written) {
 	if w.kind != "elastic" {
 		w.spec.groups[0].count = n
 	}
-	if err != nil && !strings.Contains(err.Error(), "blocked due to active deployment") { // it may have
+	if err != nil && !strings.Contains(err.Error(), "blocked due to active deployment") { // Nomad may have done it all the same
 		a.vary(w)
 		a.register(w)
 	} else if err != nil {

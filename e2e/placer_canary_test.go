@@ -36,7 +36,7 @@ func canaried(id string, count, gpus int, auto bool) job {
 	return j
 }
 
-// once checks that no GPU is given twice, within the job and across jobs.
+// once checks that no GPU is given twice, within the job or across jobs.
 func (b *bed) once(ids ...string) []string {
 	b.t.Helper()
 	var all []string
@@ -50,8 +50,8 @@ func (b *bed) once(ids ...string) []string {
 	return all
 }
 
-// untilCanary waits until a canary runs beside the n old members, healthy, and
-// returns the members.
+// untilCanary waits until a healthy canary runs beside the n old members, and
+// returns all members.
 func (b *bed) untilCanary(id string, n int) []member {
 	b.t.Helper()
 	var ms []member
@@ -74,7 +74,7 @@ func (b *bed) untilCanary(id string, n int) []member {
 	return ms
 }
 
-// pinned checks that the job is tied to nodes by the placer, and has no gate.
+// pinned checks that the job has the placer's pins and no gate.
 func (b *bed) pinned(id string) {
 	b.t.Helper()
 	info := b.info(id)
@@ -96,8 +96,9 @@ func kept(before, after []member) int {
 	return n
 }
 
-// A new version with a gate: the canary runs beside the old members, promotion
-// replaces those, and nomad job revert brings the old version back the same way.
+// A new version with a gate: the canary runs beside the old members, and
+// promotion replaces those. nomad job revert brings the old version back in the
+// same way.
 func testCanaryByHand(t *testing.T, b *bed) {
 	j := canaried("web", 2, 1, false)
 	b.runs(j, 2)
@@ -125,7 +126,7 @@ func testCanaryByHand(t *testing.T, b *bed) {
 	b.purge("web")
 }
 
-// revertTo reverts the job to its newest pinned version that sleeps so long.
+// revertTo reverts the job to its newest pinned version with this sleep.
 func (b *bed) revertTo(id, seconds string) {
 	b.t.Helper()
 	versions, _, _, err := b.API().Jobs().Versions(id, false, nil)
@@ -140,19 +141,19 @@ func (b *bed) revertTo(id, seconds string) {
 			return
 		}
 	}
-	b.t.Fatalf("no version of %s sleeps %s", id, seconds)
+	b.t.Fatalf("no version of %s has sleep %s", id, seconds)
 }
 
-// promote does what explain says of a job whose canaries wait.
+// promote runs the command that explain names for a job with waiting canaries.
 func (b *bed) promote(id string) {
 	b.t.Helper()
 	b.types(id, "nomad deployment promote")
 }
 
-// untilVersion waits until n members run and all of them sleep so long.
+// untilVersion waits until n members run, all with this sleep.
 func (b *bed) untilVersion(id string, n int, seconds string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf("%d members of %s that sleep %s", n, id, seconds), func() string {
+	b.until(fmt.Sprintf("%d members of %s with sleep %s", n, id, seconds), func() string {
 		ms := b.members(id)
 		if len(ms) != n {
 			return fmt.Sprintf("%d members", len(ms))
@@ -170,7 +171,8 @@ func (b *bed) untilVersion(id string, n int, seconds string) {
 	})
 }
 
-// untilReplaced is untilVersion and until the deployment is over; no GPU is given twice.
+// untilReplaced is like untilVersion, but also waits for the end of the deployment. No
+// GPU is given twice.
 func (b *bed) untilReplaced(id string, n int, seconds string) {
 	b.t.Helper()
 	b.untilVersion(id, n, seconds)
@@ -178,7 +180,7 @@ func (b *bed) untilReplaced(id string, n int, seconds string) {
 	b.once(id)
 }
 
-// auto_promote: the same without anybody's hand.
+// auto_promote: the same without an operator.
 func testCanaryAuto(t *testing.T, b *bed) {
 	j := canaried("auto", 3, 1, true)
 	b.runs(j, 3)
@@ -191,8 +193,9 @@ func testCanaryAuto(t *testing.T, b *bed) {
 	b.purge("auto")
 }
 
-// auto_revert: the version that Nomad puts back, with its old submit time, is no lost
-// update, although the one that fails was submitted just before.
+// auto_revert: Nomad puts an old version back, with its old submit time. The placer
+// must not count that as a lost update, although the failing version was submitted
+// just before.
 func testCanaryReverted(t *testing.T, b *bed) {
 	j := canaried("back", 2, 1, false)
 	j.groups[0].extra = strings.Replace(j.groups[0].extra, "{\n", "{\n auto_revert = true\n", 1)
@@ -237,8 +240,8 @@ func testCanaryPinnedToGPUs(t *testing.T, b *bed) {
 	b.purge("exact")
 }
 
-// With every GPU taken the canary waits, and what runs runs on; when there is
-// room it starts.
+// With all GPUs in use, the canary waits and the old members keep running. It
+// starts when a GPU becomes free.
 func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	j := canaried("tight", 2, 2, true)
 	b.runs(j, 4)
@@ -249,12 +252,12 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	b.holds("the old members run on", func() string {
 		if n := kept(before, b.members("tight")); n != 2 {
-			return fmt.Sprintf("%d of 2 run on", n)
+			return fmt.Sprintf("%d of 2 keep running", n)
 		}
 		return ""
 	})
 	b.once("tight", "filler")
-	b.until("it is said that the canary lacks room", func() string {
+	b.until("explain says that the canary lacks room", func() string {
 		if e := b.explain("tight"); e.State != "running" || !strings.Contains(e.Reason, "2 of 2 members run; no room for the canaries of the new version: ") || !strings.Contains(e.Reason, "needs 2 GPUs") {
 			return fmt.Sprintf("%s: %s", e.State, e.Reason)
 		}
@@ -262,7 +265,7 @@ func testCanaryWithoutRoom(t *testing.T, b *bed) {
 	})
 	b.purge("filler")
 	b.untilReplaced("tight", 2, "4000")
-	b.until("it says nothing of canaries any longer", func() string {
+	b.until("explain no longer mentions canaries", func() string {
 		if e := b.explain("tight"); e.Reason != "2 of 2 members run" {
 			return e.Reason
 		}

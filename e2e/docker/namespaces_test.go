@@ -18,14 +18,14 @@ import (
 	"unsafe"
 )
 
-// Stages of the test process, the value of an environment variable.
+// Stages of the test process: the values of stageEnv.
 const (
 	stageEnv   = "NOMAD_PAL_DOCKER_STAGE"
 	stageInit  = "init"  // the first process of the namespaces
 	stageTests = "tests" // its child, which runs the tests
 )
 
-// missing names what the tests need and this machine does not have.
+// missing are the things that the tests need and this machine lacks.
 func missing() string {
 	if os.Geteuid() != 0 {
 		return "docker needs root"
@@ -41,7 +41,7 @@ func missing() string {
 	return ""
 }
 
-// need skips a test that cannot run here, and fails it where it must run.
+// need skips a test that cannot run here, and fails it if it must.
 func need(t *testing.T) {
 	t.Helper()
 	why := missing()
@@ -57,8 +57,9 @@ func need(t *testing.T) {
 	}
 }
 
-// enterNamespaces runs this program again as the first process of namespaces, and returns
-// its exit code. When this process ends, the kernel ends everything in them.
+// enterNamespaces runs this program again as the first process of new namespaces, and
+// returns its exit code. When this process ends, the kernel ends everything in the
+// namespaces.
 func enterNamespaces() (int, error) {
 	group := fmt.Sprintf("nomad-pal-docker-%016x", rand.Uint64())
 	removeGroups, err := guard(group)
@@ -76,7 +77,7 @@ func enterNamespaces() (int, error) {
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	if err := cmd.Run(); cmd.ProcessState == nil {
-		return 0, fmt.Errorf("start the tests in namespaces of their own: %w", err)
+		return 0, fmt.Errorf("start the tests in their own namespaces: %w", err)
 	}
 	if err := removeGroups(); err != nil || cmd.ProcessState.Exited() {
 		return cmd.ProcessState.ExitCode(), err
@@ -84,7 +85,7 @@ func enterNamespaces() (int, error) {
 	return 0, fmt.Errorf("the tests in their namespaces: %s", cmd.ProcessState)
 }
 
-// endWithParent ends this process once go test is gone: nobody reads its output then.
+// endWithParent ends this process when go test ends: nobody would read its output.
 func endWithParent(parent int) {
 	for range time.Tick(time.Second) {
 		if os.Getppid() != parent {
@@ -93,11 +94,11 @@ func endWithParent(parent int) {
 	}
 }
 
-// initProcess furnishes the namespaces and runs the tests. It reaps what loses its parent,
-// as Nomad takes a process for alive that nobody has reaped.
+// initProcess sets up the namespaces and runs the tests. It reaps orphans, because Nomad
+// counts a process that nobody has reaped as alive.
 func initProcess() (int, error) {
 	if err := furnish(); err != nil {
-		return 0, fmt.Errorf("furnish the namespaces: %w", err)
+		return 0, fmt.Errorf("set up the namespaces: %w", err)
 	}
 	if err := cmp.Or(os.Setenv(stageEnv, stageTests), os.Setenv("TMPDIR", tempDir)); err != nil {
 		return 0, err
@@ -122,12 +123,13 @@ func initProcess() (int, error) {
 	}
 }
 
-// tempDir is memory, as all of /run is in the namespaces.
+// tempDir is in memory, as all of /run is in the namespaces.
 const tempDir = "/run/tmp"
 
-// furnish makes the namespaces' /proc, /run and /dev, and their network's loopback.
+// furnish makes the namespaces' /proc, /run and /dev, and configures their loopback
+// interface.
 func furnish() error {
-	// First: else the machine sees what is mounted here.
+	// This comes first: otherwise the machine sees these mounts.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -144,19 +146,20 @@ func furnish() error {
 	)
 }
 
-// nvidiaMajor is the major number of NVIDIA's device files. Linux gives out those of
-// nvidia-uvm and of the files that allow the use of MIG instances.
+// nvidiaMajor is the major number of NVIDIA's device files. Linux assigns those of
+// nvidia-uvm and of the files that permit the use of MIG instances.
 const nvidiaMajor, uvmMajor, capsMajor = 195, 510, 511
 
-// migMinors is what NVIDIA's driver says of these files. The emulated MIG instance is on GPU
-// 24, has the number 0 on it, and a compute instance of that number.
+// migMinors is what NVIDIA's driver publishes about these files. The emulated MIG instance
+// is number 0 on GPU 24, and has compute instance 0.
 const migMinors = "config 1\nmonitor 2\ngpu24/gi0/access 12\ngpu24/gi0/ci0/access 13\n"
 
-// gpusPerNode is how many device files of GPUs there are.
+// gpusPerNode is the number of GPU device files.
 const gpusPerNode = 26
 
-// devices makes a /dev with the files that every Linux has and those of GPUs. Without
-// NVIDIA's driver, opening them gives ENXIO; where the control group forbids it, EPERM.
+// devices makes a /dev with the files that every Linux has, and with those of GPUs.
+// Without NVIDIA's driver, opening the latter fails with ENXIO, or with EPERM if the
+// control group forbids it.
 func devices(dir string) error {
 	nodes := map[string][2]int{
 		"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9},
@@ -208,12 +211,12 @@ func loopbackUp() error {
 	return nil
 }
 
-// Control groups are the one thing that outlives namespaces. Those of the engine lie in
-// one of this name.
+// Only control groups outlive namespaces. Those of the engine are below one of this
+// name.
 const groupEnv = "NOMAD_PAL_DOCKER_GROUP"
 
-// guardScript removes control groups once nobody holds the other end of its input. The
-// processes in them, killed at the same time, leave a moment later.
+// guardScript removes control groups when its input closes. Their processes are killed
+// at the same time, and leave a moment later.
 const guardScript = `
 while read -r _; do :; done
 tries=0
@@ -224,12 +227,12 @@ while groups=$(find /sys/fs/cgroup -depth -type d -path "*/$1*" 2>/dev/null); [ 
 done
 `
 
-// guard removes the control groups of that name when it is called, or when this process
-// ends without.
+// guard removes the control groups of a name when remove is called, or when this
+// process ends before.
 func guard(group string) (remove func() error, err error) {
 	cmd := exec.Command("/bin/sh", "-c", guardScript, "nomad-pal-docker-guard", group)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends this process does not end it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals that end this process do not reach it
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
