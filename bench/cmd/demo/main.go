@@ -22,7 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// options are the flags.
+// options are the command's flags.
 type options struct {
 	command.Options
 	jobs, outliers int
@@ -33,18 +33,19 @@ func main() {
 	var o options
 	o.Flags(16, "", " (at least 4); a fifth of them has GPUs of a second model", "GPUs and jobs")
 	flag.IntVar(&o.jobs, "jobs", 24, "jobs")
-	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers, drawn from the measured tail")
-	flag.DurationVar(&o.bound, "bound", 60*time.Second, "time after which the run under plain Nomad is ended, finished or not; the placer's run must finish in twice that")
+	flag.IntVar(&o.outliers, "outliers", 1, "number of outlier GPUs, drawn from the measured tail")
+	flag.DurationVar(&o.bound, "bound", 60*time.Second, "time limit of the run under plain Nomad; the placer's run may take twice as long")
 	flag.Parse()
 	command.Main("demo", func(ctx context.Context) error { return demo(ctx, o) })
 }
 
 const gpusPerNode = 4
 
-// others are the nodes with GPUs of the second model.
+// others is the number of nodes with GPUs of the second model.
 func (o options) others() int { return max(1, o.Nodes/5) }
 
-// widest is the widest gang: it needs no outlier, as a node of the first model is left.
+// widest is the size of the widest gang. It leaves one node of the first model free, so it never
+// needs the outlier.
 func (o options) widest() int { return (o.Nodes - o.others() - 1) * gpusPerNode }
 
 func demo(ctx context.Context, o options) (err error) {
@@ -85,13 +86,13 @@ func demo(ctx context.Context, o options) (err error) {
 		}
 	}
 	if err := s.verify(placed); err != nil {
-		return fmt.Errorf("%w\nthe placer's log ends:\n%s", err, bed.Placers()[0].LogTail(30))
+		return fmt.Errorf("%w\nthe last lines of the placer's log:\n%s", err, bed.Placers()[0].LogTail(30))
 	}
 	return nil
 }
 
-// worthExplaining is the job whose explanation the demo shows: a sensitive one
-// that could run within a node or across.
+// worthExplaining returns the job whose explanation the demo shows: one that is sensitive to slow
+// GPUs and fits on one node or across several.
 func worthExplaining(jobs []replay.Job) string {
 	for _, j := range jobs {
 		if j.Class == pal.ClassA && j.GPUs() == gpusPerNode {
@@ -104,14 +105,14 @@ func worthExplaining(jobs []replay.Job) string {
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
 
-// work is how many times less work the jobs have than in the trace. The queue's times are as short.
+// work is by how much the work of the trace's jobs is reduced. The queue's times are reduced alike.
 const work = 100
 
 func rules() replay.Rules { return replay.Rules{Penalty: penalty, Compress: work} }
 
-// drawJobs is a mix with the sizes, models and arrivals of the Sia-Philly
-// workloads, or the first jobs of workload 1 itself where PAL_DATA names it.
-// Their work spans four orders of magnitude; here it is bounded.
+// drawJobs draws a mix with the sizes, models and arrivals of the Sia-Philly workloads. If PAL_DATA
+// is set, it takes the first jobs of workload 1 instead. The trace's work spans four orders of
+// magnitude; here it is limited.
 func drawJobs(o options) ([]replay.Job, error) {
 	t := trace.SiaPhilly(o.Seed, trace.Shape{Jobs: o.jobs, MaxGPUs: o.widest()})
 	if dir := paldata.Dir(); dir != "" {

@@ -16,15 +16,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// stage prints what happens.
+// stage prints the progress and the results of the demo.
 type stage struct {
 	out   io.Writer
 	gpus  *replay.GPUs
 	start time.Time
 }
 
-// progress prints a line with the time since the start; it may be called from
-// several goroutines, each line is one write.
+// progress prints a line with the time since the start. Several goroutines may call it, because
+// each line is one write.
 func (s *stage) progress(line string) {
 	fmt.Fprintf(s.out, "[%4.0f s] %s\n", time.Since(s.start).Seconds(), line)
 }
@@ -83,7 +83,7 @@ func (s *stage) compare(plain, placed *replay.Result) {
 	fmt.Fprintln(s.out)
 	for _, r := range []*replay.Result{plain, placed} {
 		sum := r.Summarise(n)
-		fmt.Fprintf(s.out, "%-12s %d of %d jobs finished; completion time average %s, geomean %s; makespan %s; useful GPU time %.0f %%; gangs half placed for %s in sum, of which %s with no gang running at all.\n",
+		fmt.Fprintf(s.out, "%-12s %d of %d jobs finished; completion time average %s, geomean %s; makespan %s; useful GPU time %.0f %%; gangs were half placed for %s in total, %s of it while no gang ran at all.\n",
 			r.Mode+":", sum.Finished, sum.Jobs, seconds(sum.AvgJCT), seconds(sum.GeomeanJCT), seconds(sum.Makespan), 100*sum.Useful, seconds(r.HalfPlaced), seconds(r.Deadlocked))
 	}
 	if plain.Bounded {
@@ -92,7 +92,7 @@ func (s *stage) compare(plain, placed *replay.Result) {
 	s.choice(placed)
 }
 
-// models are how many GPUs there are of each.
+// models lists how many GPUs there are of each model.
 func (s *stage) models() string {
 	var parts []string
 	for _, model := range s.gpus.Models() {
@@ -101,13 +101,14 @@ func (s *stage) models() string {
 	return strings.Join(parts, " and ")
 }
 
-// short is a model's name without what all have in common.
+// short returns a model's name without the vendor's brand and suffix.
 func short(model string) string {
 	model, _, _ = strings.Cut(model, "-")
 	return strings.TrimPrefix(strings.TrimPrefix(model, "Tesla "), "Quadro ")
 }
 
-// modelOf is the model that a job ran on; "both" if on several, as plain Nomad may place it.
+// modelOf returns the model that a job ran on; "both" if it ran on both, as can happen under plain
+// Nomad.
 func (s *stage) modelOf(j replay.JobResult) (model string) {
 	for _, ids := range j.GPUIDs {
 		for _, id := range ids {
@@ -121,7 +122,7 @@ func (s *stage) modelOf(j replay.JobResult) (model string) {
 	return model
 }
 
-// choice says on which model the gangs of each class ran, and why.
+// choice prints on which model the gangs of each class ran, and why.
 func (s *stage) choice(r *replay.Result) {
 	models := s.gpus.Models()
 	if len(models) != 2 {
@@ -146,7 +147,7 @@ func (s *stage) choice(r *replay.Result) {
 	for _, c := range slices.Sorted(maps.Keys(ran)) {
 		parts = append(parts, fmt.Sprintf("class %s (%.2f × as fast on the %s): %d on %s, %d on %s", c, s.gpus.SpeedOf(models[1], c), second, ran[c][first], first, ran[c][second], second))
 	}
-	fmt.Fprintf(s.out, "GPU models under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more by them or fit nowhere else; the others found too few free, and to wait would have taken longer.\n",
+	fmt.Fprintf(s.out, "GPU models under nomad-pal: %s. Of the %d gangs on %s, %d left free %ss to gangs that gain more from them or fit nowhere else. The others found too few free, and waiting would have taken longer.\n",
 		strings.Join(parts, "; "), others, second, left, first)
 }
 
@@ -180,7 +181,7 @@ func completion(j replay.JobResult) string {
 	return seconds(j.JCT())
 }
 
-// verify holds the placer to its word.
+// verify checks that each gang ran on exactly the GPUs that explain named.
 func (s *stage) verify(r *replay.Result) error {
 	checked := 0
 	for _, j := range r.Jobs {
@@ -188,7 +189,7 @@ func (s *stage) verify(r *replay.Result) error {
 			return fmt.Errorf("job %q did not finish under the placer", j.ID)
 		}
 		if !slices.Equal(j.Allocated, j.Explained) || len(j.Allocated) != j.GPUs() {
-			return fmt.Errorf("%w: job %q was allocated %v, explained %v", errMismatch, j.ID, j.Allocated, j.Explained)
+			return fmt.Errorf("%w: job %q ran on %v, explain named %v", errMismatch, j.ID, j.Allocated, j.Explained)
 		}
 		checked += len(j.Allocated)
 	}

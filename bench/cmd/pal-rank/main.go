@@ -1,9 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command pal-rank is one process of an emulated training gang: see package
-// rank. It reads what Nomad and the device plugin put into its environment, or, with -slurm,
-// what Slurm puts there.
+// Command pal-rank is one process of an emulated training gang: see package rank. It reads the
+// environment that Nomad and the device plugin set or, with -slurm, the one that Slurm sets.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 )
 
 func main() {
-	rendezvous := flag.String("rendezvous", "", "address where the gang meets")
+	rendezvous := flag.String("rendezvous", "", "address at which the ranks meet")
 	speeds := flag.String("speeds", "", "JSON file with the true speed of each GPU")
 	onSlurm := flag.String("slurm", "", "JSON file with the ids of each Slurm node's GPUs, in Slurm's order")
 	flag.Parse()
@@ -62,7 +61,7 @@ func fromNomad(env func(string) string) (r rank.Rank, err error) {
 	return r, nil
 }
 
-// fromSlurm reads a task's GPUs as a program does under Slurm: by their numbers on the node.
+// fromSlurm reads a task's GPUs as a program under Slurm does: by their numbers on the node.
 func fromSlurm(env func(string) string, path string) (r rank.Rank, err error) {
 	r = rank.Rank{Job: env("SLURM_JOB_NAME"), Group: "ranks", Node: env("SLURMD_NODENAME")}
 	if r.Index, err = strconv.Atoi(env("SLURM_PROCID")); err != nil {
@@ -80,7 +79,7 @@ func fromSlurm(env func(string) string, path string) (r rank.Rank, err error) {
 	for number := range strings.SplitSeq(env("CUDA_VISIBLE_DEVICES"), ",") {
 		k, err := strconv.Atoi(number)
 		if err != nil || k < 0 || k >= len(ids) {
-			return r, fmt.Errorf("CUDA_VISIBLE_DEVICES: %q is none of the %d GPUs of node %q", number, len(ids), r.Node)
+			return r, fmt.Errorf("CUDA_VISIBLE_DEVICES: %q is not the number of one of the %d GPUs of node %q", number, len(ids), r.Node)
 		}
 		r.GPUs = append(r.GPUs, ids[k])
 	}

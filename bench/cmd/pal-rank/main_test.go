@@ -13,7 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// Under Slurm a rank knows its GPUs by their numbers on the node, which other ranks share.
+// Under Slurm, a rank knows its GPUs by their numbers on the node. Ranks on different nodes have
+// the same numbers.
 func TestFromSlurm(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gpus.json")
 	if err := os.WriteFile(path, []byte(`{"n0": ["a", "b"], "n1": ["c", "d", "e"]}`), 0o644); err != nil {
@@ -30,7 +31,7 @@ func TestFromSlurm(t *testing.T) {
 		was := env[name]
 		env[name] = bad
 		if _, err := fromSlurm(get, path); err == nil {
-			t.Errorf("%s=%q is taken", name, bad)
+			t.Errorf("%s=%q is accepted", name, bad)
 		}
 		env[name] = was
 	}

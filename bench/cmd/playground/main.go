@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command playground is `make playground`: a real Nomad cluster with emulated GPUs, the
-// placer and its page, that stays up until it is interrupted, and leaves nothing.
+// Command playground is `make playground`: a real Nomad cluster with emulated GPUs, the placer and
+// its page. It stays up until it is interrupted, and removes everything it created.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 //go:embed jobs
 var jobs embed.FS
 
-// options are the flags.
+// options are the command's flags.
 type options struct {
 	nomad, bin string
 	nodes      int
@@ -37,11 +37,11 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
-	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder with nomad-pal's binaries")
 	flag.IntVar(&o.nodes, "nodes", 4, "clients, of 4 GPUs each")
 	flag.IntVar(&o.others, "others", 1, "further clients, with GPUs of a second model (0: none)")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of the GPUs")
-	flag.IntVar(&o.outliers, "outliers", 1, "GPUs that are outliers, drawn from the measured tail")
+	flag.Uint64Var(&o.seed, "seed", 1, "random seed of the GPUs")
+	flag.IntVar(&o.outliers, "outliers", 1, "number of outlier GPUs, drawn from the measured tail")
 	flag.Parse()
 	command.Main("playground", func(ctx context.Context) error { return play(ctx, o) })
 }
@@ -77,7 +77,7 @@ func play(ctx context.Context, o options) (err error) {
 	}
 	defer os.RemoveAll(files)
 	if err := writeJobs(files, o.nodes); err != nil {
-		return fmt.Errorf("writing the jobs to try: %w", err)
+		return fmt.Errorf("writing the example jobs: %w", err)
 	}
 	fmt.Print(explain(typed{
 		bin: filepath.Dir(bed.Program("nomad-pal")), nomad: o.nomad, address: bed.API().Address(), url: placer.URL(),
@@ -88,7 +88,7 @@ func play(ctx context.Context, o options) (err error) {
 	return placer.Stop()
 }
 
-// writeJobs writes the jobs to try into a folder: whole wants all of this many nodes.
+// writeJobs writes the example jobs into a folder. The job whole uses all nodes.
 func writeJobs(folder string, nodes int) error {
 	if err := os.CopyFS(folder, jobs); err != nil {
 		return err
@@ -101,22 +101,22 @@ func writeJobs(folder string, nodes int) error {
 	return os.WriteFile(path, bytes.Replace(text, []byte("count = 4\n"), fmt.Appendf(nil, "count = %d\n", nodes), 1), 0o644)
 }
 
-// config is the agent's: that of the demo, and it registers jobs, also dispatched and
-// periodic ones.
+// config returns the agent's configuration: the demo's, with registration of jobs, including
+// dispatched and periodic ones.
 func config(rpc string) string {
 	return strings.Replace(replay.Rules{Penalty: 1.7}.HCL(), "http {\n", "http {\n  register = true\n", 1) +
 		fmt.Sprintf("nomad {\n  rpc_address = %q\n}\n", rpc)
 }
 
-// typed is what the commands to type depend on.
+// typed is what the printed commands depend on.
 type typed struct {
 	bin, nomad   string
-	address, url string // of Nomad and of the placer
-	files        string // folder of the jobs to try
+	address, url string // addresses of Nomad and of the placer
+	files        string // folder of the example jobs
 	twoModels    bool
 }
 
-// explain says what to type.
+// explain returns the text that tells the user what to type.
 func explain(t typed, now time.Time) string {
 	light := `  nomad-pal run -detach light.nomad.hcl # leaves V100s to whole, and runs on an RTX 5000
   nomad-pal explain light

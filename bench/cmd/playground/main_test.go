@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Without GPUs of a second model nothing is said of them.
+// Without GPUs of a second model, the text does not mention them.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for _, two := range []bool{true, false} {
@@ -23,7 +23,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Whole wants every V100, however many there are.
+// The job whole uses every V100, however many there are.
 func TestWholeWantsEveryNode(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -11,17 +11,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// near is how far the simulator may be off the measurement.
+// near is the largest relative error at which the simulator counts as close to the measurement.
 const near = 0.05
 
-// beside is the average JCT (s) of one run beside the simulator's.
+// beside compares the measured average JCT (s) of one run with the simulated one.
 type beside struct {
 	seed                uint64
 	measured, simulated float64
-	low, high           float64 // of the simulations with jitter; 0: none
+	low, high           float64 // range of the simulations with jitter; 0: none
 }
 
-// beside are the runs of a line under the placer.
+// beside returns the comparisons for a line's runs; plain Nomad has none.
 func (l *line) beside() []beside {
 	var out []beside
 	for _, r := range l.Raw {
@@ -39,16 +39,16 @@ func (l *line) beside() []beside {
 	return out
 }
 
-// off is the simulator's distance from the measurement, as a share of it.
+// off returns the simulator's relative error.
 func (b beside) off() float64 { return b.simulated/b.measured - 1 }
 
 func (b beside) close() bool { return math.Abs(b.off()) <= near }
 
-// chance reports whether what was measured lies among what the simulator makes of
-// the same run with jitter.
+// chance reports whether the measured value lies within the range of simulations of the same run
+// with jitter.
 func (b beside) chance() bool { return b.low <= b.measured && b.measured <= b.high }
 
-// verdict names which of the two holds.
+// verdict reports whether the simulator is close, or off only by chance.
 func (b beside) verdict() string {
 	switch {
 	case b.close():
@@ -67,7 +67,7 @@ func (b beside) cells() []string {
 	return []string{fmt.Sprint(b.seed), fmt.Sprintf("%.1f", b.measured), fmt.Sprintf("%.1f", b.simulated), fmt.Sprintf("%+.1f %%", 100*b.off()), jittered, b.verdict()}
 }
 
-// simulate counts how often the simulator comes close.
+// simulate counts the runs for which the simulator is close, or off only by chance.
 func (l *line) simulate() {
 	l.SimAvgJCT = l.median(func(r *replay.Result, _ replay.Summary) float64 {
 		if r.Predicted == nil {

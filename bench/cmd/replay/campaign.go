@@ -21,14 +21,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/slurm"
 )
 
-// campaign is all runs, some of them at a time.
+// campaign is a list of runs, some of which run in parallel.
 type campaign struct {
 	options
 	tasks []task
-	// once does one run; tests put another one in.
+	// once does one run; tests replace it.
 	once func(context.Context, task) (*replay.Result, error)
-	// busy is held while a cluster comes up: two that do it at a time would slow
-	// down each other.
+	// busy is held while a cluster starts, because two starting clusters would slow down each
+	// other.
 	busy     chan struct{}
 	progress io.Writer
 
@@ -54,8 +54,8 @@ func (t task) String() string {
 	return fmt.Sprintf("%s, %s, seed %d", name, populationName(t.outliers), t.seed)
 }
 
-// campaign plans the runs: all schedulers and populations of one repetition
-// before the next one.
+// campaign plans the runs. All schedulers and populations of one repetition come before the next
+// repetition.
 func (o options) campaign() (*campaign, error) {
 	chosen, err := o.chosen()
 	if err != nil {
@@ -69,7 +69,7 @@ func (o options) campaign() (*campaign, error) {
 		return nil, fmt.Errorf("-repetitions %d and -parallel %d must be at least 1", o.reps, o.parallel)
 	}
 	if o.overload > 0 && o.reps > 1 {
-		return nil, fmt.Errorf("-overload %v takes one repetition: how many jobs an hour has differs by -seed", o.overload)
+		return nil, fmt.Errorf("-overload %v allows only one repetition, because the number of jobs in the hour depends on -seed", o.overload)
 	}
 	c := &campaign{options: o, report: newReport(o), busy: make(chan struct{}, 1), progress: os.Stderr}
 	c.once = c.onCluster
@@ -101,7 +101,8 @@ func (o options) campaign() (*campaign, error) {
 	return c, c.takeUp()
 }
 
-// startable leaves Slurm out where this machine lacks something of it, unless it was asked for.
+// startable removes Slurm's lines if this machine cannot run Slurm. It fails if -modes names such a
+// line.
 func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, error) {
 	some := slices.DeleteFunc(slices.Clone(chosen), func(s scheduler) bool { return s.limit != nil })
 	if lacks == "" || len(some) == len(chosen) {
@@ -114,7 +115,8 @@ func (c *campaign) startable(chosen []scheduler, lacks string) ([]scheduler, err
 	return some, nil
 }
 
-// takeUp reads the result file of a campaign that was broken off.
+// takeUp continues an interrupted campaign: it reads the result file, and drops the tasks that the
+// file already has.
 func (c *campaign) takeUp() error {
 	if !c.resume {
 		return nil
@@ -137,7 +139,7 @@ func (c *campaign) takeUp() error {
 	return nil
 }
 
-// commits names those that runs were made with, each once.
+// commits lists the commits that runs were made with, without duplicates.
 func commits(before, now string) string {
 	all := strings.Split(before, ", ")
 	if !slices.Contains(all, now) {
@@ -146,8 +148,8 @@ func commits(before, now string) string {
 	return strings.Join(all, ", ")
 }
 
-// run does the runs, parallel at a time, and then, one by one, those that need the machine alone.
-// The first that fails twice ends the others.
+// run does the runs, parallel at a time. Then it does those that need the machine alone, one by
+// one. It ends when a run fails twice.
 func (c *campaign) run(ctx context.Context) error {
 	var beside, alone []task
 	for _, t := range c.tasks {
@@ -180,12 +182,12 @@ func (c *campaign) runAll(ctx context.Context, tasks []task, parallel int) error
 	return runs.Wait()
 }
 
-// do makes one run and writes the results so far.
+// do makes one run and writes all results so far.
 func (c *campaign) do(ctx context.Context, t task) error {
 	begin := time.Now()
 	r, err := c.once(ctx, t)
-	if err != nil && ctx.Err() == nil { // once more, on a new cluster
-		c.say(t.String(), fmt.Sprintf("failed, is run again: %v", err))
+	if err != nil && ctx.Err() == nil { // retry on a new cluster
+		c.say(t.String(), fmt.Sprintf("failed, retrying: %v", err))
 		r, err = c.once(ctx, t)
 	}
 	if err != nil {
@@ -196,7 +198,7 @@ func (c *campaign) do(ctx context.Context, t task) error {
 	c.report.add(t, r)
 	c.done++
 	s := r.Summarise(c.report.GPUs)
-	c.say("", fmt.Sprintf("%d of %d: %v: %d of %d jobs, avg JCT %.1f s, makespan %.0f s, useful %.1f %%; %.0f s in all",
+	c.say("", fmt.Sprintf("%d of %d: %v: %d of %d jobs, avg JCT %.1f s, makespan %.0f s, useful %.1f %%; %.0f s in total",
 		c.done, len(c.tasks), t, s.Finished, s.Jobs, s.AvgJCT.Seconds(), s.Makespan.Seconds(), 100*s.Useful, time.Since(begin).Seconds()))
 	return c.report.write(c.JSON)
 }
@@ -208,8 +210,7 @@ func (c *campaign) say(who, line string) {
 	fmt.Fprintln(c.progress, line)
 }
 
-// onCluster runs the workload on a cluster of its own, so that no run inherits
-// anything from another one.
+// onCluster runs the workload on a new cluster, so that no run affects another.
 func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error) {
 	setup := replay.Setup{
 		LightTasks: true,
@@ -231,7 +232,7 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 		return nil, err
 	}
 	defer func() {
-		if e := b.Close(); e != nil { // the run is over: what it measured stands
+		if e := b.Close(); e != nil { // the run is over, so its measurements are valid
 			c.say(t.String(), fmt.Sprintf("stopping the cluster: %v", e))
 		}
 	}()
@@ -249,13 +250,13 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	if err != nil {
 		return nil, err
 	}
-	if c.models { // the simulator is told nothing of applications here
+	if c.models { // the simulator does not know the applications' speeds in these runs
 		return r, nil
 	}
 	return r, c.predictRun(t.scheduler, t.gpus, r)
 }
 
-// turn waits until nobody else is busy; done ends it and may be called again.
+// turn waits until no other task is busy. done ends the turn and may be called again.
 func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case c.busy <- struct{}{}:

@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// plan is a campaign whose runs are played; it counts them by name.
+// plan returns a campaign whose runs are faked, and counts the runs by name.
 func plan(t *testing.T, o options) (*campaign, *runs) {
 	t.Helper()
 	o.nodes, o.jobs, o.compress = 2, 3, 240
@@ -57,7 +57,7 @@ func (r *runs) add(name string) {
 	r.did[name]++
 }
 
-// However many run at a time, the result is the same.
+// The result does not depend on how many runs are parallel.
 func TestCampaignIsDeterministic(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -110,7 +110,7 @@ func TestCampaignResumes(t *testing.T) {
 			return nil, broken
 		}
 		if t.seed == 1 && t.rules == nil {
-			<-ctx.Done() // the campaign is interrupted
+			<-ctx.Done() // the campaign was interrupted
 			return nil, ctx.Err()
 		}
 		return played(ctx, t)
@@ -139,7 +139,7 @@ func TestCampaignResumes(t *testing.T) {
 	}
 }
 
-// Runs that need the machine alone have no others beside them, and come last.
+// Runs that need the machine alone come last, one at a time.
 func TestCampaignRunsAlone(t *testing.T) {
 	t.Parallel()
 	o := options{outliers: "1", reps: 4, parallel: 4, modes: "nomad-binpack-retry10m,nomad-binpack", Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}}
@@ -152,7 +152,7 @@ func TestCampaignRunsAlone(t *testing.T) {
 		mu.Lock()
 		running++
 		if k.alone && running > 1 {
-			t.Errorf("%v runs beside %d others", k, running-1)
+			t.Errorf("%v runs at the same time as %d others", k, running-1)
 		}
 		order = append(order, k.name)
 		mu.Unlock()
@@ -207,7 +207,7 @@ func TestCampaignRefuses(t *testing.T) {
 	}
 }
 
-// A run that fails once is run again.
+// A run that fails once is retried.
 func TestCampaignTriesAgain(t *testing.T) {
 	t.Parallel()
 	c, rs := plan(t, options{outliers: "1", reps: 1, parallel: 1, modes: "nomad-binpack", Results: command.Results{JSON: filepath.Join(t.TempDir(), "r.json")}})
@@ -227,7 +227,7 @@ func TestCampaignTriesAgain(t *testing.T) {
 	}
 }
 
-// Only one process uses the machine at a time. One that has waited for too long gives up.
+// Only one process uses the machine at a time. A process that has waited too long gives up.
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	c, _ := plan(t, options{outliers: "1", reps: 1, parallel: 2})
@@ -250,8 +250,8 @@ func TestTurn(t *testing.T) {
 	again()
 }
 
-// Without Slurm on the machine all other lines run, and the output says what would install it.
-// Asking for a line of Slurm by name fails at once.
+// If Slurm is not installed, all other lines run, and the output names the packages to install.
+// Naming a line of Slurm in -modes fails at once.
 func TestWithoutSlurm(t *testing.T) {
 	var said strings.Builder
 	c := &campaign{options: options{compress: 1}, progress: &said}
@@ -262,10 +262,10 @@ func TestWithoutSlurm(t *testing.T) {
 		t.Errorf("%d of %d lines, %v, said %q", len(some), len(all), err, said.String())
 	}
 	if some, err := c.startable(all, ""); err != nil || len(some) != len(all) {
-		t.Errorf("%d of %d lines where Slurm is there, %v", len(some), len(all), err)
+		t.Errorf("%d of %d lines with Slurm installed, %v", len(some), len(all), err)
 	}
 	c.modes = "nomad-binpack,slurm-backfill"
 	if _, err := c.startable(all, lacks); err == nil || !strings.Contains(err.Error(), lacks) {
-		t.Errorf("asked for by name: %v", err)
+		t.Errorf("named in -modes: %v", err)
 	}
 }

@@ -35,15 +35,15 @@ func readReport(path string) (*report, error) {
 	return r, nil
 }
 
-// view is a report's part on one population.
+// view is the part of a report about one population.
 type view struct {
 	*report
 	outliers int
 	lines    []*line
-	suffix   string // of the names of figures: "" for the first population
+	suffix   string // of figures' names: "" for the first population
 }
 
-// views are those of the populations, in their order.
+// views returns a view of each population, in the report's order.
 func (r *report) views() []view {
 	var out []view
 	for _, l := range r.Runs {
@@ -60,10 +60,10 @@ func (r *report) views() []view {
 	return out
 }
 
-// title is a figure's title with the population.
+// title adds the population to a figure's title.
 func (v view) title(text string) string { return text + " (" + populationName(v.outliers) + ")" }
 
-// theirs reports whether the line is plain Nomad's or Slurm's.
+// theirs reports whether the line is plain Nomad's or Slurm's, not the placer's.
 func (l *line) theirs() bool { return !strings.HasPrefix(l.Scheduler, "pal-") }
 
 func (l *line) slurm() bool { return strings.HasPrefix(l.Scheduler, "slurm") }
@@ -75,8 +75,8 @@ func (l *line) title() string {
 	return l.Scheduler
 }
 
-// colours gives plain Nomad's and Slurm's lines the colours of what is compared with and the
-// placer's those of ours.
+// colours gives plain Nomad's and Slurm's lines the colours of baselines, and the placer's lines
+// the colours of ours.
 func (v view) colours() []int {
 	out := make([]int, len(v.lines))
 	theirs, ours := 0, plot.Ours
@@ -92,7 +92,8 @@ func (v view) colours() []int {
 	return out
 }
 
-// bars draws one figure of every line; spread gives the ends of its range.
+// bars draws a figure with one bar per line. each gives the values of the repetitions, whose range
+// the bar shows.
 func (v view) bars(name, title, label string, value func(*line) float64, each func(*replay.Result, replay.Summary) float64) plot.Bars {
 	b := plot.Bars{Name: name + v.suffix, Title: v.title(title), Label: label}
 	colours := v.colours()
@@ -131,7 +132,7 @@ func (v view) useful() plot.Figure {
 		func(l *line) float64 { return 100 * l.Useful }, func(_ *replay.Result, s replay.Summary) float64 { return 100 * s.Useful }).Figure()
 }
 
-// jctDistribution pools the repetitions; what did not finish is missing above.
+// jctDistribution pools the repetitions. Unfinished jobs keep a curve below 100 %.
 func (v view) jctDistribution() plot.Figure {
 	f := plot.Lines{Name: "replay-jct" + v.suffix, Title: v.title("Jobs finished within a time after their submission"), Steps: true,
 		X: plot.Axis{Label: "job completion time, compressed seconds", Log: true}, Y: plot.Axis{Label: "% of all jobs", Ticks: []float64{0, 20, 40, 60, 80, 100}}}
@@ -152,7 +153,7 @@ func (v view) jctDistribution() plot.Figure {
 	return f.Figure()
 }
 
-// queueing is the median time to the start by gang size, over all repetitions.
+// queueing returns the median time to the start by gang size, over all repetitions.
 func (l *line) queueing() map[int]float64 {
 	all := map[int][]float64{}
 	for _, raw := range l.Raw {
@@ -169,7 +170,7 @@ func (l *line) queueing() map[int]float64 {
 	return out
 }
 
-// sizes are the numbers of GPUs of the jobs, ascending.
+// sizes returns the jobs' numbers of GPUs in ascending order.
 func (v view) sizes() []int {
 	var out []int
 	for _, l := range v.lines {

@@ -17,24 +17,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// What things take on a cluster that is not busy, as measured in replays.
+// Typical durations on a cluster that is not busy, as measured in replays.
 const (
-	// usualStart is from when a gang can start until its ranks are there.
+	// usualStart is the time from when a gang can start until all its ranks run.
 	usualStart = 75 * time.Millisecond
-	// usualEnd is from the end of a gang until its GPUs can serve another one.
-	// Nomad's clients report what their allocations do in batches, five a second.
+	// usualEnd is the time from the end of a gang until its GPUs can serve another. Nomad's clients
+	// report changes of their allocations in batches, five a second.
 	usualEnd = 200 * time.Millisecond
-	// usualStop is how long a gang that is stopped for another one holds its GPUs
-	// still: what most jobs that stopped another waited.
+	// usualStop is how long a gang that is stopped for another still holds its GPUs. In most
+	// replays, the other gang waited this long.
 	usualStop = 300 * time.Millisecond
 )
 
-// play simulates a run: average and geomean JCT, makespan (0: not known) and the jobs
-// that never finish.
+// play simulates a run. It returns average and geomean JCT, the makespan (0: unknown) and the
+// number of jobs that never finish.
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 
-// foreseen is what the simulator says of one line: geometric means over the
-// repetitions.
+// foreseen is the simulator's forecast for one line: geometric means over the repetitions.
 type foreseen struct {
 	name                   string
 	avg, geomean, makespan float64
@@ -42,8 +41,8 @@ type foreseen struct {
 	jobs                   play
 }
 
-// foreseeAll prints what the simulator says of the campaign's lines, of variants of
-// the default queue, and the least makespan that is possible.
+// foreseeAll prints the simulator's forecast for the campaign's lines and for variants of the
+// default queue, and a lower bound of the makespan.
 func (o options) foreseeAll(out io.Writer) error {
 	populations, err := o.populations()
 	if err != nil {
@@ -99,14 +98,14 @@ func (o options) foreseeRun(lines []*foreseen, outliers int, seed uint64) error 
 	return nil
 }
 
-// foreseeable are the floor, the campaign's lines and the variants.
+// foreseeable returns the lower bound, the campaign's lines and the variants.
 func (o options) foreseeable() []*foreseen {
 	all := []*foreseen{{name: "floor", jobs: func(g *replay.GPUs, jobs []replay.Job, _ uint64) (sim.Figures, int, error) {
 		return sim.Figures{Makespan: g.Floor(jobs, penalty, usualStart+usualEnd).Seconds()}, 0, nil
 	}}}
 	for _, s := range o.schedulers() {
 		if s.limit != nil {
-			continue // easy and easy-users of simulate are closest
+			continue // not simulated here: easy and easy-users of simulate are closest
 		}
 		if s.rules == nil {
 			all = append(all, &foreseen{name: s.name, jobs: o.plainly(s)})

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Every line of the campaign is foreseen on every population, and none comes
-// below the floor.
+// There is a forecast for every line of the campaign on every population, and none is below the
+// lower bound.
 func TestForesee(t *testing.T) {
 	t.Parallel()
 	o := options{nodes: 16, jobs: 20, outliers: "1,0", reps: 1, seed: 1, compress: 240, longest: 20 * time.Second}
@@ -22,7 +22,7 @@ func TestForesee(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := o.foreseeAll(&b); err != nil || a.String() != b.String() {
-		t.Errorf("another answer the second time (%v)", err)
+		t.Errorf("the second call returned another forecast (%v)", err)
 	}
 	floor, lines := 0.0, 0
 	for _, row := range strings.Split(strings.TrimSpace(a.String()), "\n")[1:] {
@@ -37,7 +37,7 @@ func TestForesee(t *testing.T) {
 		}
 		lines++
 		if stuck := cells[len(cells)-1] != "0"; makespan < floor*0.95 && !stuck {
-			t.Errorf("%s comes below the floor of %v s", row, floor)
+			t.Errorf("%s is below the lower bound of %v s", row, floor)
 		}
 	}
 	onNomad := slices.DeleteFunc(o.schedulers(), func(s scheduler) bool { return s.limit != nil })

@@ -11,18 +11,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// Page is the report for people.
+// Page returns the report as a web page.
 func (r *report) Page() plot.Page {
 	p := plot.Page{
 		Title: "Replay on a real Nomad cluster",
 		Lead: []string{
-			fmt.Sprintf("%d jobs (%s) on %d emulated GPUs, %v times faster than the trace; the work of a job is cut at %.0f s. Every time below is compressed. Each repetition has jobs and GPUs of its own (seeds from %d on), the same for every scheduler.",
+			fmt.Sprintf("%d jobs (%s) on %d emulated GPUs, %v times faster than the trace; a job's work is limited to %.0f s. All times below are compressed. Each repetition has its own jobs and GPUs (seeds from %d on), the same for every scheduler.",
 				r.Jobs, r.Workload, r.GPUs, r.Compress, r.LongestS, r.Seed),
-			fmt.Sprintf("%d runs at a time, each on a cluster of its own. %v", r.Parallel, r.Provenance),
-			"Lines named nomad are plain Nomad, those named slurm are Slurm with backfill, the others the placer. Slurm is told the true work of each job, or (…-guesses) what users guess; nobody is stopped by a limit. Gangs of nomad-binpack wait forever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which in compressed time were many minutes). Where plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
+			fmt.Sprintf("%d runs at a time, each on its own cluster. %v", r.Parallel, r.Provenance),
+			"Lines named nomad are plain Nomad, those named slurm are Slurm with backfill, the others are the placer. Slurm gets the true work of each job, or (…-guesses) a user's guess; no job is stopped by a time limit. Gangs of nomad-binpack wait forever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which is many minutes in compressed time). If plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
 		},
 		Sections: []plot.Section{{Title: "Against plain Nomad and Slurm", Notes: []string{
-			fmt.Sprintf("Geometric mean over the repetitions of the ratio to the other line on the same jobs and GPUs, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” where the whole interval is beyond, “mean” where only the mean is. Repetitions in which plain Nomad deadlocked have no ratio; “at least”: jobs that it did not finish count until the end of the run (%.0f s at most).", r.BoundS)},
+			fmt.Sprintf("Ratio to the other line on the same jobs and GPUs: geometric mean over the repetitions, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” if the whole interval meets the target, “mean” if only the mean does. Repetitions in which plain Nomad deadlocked have no ratio. “At least”: jobs that it did not finish count as if they had finished at the end of the run (after %.0f s at most).", r.BoundS)},
 			Table: r.marginTable()}},
 	}
 	for _, v := range r.views() {
@@ -40,22 +40,22 @@ func (r *report) marginTable() *plot.Table {
 	return t
 }
 
-// sections are the sections of one population, without empty ones.
+// sections returns the sections about one population, without empty ones.
 func (v view) sections() []plot.Section {
-	held := plot.Section{Title: v.title("Gangs half placed"), Notes: []string{fmt.Sprintf("Share of the gangs of several allocations of which some ranks held GPUs in vain: more than %v per GPU, or until the end of the run. Held in vain: GPU time of ranks that waited for the rest of their gang. Never finished: jobs, over all repetitions, of runs that were ended as deadlocked, or after %.0f s.", replay.HalfPlacedFor, v.BoundS)},
+	held := plot.Section{Title: v.title("Gangs half placed"), Notes: []string{fmt.Sprintf("Share of the gangs with several allocations in which some ranks held GPUs in vain: for more than %v per GPU, or until the end of the run. Held in vain: GPU time of ranks that waited for the rest of their gang. Never finished: jobs, over all repetitions, in runs that were ended because of a deadlock or after %.0f s.", replay.HalfPlacedFor, v.BoundS)},
 		Table: v.halved()}
 	if f, ok := v.held(); ok {
 		held.Figures = []plot.Figure{f}
 	}
 	return slices.DeleteFunc([]plot.Section{
-		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions and, in parentheses, 95 % confidence intervals of the mean (t distribution), which are wide because every repetition has another workload: the table above compares pairs. “All jobs” counts those that did not finish until the end of their run."},
+		{Title: v.title("Results"), Notes: []string{"Medians over the repetitions and, in parentheses, 95 % confidence intervals of the mean (t distribution), which are wide because every repetition has another workload; the table above compares pairs. “All jobs” counts unfinished jobs as if they had finished at the end of their run."},
 			Table: v.results(), Figures: []plot.Figure{v.avgJCT(), v.jctDistribution(), v.makespan(), v.useful()}},
 		held,
-		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission to the moment when all ranks are there. A gang that never started counts until the end of its run: it waited at least so long."},
+		{Title: v.title("Queueing by gang size"), Notes: []string{"Median time from submission until all ranks run. A gang that never started counts until the end of its run, which is a lower bound."},
 			Table: v.queueingTable(), Figures: []plot.Figure{v.queueingPlot()}},
 		{Title: v.title("Waits"), Notes: []string{waitsNote}, Table: v.waits()},
-		{Title: v.title("Overhead"), Notes: []string{"Left: submission until all ranks are there, for jobs before which nothing waited and for which enough GPUs were free: starting the tasks, and under the placer its decision on top. Then medians over all gangs that ran once: from the moment when it was submitted and its GPUs were free until Nomad had placed all of it (its wait for other gangs or better GPUs included), and from then on. Right: the agent's processor time, its start included, and its memory at the end."}, Table: v.overhead()},
-		{Title: v.title("Simulated beside measured"), Notes: []string{"The simulator on the same jobs, arrivals and GPUs; it is told what starting a gang took in the run and nothing else of it. Both over the jobs that finished in the run. With jitter: the least and the most of 20 simulations of the same run in which each job is submitted up to half a second later and each start takes what one of the run's starts took. Where the measured average lies among those, a difference is chance: a moment decides which of two gangs gets the last GPUs, and all that follow wait for it."}, Table: v.simulated()},
+		{Title: v.title("Overhead"), Notes: []string{"Left: from submission until all ranks run, for jobs that found an empty queue and enough free GPUs. This is the time to start the tasks and, under the placer, to decide. Middle: medians over all gangs that ran once. The first is the time from when the gang was submitted and its GPUs were free until Nomad had placed all of it, including its wait for other gangs or better GPUs; the second is the time from then until all ranks run. Right: the agent's processor time, including its start, and its memory at the end."}, Table: v.overhead()},
+		{Title: v.title("Simulated beside measured"), Notes: []string{"The simulator gets the same jobs, arrivals and GPUs; of the run it knows only how long starting a gang took. Both averages are over the jobs that finished in the run. With jitter: the range of 20 simulations of the same run, in which each job is submitted up to half a second later and each start takes as long as one of the run's starts. If the measured average lies in this range, a difference is chance: a moment decides which of two gangs gets the last GPUs, and all later gangs wait for it."}, Table: v.simulated()},
 	}, func(s plot.Section) bool { return len(s.Table.Rows) == 0 })
 }
 
@@ -74,7 +74,7 @@ func (v view) results() *plot.Table {
 	return t
 }
 
-// interval follows a value in its cell.
+// interval formats the interval that follows a value in its cell.
 func interval(ends [2]float64, scale float64, digits int) string {
 	return fmt.Sprintf(" (%.*f…%.*f)", digits, scale*ends[0], digits, scale*ends[1])
 }

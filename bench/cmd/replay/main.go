@@ -1,12 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command replay is `make replay`: workloads on real Nomad clusters of 16
-// clients × 4 emulated GPUs under different schedulers, and on Slurm clusters of the
-// same GPUs. Repetition r takes jobs
-// and GPUs of seed + r, the same for every scheduler, so that runs of one
-// repetition are pairs. It writes what it measured to a JSON file after every
-// run and prints tables; -html writes a report with plots.
+// Command replay is `make replay`. It runs workloads on real Nomad clusters of 16 clients × 4
+// emulated GPUs under different schedulers, and on Slurm clusters with the same GPUs. Repetition r
+// draws jobs and GPUs from seed + r, the same for every scheduler, so runs of one repetition can be
+// compared in pairs. After every run it writes the measurements to a JSON file. It prints tables;
+// -html writes a report with plots.
 package main
 
 import (
@@ -37,25 +36,25 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
-	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder with nomad-pal's binaries")
 	flag.StringVar(&o.workload, "workload", "", "trace file in any format that simulate reads, the same in every repetition; empty: generated with the statistics of Sia-Philly")
 	flag.StringVar(&o.modes, "modes", "", "comma-separated schedulers to run; empty: all")
 	o.Flags("replay")
-	flag.BoolVar(&o.resume, "resume", false, "go on with the result file: runs that it has are not run again")
-	flag.BoolVar(&o.foresee, "foresee", false, "print what the simulator says of these runs, without any")
+	flag.BoolVar(&o.resume, "resume", false, "continue the campaign in the result file: skip the runs that it has")
+	flag.BoolVar(&o.foresee, "foresee", false, "only print the simulator's forecast for these runs")
 	flag.IntVar(&o.nodes, "nodes", 16, "clients, of 4 GPUs each")
-	flag.BoolVar(&o.models, "models", false, "half of the nodes have GPUs of another model, and jobs are of applications that differ in how fast they run on each")
-	flag.IntVar(&o.jobs, "jobs", 100, "jobs: the first of the workload")
+	flag.BoolVar(&o.models, "models", false, "half of the nodes have GPUs of another model, and the jobs' applications differ in their speed on each model")
+	flag.IntVar(&o.jobs, "jobs", 100, "number of jobs, taken from the start of the workload")
 	flag.IntVar(&o.single, "single", 4, "gangs of up to this many GPUs have ranks of one GPU, wider ones whole nodes if their size allows")
-	flag.StringVar(&o.outliers, "outliers", "1,0", "populations: comma-separated numbers of GPUs that are outliers")
-	flag.IntVar(&o.reps, "repetitions", 3, "runs of each scheduler on each population, each with a seed of its own")
-	flag.IntVar(&o.parallel, "parallel", 4, "runs at a time, each on a cluster of its own")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and of a generated workload in the first repetition; one more in each further one")
-	flag.Float64Var(&o.compress, "compress", 240, "how many times faster than the trace")
+	flag.StringVar(&o.outliers, "outliers", "1,0", "populations: comma-separated numbers of outlier GPUs")
+	flag.IntVar(&o.reps, "repetitions", 3, "runs of each scheduler on each population, each with its own seed")
+	flag.IntVar(&o.parallel, "parallel", 4, "runs at a time, each on its own cluster")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of GPUs and of a generated workload in the first repetition; each further repetition adds 1")
+	flag.Float64Var(&o.compress, "compress", 240, "how many times faster than the trace the jobs arrive and run")
 	flag.Float64Var(&o.overload, "overload", 0, "add an hour of jobs with this many times the work that the cluster does in an hour")
 	flag.DurationVar(&o.maxWait, "max-wait", queue.DefaultMaxWait, "max_wait of the placer's queue, before compression")
-	flag.DurationVar(&o.longest, "longest", 20*time.Second, "longest work of a job, after compression; longer ones are cut")
-	flag.DurationVar(&o.bound, "bound", 10*time.Minute, "time after which a run is ended, finished or not")
+	flag.DurationVar(&o.longest, "longest", 20*time.Second, "longest work of a job, after compression; longer work is reduced to it")
+	flag.DurationVar(&o.bound, "bound", 10*time.Minute, "time limit of a run")
 	flag.Parse()
 	command.Main("replay", func(ctx context.Context) error { return run(ctx, o) })
 }
@@ -81,7 +80,7 @@ func run(ctx context.Context, o options) error {
 	return o.Show(c.report.Page())
 }
 
-// populations are the numbers of outliers to run with.
+// populations returns the numbers of outliers to run with.
 func (o options) populations() ([]int, error) {
 	var out []int
 	for _, text := range strings.Split(o.outliers, ",") {
@@ -94,7 +93,7 @@ func (o options) populations() ([]int, error) {
 	return out, nil
 }
 
-// workloadJobs are those of a repetition.
+// workloadJobs returns the jobs of a repetition.
 func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	t := trace.SiaPhilly(seed, trace.Shape{Jobs: o.jobs})
 	if o.models {
@@ -127,5 +126,6 @@ func (o options) workloadJobs(seed uint64) ([]replay.Job, error) {
 	return jobs, nil
 }
 
-// The jobs of an overloaded hour are drawn from this number, with a seed of their own.
+// overloadJobs is how many jobs are drawn to choose those of an overloaded hour from; overloadSeed
+// is added to their seed.
 const overloadSeed, overloadJobs = 1000, 10_000

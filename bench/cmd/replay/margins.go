@@ -17,21 +17,20 @@ const (
 	makespanTarget = 1 - 0.47
 )
 
-// margin is one line of the placer against one of plain Nomad or Slurm: ratios of runs
-// of the same jobs on the same GPUs.
+// margin compares one line of the placer with one of plain Nomad or Slurm, by ratios of runs with
+// the same jobs on the same GPUs.
 type margin struct {
 	Population string `json:"population"`
 	Scheduler  string `json:"scheduler"`
 	Preemption bool   `json:"preemption"`
 	Against    string `json:"against"`
-	// Pairs are the repetitions compared. Left out are those in which plain
-	// Nomad deadlocked, which no ratio tells, and those that ours did not
-	// finish.
+	// Pairs is the number of repetitions compared. Repetitions in which plain Nomad deadlocked have
+	// no ratio and are left out, as are those in which the placer did not finish all jobs.
 	Pairs      int `json:"pairs"`
 	Deadlocked int `json:"deadlocked"`
 	Unfinished int `json:"unfinished"`
-	// AtLeast: plain Nomad did not finish all jobs of all pairs; what it did not
-	// finish counts until the end of its run, so the true margins are larger.
+	// AtLeast: plain Nomad did not finish all jobs of all pairs. Unfinished jobs count as if they
+	// had finished at the end of the run, so the true margins are larger.
 	AtLeast    bool   `json:"at_least"`
 	GeomeanJCT *ratio `json:"geomean_jct,omitempty"`
 	Useful     *ratio `json:"useful_utilisation,omitempty"`
@@ -39,22 +38,21 @@ type margin struct {
 	title      string
 }
 
-// ratio is ours to plain Nomad's: the geometric mean over the pairs and its 95 %
-// confidence interval, which one pair does not have.
+// ratio is the placer's figure divided by plain Nomad's: the geometric mean over the pairs and its
+// 95 % confidence interval. A single pair has no interval.
 type ratio struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
-	// Target is what it is to be at most (JCT, makespan) or at least
-	// (utilisation); 0: none. Met reports whether the mean is, Surely whether the
-	// whole interval is.
+	// Target is the largest (JCT, makespan) or smallest (utilisation) ratio that meets the target;
+	// 0: no target. Met reports whether the mean meets it, Surely whether the whole interval does.
 	Target float64 `json:"target,omitempty"`
 	Met    bool    `json:"met"`
 	Surely bool    `json:"surely_met"`
 }
 
-// margins compares every line of the placer with every one of plain Nomad and Slurm
-// on the same population.
+// margins compares every line of the placer with every line of plain Nomad and Slurm on the same
+// population.
 func (r *report) margins() []*margin {
 	var out []*margin
 	for _, l := range r.Runs {
@@ -95,7 +93,7 @@ func (l *line) against(o *line) *margin {
 	return m
 }
 
-// newRatio takes a target above 1 as the least to reach, one below as the most.
+// newRatio treats a target above 1 as a minimum, one below 1 as a maximum.
 func newRatio(xs []float64, target float64) *ratio {
 	if len(xs) == 0 {
 		return nil
@@ -114,7 +112,7 @@ func newRatio(xs []float64, target float64) *ratio {
 	return r
 }
 
-// String is the change in percent.
+// String formats the change in percent.
 func (r *ratio) String() string {
 	if r == nil {
 		return "–"
@@ -143,7 +141,7 @@ func (m *margin) verdict() string {
 	return fmt.Sprintf("%s / %s / %s", word(m.GeomeanJCT), word(m.Useful), word(m.Makespan))
 }
 
-// cells are the margin's row in a table, without the population.
+// cells returns the margin's row in a table, without the population.
 func (m *margin) cells() []string {
 	pairs := fmt.Sprint(m.Pairs)
 	if m.Deadlocked > 0 {

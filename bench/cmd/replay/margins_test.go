@@ -12,9 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// Our gangs take a second and 11 s, plain Nomad's one finishes and one counts
-// until the end of the run, in pairs of one seed; the third repetition has no
-// pair.
+// The placer's first gang takes 10 s, and both finish. Of plain Nomad's two gangs, one finishes and
+// the other counts until the end of the run. Runs with the same seed form pairs; the third
+// repetition has none.
 func TestMargins(t *testing.T) {
 	t.Parallel()
 	ms := sample().Margins
@@ -25,7 +25,7 @@ func TestMargins(t *testing.T) {
 	if m.Pairs != 2 || !m.AtLeast || m.Deadlocked != 0 || m.Unfinished != 0 {
 		t.Errorf("pairs %+v", m)
 	}
-	// Seeds 0 and 1: ours ends after 20 s and 21 s, its after 20 s and 21 s.
+	// Both runs end after 20 s with seed 0, and after 21 s with seed 1.
 	want := math.Sqrt(10*18) / math.Sqrt(20*18) // seed 0
 	want = math.Sqrt(want * math.Sqrt(11*19) / math.Sqrt(21*19))
 	if math.Abs(m.GeomeanJCT.Mean-want) > 1e-9 || m.GeomeanJCT.Met || m.GeomeanJCT.Low >= m.GeomeanJCT.Mean || m.GeomeanJCT.High <= m.GeomeanJCT.Mean {
@@ -39,7 +39,7 @@ func TestMargins(t *testing.T) {
 	}
 }
 
-// Lines on two GPU models have margins, too: no simulation foretells them.
+// Lines on two GPU models have margins, too, although they have no simulation.
 func TestMarginsOnTwoModels(t *testing.T) {
 	t.Parallel()
 	r := &report{GPUs: 8, Jobs: 2}
@@ -70,7 +70,7 @@ func TestMarginsLeaveOut(t *testing.T) {
 		t.Errorf("pairs, deadlocked, unfinished %v, want %v", got, want)
 	}
 	if m.GeomeanJCT.High != 0 || m.GeomeanJCT.Surely {
-		t.Errorf("one pair has an interval: %+v", m.GeomeanJCT)
+		t.Errorf("a single pair has an interval: %+v", m.GeomeanJCT)
 	}
 	want := []string{"pal-default", "nomad-binpack", "1, 1 deadlocked, 1 unfinished", m.GeomeanJCT.String(), "+50 %", "-33 %", "mean / mean / no"}
 	if got := m.cells(); !cmp.Equal(got, want) {
@@ -98,6 +98,6 @@ func TestNewRatio(t *testing.T) {
 		}
 	}
 	if newRatio(nil, 1) != nil {
-		t.Error("no pairs have a ratio")
+		t.Error("a ratio without pairs")
 	}
 }

@@ -21,9 +21,10 @@ const (
 
 func modelNames() []string { return []string{v100, k80} }
 
-// gavelApps are applications with speeds like those that Gavel (OSDI'20) measured on one GPU, alone:
-// per application the geometric mean over its batch sizes of the rate on a K80 over that on a V100,
-// rounded. Source: stanford-futuredata/gavel, scheduler/simulation_throughputs.json.
+// gavelApps are applications with speeds like those that Gavel (OSDI'20) measured on one GPU, with
+// the job alone on it. Each speed is the rate on a K80 divided by that on a V100: the geometric
+// mean over the application's batch sizes, rounded. Source: stanford-futuredata/gavel,
+// scheduler/simulation_throughputs.json.
 func gavelApps() []trace.App {
 	app := func(name string, class pal.AppClass, onK80 float64) trace.App {
 		return trace.App{Name: name, Class: class, Speeds: pal.SpeedsOf(map[string]float64{v100: 1, k80: onK80})}
@@ -38,15 +39,15 @@ func gavelApps() []trace.App {
 	}
 }
 
-// twoModels makes the GPUs of each second node ones of the other model. PM scores stay: they compare
-// GPUs of one model.
+// twoModels changes the GPUs of every second node to the other model. PM scores stay, because they
+// compare GPUs of one model.
 func twoModels(g *replay.GPUs, nodes int) (*replay.GPUs, error) {
 	if nodes%2 != 0 {
 		return nil, fmt.Errorf("-models needs an even number of -nodes, not %d", nodes)
 	}
 	all := slices.Clone(g.All)
 	for i := range all {
-		all[i].Model, all[i].Rates = v100, [pal.NumClasses]float64{} // no class tells what the applications do
+		all[i].Model, all[i].Rates = v100, [pal.NumClasses]float64{} // speeds depend on the application, not on its class
 		if all[i].Node%2 == 1 {
 			all[i].Model, all[i].Key, all[i].MemoryMiB = k80, "k80/emulated", 11441
 		}
@@ -58,16 +59,16 @@ func twoModels(g *replay.GPUs, nodes int) (*replay.GPUs, error) {
 	return two, err
 }
 
-// choice is how a job's GPU model is chosen; "": there is one.
+// choice is how a job's GPU model is chosen; "" if there is only one.
 type choice string
 
 const (
-	anyModel     choice = "any"     // nobody says
-	fastestModel choice = "fastest" // the job is held to its fastest by a constraint
-	saidSpeeds   choice = "speed"   // by nomad-pal, which the author tells the speeds (pal_speed)
+	anyModel     choice = "any"     // by nobody
+	fastestModel choice = "fastest" // a constraint restricts the job to its fastest model
+	saidSpeeds   choice = "speed"   // by nomad-pal, which knows the speeds from the author (pal_speed)
 )
 
-// tell writes the author's hints into the job.
+// tell adds the author's constraint or hint to the job.
 func (c choice) tell(j *replay.Job) {
 	for _, a := range gavelApps() {
 		if a.Name != j.App {

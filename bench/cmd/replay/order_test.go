@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// In the runs on a real Nomad that are kept, plain Nomad tries what waits oldest first, as
-// the simulator's plain Nomad does: of two jobs that ask for the same, one is hardly ever
-// placed before another one that had been waiting already.
+// In the stored runs on real Nomad, plain Nomad tries waiting jobs oldest first, as the simulator's
+// plain Nomad does. Of two jobs with the same request that wait at the same time, the newer is
+// hardly ever placed first.
 func TestPlainNomadServesOldestFirst(t *testing.T) {
 	t.Parallel()
 	r, err := readReport("../../results/replay.json")
@@ -40,7 +40,7 @@ func TestPlainNomadServesOldestFirst(t *testing.T) {
 						if !second.submitted.Before(first.placed) {
 							continue // they did not wait at the same time
 						}
-						if pairs++; second.placed.Before(first.placed.Add(-300 * time.Millisecond)) { // what placing takes
+						if pairs++; second.placed.Before(first.placed.Add(-300 * time.Millisecond)) { // tolerance: placing takes time
 							overtaken++
 						}
 					}
@@ -48,8 +48,8 @@ func TestPlainNomadServesOldestFirst(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d pairs in turn", pairs-overtaken, pairs)
+	t.Logf("%d of %d pairs in order", pairs-overtaken, pairs)
 	if pairs < 100 || 20*overtaken > pairs {
-		t.Errorf("%d of %d were overtaken, want at least 100 pairs and at most one in 20 overtaken", overtaken, pairs)
+		t.Errorf("in %d of %d pairs the older job was overtaken, want at least 100 pairs and at most one in 20 overtaken", overtaken, pairs)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// overhead is what placing costs, of a line.
+// overhead is the cost of placing, for one line.
 type overhead struct {
-	// FreeP50 is the median time to the start of jobs before which nothing waited
-	// and for which there were GPUs when they were submitted.
+	// FreeP50 is the median time to the start, for jobs that found an empty queue and free GPUs
+	// when they were submitted.
 	FreeP50 float64 `json:"submitted_to_running_s,omitempty"`
-	// DecidedP50 and StartedP50 are medians over the gangs that ran once: from the
-	// moment when it was submitted and its GPUs were free until Nomad had placed
-	// all of it, and from then until all its ranks were there.
+	// DecidedP50 and StartedP50 are medians over the gangs that ran once. The first is the time
+	// from when the gang was submitted and its GPUs were free until Nomad had placed all of it; the
+	// second is the time from then until all its ranks run.
 	DecidedP50 float64 `json:"free_to_placed_s,omitempty"`
 	StartedP50 float64 `json:"placed_to_running_s,omitempty"`
 	// PlacerCPU and PlacerRSS are medians over the repetitions; absent under plain
@@ -43,8 +43,8 @@ func (l *line) overhead() overhead {
 	return o
 }
 
-// starts are the times that jobs took to start for which there were GPUs, in
-// seconds, ascending.
+// starts returns the start times, in seconds and ascending, of jobs that found an empty queue and
+// free GPUs.
 func (l *line) starts() []float64 {
 	var out []float64
 	for _, raw := range l.Raw {
@@ -56,7 +56,7 @@ func (l *line) starts() []float64 {
 	return out
 }
 
-// cells are a line's without its name.
+// cells returns a line's cells, without its name.
 func (o overhead) cells(starts []float64) []string {
 	row := []string{fmt.Sprint(len(starts)), "–", "–", "–", "–", "–", "–"}
 	if n := len(starts); n > 0 {

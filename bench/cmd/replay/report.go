@@ -14,21 +14,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// report is the result file. Without the raw runs it is what people read, with them
-// what reports are made from.
+// report is the result file. People read the version without the raw runs; reports are made from
+// the version with them.
 type report struct {
 	command.Provenance
 	Seed        uint64    `json:"seed"` // of the first repetition
 	Workload    string    `json:"workload"`
 	Compress    float64   `json:"compress"`
-	LongestS    float64   `json:"longest_s"`            // work of a job is cut there
-	BoundS      float64   `json:"bound_s"`              // a run is ended there
+	LongestS    float64   `json:"longest_s"`            // limit of a job's work
+	BoundS      float64   `json:"bound_s"`              // time limit of a run
 	MaxWaitS    float64   `json:"max_wait_s,omitempty"` // of the placer's queue, before compression
-	Overload    float64   `json:"overload,omitempty"`   // of an added hour: its work over what the cluster does in an hour
-	Single      int       `json:"single"`               // gangs of up to this many GPUs have ranks of one
+	Overload    float64   `json:"overload,omitempty"`   // of an added hour: its work, divided by the cluster's capacity in an hour
+	Single      int       `json:"single"`               // gangs of up to this many GPUs have ranks with one GPU each
 	GPUs        int       `json:"gpus"`
 	Jobs        int       `json:"jobs"`
-	Repetitions int       `json:"repetitions"` // planned
+	Repetitions int       `json:"repetitions"` // as planned
 	Parallel    int       `json:"parallel"`    // runs at a time
 	Margins     []*margin `json:"margins"`
 	Runs        []*line   `json:"runs"`
@@ -42,30 +42,29 @@ type line struct {
 	Population  string `json:"population"`
 	Outliers    int    `json:"outliers"`
 	Repetitions int    `json:"repetitions"`
-	// Finished are the jobs that finished, Unfinished those of all repetitions
-	// that did not.
+	// Finished is how many jobs finished, Unfinished how many did not in all repetitions together.
 	Finished   float64 `json:"finished_jobs"`
 	Unfinished int     `json:"unfinished_jobs_in_all"`
-	// DeadlockedRuns ended because they were deadlocked, BoundedRuns because their
-	// time was over.
+	// DeadlockedRuns is how many runs ended because of a deadlock, BoundedRuns how many reached the
+	// time limit.
 	DeadlockedRuns int     `json:"deadlocked_runs"`
 	BoundedRuns    int     `json:"bounded_runs"`
 	GeomeanJCT     float64 `json:"geomean_jct_s"`
 	AvgJCT         float64 `json:"avg_jct_s"`
-	// AvgJCTAll counts jobs that did not finish until the end of their run; a
-	// lower bound.
+	// AvgJCTAll includes unfinished jobs as if they had finished at the end of their run; a lower
+	// bound.
 	AvgJCTAll float64 `json:"avg_jct_all_at_least_s"`
-	// AvgJCTLow and AvgJCTHigh are the least and the most of the repetitions.
+	// AvgJCTLow and AvgJCTHigh are the lowest and the highest of the repetitions.
 	AvgJCTLow  float64 `json:"avg_jct_low_s"`
 	AvgJCTHigh float64 `json:"avg_jct_high_s"`
 	// CI are 95 % confidence intervals of the mean over the repetitions, whose
 	// workloads differ; absent with one repetition.
 	CI *intervals `json:"ci,omitempty"`
-	// SimAvgJCT is the simulator's average over the jobs that finished in the same
-	// runs; 0 under plain Nomad.
+	// SimAvgJCT is the simulator's average, over the jobs that finished in the measured runs; 0
+	// under plain Nomad.
 	SimAvgJCT float64 `json:"simulated_avg_jct_s,omitempty"`
-	// SimClose are the runs that the simulator comes within 5 % of, SimChance those
-	// of the others that lie among its own runs with jitter.
+	// SimClose is how many runs the simulator predicts within 5 %. SimChance is how many of the
+	// other runs lie in the range of its simulations with jitter.
 	SimClose  int      `json:"simulated_within_5_percent,omitempty"`
 	SimChance int      `json:"simulated_within_chance,omitempty"`
 	Overhead  overhead `json:"overhead"`
@@ -75,12 +74,12 @@ type line struct {
 	Makespan  float64  `json:"makespan_s"`
 	Useful    float64  `json:"useful_utilisation"`
 	Busy      float64  `json:"utilisation"`
-	// HalfPlaced is summed over gangs, HeldGPU over GPUs; HeldShare is of all GPU
-	// time of the run.
+	// HalfPlaced is a sum over gangs, HeldGPU a sum over GPUs. HeldShare is the share of the run's
+	// GPU time.
 	HalfPlaced float64 `json:"half_placed_s"`
 	HeldGPU    float64 `json:"held_in_vain_gpu_s"`
 	HeldShare  float64 `json:"held_in_vain"`
-	// HalvedShare is the share of the gangs that were half placed.
+	// HalvedShare is the share of gangs that were half placed.
 	HalvedShare float64          `json:"half_placed_gangs"`
 	Deadlocked  float64          `json:"deadlocked_s"`
 	Raw         []*replay.Result `json:"raw,omitempty"`
@@ -106,7 +105,7 @@ func newReport(o options) *report {
 	}
 }
 
-// populationName reports what GPUs a line runs on.
+// populationName describes the GPUs that a line runs on.
 func populationName(outliers int) string {
 	switch outliers {
 	case 0:
@@ -117,7 +116,8 @@ func populationName(outliers int) string {
 	return fmt.Sprintf("%d outliers", outliers)
 }
 
-// sameAs reports whether the runs of another report may stand beside ours.
+// sameAs returns an error unless the runs of another report were made like ours, so that both can
+// be in one file.
 func (r *report) sameAs(o *report) error {
 	for _, v := range []struct {
 		name      string
@@ -148,7 +148,7 @@ func (r *report) has(t task) bool {
 	return l != nil && l.of(t.seed) != nil
 }
 
-// add adds a run; lines and repetitions stay in their order.
+// add adds a run. Lines and repetitions stay sorted.
 func (r *report) add(t task, res *replay.Result) {
 	res.Seed = t.seed
 	for i := range res.Jobs {
@@ -168,7 +168,7 @@ func (r *report) add(t task, res *replay.Result) {
 	r.Margins = r.margins()
 }
 
-// of is the repetition with that seed, or nil.
+// of returns the repetition with that seed; nil if there is none.
 func (l *line) of(seed uint64) *replay.Result {
 	for _, raw := range l.Raw {
 		if raw.Seed == seed {
@@ -178,7 +178,7 @@ func (l *line) of(seed uint64) *replay.Result {
 	return nil
 }
 
-// summarise takes medians over the repetitions.
+// summarise computes the line's figures, most of them medians over the repetitions.
 func (l *line) summarise(r *report) {
 	l.Repetitions = len(l.Raw)
 	median := l.median
@@ -225,12 +225,12 @@ func geomeanJCT(_ *replay.Result, s replay.Summary) float64 { return s.GeomeanJC
 func makespan(_ *replay.Result, s replay.Summary) float64   { return s.Makespan.Seconds() }
 func useful(_ *replay.Result, s replay.Summary) float64     { return s.Useful }
 
-// median is the median of a figure over the repetitions.
+// median returns the median of a figure over the repetitions.
 func (l *line) median(f func(*replay.Result, replay.Summary) float64) float64 {
 	return replay.Median(l.each(f))
 }
 
-// each is a figure of every repetition.
+// each returns a figure of every repetition.
 func (l *line) each(f func(*replay.Result, replay.Summary) float64) []float64 {
 	var xs []float64
 	for _, r := range l.Raw {
@@ -239,7 +239,7 @@ func (l *line) each(f func(*replay.Result, replay.Summary) float64) []float64 {
 	return xs
 }
 
-// interval is the confidence interval of a figure.
+// interval returns the confidence interval of a figure.
 func (l *line) interval(f func(*replay.Result, replay.Summary) float64) [2]float64 {
 	low, high, _ := replay.Confidence(l.each(f))
 	return [2]float64{low, high}
@@ -259,7 +259,7 @@ func percentile(r *replay.Result, p float64) float64 {
 	return xs[int(p*float64(len(xs)-1))]
 }
 
-// runsFile is beside the result file and holds the same with the raw runs. Reports
+// runsFile returns the path of the file beside the result file that also has the raw runs. Reports
 // are made from it.
 func runsFile(path string) string { return strings.TrimSuffix(path, ".json") + "-runs.json.gz" }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// result is a run of two gangs of 2 × 2 GPUs: the first takes a given number of seconds,
-// the second finishes 10 s after it, or never where half of it waits in vain.
+// result is a run of two gangs of 2 × 2 GPUs. The first takes the given number of seconds. The
+// second finishes 10 s after it or, without a prediction, never: half of it waits in vain.
 func result(first float64, predicted *replay.Prediction) *replay.Result {
 	at := func(s float64) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s * float64(time.Second))) }
 	job := func(id string) replay.Job {
@@ -34,8 +34,7 @@ func result(first float64, predicted *replay.Prediction) *replay.Result {
 	return &replay.Result{Mode: "m", Jobs: []replay.JobResult{a, b}, Predicted: predicted}
 }
 
-// sample has three runs of plain Nomad, whose second gang never comes together,
-// and two of the placer.
+// sample has three runs of plain Nomad, whose second gang is never complete, and two of the placer.
 func sample() *report {
 	r := &report{Provenance: command.Provenance{Command: []string{"replay", "-seed", "1"}}, Workload: "w", GPUs: 8, Jobs: 2, Compress: 120}
 	for i := range 2 {
@@ -49,7 +48,7 @@ func sample() *report {
 	return r
 }
 
-// run1 is a run of that seed with one outlier.
+// run1 is a run with that seed and one outlier.
 func run1(name string, preempt bool, seed int) task {
 	return task{scheduler: scheduler{name: name, preempt: preempt}, outliers: 1, seed: uint64(seed)}
 }
@@ -77,7 +76,7 @@ func TestSummary(t *testing.T) {
 	one := &report{GPUs: 8, Jobs: 2}
 	one.add(run1("nomad-binpack", false, 0), result(20, nil))
 	if l := one.Runs[0]; l.CI != nil {
-		t.Errorf("one repetition has the intervals %v", l.CI)
+		t.Errorf("a single repetition has the intervals %v", l.CI)
 	}
 	for i, raw := range plain.Raw {
 		if raw.Seed != uint64(i) {
@@ -86,7 +85,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// A report that is read again says the same.
+// A report that is written and read again has the same content.
 func TestReportIsReadAgain(t *testing.T) {
 	t.Parallel()
 	r := sample()
@@ -142,7 +141,7 @@ func TestPage(t *testing.T) {
 	for title, want := range map[string][]string{
 		"Gangs half placed (1 outlier)":         {"nomad-binpack", "50 %", "0 GPU s", "0.0 %", "0 s", "0 of 3", "3 of 6"},
 		"Simulated beside measured (1 outlier)": {"pal-default, preemption", "0", "14.0", "15.5", "+10.7 %", "13.9…16.0", "by chance"},
-		"Queueing by gang size (1 outlier)":     {"nomad-binpack", "9.5 s"}, // of 1 s three times, 18 s, 19 s and 20 s
+		"Queueing by gang size (1 outlier)":     {"nomad-binpack", "9.5 s"}, // 1 s three times, then 18 s, 19 s and 20 s
 		"Waits (1 outlier)":                     {"nomad-binpack", "20.0 s", "19 s", "21 s", "0", "–", "–"},
 		"Overhead (1 outlier)":                  {"nomad-binpack", "3", "1s", "1s", "–", "–", "–", "–"},
 	} {

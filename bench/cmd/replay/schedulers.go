@@ -19,51 +19,51 @@ import (
 type scheduler struct {
 	name      string
 	algorithm string
-	rules     *replay.Rules // of the placer; nil is plain Nomad
-	giveUp    time.Duration // uncompressed: how long a rank waits for its gang
-	preempt   bool          // jobs allow it
-	alone     bool          // a run of it takes all of the machine
-	asked     bool          // runs only where -modes names it
-	choose    choice        // which GPU model a job runs on, with -modes that name it
-	// limit is what Slurm knows about run times, by seed; nil is Nomad.
+	rules     *replay.Rules // the placer's configuration; nil is plain Nomad
+	giveUp    time.Duration // how long a rank waits for its gang, uncompressed
+	preempt   bool          // jobs may be stopped
+	alone     bool          // a run of it needs the whole machine
+	asked     bool          // runs only if -modes names it
+	choose    choice        // how a job's GPU model is chosen, in lines about GPU models
+	// limit returns what Slurm knows about run times, by seed; nil is Nomad.
 	limit func(seed uint64) sim.Estimate
 }
 
 // penalty is PAL's locality penalty across nodes.
 const penalty = 1.7
 
-// restart is what loading a checkpoint costs, uncompressed.
+// restart is the time to load a checkpoint, uncompressed.
 const restart = 60 * time.Second
 
-// iteration is how long one takes on median GPUs of one node: progress is saved
-// after each.
+// iteration is how long an iteration takes on median GPUs of one node. Progress is saved after each
+// iteration.
 const iteration = 250 * time.Millisecond
 
-// restartCost is what the queue takes a restart to cost: loading a checkpoint,
-// starting, stopping, and what was done since the last iteration.
+// restartCost is the queue's estimate of what a restart costs: loading a checkpoint, starting,
+// stopping, and the work since the last iteration.
 func restartCost(compress float64) time.Duration {
 	return time.Duration(float64(restart)/compress) + usualStart + usualStop + iteration/2
 }
 
-// timing is how long things take on a cluster that is not busy.
+// timing has typical durations on a cluster that is not busy.
 func (o options) timing() sim.Config {
 	return sim.Config{RestartS: o.compressed(restart).Seconds(), RestartCostS: restartCost(o.compress).Seconds(), CheckpointS: iteration.Seconds(),
 		StartS: usualStart.Seconds, EndS: usualEnd.Seconds(), StopS: usualStop.Seconds()}
 }
 
-// never is the give-up of gangs that wait forever.
+// never is the give-up time of gangs that wait without limit.
 const never = 1000 * time.Hour
 
-// schedulers are the schedulers that are compared. The placer starts whole gangs only; its
-// ranks give up after the longer of plain Nomad's two times.
+// schedulers returns the schedulers to compare. The placer starts only whole gangs; its ranks give
+// up after the longer of plain Nomad's two times.
 func (o options) schedulers() []scheduler {
 	const hurried, patient = 10 * time.Minute, 30 * time.Minute
 	rules := func(placement pal.PolicyName, order queue.Order) *replay.Rules {
 		return &replay.Rules{Penalty: penalty, Placement: placement, Order: order, MaxWait: o.maxWait, Compress: o.compress,
 			Restart: restartCost(o.compress)}
 	}
-	// The bound before the overdue had a share: what has waited for long goes before
-	// everything else. No key can keep all others from passing it.
+	// strict gives overdue gangs all of the cluster, not a share: they go before everything else.
+	// No configuration key does this.
 	strict := rules("", "")
 	strict.OverdueShare = 1
 	return []scheduler{
@@ -88,12 +88,12 @@ func (o options) schedulers() []scheduler {
 	}
 }
 
-// place is the rank of a scheduler in the comparison.
+// place returns the rank of a scheduler in the comparison.
 func place(name string, preempt bool) int {
 	return slices.IndexFunc(options{compress: 1}.schedulers(), func(s scheduler) bool { return s.name == name && s.preempt == preempt })
 }
 
-// chosen are those that -modes names.
+// chosen returns the schedulers that -modes names.
 func (o options) chosen() ([]scheduler, error) {
 	all := o.schedulers()
 	if o.modes == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/agent"
 )
 
-// The agent reads the same policy from its configuration as the simulator is
-// given, and times are compressed in both.
+// The agent reads from its configuration the same policy as the simulator gets, with the same
+// compressed times.
 func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 	t.Parallel()
 	for _, s := range (options{compress: 240}).schedulers() {
@@ -46,12 +46,12 @@ func TestAgentAndSimulatorHaveTheSamePolicy(t *testing.T) {
 			t.Errorf("%s: guesses %v, want %v", s.name, got, want)
 		}
 		if got, want := c.Queue.MaxWait, 9*time.Minute; got != want {
-			t.Errorf("%s: waits for %v at most, want %v", s.name, got, want)
+			t.Errorf("%s: max_wait is %v, want %v", s.name, got, want)
 		}
 	}
 }
 
-// Names with their preemption are what results are kept by.
+// The name and preemption of a scheduler identify its results.
 func TestSchedulersDiffer(t *testing.T) {
 	t.Parallel()
 	for i, s := range (options{compress: 1}).schedulers() {

@@ -13,16 +13,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// waits is for how long gangs did not run, in all, of a line: medians over its
-// repetitions, in compressed seconds.
+// waits is how long a line's gangs did not run in total: medians over its repetitions, in
+// compressed seconds.
 type waits struct {
 	Avg     float64 `json:"avg_s"`
 	P99     float64 `json:"p99_s"`
 	Longest float64 `json:"longest_s"`
-	// Overdue are the gangs that waited longer than max_wait.
+	// Overdue is how many gangs waited longer than max_wait.
 	Overdue float64 `json:"longer_than_max_wait"`
-	// Promised is the bound that the queue promises for the gang that waited longest;
-	// Used the largest part of its own bound that a gang waited. 0 under plain Nomad.
+	// Promised is the queue's bound for the gang that waited longest. Used is the largest part of
+	// its own bound that any gang waited. Both are 0 under plain Nomad.
 	Promised float64 `json:"promised_s,omitempty"`
 	Used     float64 `json:"of_promise,omitempty"`
 }
@@ -47,7 +47,7 @@ func (l *line) waits(r *report) waits {
 	return w
 }
 
-const waitsNote = "For how long a gang did not run between its submission and its end; one that never ended counts until the end of its run. Promised: by when the queue promises, in any overload, that the gang which waited longest has started (package comment of pal/queue), with the longest run of the line as L."
+const waitsNote = "How long a gang did not run between its submission and its end. A gang that never ended counts until the end of its run. Promised: the longest wait that the queue promises, in any overload, to the gang that waited longest (see the package comment of pal/queue); L is the longest run of the line."
 
 func (v view) waits() *plot.Table {
 	t := &plot.Table{Head: []string{"scheduler", "average wait", "p99", "longest", "longer than max_wait", "promised to that gang", "most of a promise used"}}
