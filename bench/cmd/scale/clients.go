@@ -18,15 +18,15 @@ import (
 // gpusPerClient is enough for 16 clients to run a thousand jobs at once.
 const gpusPerClient = 64
 
-// clients are crowds on a cluster of real clients, where jobs run: each task is
-// a process, under a driver that starts it and nothing more (bench/rankdriver).
+// clients has the results of crowds on a cluster of real clients, where jobs run. Each task is a
+// process; its driver starts it and does nothing more (bench/rankdriver).
 type clients struct {
 	Nodes int     `json:"nodes"`
 	GPUs  int     `json:"gpus"`
 	Agent []crowd `json:"agent"`
 	Gated []crowd `json:"gated"`
 	Plain []crowd `json:"plain"`
-	// Gangs on these clients, and on as many nodes of Slurm where it is installed.
+	// Gangs on these clients and, if Slurm is installed, on as many nodes of Slurm.
 	PlainGangs *gangs `json:"plain_gangs,omitempty"`
 	AgentGangs *gangs `json:"agent_gangs,omitempty"`
 	SlurmGangs *gangs `json:"slurm_gangs,omitempty"`
@@ -61,7 +61,7 @@ func (o options) onClients(ctx context.Context) (c *clients, err error) {
 		PlainGangs: taken[plain].gangs(), AgentGangs: taken[agent].gangs()}, nil
 }
 
-// sleeps is a task that runs until it is stopped.
+// sleeps returns a task that runs until it is stopped.
 func sleeps() *api.Task {
 	t := api.NewTask("rank", "rank").SetConfig("command", "/bin/sleep").SetConfig("args", []string{"3600"})
 	off := true

@@ -16,17 +16,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// extremes are single runs at 1,000 nodes × 8 GPUs.
+// extremes has single measurements at 1,000 nodes × 8 GPUs.
 type extremes struct {
-	// WideGPUs is the size of one gang, WideMS how long it took to place.
+	// WideGPUs is the size of one wide gang, WideMS the time to place it.
 	WideGPUs int     `json:"wide_gang_gpus"`
 	WideMS   float64 `json:"wide_gang_ms"`
-	// Queued jobs are submitted at once while nothing is free but Slots places;
-	// the placer is restarted in the middle.
+	// Queued jobs are submitted at once while no GPU is free. Then the placer is restarted.
 	Queued        int     `json:"queued_jobs"`
 	QueuedRSS     float64 `json:"placer_rss_mb"`
 	RestartMS     float64 `json:"first_placement_after_restart_ms"`
-	RestartCPU    float64 `json:"placer_cpu_until_first_placement_s,omitempty"` // since its start
+	RestartCPU    float64 `json:"placer_cpu_until_first_placement_s,omitempty"` // since its restart
 	DrainGangsPer float64 `json:"drain_gangs_per_s"`
 }
 
@@ -63,8 +62,8 @@ func (o options) extremes(ctx context.Context) (e *extremes, err error) {
 	return e, b.queueMany(ctx, w, e, pid, &stop)
 }
 
-// queueMany fills the cluster with wide gangs, queues thousands of one-GPU jobs
-// behind them, restarts the placer, frees the cluster and watches the line drain.
+// queueMany fills the cluster with wide gangs and queues thousands of one-GPU jobs behind them. It
+// restarts the placer, frees the cluster and watches the queue drain.
 func (b *bed) queueMany(ctx context.Context, w *watcher, e *extremes, pid int, stop *func() error) error {
 	const fillers = 8
 	if err := b.submitAll(ctx, gated, fillers, func(i int) *api.Job { return b.gang(fmt.Sprintf("all-%d", i), gated, 125, 8) }); err != nil {
@@ -117,8 +116,7 @@ func (b *bed) settle(ctx context.Context) error {
 	return settled(ctx, pids...)
 }
 
-// settled waits until the processes are nearly idle, for half a minute
-// at most.
+// settled waits until the processes are nearly idle, but for at most half a minute.
 func settled(ctx context.Context, pids ...int) error {
 	used := func() (all float64) {
 		for _, pid := range pids {

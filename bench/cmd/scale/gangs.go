@@ -13,13 +13,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// gangs is how one way starts gangs of 2 × 4 GPUs on real nodes.
+// gangs has the measurements of one way to start gangs of 2 × 4 GPUs on real nodes.
 type gangs struct {
-	// P50 and P99 are from submission until all members run, gangs one after the other.
+	// P50 and P99 are times from a gang's submission until all its members run, for gangs submitted
+	// one after the other.
 	P50 float64 `json:"run_p50_ms"`
 	P99 float64 `json:"run_p99_ms"`
-	// PerS are those that run after a burst, by the time until all do: the median of the rounds,
-	// between the least and the most.
+	// PerS is the gangs of a burst per second, until all members of all gangs run: the median of
+	// the rounds. Low and High are the slowest and the fastest round.
 	PerS float64 `json:"gangs_per_s"`
 	Low  float64 `json:"gangs_per_s_low"`
 	High float64 `json:"gangs_per_s_high"`
@@ -30,15 +31,15 @@ func (x *taken) gangs() *gangs {
 		PerS: percentile(x.rates, 0.5), Low: slices.Min(x.rates), High: slices.Max(x.rates)}
 }
 
-// pacedGangs are submitted one after the other.
+// pacedGangs is how many gangs are submitted one after the other.
 const pacedGangs = 20
 
-// burst is how many gangs are submitted at once: half of what the nodes hold.
+// burst returns how many gangs are submitted at once: half of what fits on the nodes.
 func (o options) burst() int {
 	return max(1, o.clients*gpusPerClient/(gangTasks*gangGPUs)/2)
 }
 
-// gangsRun submits gangs one after the other, each when the one before runs, then a burst.
+// gangsRun submits gangs one after the other, each once the previous one runs, and then a burst.
 func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *taken) error {
 	gang := func(id string) *api.Job { return b.gang(id, h, gangTasks, gangGPUs) }
 	ran, err := b.oneByOne(ctx, h, name+"-paced", pacedGangs, gang, w.runs)
@@ -58,7 +59,7 @@ func (b *bed) gangsRun(ctx context.Context, w *watcher, h how, name string, x *t
 	return b.stopAll(ctx, name+"-burst", burst)
 }
 
-// gangTable compares the ways; it is empty for results that have none.
+// gangTable compares the ways to start gangs; nil for results without gangs.
 func (c *clients) gangTable() []plot.Section {
 	if c.PlainGangs == nil {
 		return nil
@@ -74,5 +75,5 @@ func (c *clients) gangTable() []plot.Section {
 		}
 	}
 	return []plot.Section{{Title: fmt.Sprintf("Gangs of %d × %d GPUs, on %d real nodes", gangTasks, gangGPUs, c.Nodes),
-		Notes: []string{"From submission (to Nomad's API, the agent's, or by sbatch) until all members run. Gangs per second are of a burst, until all of it runs."}, Table: t}}
+		Notes: []string{"From submission (to Nomad's API, to the agent's, or with sbatch) until all members run. Gangs per second: a burst, until all of its gangs run."}, Table: t}}
 }

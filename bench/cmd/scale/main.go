@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command scale is `make scale`: one real Nomad server with thousands of
-// simulated nodes of 8 GPUs (bench/simnodes), gangs placed by plain Nomad and
-// by the placer, and what both cost. It writes a JSON file and prints tables; -html writes a report with plots.
+// Command scale is `make scale`: one real Nomad server with thousands of simulated nodes of 8 GPUs
+// (bench/simnodes), on which plain Nomad and then the placer place gangs. It measures the speed and
+// the cost of both. It writes a JSON file and prints tables; -html writes a report with plots.
 package main
 
 import (
@@ -33,16 +33,16 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.nomad, "nomad", "", "nomad binary")
-	flag.StringVar(&o.bin, "bin", "build/bin", "folder of our binaries and of simnodes")
+	flag.StringVar(&o.bin, "bin", "build/bin", "folder with nomad-pal's binaries and simnodes")
 	o.Flags("scale")
-	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "numbers of nodes; empty: only what -extra says")
-	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, of 2 × 4 GPUs each; as many as half the cluster holds at most")
+	flag.StringVar(&o.sizes, "nodes", "100,1000,5000,10000", "comma-separated numbers of nodes; empty: only the measurement of -extra")
+	flag.IntVar(&o.gangs, "gangs", 200, "gangs of the burst, with 2 × 4 GPUs each; at most as many as fit on half the cluster")
 	flag.IntVar(&o.paced, "paced", 40, "gangs submitted one after the other, for latencies")
-	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is measured at one size; results are medians")
-	flag.BoolVar(&o.extra, "extra", true, "also a gang of 1,000 GPUs, 10,000 queued jobs and a restart of the placer in the middle, at 1,000 nodes")
-	flag.IntVar(&o.clients, "clients", 16, "real clients of 64 emulated GPUs each, for crowds of jobs and gangs that run, and as many nodes of Slurm; 0: none")
-	flag.BoolVar(&o.crowds, "crowds", true, "crowds on the real clients; else only gangs")
-	flag.StringVar(&o.profiles, "profiles", "", "folder for processor profiles of Nomad's server during bursts and crowds, for go tool pprof")
+	flag.IntVar(&o.rounds, "rounds", 3, "rounds of measurements at each size; results are medians")
+	flag.BoolVar(&o.extra, "extra", true, "also measure, at 1,000 nodes, a gang of 1,000 GPUs, and 10,000 queued jobs with a restart of the placer")
+	flag.IntVar(&o.clients, "clients", 16, "real clients with 64 emulated GPUs each, for crowds of jobs and gangs that run, and as many nodes of Slurm; 0: none")
+	flag.BoolVar(&o.crowds, "crowds", true, "measure crowds on the real clients, too, not only gangs")
+	flag.StringVar(&o.profiles, "profiles", "", "folder for CPU profiles (go tool pprof) of Nomad's server during bursts and crowds")
 	flag.Parse()
 	command.Main("scale", func(ctx context.Context) error { return run(ctx, o) })
 }
@@ -99,15 +99,15 @@ func run(ctx context.Context, o options) error {
 	return o.Show(rep.Page())
 }
 
-// bed is a server with simulated nodes, or with real clients.
+// bed is a Nomad server with simulated nodes, or with real clients.
 type bed struct {
 	*cluster.Cluster
 	api   *api.Client
-	agent *api.Client // the placer's, as Nomad's
+	agent *api.Client // client of the placer's agent, which serves Nomad's API
 	o     options
 	nodes int
 	sim   *cluster.Simulated // nil with real clients
-	// program is a new task of a job.
+	// program returns a new task for a job.
 	program func() *api.Task
 }
 
@@ -130,7 +130,7 @@ func (o options) start(ctx context.Context, nodes int) (*bed, error) {
 	return b, nil
 }
 
-// inUse connects to the server and has every node run something.
+// inUse connects to the server and starts an allocation on every node.
 func (b *bed) inUse(ctx context.Context) (err error) {
 	if b.api, err = connect(b.Servers()[0].HTTPAddr()); err != nil {
 		return err
@@ -141,8 +141,8 @@ func (b *bed) inUse(ctx context.Context) (err error) {
 	return nil
 }
 
-// connect makes a client as the placer does, which asks for no compression. That would
-// take a good part of the server's time.
+// connect returns a client that requests no compression, like the placer's. Compression would take
+// a good part of the server's time.
 func connect(url string) (*api.Client, error) {
 	c, err := nomad.NewClient(&api.Config{Address: url}, "")
 	if err != nil {
@@ -153,7 +153,7 @@ func connect(url string) (*api.Client, error) {
 
 func say(line string) { fmt.Fprintln(os.Stderr, " ", line) }
 
-// rack is the number of nodes of a rack.
+// rack is the number of nodes in a rack.
 const rack = 16
 
 // startPlacer starts the agent and waits until it prints the address of its API; stop ends it.

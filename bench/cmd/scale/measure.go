@@ -19,14 +19,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// point has the measurements at one size.
+// point has the measurements at one cluster size.
 type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
 	Burst int `json:"burst_gangs"`
-	// The placer's way: jobs are registered at its agent, as nomad-pal run does
-	// where it knows one. Gated jobs are registered at Nomad with the gate, for
-	// the placer to find; plain Nomad places the jobs without gate or gang.
+	// way is the placer's usual way: jobs are registered at its agent, as nomad-pal run does if it
+	// knows an agent. Gated: jobs are registered at Nomad with the gate, and the placer finds them.
+	// Plain: plain Nomad places the jobs, which have no gate.
 	way
 	Gated way `json:"gated"`
 	Plain way `json:"plain"`
@@ -38,17 +38,17 @@ type point struct {
 
 // way has the measurements of one way to place jobs, over all rounds.
 type way struct {
-	// GangsPerS are placed per second of a burst submitted at once: the median
-	// of the rounds, between the least and the most.
+	// GangsPerS is the gangs of a burst that are placed per second: the median of the rounds. Low
+	// and High are the slowest and the fastest round.
 	GangsPerS float64 `json:"gangs_per_s"`
 	Low       float64 `json:"gangs_per_s_low"`
 	High      float64 `json:"gangs_per_s_high"`
-	// P50 and P99 are the times from a job's registration until all its allocations exist, for jobs
-	// that come one after the other, all rounds together.
+	// P50 and P99 are times from a job's registration until all its allocations exist. They are
+	// over the jobs of all rounds, submitted one after the other.
 	P50 float64 `json:"place_p50_ms"`
 	P99 float64 `json:"place_p99_ms"`
-	// Processor time of a burst, the mean of the rounds: of Nomad's server, of the
-	// placer, of the simulated nodes and of this program.
+	// The processor time of a burst, a mean over the rounds: of Nomad's server, of the placer, of
+	// the simulated nodes and of this program.
 	ServerCPU float64 `json:"server_cpu_s"`
 	PlacerCPU float64 `json:"placer_cpu_s"`
 	SimCPU    float64 `json:"simnodes_cpu_s"`
@@ -56,16 +56,16 @@ type way struct {
 	Crowds    []crowd `json:"crowds,omitempty"`
 }
 
-// crowd is a number of one-GPU jobs submitted at once: the median time until one
-// runs, and of the rounds. It counts from when the crowd comes, since who is
-// answered late submits the next one late.
+// crowd is the result for a number of one-GPU jobs that are submitted at once: the median time
+// until a job runs. All times count from the submission of the first job, because a client that
+// gets a late answer also submits its next job late.
 type crowd struct {
 	Jobs int     `json:"jobs"`
 	P50  float64 `json:"run_p50_ms"`
 }
 
-// crowds are the sizes of crowds; those that leave no GPU free are left out, and
-// larger clusters see the first only.
+// crowds returns the sizes of crowds. A crowd must leave some GPU free, and clusters of more than
+// 1,000 nodes get only the first size.
 func crowds(nodes int) []int {
 	switch {
 	case nodes < 250:
@@ -94,9 +94,9 @@ func (o options) point(ctx context.Context, nodes int) (p point, err error) {
 	return p, nil
 }
 
-// round measures each way once: plain Nomad without a placer, then the placer's
-// two, in turns which first. A machine's speed changes from minute to minute, so
-// that rounds tell more than longer bursts would.
+// round measures each way once: plain Nomad without a placer, then the placer's two ways, which
+// take turns to go first. A machine's speed changes from minute to minute, so more rounds tell more
+// than longer bursts.
 func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken) (err error) {
 	server, sim := b.Servers()[0].PID(), b.sim.PID()
 	if err := b.measure(ctx, plain, round, p.Burst, b.o.paced, pids{server, 0, sim}, all[plain]); err != nil {
@@ -125,7 +125,7 @@ func (b *bed) round(ctx context.Context, round int, p *point, all map[how]*taken
 	return nil
 }
 
-// turns are the placer's ways, in the order of a round.
+// turns returns the placer's two ways in the order of a round.
 func turns(round int) []how {
 	if round%2 == 1 {
 		return []how{agent, gated}
@@ -133,7 +133,7 @@ func turns(round int) []how {
 	return []how{gated, agent}
 }
 
-// idle is the share of one core that a process uses while nothing happens.
+// idle returns the share of one core that a process uses while nothing happens.
 func idle(ctx context.Context, pid int) (percent float64, err error) {
 	const span = 10 * time.Second
 	before := cpuSeconds(pid)
@@ -146,15 +146,15 @@ func idle(ctx context.Context, pid int) (percent float64, err error) {
 // pids are the processes that are measured.
 type pids struct{ server, placer, sim int }
 
-// cpu are their seconds of processor time so far, and this program's.
+// cpu returns the processor time so far, in seconds, of these processes and of this program.
 func (p pids) cpu() [4]float64 {
 	return [4]float64{cpuSeconds(p.server), cpuSeconds(p.placer), cpuSeconds(p.sim), cpuSeconds(os.Getpid())}
 }
 
-// how jobs are submitted; it begins the names of its jobs.
+// how is the way in which jobs are submitted. The names of the jobs begin with it.
 type how string
 
-// The ways of [point], and one that is not measured.
+// The ways of [point]. warm is a way that is not measured.
 const (
 	plain how = "plain"
 	gated how = "gated"
@@ -162,10 +162,10 @@ const (
 	warm  how = "warm"
 )
 
-// taken has the measurements of one way so far.
+// taken has the measurements so far of one way.
 type taken struct {
 	rates  []float64 // gangs/s of the bursts
-	placed []float64 // ms, of gangs submitted one after the other
+	placed []float64 // ms, for gangs submitted one after the other
 	cpu    [4]float64
 	crowds map[int][]float64 // ms, by size
 }
@@ -181,7 +181,7 @@ func (x *taken) way() way {
 	return w
 }
 
-// medians are the crowds', by size.
+// medians returns the medians of the crowds, by size.
 func (x *taken) medians() (all []crowd) {
 	for _, size := range slices.Sorted(maps.Keys(x.crowds)) {
 		all = append(all, crowd{Jobs: size, P50: percentile(x.crowds[size], 0.5)})
@@ -189,8 +189,8 @@ func (x *taken) medians() (all []crowd) {
 	return all
 }
 
-// measure submits gangs one after the other, each when the one before is
-// placed, then a burst, then crowds; it stops all of them at the end.
+// measure submits gangs one after the other, each once the previous one is placed, then a burst,
+// then crowds. It stops all of them at the end.
 func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pids, x *taken) error {
 	w, err := b.watch(ctx)
 	if err != nil {
@@ -222,8 +222,8 @@ func (b *bed) measure(ctx context.Context, h how, round, burst, paced int, ps pi
 	return b.forget(ctx, name)
 }
 
-// measureCrowds submits crowds of these sizes, one after the other, and stops
-// each when it runs.
+// measureCrowds submits crowds of these sizes, one after the other. It stops each crowd once it
+// runs.
 func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string, sizes []int, x *taken) error {
 	for _, n := range sizes {
 		if err := b.settle(ctx); err != nil {
@@ -243,10 +243,9 @@ func (b *bed) measureCrowds(ctx context.Context, w *watcher, h how, name string,
 	return nil
 }
 
-// forget purges the jobs that begin so, once Nomad has done with them, and has
-// Nomad forget their evaluations and allocations. Its server counts up every job
-// that it knows each second and has its garbage collector look at all that it
-// keeps, so that what is measured next would pay for them.
+// forget waits until Nomad is idle, purges the jobs whose names begin with name, and makes Nomad
+// drop their evaluations and allocations. Otherwise they would slow down the next measurement: the
+// server counts all jobs every second, and its garbage collector examines everything it keeps.
 func (b *bed) forget(ctx context.Context, name string) error {
 	if err := b.settle(ctx); err != nil {
 		return err
@@ -260,15 +259,15 @@ func (b *bed) forget(ctx context.Context, name string) error {
 		return err
 	}
 	if err := b.api.System().GarbageCollect(); err != nil {
-		return fmt.Errorf("have Nomad forget the jobs %s-*: %w", name, err)
+		return fmt.Errorf("collect garbage after the jobs %s-*: %w", name, err)
 	}
 	return b.settle(ctx)
 }
 
-// oneByOne submits jobs, each when the one before is there, and returns how long
-// each took in ms. They are stopped at the end only: a client reports one batch
-// of changes after the other, and the end of a job would delay the next one's
-// start on the same node.
+// oneByOne submits jobs, each once there reports that the previous one is placed or runs, and
+// returns the time each took in ms. It stops them only at the end. A client reports its changes in
+// batches, one after the other, so the end of a job would delay the next one's start on the same
+// node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
@@ -286,8 +285,8 @@ func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(
 	return latencies, b.stopAll(ctx, name, n)
 }
 
-// crowd submits n jobs of one GPU at once, or 20 one after the other for a crowd
-// of one, and returns the median time until one runs, in ms.
+// crowd submits n one-GPU jobs at once and returns the median time until a job runs, in ms. For n =
+// 1 it submits 20 jobs one after the other.
 func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) (p50 float64, err error) {
 	if n == 1 {
 		latencies, err := b.oneByOne(ctx, h, name, 20, func(id string) *api.Job { return b.gang(id, h, 1, 1) }, w.runs)
@@ -309,7 +308,8 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
-// burst submits from eight sides at once and returns gangs per second, until all are there.
+// burst submits n gangs at once, eight requests at a time, and returns gangs per second until there
+// reports all of them.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {
@@ -328,10 +328,10 @@ func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(c
 	return float64(n) / last.Sub(began).Seconds(), nil
 }
 
-// sides is how many submit or stop jobs at the same time.
+// sides is how many requests to submit or stop jobs run in parallel.
 const sides = 8
 
-// fromAllSides calls f for 0…n-1.
+// fromAllSides calls f for 0…n-1, at most sides calls at once.
 func fromAllSides(n int, f func(i int) error) error {
 	var g errgroup.Group
 	g.SetLimit(sides)
@@ -388,13 +388,13 @@ func percentile(xs []float64, p float64) float64 {
 	return xs[min(len(xs)-1, int(p*float64(len(xs))))]
 }
 
-// cpuSeconds is the processor time of a process; 0 if it is gone.
+// cpuSeconds returns the processor time of a process; 0 if the process has ended.
 func cpuSeconds(pid int) float64 {
 	u, _ := process.Of(pid)
 	return u.CPU.Seconds()
 }
 
-// rss is the resident memory of a process in MB; 0 if it is gone.
+// rss returns the resident memory of a process in MB; 0 if the process has ended.
 func rss(pid int) float64 {
 	u, _ := process.Of(pid)
 	return u.RSSMB

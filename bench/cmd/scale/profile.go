@@ -13,11 +13,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/command"
 )
 
-// profileSeconds is what is looked at of a burst.
+// profileSeconds is how long a profile of a burst lasts.
 const profileSeconds = 25
 
-// serverHCL has Nomad's server answer requests for profiles, where they are asked
-// for.
+// serverHCL lets Nomad's server answer requests for profiles, if -profiles is set.
 func (o options) serverHCL() string {
 	if o.profiles == "" {
 		return ""
@@ -25,8 +24,8 @@ func (o options) serverHCL() string {
 	return "enable_debug = true"
 }
 
-// profile writes a processor profile of Nomad's server over the seconds that
-// follow, where profiles are asked for; stop waits for its end.
+// profile writes a CPU profile of Nomad's server for the next seconds, if -profiles is set. stop
+// waits until the profile is written.
 func (b *bed) profile(ctx context.Context, name string) (stop func() error) {
 	if b.o.profiles == "" {
 		return func() error { return nil }

@@ -16,7 +16,7 @@ func (r *report) write(path string) error {
 	return command.WriteJSON(path, r)
 }
 
-// named is a way with what to call it.
+// named is a way with its name.
 type named struct {
 	name string
 	way

@@ -16,7 +16,7 @@ const (
 	byNomad  = "plain Nomad"
 )
 
-// looks are all series there are.
+// looks returns all series, with names and colours.
 func looks() []plot.Series {
 	return []plot.Series{
 		{Name: atAgent, Colour: plot.Ours + 1}, {Name: atAgent + ", p99", Colour: plot.Ours + 1, Dashed: true},
@@ -25,7 +25,7 @@ func looks() []plot.Series {
 	}
 }
 
-// growth draws values against the number of nodes.
+// growth plots values against the number of nodes.
 func (r *report) growth(name, title, unit string, log bool, series map[string]func(point) float64) plot.Figure {
 	f := plot.Lines{Name: name, Title: title, Marks: true, X: plot.Axis{Label: "nodes of 8 GPUs", Log: true}, Y: plot.Axis{Label: unit, Log: log}}
 	for _, p := range r.Points {
@@ -63,7 +63,7 @@ func (r *report) figures() []plot.Figure {
 	}
 }
 
-// Page is the report for people.
+// Page returns the report as a web page.
 func (r *report) Page() plot.Page {
 	t := &plot.Table{Head: []string{"nodes", "GPUs", "burst", "way", "gangs/s", "least–most", "p50 ms", "p99 ms", "server CPU s", "placer CPU s", "placer MB", "placer idle CPU %"}}
 	for _, p := range r.Points {
@@ -76,7 +76,7 @@ func (r *report) Page() plot.Page {
 	p := plot.Page{
 		Title: "Placing on a large cluster",
 		Lead: []string{
-			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are from a job's registration until all its allocations exist, jobs one after the other; rates are of a burst submitted from eight sides at once, medians of the rounds. Plain Nomad places the same jobs without gate or gang; \"agent\" are jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
+			"One real Nomad server with simulated nodes of 8 GPUs. Latencies are times from a job's registration until all its allocations exist, for jobs submitted one after the other. Rates are for a burst submitted with eight requests at a time, medians of the rounds. Plain Nomad places the same jobs without gate or gang; \"agent\" means jobs registered at the placer's agent, \"gated\" jobs registered at Nomad with a gate.",
 			r.Provenance.String(),
 		},
 		Sections: []plot.Section{{Title: "Growth", Table: t, Figures: r.figures()}},
@@ -95,7 +95,7 @@ func (r *report) Page() plot.Page {
 	return p
 }
 
-// crowdTable reports when one of many jobs runs that arrive at once; it is empty without
+// crowdTable shows how long jobs that are submitted at once take to run. It returns nil without
 // crowds.
 func crowdTable(title string, plain, agent, gated []crowd) []plot.Section {
 	if len(plain) == 0 {
@@ -107,7 +107,7 @@ func crowdTable(title string, plain, agent, gated []crowd) []plot.Section {
 		t.Rows = append(t.Rows, []string{fmt.Sprint(x.Jobs), fmt.Sprintf("%.0f", x.P50), fmt.Sprintf("%.0f", a), fmt.Sprintf("%.0f", g),
 			fmt.Sprintf("%.2f", a/x.P50), fmt.Sprintf("%.2f", g/x.P50)})
 	}
-	return []plot.Section{{Title: title, Notes: []string{"The median time until a job's task has started."}, Table: t}}
+	return []plot.Section{{Title: title, Notes: []string{"Median time until a job's task has started."}, Table: t}}
 }
 
 func (e *extremes) table() *plot.Table {

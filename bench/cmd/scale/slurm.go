@@ -15,13 +15,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// slurmBed is Slurm on as many nodes with as many GPUs as the real clients have.
+// slurmBed is a Slurm cluster with as many nodes and GPUs as the real clients.
 type slurmBed struct {
 	*slurm.Cluster
-	started string // folder in which each task makes a file when it starts
+	started string // folder in which each task creates a file when it starts
 }
 
-// onSlurm measures gangs there; nil if this machine has no Slurm.
+// onSlurm measures gangs on Slurm; nil if this machine has no Slurm.
 func (o options) onSlurm(ctx context.Context) (g *gangs, err error) {
 	if lacks := slurm.Missing(false); lacks != "" {
 		say("gangs without Slurm: " + lacks)
@@ -84,17 +84,17 @@ func (b *slurmBed) round(ctx context.Context, name string, burst int, x *taken) 
 	return b.clear(ctx)
 }
 
-// gangTasks and gangGPUs are the members of a gang here, and the GPUs of each.
+// gangTasks is the number of a gang's members, gangGPUs the number of GPUs of each.
 const gangTasks, gangGPUs = 2, 4
 
-// submit submits a gang that runs until it is stopped, as [bed.gang] does.
+// submit submits a gang that runs until it is stopped, like [bed.gang].
 func (b *slurmBed) submit(ctx context.Context, id string) error {
 	_, err := b.Submit(ctx, slurm.Job{Name: id, Tasks: gangTasks, GPUsPerTask: gangGPUs, Limit: time.Hour,
 		Command: []string{"/bin/sh", "-c", `: >"$0/$SLURM_JOB_NAME.$SLURM_PROCID"; exec sleep 3600`, b.started}})
 	return err
 }
 
-// runs waits until all tasks of a gang run and returns when the last began to.
+// runs waits until all tasks of a gang run and returns when the last of them started.
 func (b *slurmBed) runs(ctx context.Context, id string) (last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -117,7 +117,7 @@ func (b *slurmBed) runs(ctx context.Context, id string) (last time.Time, err err
 	return last, nil
 }
 
-// clear ends all gangs and waits until Slurm has done with them.
+// clear stops all gangs and waits until Slurm no longer lists them.
 func (b *slurmBed) clear(ctx context.Context) error {
 	if err := b.CancelAll(ctx); err != nil {
 		return err

@@ -13,9 +13,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// use keeps something running on every node, as on nodes that ship their logs or metrics. By
-// profiles, Nomad wakes a node without allocations, alive or dead, for every new allocation of
-// nodes with similar ids. On a fresh cluster, or after a garbage collection, that is every node.
+// use keeps an allocation running on every node, as on clusters that ship logs or metrics from each
+// node. CPU profiles show why: for every new allocation, Nomad wakes nodes without allocations
+// whose ids are similar to that of the allocation's node, whether these nodes are alive or dead. On
+// a fresh cluster, or after a garbage collection, that is every node.
 func (b *bed) use(ctx context.Context) error {
 	began := time.Now()
 	j := api.NewSystemJob("use", "use", "global", 50)

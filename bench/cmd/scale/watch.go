@@ -25,7 +25,7 @@ type watcher struct {
 	done    chan struct{}
 	mu      sync.Mutex
 	exist   map[string]map[string]time.Time // job → allocation → when first seen
-	running map[string]map[string]time.Time // the same, when its task began to run
+	running map[string]map[string]time.Time // the same, with the time when its task started
 	grew    chan struct{}
 	err     error
 }
@@ -45,7 +45,7 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 		defer close(w.done)
 		last := w.follow(body)
 		for tries := 0; ctx.Err() == nil && tries < resubscriptions; tries++ {
-			// Nomad ends a stream whose reader falls behind, and says so by ending it.
+			// If a reader falls behind, Nomad ends its stream.
 			body, err := b.allocations(ctx, last+1)
 			if err != nil {
 				w.fail(err)
@@ -61,12 +61,11 @@ func (b *bed) watch(ctx context.Context) (*watcher, error) {
 	return w, nil
 }
 
-// resubscriptions bounds how often a stream that Nomad ended is opened again.
+// resubscriptions limits how often the watcher opens a stream again that Nomad has ended.
 const resubscriptions = 20
 
-// events are what the watcher reads of a batch of the event stream. It is much
-// less than Nomad sends, and what it takes to read more would count against
-// those who share the machine.
+// events is the part of a batch of events that the watcher parses. It is much less than what Nomad
+// sends: parsing more would take processor time from the programs that are measured.
 type events struct {
 	Index  uint64
 	Events []struct {
@@ -79,7 +78,7 @@ type events struct {
 	}
 }
 
-// allocations streams allocations' events from an index on; 0 is from now on.
+// allocations streams the events of allocations from an index on; 0 starts now.
 func (b *bed) allocations(ctx context.Context, from uint64) (io.ReadCloser, error) {
 	q := (&api.QueryOptions{Params: map[string]string{"topic": "Allocation:*", "index": strconv.FormatUint(from, 10)}}).WithContext(ctx)
 	body, err := b.api.Raw().Response("/v1/event/stream", q)
@@ -102,7 +101,7 @@ func (w *watcher) stop() {
 	<-w.done
 }
 
-// follow notes what comes until the stream ends, and returns the last index.
+// follow records events until the stream ends, and returns the last index.
 func (w *watcher) follow(body io.ReadCloser) (last uint64) {
 	defer body.Close()
 	for dec := json.NewDecoder(body); ; {
@@ -120,7 +119,8 @@ func (w *watcher) follow(body io.ReadCloser) (last uint64) {
 			}
 			note(w.exist, a.JobID, a.ID, now)
 			if a.ClientStatus == api.AllocClientStatusRunning {
-				// A client reports a second late that a task has started.
+				// A client reports the start of a task up to a second late, so use the task's own
+				// time.
 				began := now
 				for _, t := range a.TaskStates {
 					if !t.StartedAt.IsZero() {
@@ -145,13 +145,12 @@ func note(in map[string]map[string]time.Time, job, alloc string, now time.Time) 
 	}
 }
 
-// placed waits until the job has n allocations and returns when the last came.
+// placed waits until the job has n allocations and returns when the last of them appeared.
 func (w *watcher) placed(ctx context.Context, job string, n int) (time.Time, error) {
 	return w.last(ctx, w.exist, job, n)
 }
 
-// runs waits until n allocations of the job run, or ran, and returns when the
-// last began to.
+// runs waits until n allocations of the job have started and returns when the last of them did.
 func (w *watcher) runs(ctx context.Context, job string, n int) (time.Time, error) {
 	return w.last(ctx, w.running, job, n)
 }
@@ -164,8 +163,8 @@ func (w *watcher) last(ctx context.Context, in map[string]map[string]time.Time, 
 	return at[len(at)-1], nil
 }
 
-// first waits until n jobs whose names begin so have an allocation, and returns
-// when each first one came, in order.
+// first waits until n jobs whose names begin with prefix have an allocation. It returns, in order,
+// when each job's first allocation appeared.
 func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time, error) {
 	at, err := w.wait(ctx, "jobs "+prefix+"… with an allocation", n, func() (at []time.Time) {
 		for job, allocs := range w.exist {
@@ -181,7 +180,7 @@ func (w *watcher) first(ctx context.Context, prefix string, n int) ([]time.Time,
 	return at[:n], nil
 }
 
-// wait waits until at least n of something are there, and returns when each came, in order.
+// wait waits until there returns at least n times, and returns them in order.
 func (w *watcher) wait(ctx context.Context, what string, n int, there func() []time.Time) ([]time.Time, error) {
 	limit := time.NewTimer(5 * time.Minute)
 	defer limit.Stop()

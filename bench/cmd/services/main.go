@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command services is `make services-bench`: a service of three replicas on a real Nomad
-// cluster with emulated GPUs, first under plain Nomad, then under the placer. A node is lost,
-// a rolling update and a canary update are done, and it counts the replicas meanwhile.
+// Command services is `make services-bench`: a service of three replicas on a real Nomad cluster
+// with emulated GPUs, first under plain Nomad, then under the placer. The command kills a node,
+// makes a rolling update and a canary update, and counts the replicas meanwhile.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// options are the flags.
+// options are the command's flags.
 type options struct {
 	command.Options
 	reps int
@@ -35,22 +35,22 @@ type report struct {
 	Runs  []run `json:"runs"`
 }
 
-// run is what happened to the service on one cluster.
+// run has what happened to the service on one cluster.
 type run struct {
 	Scheduler string `json:"scheduler"`
-	// Nodes is on how many nodes the replicas were at first.
+	// Nodes is how many nodes the replicas were on at first.
 	Nodes  int     `json:"nodes_of_replicas"`
 	Events []event `json:"events"`
 }
 
-// event is one disturbance, as the replicas went through it.
+// event is a disturbance and its effect on the replicas.
 type event struct {
 	What string `json:"what"`
-	// Fewest is how few replicas there were at any moment.
+	// Fewest is the smallest number of replicas at any moment.
 	Fewest int `json:"fewest"`
-	// ShortS is for how long there were fewer than all.
+	// ShortS is how long fewer than all replicas ran.
 	ShortS float64 `json:"short_s"`
-	// TookS is how long it took until all was as it should be, and stayed so.
+	// TookS is how long it took until all replicas ran again for good.
 	TookS float64 `json:"took_s"`
 }
 
@@ -70,7 +70,7 @@ func main() {
 
 func measure(ctx context.Context, o options) error {
 	if o.Nodes < replicas+1 {
-		return fmt.Errorf("-nodes %d: at least %d, or a replica has no other node to go to", o.Nodes, replicas+1)
+		return fmt.Errorf("-nodes %d: at least %d are needed, so that a replica can move to another node", o.Nodes, replicas+1)
 	}
 	gpus, _, err := replay.DrawGPUs(o.Nodes, 4, 1, o.Seed)
 	if err != nil {
@@ -88,7 +88,7 @@ func measure(ctx context.Context, o options) error {
 	return command.WriteJSON(o.JSON, r)
 }
 
-// on runs all of it on a new cluster.
+// on makes all runs with or without the placer on a new cluster.
 func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, err error) {
 	r.Scheduler = "plain Nomad"
 	if placer {
@@ -113,7 +113,7 @@ func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, 
 		s.env = []string{"NOMAD_PAL_ADDR=" + p.URL()}
 		defer func() {
 			if err != nil {
-				err = fmt.Errorf("%w\nthe placer's log ends:\n%s", err, p.LogTail(15))
+				err = fmt.Errorf("%w\nthe last lines of the placer's log:\n%s", err, p.LogTail(15))
 			}
 		}()
 	}
@@ -133,8 +133,8 @@ func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, 
 	return r, nil
 }
 
-// table prints the results as they are in the docs: fewest of all repetitions, and the
-// median of the times, with the least and the most.
+// table prints the results as the docs show them: the fewest replicas of all repetitions, and the
+// median, minimum and maximum of the times.
 func (r report) table(out io.Writer) {
 	fmt.Fprintf(out, "%s\n\n| |", r.Provenance)
 	row := func(name string, value func(run) string) {
@@ -167,7 +167,7 @@ func (r run) of(what string) (es []event) {
 	return es
 }
 
-// span is the median of a figure, with the least and the most.
+// span formats the median of a figure with its minimum and maximum.
 func span(es []event, of func(event) float64) string {
 	var all []float64
 	for _, e := range es {
@@ -177,5 +177,5 @@ func span(es []event, of func(event) float64) string {
 	return fmt.Sprintf("%.1f s (%.1f–%.1f)", all[len(all)/2], all[0], all[len(all)-1])
 }
 
-// pause is the time between two looks at the replicas.
+// pause is the time between two queries of the replicas.
 const pause = 20 * time.Millisecond

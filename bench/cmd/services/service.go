@@ -20,21 +20,21 @@ import (
 const (
 	replicas = 3
 	id       = "api"
-	// quiet is for how long all must be as it should be.
+	// quiet is how long the service must be well before a disturbance counts as over.
 	quiet = 5 * time.Second
-	// patience is the longest time that anything may take.
+	// patience is the time limit of a disturbance.
 	patience = 5 * time.Minute
 )
 
 // service is the job on its cluster.
 type service struct {
 	*cluster.Cluster
-	submit  []string // the command that submits a file
-	env     []string // and its environment
-	version int      // of the file
+	submit  []string // the command that submits a job file
+	env     []string // its environment
+	version int      // of the job file
 }
 
-// run submits the next version of the file, as an owner does.
+// run submits the next version of the job file, as its author would.
 func (s *service) run(ctx context.Context, canaries int) error {
 	s.version++
 	path := filepath.Join(s.Dir, id+".nomad.hcl")
@@ -78,7 +78,7 @@ func (s *service) run(ctx context.Context, canaries int) error {
 	return nil
 }
 
-// start submits the first version, and returns on how many nodes its replicas run.
+// start submits the first version and returns how many nodes its replicas run on.
 func (s *service) start(ctx context.Context) (nodes int, err error) {
 	if _, err := s.follow(ctx, &watch{}, func() error { return s.run(ctx, 0) }); err != nil {
 		return 0, err
@@ -91,7 +91,7 @@ func (s *service) start(ctx context.Context) (nodes int, err error) {
 	return len(on), err
 }
 
-// live are the allocations that Nomad wants to run.
+// live returns the allocations that Nomad wants to run.
 func (s *service) live(ctx context.Context) ([]*api.AllocationListStub, error) {
 	all, _, err := s.API().Jobs().Allocations(id, true, (&api.QueryOptions{}).WithContext(ctx))
 	return slices.DeleteFunc(all, func(a *api.AllocationListStub) bool {
@@ -99,7 +99,7 @@ func (s *service) live(ctx context.Context) ([]*api.AllocationListStub, error) {
 	}), err
 }
 
-// disturb applies the disturbance to the service, and counts its replicas until all of them run.
+// disturb applies a disturbance to the service and counts its replicas until all of them run again.
 func (s *service) disturb(ctx context.Context, what string) (event, error) {
 	live, err := s.live(ctx)
 	if err != nil {
@@ -124,8 +124,8 @@ func (s *service) disturb(ctx context.Context, what string) (event, error) {
 	return e, err
 }
 
-// lose kills the client that runs a replica, and starts it again when all is well elsewhere.
-// The replica counts as gone from the kill on, as it would with its machine.
+// lose kills the client that runs a replica, and starts it again once all replicas run elsewhere.
+// The replica counts as lost from the kill on, as if its machine had failed.
 func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub) (event, error) {
 	client := s.Clients()[slices.IndexFunc(s.Clients(), func(a *cluster.Agent) bool { return a.Name == of.NodeName })]
 	w.gone = of.NodeID
@@ -136,8 +136,8 @@ func (s *service) lose(ctx context.Context, w *watch, of *api.AllocationListStub
 	return e, client.Start(ctx)
 }
 
-// follow does something to the service and looks at its replicas until all is well for a
-// while. It promotes canaries as soon as they can be.
+// follow calls do and watches the replicas until the service has been well for a while. It promotes
+// canaries as soon as it can.
 func (s *service) follow(ctx context.Context, w *watch, do func() error) (event, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

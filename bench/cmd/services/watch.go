@@ -9,12 +9,12 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// watch counts replicas from look to look.
+// watch counts replicas, one look after another.
 type watch struct {
-	before  map[string]bool // allocations that ran when it began
-	healthy map[string]bool // those that have been healthy; the first ones are
-	renews  bool            // all of them are replaced, and must be healthy to count
-	gone    string          // the node that is lost
+	before  map[string]bool // allocations that ran at the start
+	healthy map[string]bool // allocations that have ever been healthy, including those at the start
+	renews  bool            // an update replaces all allocations, which count once they are healthy
+	gone    string          // id of the lost node
 
 	start, last, well time.Time
 	event             event
@@ -27,8 +27,8 @@ func (w *watch) begin(now time.Time) {
 	}
 }
 
-// look takes notice of the live allocations and the latest deployment, and reports whether
-// all has been well for a while.
+// look evaluates the live allocations and the latest deployment. It reports whether the service has
+// been well for a while.
 func (w *watch) look(now time.Time, live []*api.AllocationListStub, d *api.Deployment) bool {
 	count, fresh := 0, 0
 	for _, a := range live {

@@ -10,15 +10,16 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// moment is what a look sees: allocations by id, in capitals those that are healthy.
+// moment is the state at one look. Each letter of allocs is an allocation; a capital letter is
+// healthy.
 type moment struct {
 	at     time.Duration
 	allocs string
 	status string
 }
 
-// The counts follow from the looks: a replica of a lost node is gone at once, one of a new
-// version counts when it is healthy, and all must be well for a while.
+// A replica of a lost node is gone at once. A replica of a new version counts once it is healthy. A
+// disturbance is over when the service has been well for a while.
 func TestWatch(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
@@ -50,7 +51,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// live has allocation x on node x.
+// live returns the moment's allocations. Allocation x is on node x.
 func (m moment) live() (as []*api.AllocationListStub) {
 	for _, r := range m.allocs {
 		healthy := r < 'a'

@@ -13,12 +13,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// placerConfig is the default but for the port, which is a free one, and the
-// time between full reads, at which records of jobs that are gone are removed:
-// the traffic is compressed, so is this.
+// placerConfig is the default configuration, with a free port and a shorter time between full
+// reads. Full reads remove the records of jobs that no longer exist; their interval is compressed
+// like the traffic.
 const placerConfig = "resync = \"30s\"\nhttp {\n  bind_port = 0\n}\n"
 
-// Times that something stays down.
+// How long something stays down.
 const (
 	clientDown = 15 * time.Second
 	placerDown = 5 * time.Second
@@ -39,15 +39,15 @@ func (s *soak) startPlacer(ctx context.Context) error {
 	return cluster.Until(ctx, "the placer leads", func(ctx context.Context) (string, error) {
 		var m metrics
 		if err := read(ctx, p.URL()+"/v1/metrics", &m); err != nil || m.Leader == 0 {
-			return "it does not", err
+			return "it does not lead", err
 		}
 		return "", nil
 	})
 }
 
-// disturb kills a client, kills the placer and makes a GPU unhealthy, in turn. The
-// placer is left alone in the second half, so that what it uses can be followed.
-// What was begun is carried to its end: the cluster is whole when it drains.
+// disturb kills a client, kills the placer, and makes a GPU unhealthy, in turn. In the second half
+// it does not kill the placer, so that its resource use can be followed. It completes every
+// disturbance, so that the cluster is whole when it drains.
 func (s *soak) disturb(ctx, timed context.Context) error {
 	r := rand.New(rand.NewPCG(s.options.Seed, 2))
 	for k := 1; ; k++ {
@@ -94,7 +94,7 @@ func (s *soak) killClient(ctx context.Context, n int) error {
 	if err := a.Start(ctx); err != nil {
 		return err
 	}
-	s.note("client %s is back", a.Name)
+	s.note("client %s runs again", a.Name)
 	return nil
 }
 
@@ -113,7 +113,8 @@ func (s *soak) killPlacer(ctx context.Context) error {
 	return nil
 }
 
-// makeUnhealthy makes a GPU unhealthy, waits until the placer knows, and heals it.
+// makeUnhealthy makes a GPU unhealthy, waits until the placer knows, and makes the GPU healthy
+// again.
 func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	u := s.GPUs.All[gpu]
 	s.note("GPU %s of gpu-%02d becomes unhealthy", u.ID, u.Node)
@@ -128,7 +129,7 @@ func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 		w, _, err := believed(ctx, s.placer.URL())
 		s.whole.Unlock()
 		if err == nil && !w.unhealthy[u.ID] {
-			return "it does not", cluster.Pause(ctx, time.Second)
+			return "it does not know", cluster.Pause(ctx, time.Second)
 		}
 		if err != nil {
 			return "", err
@@ -138,10 +139,10 @@ func (s *soak) makeUnhealthy(ctx context.Context, gpu int) error {
 	if err != nil {
 		return err
 	}
-	s.note("the placer knows it after %.1f s", time.Since(began).Seconds())
+	s.note("the placer knew after %.1f s", time.Since(began).Seconds())
 	if err := cluster.Pause(ctx, s.churn/4); err != nil {
 		return err
 	}
-	s.note("GPU %s heals", u.ID)
+	s.note("GPU %s becomes healthy", u.ID)
 	return s.MakeUnhealthy(u.Node, "")
 }

@@ -8,18 +8,17 @@ import (
 	"math"
 )
 
-// A series grows steadily where a straight line through it rises by more than
-// growthShare of its mean over the time looked at, and by more than
-// growthErrors standard errors of the line's slope. Fewer than growthLooks
-// values show nothing.
+// A series grows steadily if its regression line rises by more than growthShare of its mean, and by
+// more than growthErrors standard errors of the slope. A series of fewer than growthLooks values
+// proves nothing.
 const (
 	growthShare  = 0.15
 	growthErrors = 4.0
 	growthLooks  = 10
 )
 
-// growth is the rise of a least-squares line through equally spaced values,
-// from the first to the last, and how many standard errors of the slope that is.
+// growth returns the rise of the regression line through equally spaced values, from first to last,
+// and the same in standard errors of the slope.
 func growth(ys []float64) (rise, errors float64) {
 	n := float64(len(ys))
 	if n < 3 {
@@ -41,7 +40,7 @@ func growth(ys []float64) (rise, errors float64) {
 		e := y - my - slope*(float64(i)-mx)
 		rest += e * e
 	}
-	if rest <= 1e-12*my*my { // a perfect line
+	if rest <= 1e-12*my*my { // the values are on a line
 		if slope == 0 {
 			return 0, 0
 		}
@@ -50,8 +49,8 @@ func growth(ys []float64) (rise, errors float64) {
 	return slope * (n - 1), slope / math.Sqrt(rest/(n-2)/sxx)
 }
 
-// steady reports how a series grows steadily, "" if it does not. The first
-// third does not count: caches and heaps fill.
+// steady describes a steady growth of a series; "" if there is none. It ignores the first third, in
+// which caches and heaps fill.
 func steady(what string, ys []float64) string {
 	ys = ys[len(ys)/3:]
 	if len(ys) < growthLooks {

@@ -17,12 +17,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// world is the holder of each GPU and the state of each job, in the words of one
-// side.
+// world is the holder of each GPU and the state of each job, according to one side: the placer or
+// Nomad.
 type world struct {
 	holder    map[string]string // GPU → job
-	phase     map[string]string // job → "waiting" or "running"; the placer has more
-	unhealthy map[string]bool   // GPUs that the placer takes for unhealthy
+	phase     map[string]string // job → "waiting" or "running"; the placer has more states
+	unhealthy map[string]bool   // GPUs that the placer regards as unhealthy
 	twice     []string          // GPUs that two allocations hold
 }
 
@@ -30,7 +30,7 @@ func newWorld() world {
 	return world{holder: map[string]string{}, phase: map[string]string{}, unhealthy: map[string]bool{}}
 }
 
-// waiting is the number of jobs that wait.
+// waiting returns the number of waiting jobs.
 func (w world) waiting() int {
 	n := 0
 	for _, p := range w.phase {
@@ -41,7 +41,7 @@ func (w world) waiting() int {
 	return n
 }
 
-// believed is what the placer says.
+// believed returns the world according to the placer.
 func believed(ctx context.Context, url string) (world, metrics, error) {
 	w := newWorld()
 	var gpus []struct {
@@ -67,16 +67,16 @@ func believed(ctx context.Context, url string) (world, metrics, error) {
 	return w, m, nil
 }
 
-// metrics are what /v1/metrics says of the agent's own state, which is not the
-// fresh look that /v1/gpus and /v1/queue take.
+// metrics are values of /v1/metrics that come from the agent's own state. /v1/gpus and /v1/queue
+// read their answers afresh.
 type metrics struct {
 	Leader     int            `json:"leader"`
 	Jobs       map[string]int `json:"jobs"`
-	Goroutines int            `json:"go_goroutines"` // 0 if the placer does not say
+	Goroutines int            `json:"go_goroutines"` // 0 if the placer does not report it
 }
 
-// patience is how long an answer may take: a machine that does other work, too,
-// has let an agent wait for more than 10 s.
+// patience is the time limit of an answer. On a machine that also does other work, an agent once
+// took more than 10 s.
 const patience = time.Minute
 
 func read(ctx context.Context, url string, into any) error {
@@ -92,7 +92,7 @@ func read(ctx context.Context, url string, into any) error {
 	return json.Unmarshal([]byte(text), into)
 }
 
-// actual is what Nomad says: an allocation holds its GPUs until its client
+// actual returns the world according to Nomad. An allocation holds its GPUs until its client
 // reports its end.
 func actual(ctx context.Context, c *api.Client) (world, error) {
 	w := newWorld()
@@ -123,9 +123,9 @@ func actual(ctx context.Context, c *api.Client) (world, error) {
 	return w, nil
 }
 
-// wanted reports whether Nomad still has members of the job to place or running. A
-// job is pending, too, while an evaluation for it is due later: after a node was
-// disconnected, until the time that it had to come back in has passed.
+// wanted reports whether Nomad has members of the job running or still to be placed. The job's
+// status is not enough: it is also pending while a delayed evaluation exists, such as the one that
+// Nomad schedules for the time limit of a disconnected node.
 func wanted(j *api.JobListStub) bool {
 	if j.JobSummary == nil {
 		return true
@@ -147,7 +147,7 @@ func (w *world) hold(job string, a *api.AllocationListStub) {
 	}
 }
 
-// differences are what two sides disagree on: subject → how.
+// differences returns what the two sides disagree on: subject → description.
 func differences(placer, nomad world, m metrics) map[string]string {
 	out := map[string]string{}
 	for gpu := range union(placer.holder, nomad.holder) {
@@ -167,20 +167,19 @@ func differences(placer, nomad world, m metrics) map[string]string {
 	return out
 }
 
-// union has the keys of both.
+// union returns a map with the keys of both.
 func union(a, b map[string]string) map[string]string {
 	all := maps.Clone(a)
 	maps.Copy(all, b)
 	return all
 }
 
-// settle is how long the two sides may disagree on a subject while allocations
-// come and go.
+// settle is how long the two sides may disagree on a subject while allocations start and end.
 const settle = 20 * time.Second
 
-// compare looks until the sides have agreed on every subject at least once, and
-// returns what they never agreed on, with GPUs that Nomad gave away twice. After an
-// error that is what they had not agreed on until then.
+// compare queries both sides until they have agreed on every subject at least once, or settle is
+// over. It returns what they never agreed on, and GPUs that two allocations hold. If it fails, it
+// returns what they had not agreed on by then.
 func compare(ctx context.Context, url string, c *api.Client) (drift map[string]string, seen world, m metrics, err error) {
 	end := time.Now().Add(settle)
 	for first := true; ; first = false {
@@ -210,7 +209,7 @@ func compare(ctx context.Context, url string, c *api.Client) (drift map[string]s
 	}
 }
 
-// both are the subjects of a that b has, too, in order.
+// both returns the subjects that are in a and in b, with a's descriptions, in order.
 func both(a, b map[string]string) []string {
 	var out []string
 	for _, subject := range slices.Sorted(maps.Keys(a)) {

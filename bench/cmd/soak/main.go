@@ -43,14 +43,14 @@ type options struct {
 
 func main() {
 	var o options
-	o.Flags(8, "bench/results/soak.json", "", "GPUs, workload and churn")
+	o.Flags(8, "bench/results/soak.json", "", "GPUs, workload and disturbances")
 	flag.IntVar(&o.queue, "queue", 60, "unfinished jobs at which submitting pauses")
-	flag.Float64Var(&o.load, "load", 0.8, "offered work over what the GPUs could do")
-	flag.DurationVar(&o.duration, "duration", 2*time.Hour, "time of traffic and churn")
-	flag.DurationVar(&o.look, "look", time.Minute, "time between two looks")
+	flag.Float64Var(&o.load, "load", 0.8, "offered work, as a share of the GPUs' capacity")
+	flag.DurationVar(&o.duration, "duration", 2*time.Hour, "duration of traffic and disturbances")
+	flag.DurationVar(&o.look, "look", time.Minute, "time between two checks")
 	flag.DurationVar(&o.churn, "churn", 4*time.Minute, "time between two disturbances")
-	flag.DurationVar(&o.drain, "drain", 10*time.Minute, "time after the end in which every job must finish")
-	flag.DurationVar(&o.longest, "longest", 30*time.Second, "longest work of a job; the workload is Sia-Philly's, 120 times faster")
+	flag.DurationVar(&o.drain, "drain", 10*time.Minute, "time limit for the remaining jobs after the end of traffic")
+	flag.DurationVar(&o.longest, "longest", 30*time.Second, "longest work of a job; the workload is that of Sia-Philly, 120 times faster")
 	flag.Parse()
 	command.Main("soak", func(ctx context.Context) error { return run(ctx, o) })
 }
@@ -63,7 +63,7 @@ type soak struct {
 	start      time.Time
 	report     *report
 
-	placer *cluster.Placer // guarded by whole while churn replaces it
+	placer *cluster.Placer // guarded by whole, because disturbances replace it
 	whole  sync.Mutex      // held while the placer is down
 }
 
@@ -93,8 +93,8 @@ func run(ctx context.Context, o options) (err error) {
 	return errors.Join(s.all(ctx), s.placer.Stop())
 }
 
-// all runs traffic and churn beside the looks until the time is over, then lets
-// the cluster drain.
+// all runs traffic, disturbances and checks until the time is over. Then it waits until the cluster
+// has drained.
 func (s *soak) all(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -116,7 +116,7 @@ func (s *soak) all(ctx context.Context) error {
 	sides.Wait()
 	if err != nil || ctx.Err() != nil {
 		err = errors.Join(err, context.Cause(ctx))
-		s.report.fail("broke off after %.0f s: %v", time.Since(s.start).Seconds(), err)
+		s.report.fail("stopped early, after %.0f s: %v", time.Since(s.start).Seconds(), err)
 		return errors.Join(err, s.report.write(s.options.JSON))
 	}
 	if err := s.drained(ctx); err != nil {

@@ -18,36 +18,36 @@ type report struct {
 	Seed      uint64   `json:"seed"`
 	Nodes     int      `json:"nodes"`
 	GPUs      int      `json:"gpus"`
-	DurationS float64  `json:"duration_s"` // with the drain
+	DurationS float64  `json:"duration_s"` // including the drain
 	Submitted int      `json:"jobs_submitted"`
 	Finished  int      `json:"jobs_finished"`
-	HeldBackS int      `json:"submitting_paused_s"` // too many jobs unfinished
+	HeldBackS int      `json:"submitting_paused_s"` // because too many jobs were unfinished
 	Passed    bool     `json:"passed"`
 	Failures  []string `json:"failures"`
 	Looks     []look   `json:"looks"`
 	Events    []event  `json:"events"`
-	// Causes are the last failures that the placer remembers, by cause.
+	// Causes counts the last failures that the placer remembers, by cause.
 	Causes map[string]int `json:"causes,omitempty"`
 	mu     sync.Mutex     // guards Events, Failures and the counts
 }
 
-// event is a disturbance or its end.
+// event is the beginning or the end of a disturbance.
 type event struct {
 	AtS  float64 `json:"at_s"`
 	What string  `json:"what"`
 }
 
-// look is what one look saw.
+// look is the result of one check.
 type look struct {
 	AtS        float64 `json:"at_s"`
-	GPUsHeld   int     `json:"gpus_held"` // as Nomad says
+	GPUsHeld   int     `json:"gpus_held"` // according to Nomad
 	Waiting    int     `json:"jobs_waiting"`
 	Unfinished int     `json:"jobs_unfinished"`
 	// Drift lists what the placer and Nomad still disagreed about after [settle].
 	Drift     []string      `json:"drift,omitempty"`
 	PlacerPID int           `json:"placer_pid"`
 	Placer    process.Usage `json:"placer"`
-	// Goroutines of the placer, where its metrics say.
+	// Goroutines is the placer's number of goroutines, if its metrics have it.
 	Goroutines int `json:"placer_goroutines,omitempty"`
 	// Plugins is the number of device plugin processes, PluginRSSMB the mean of
 	// their memory, PluginFiles the sum of their open files.
@@ -77,7 +77,7 @@ func (r *report) event(e event) {
 	r.Events = append(r.Events, e)
 }
 
-// count adds one.
+// count adds one to a counter.
 func (r *report) count(n *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,9 +90,9 @@ func (r *report) fail(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// judge adds what the looks show together. Of the placer it follows the last
-// process: the ones before were killed. Only looks under traffic count, which
-// leaves out the last.
+// judge adds the failures that show only in all checks together. It follows only the last placer
+// process, because the earlier ones were killed. It leaves out the last check, which saw no
+// traffic.
 func (r *report) judge() {
 	if len(r.Looks) > 0 {
 		looks := r.Looks[:len(r.Looks)-1]
@@ -131,10 +131,10 @@ func (r *report) write(path string) error {
 	return command.WriteJSON(path, r)
 }
 
-// print sums up; its error is what failed.
+// print prints a summary. It returns an error if the run failed.
 func (r *report) print(out io.Writer) error {
 	first, last := r.Looks[0], r.Looks[len(r.Looks)-1]
-	fmt.Fprintf(out, "%.0f s on %d nodes: %d jobs submitted, %d finished, %d looks, %d disturbances and recoveries; placer %.1f MB at first, %.1f MB at the end\n",
+	fmt.Fprintf(out, "%.0f s on %d nodes: %d jobs submitted, %d finished, %d checks, %d disturbances and recoveries; placer %.1f MB at first, %.1f MB at the end\n",
 		r.DurationS, r.Nodes, r.Submitted, r.Finished, len(r.Looks), len(r.Events), first.Placer.RSSMB, last.Placer.RSSMB)
 	for _, f := range r.Failures {
 		fmt.Fprintln(out, "FAILED:", f)

@@ -34,7 +34,8 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// A leak is found, a heap that fills, one that breathes, and flat noise are not.
+// A leak is found. A heap that fills, a heap that grows and shrinks, and flat noise are not
+// reported.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -59,7 +60,7 @@ func TestSteady(t *testing.T) {
 		}
 	}
 	if got := steady("memory", []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}); got != "" {
-		t.Errorf("a few looks show: %s", got)
+		t.Errorf("a few checks prove: %s", got)
 	}
 }
 
@@ -89,7 +90,7 @@ func TestBoth(t *testing.T) {
 	}
 }
 
-// serve answers paths with JSON; what a func returns may change.
+// serve answers paths with JSON. A func is called for each request, so its answers may differ.
 func serve(t *testing.T, answers map[string]any) string {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,13 +110,13 @@ func serve(t *testing.T, answers map[string]any) string {
 	return srv.URL
 }
 
-// alloc is a listed allocation of a job with GPUs.
+// alloc is an allocation of a job with GPUs, as in a list.
 func alloc(job, client string, gpus ...string) *api.AllocationListStub {
 	return &api.AllocationListStub{JobID: job, ClientStatus: client, AllocatedResources: &api.AllocatedResources{
 		Tasks: map[string]*api.AllocatedTaskResources{"rank": {Devices: []*api.AllocatedDeviceResource{{DeviceIDs: gpus}}}}}}
 }
 
-// The two sides as their APIs tell them; GPU x is given to two jobs.
+// The two sides according to their APIs. Nomad gives GPU x to two jobs.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,7 +124,7 @@ func TestCompare(t *testing.T) {
 	glances := 0
 	placer := serve(t, map[string]any{
 		"/v1/gpus": func() any {
-			if glances++; glances > 2 { // believed's, one of compare's
+			if glances++; glances > 2 { // one read by believed, one by compare
 				cancel()
 			}
 			return []map[string]any{{"id": "g", "job": "default/a", "healthy": true}, {"id": "x", "job": "default/b"}, {"id": "free", "healthy": true}}
@@ -153,7 +154,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A difference that is gone at the second comparison is no drift.
+// A difference that is gone at the second comparison does not count as drift.
 func TestCompareSettles(t *testing.T) {
 	t.Parallel()
 	glances := 0
@@ -175,7 +176,7 @@ func TestCompareSettles(t *testing.T) {
 	}
 }
 
-// The workload offers what was asked for, in the time, and the same each time.
+// The workload offers the requested load within the duration, and is the same each time.
 func TestWorkload(t *testing.T) {
 	t.Parallel()
 	o := options{Options: command.Options{Seed: 3, Nodes: 8}, load: 0.7, duration: 4 * time.Hour, longest: 30 * time.Second}
@@ -191,7 +192,7 @@ func TestWorkload(t *testing.T) {
 		t.Errorf("offered load %.2f with %d jobs, want 0.7", load, len(jobs))
 	}
 	if !cmp.Equal(jobs, o.workload()) {
-		t.Error("another workload the second time")
+		t.Error("the second call returned another workload")
 	}
 }
 
@@ -200,7 +201,7 @@ func TestJudge(t *testing.T) {
 	var r report
 	for i := range 40 {
 		l := look{PlacerPID: 2, Placer: process.Usage{RSSMB: 30, Threads: 8, Files: 10 + i}, PluginRSSMB: 20}
-		if i < 10 { // a process before, which was killed
+		if i < 10 { // an earlier process, which was killed
 			l.PlacerPID, l.Placer.RSSMB = 1, 5
 		}
 		r.Looks = append(r.Looks, l)

@@ -15,12 +15,12 @@ import (
 const (
 	gpusPerNode = 4
 	compression = 120
-	// locality is what gangs lose across nodes, on average: the load counts it.
+	// locality is the average slowdown of gangs across nodes, which the load includes.
 	locality = 1.3
 )
 
-// workload is one of Sia-Philly's statistics that offers load × gpus of work
-// over the time. Every other job may be stopped and started again.
+// workload returns jobs with the statistics of Sia-Philly that offer load × the GPUs' capacity over
+// the duration. Every other job may be stopped and restarted.
 func (o options) workload() []replay.Job {
 	const sample = 2000
 	work := 0.0
@@ -37,8 +37,8 @@ func (o options) workload() []replay.Job {
 	return jobs
 }
 
-// generate makes no gang that needs more than half the cluster: with a client
-// away or a GPU unhealthy the widest would wait for minutes, and the soak with them.
+// generate returns n jobs. No gang needs more than half the cluster: with a client down or a GPU
+// unhealthy, a wider gang would hold up the soak for minutes.
 func (o options) generate(n int) []replay.Job {
 	gpus := max(1, o.Nodes/2) * gpusPerNode
 	return replay.FromTrace(trace.SiaPhilly(o.Seed, trace.Shape{Jobs: n, MaxGPUs: gpus}), replay.Compression{
@@ -47,9 +47,9 @@ func (o options) generate(n int) []replay.Job {
 	})
 }
 
-// traffic submits the workload. It pauses while too many jobs are unfinished:
-// a queue that grows without bound would hide what else grows. timed ends with
-// the time of the soak, ctx when it is given up.
+// traffic submits the workload. It pauses while too many jobs are unfinished, because an
+// ever-growing queue would hide other growth. timed ends with the duration of the soak, ctx when
+// the soak is aborted.
 func (s *soak) traffic(ctx, timed context.Context) error {
 	for _, j := range s.workload() {
 		if err := cluster.Pause(timed, time.Until(s.start.Add(j.Submit))); err != nil {

@@ -19,11 +19,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// collectEvery is the number of looks between two garbage collections, which
-// Nomad does after hours: the traffic is compressed, so is this.
+// collectEvery is the number of checks between two garbage collections. Nomad collects garbage only
+// after hours; the interval is compressed like the traffic.
 const collectEvery = 5
 
-// looks looks at the cluster again and again.
+// looks checks the cluster again and again.
 func (s *soak) looks(ctx context.Context) error {
 	var before map[string]string
 	for k := 1; ; k++ {
@@ -35,7 +35,7 @@ func (s *soak) looks(ctx context.Context) error {
 			return err
 		}
 		for _, d := range both(drift, before) {
-			s.report.fail("drift in two looks in a row, %.0f s: %s", l.AtS, d)
+			s.report.fail("drift in two checks in a row, %.0f s: %s", l.AtS, d)
 		}
 		before = drift
 		s.report.Looks = append(s.report.Looks, l)
@@ -74,7 +74,7 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 		for _, pid := range pids {
 			p, err := process.Of(pid)
 			if err != nil {
-				continue // killed meanwhile, with its client
+				continue // killed together with its client
 			}
 			l.Plugins++
 			l.PluginRSSMB += p.RSSMB
@@ -93,8 +93,8 @@ func (s *soak) lookOnce(ctx context.Context) (look, map[string]string, error) {
 	return l, drift, nil
 }
 
-// guard looks every second whether a GPU is given away twice, which may pass
-// between two looks.
+// guard checks every second whether two allocations hold a GPU, because that may be over before the
+// next check.
 func (s *soak) guard(ctx, timed context.Context) error {
 	known := map[string]bool{}
 	for {
@@ -114,8 +114,7 @@ func (s *soak) guard(ctx, timed context.Context) error {
 	}
 }
 
-// causes counts the failures that the placer remembers, the last 120, by cause
-// and reason.
+// causes counts the placer's recorded failures, at most 120, by cause and reason.
 func (s *soak) causes(ctx context.Context) (map[string]int, error) {
 	v, _, err := s.API().Variables().Peek("nomad-pal/failures", (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil || v == nil {
@@ -134,9 +133,9 @@ func (s *soak) causes(ctx context.Context) (map[string]int, error) {
 
 var gpuID = regexp.MustCompile(`GPU[- ][-0-9A-Za-z]+`)
 
-// drained waits until every job has finished and looks once more.
+// drained waits until every job has finished and makes a last check.
 func (s *soak) drained(ctx context.Context) error {
-	say("no more traffic: waiting for the jobs")
+	say("end of traffic: waiting for the jobs to finish")
 	limit, cancel := context.WithTimeout(ctx, s.drain)
 	defer cancel()
 	err := cluster.Until(limit, "every job has finished", func(ctx context.Context) (string, error) {
