@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A command that could not stop what it had started does not say that it has.
+// A command that could not stop everything it had started does not claim that it has.
 func TestEnding(t *testing.T) {
 	for _, c := range []struct {
 		err         error

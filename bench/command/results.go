@@ -22,7 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// Provenance is how a result file came about, and is embedded in it.
+// Provenance describes how a result file was made, and is embedded in it.
 type Provenance struct {
 	Command []string `json:"command"`
 	Commit  string   `json:"commit"`
@@ -31,7 +31,7 @@ type Provenance struct {
 	Date    string   `json:"date"`
 }
 
-// NewProvenance is that of this process.
+// NewProvenance returns the provenance of results of this process.
 func NewProvenance(name string) Provenance {
 	return Provenance{
 		Command: invocation(name, os.Args[1:]), Commit: version.Revision,
@@ -39,13 +39,13 @@ func NewProvenance(name string) Provenance {
 	}
 }
 
-// String is a line for people.
+// String formats the provenance as one line for people.
 func (p Provenance) String() string {
 	return fmt.Sprintf("%s, commit %s, %s, %d cores. Command: %s.", p.Date, p.Commit, p.Go, p.CPUs, strings.Join(p.Command, " "))
 }
 
-// invocation is a command line as a result file keeps it: the program's name and
-// its flags without those that name files of this machine.
+// invocation returns a command line as a result file records it: the program's name and its flags,
+// without flags that name files of this machine.
 func invocation(name string, args []string) []string {
 	out := []string{name}
 	for i := 0; i < len(args); i++ {
@@ -53,24 +53,24 @@ func invocation(name string, args []string) []string {
 		if !slices.Contains([]string{"nomad", "bin", "json", "html", "svg", "workload", "from", "profiles"}, flag) {
 			out = append(out, args[i])
 		} else if !joined {
-			i++ // its value
+			i++ // skip its value
 		}
 	}
 	return out
 }
 
-// Results names the files that results are read from and written to.
+// Results names the files to read results from and write them to.
 type Results struct{ JSON, From, HTML, SVG string }
 
-// Flags defines the flags of a command that has reports, before they are parsed.
+// Flags defines the flags of a command that writes reports. Call it before the flags are parsed.
 func (o *Results) Flags(name string) {
 	flag.StringVar(&o.JSON, "json", "bench/results/"+name+".json", "result file")
-	flag.StringVar(&o.From, "from", "", "result file of an earlier run to report on, without a new run")
-	flag.StringVar(&o.HTML, "html", "", "report with plots to write, one page that opens offline")
+	flag.StringVar(&o.From, "from", "", "report on this result file of an earlier run, without a new run")
+	flag.StringVar(&o.HTML, "html", "", "HTML file for a report with plots, which can be opened offline")
 	flag.StringVar(&o.SVG, "svg", "", "folder for the plots as SVG files")
 }
 
-// Show prints the tables of a report and writes what people look at.
+// Show prints the tables of a report, and writes its page and plots if the flags name files.
 func (o Results) Show(report plot.Page) error {
 	report.Print(os.Stdout)
 	if o.HTML != "" {
@@ -94,7 +94,7 @@ func (o Results) Show(report plot.Page) error {
 	return nil
 }
 
-// Read reads a result file, a compressed one where its name ends with .gz.
+// Read reads a result file. If its name ends with .gz, it is compressed.
 func Read(path string, into any) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -123,8 +123,8 @@ func WriteJSON(path string, v any) error {
 	return Write(path, append(text, '\n'))
 }
 
-// Write replaces a result file as a whole: a run that is cut short leaves the file
-// as it was. It compresses where the name ends with .gz.
+// Write replaces a result file as a whole, so an interrupted run leaves the old file. If the name
+// ends with .gz, Write compresses the file.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -132,7 +132,7 @@ func Write(path string, text []byte) error {
 	if strings.HasSuffix(path, ".gz") {
 		var b bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-		_, _ = z.Write(text) // to memory
+		_, _ = z.Write(text) // writing to memory does not fail
 		_ = z.Close()
 		text = b.Bytes()
 	}

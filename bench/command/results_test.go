@@ -19,7 +19,7 @@ func TestInvocation(t *testing.T) {
 	}
 }
 
-// A result file is written whole, or stays as it was.
+// A result file is written completely, or keeps its old content.
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"r.json", "r.json.gz"} {
@@ -38,15 +38,15 @@ func writeAndRead(t *testing.T, path string) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
-		t.Errorf("%v beside it, %v", files, err)
+		t.Errorf("other files in the folder: %v, %v", files, err)
 	}
 	if err := Write(path, []byte("{")); err != nil {
 		t.Fatal(err)
 	}
 	if err := Read(path, &got); err == nil {
-		t.Error("half a file is read")
+		t.Error("a truncated file can be read")
 	}
 	if err := Read(path+"-none", &got); !os.IsNotExist(err) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package process reads what processes use from /proc.
+// Package process reads the resources that processes use from /proc.
 package process
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Usage is what one process uses at a moment.
+// Usage is the resources that one process uses at a moment.
 type Usage struct {
 	RSSMB   float64 `json:"rss_mb"`
 	Threads int     `json:"threads"`
 	Files   int     `json:"open_files"`
 
-	// CPU is the processor time that it has taken since it began.
+	// CPU is the processor time since the process started.
 	CPU time.Duration `json:"-"`
 }
 

@@ -28,13 +28,13 @@ func TestThisProcess(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("one file more and a minute's work are not seen: %+v", before)
+	t.Errorf("one more open file and a minute of work do not show: %+v", before)
 }
 
 func TestNoProcess(t *testing.T) {
 	t.Parallel()
 	const none = 1 << 30
 	if _, err := Of(none); err == nil {
-		t.Error("a process that is not there is measured")
+		t.Error("measuring a process that does not exist succeeds")
 	}
 }

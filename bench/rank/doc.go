@@ -1,42 +1,40 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package rank is a gang that behaves like a training job without training anything. It has one
-// process per allocation; they find each other at a rendezvous. They run their iterations at the
-// speed of their GPUs, wait for each other after each iteration, and pay the locality penalty when
-// they span nodes. They save their progress. They give up if the gang does not come together in
-// time.
+// Package rank imitates a training job without training anything. A gang has one process (rank) per
+// allocation; the ranks find each other at a rendezvous. They run iterations at the speed of their
+// GPUs, wait for each other after each iteration, and pay the locality penalty when they span
+// nodes. They save their progress. A rank gives up if its gang is not complete in time.
 //
-// A [Rendezvous] (the role of torchrun's store) keeps the gangs of a run; each process runs
-// [Rank.Run]. They speak JSON lines over TCP.
+// A [Rendezvous] (the role of torchrun's store) manages the gangs of a run; each process runs
+// [Rank.Run]. They exchange JSON lines over TCP.
 package rank
 
 import "time"
 
-// Gang is one job as its author wrote it.
+// Gang is one job as its author defined it.
 type Gang struct {
 	Job        string
-	Ranks      int // processes: one per allocation
+	Ranks      int // processes, one per allocation
 	Iterations int
-	// Iteration is the time of one iteration on median GPUs of one node.
+	// Iteration is the duration of one iteration on median GPUs of one node.
 	Iteration time.Duration
-	Class     string // application class: which of a GPU's speeds counts
-	// Penalty is the slowdown of every iteration when the gang spans nodes.
+	Class     string // application class: selects one of a GPU's speeds
+	// Penalty is the factor by which every iteration takes longer when the gang spans nodes.
 	Penalty float64
-	// Restart is the time that loading a checkpoint takes. Progress is saved
-	// after every iteration.
+	// Restart is the time to load a checkpoint. Progress is saved after every iteration.
 	Restart time.Duration
 }
 
-// Speeds are how long work takes, over the median GPU of the fastest model: GPU id → application
-// class → times. On a cluster of one model they are the true PM scores.
+// Speeds maps GPU id → application class → how long work takes there, divided by the time on the
+// median GPU of the fastest model. On a cluster with one model these are the true PM scores.
 type Speeds map[string]map[string]float64
 
 // Exit codes of a rank.
 const (
 	ExitDone    = 0
-	ExitGaveUp  = 75 // the gang did not come together in time
-	ExitLost    = 76 // another rank of the gang went away
+	ExitGaveUp  = 75 // the gang was not complete in time
+	ExitLost    = 76 // another rank of the gang disappeared
 	ExitRefused = 77 // the rendezvous does not know the job
 )
 
@@ -49,44 +47,42 @@ type hello struct {
 	GPUs  []string `json:"gpus"`
 }
 
-// order is what the rendezvous says: the gang is complete and each iteration
-// takes Iteration × Score of the rank's slowest GPU; or one more iteration; or
-// the end.
+// order is what the rendezvous tells a rank: start, because the gang is complete; run one more
+// iteration; or exit. An iteration takes Iteration × the score of the rank's slowest GPU.
 type order struct {
 	Do        string        `json:"do"` // "start", "iterate", "exit"
 	Iteration time.Duration `json:"iteration,omitempty"`
 	Restart   time.Duration `json:"restart,omitempty"`
 	Class     string        `json:"class,omitempty"`
 	Code      int           `json:"code,omitempty"`
-	// Late is how far the gang is behind the speed of its GPUs, because of messages and the
-	// machine's other work. The iteration is shortened by that.
+	// Late is how far the gang is behind the speed of its GPUs, because of messages and other work
+	// on the machine. The iteration is shortened by this time.
 	Late time.Duration `json:"late,omitempty"`
 }
 
 // done is a rank's answer to "start" and "iterate".
 type done struct {
-	// Iteration is how long one takes at the speed of the rank's GPUs.
+	// Iteration is how long an iteration takes at the speed of the rank's GPUs.
 	Iteration time.Duration `json:"iteration"`
 }
 
-// Attempt is one try of a gang to run: all its ranks were there from Start to
-// End.
+// Attempt is one attempt of a gang to run. All its ranks were present from Start to End.
 type Attempt struct {
 	Start, End time.Time
-	Iterations int                 // done in this attempt
+	Iterations int                 // completed in this attempt
 	GPUs       map[string][]string // node → GPU ids
 	Finished   bool
 }
 
-// Report is what a gang did.
+// Report is what a gang has done.
 type Report struct {
 	Gang
 	Attempts []Attempt
-	// GaveUp counts ranks that waited in vain, Waited the GPU time they held
-	// while waiting.
+	// GaveUp counts ranks that waited in vain. Waited is the GPU time that ranks held while they
+	// waited.
 	GaveUp int
 	Waited time.Duration
-	// Finished is the time when the last iteration ended; zero if it did not.
+	// Finished is when the last iteration ended; zero if the gang has not finished.
 	Finished time.Time
-	Progress int // iterations
+	Progress int // completed iterations
 }

@@ -27,7 +27,7 @@ func listen(t *testing.T, wait time.Duration) *Rendezvous {
 	return r
 }
 
-// launch runs ranks i, each on GPU g<i> of node n<i>, and returns their codes.
+// launch runs ranks i, each on GPU g<i> of node n<i>, and returns their exit codes.
 func launch(ctx context.Context, r *Rendezvous, ranks ...int) []int {
 	codes := make([]int, len(ranks))
 	var wg sync.WaitGroup
@@ -57,7 +57,7 @@ func TestGangRunsAtThePaceOfItsSlowest(t *testing.T) {
 	}
 }
 
-// Half a gang gives up, says so, and holds its GPUs until then.
+// Half a gang gives up and reports that. It holds its GPUs until then.
 func TestHalfAGangGivesUp(t *testing.T) {
 	r := listen(t, 20*time.Millisecond)
 	r.Expect(Gang{Job: "j", Ranks: 2, Iterations: 1, Iteration: time.Millisecond, Class: "A", Penalty: 1})
@@ -86,11 +86,11 @@ func TestGangResumesFromItsCheckpoint(t *testing.T) {
 			return "", nil
 		}
 		if patience.Until(t.Context(), patience.Limits{}, "the gang runs", waits) == nil {
-			<-time.After(300 * time.Millisecond) // some of its iterations, which make up for delays
+			<-time.After(300 * time.Millisecond) // long enough for some iterations, which make up for delays
 		}
 	})
 	if codes := launch(t.Context(), r, 1); codes[0] != ExitLost {
-		t.Fatalf("the rank that stayed ended with %v", codes)
+		t.Fatalf("the remaining rank ended with %v", codes)
 	}
 	wg.Wait()
 	before := r.Report("j")
@@ -120,8 +120,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A rank that comes back before the attempt it was lost from has ended waits for
-// the next one; it never is in two.
+// If a rank comes back before the attempt that it left has ended, it waits for the next attempt. It
+// never takes part in two.
 func TestAGangRunsOnceAtATime(t *testing.T) {
 	r := listen(t, time.Minute)
 	r.Expect(Gang{Job: "j", Ranks: 2, Iterations: 2, Iteration: 50 * time.Millisecond, Class: "A", Penalty: 1})
@@ -131,12 +131,12 @@ func TestAGangRunsOnceAtATime(t *testing.T) {
 	if s := r.States()[0]; s.GPUs != 2 || s.Present != 2 {
 		t.Errorf("%+v while both run", s)
 	}
-	wg.Go(func() { launch(t.Context(), r, 1) }) // takes the place of the one before
+	wg.Go(func() { launch(t.Context(), r, 1) }) // replaces the earlier one
 	wg.Wait()
 	rep := r.Report("j")
 	for i := 1; i < len(rep.Attempts); i++ {
 		if rep.Attempts[i].Start.Before(rep.Attempts[i-1].End) {
-			t.Errorf("two attempts at a time: %+v", rep.Attempts)
+			t.Errorf("two attempts at the same time: %+v", rep.Attempts)
 		}
 	}
 	if rep.Progress != 2 {
@@ -149,8 +149,8 @@ func until(t *testing.T, ok func() bool) {
 	patience.Eventually(t, "it happens", ok)
 }
 
-// A gang makes up in its next iterations for time lost to messages and to the machine's other work:
-// real GPUs would not wait for either.
+// A gang makes up in its next iterations for time lost to messages and to other work on the
+// machine, because real GPUs would lose none.
 func TestAGangMakesUpForItsDelays(t *testing.T) {
 	r := listen(t, time.Minute)
 	r.Expect(Gang{Job: "j", Ranks: 1, Iterations: 2, Iteration: time.Second, Class: "A", Penalty: 1})

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Rendezvous lets the ranks of all gangs meet. Close it to end all ranks.
+// Rendezvous lets the ranks of all gangs meet. Closing it ends all ranks.
 type Rendezvous struct {
 	listener net.Listener
 	wait     time.Duration
@@ -31,19 +31,19 @@ type gang struct {
 	Report
 	members []*member
 	running bool
-	lost    int // ranks whose gang lost another one
+	lost    int // ranks that ended because another rank of the gang disappeared
 }
 
 type member struct {
 	hello
 	conn    net.Conn
 	arrived time.Time
-	answers chan done // closed when the rank goes away
+	answers chan done // closed when the rank disappears
 	left    bool
 }
 
-// Listen opens a rendezvous on a free loopback port. A rank gives up after
-// waiting that long for the rest of its gang.
+// Listen opens a rendezvous on a free loopback port. A rank gives up after it has waited this long
+// for the rest of its gang.
 func Listen(wait time.Duration) (*Rendezvous, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,7 +54,7 @@ func Listen(wait time.Duration) (*Rendezvous, error) {
 	return r, nil
 }
 
-// Addr is the address to which ranks connect.
+// Addr returns the address to which ranks connect.
 func (r *Rendezvous) Addr() string { return r.listener.Addr().String() }
 
 // Close ends all ranks and waits for them.
@@ -69,14 +69,14 @@ func (r *Rendezvous) Close() error {
 	return err
 }
 
-// Expect announces a gang; ranks of unknown jobs are refused.
+// Expect announces a gang. Ranks of other jobs are refused.
 func (r *Rendezvous) Expect(g Gang) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gangs[g.Job] = &gang{Report: Report{Gang: g}}
 }
 
-// Report is what the gang did so far.
+// Report returns what the gang has done so far.
 func (r *Rendezvous) Report(job string) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,18 +85,18 @@ func (r *Rendezvous) Report(job string) Report {
 	return rep
 }
 
-// State is what a gang does right now.
+// State is what a gang does now.
 type State struct {
 	Job            string
 	Present, Ranks int
-	GPUs           int  // held by the ranks that are there
+	GPUs           int  // held by the ranks that are present
 	Running        bool // complete, and in an attempt
 	Finished       bool
 	// Ended counts the ranks that gave up or lost their gang so far.
 	Ended int
 }
 
-// States are those of all gangs, by job.
+// States returns the states of all gangs, sorted by job.
 func (r *Rendezvous) States() []State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +116,7 @@ func (r *Rendezvous) accept() {
 	for {
 		c, err := r.listener.Accept()
 		if err != nil {
-			return // closed
+			return // the rendezvous is closed
 		}
 		r.mu.Lock()
 		r.conns[c] = true
@@ -125,7 +125,7 @@ func (r *Rendezvous) accept() {
 	}
 }
 
-// serve reads from one rank until it goes away.
+// serve reads from one rank until it disappears.
 func (r *Rendezvous) serve(c net.Conn) {
 	defer func() {
 		c.Close()
@@ -156,8 +156,8 @@ func (r *Rendezvous) serve(c net.Conn) {
 
 func (m *member) say(o order) error { return json.NewEncoder(m.conn).Encode(o) }
 
-// join adds a rank and starts the gang when it is complete. A rank that comes
-// back (same group and index) replaces the one before.
+// join adds a rank and starts the gang when it is complete. A rank that comes back (same group and
+// index) replaces the earlier one.
 func (r *Rendezvous) join(m *member) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,8 +174,8 @@ func (r *Rendezvous) join(m *member) bool {
 	return true
 }
 
-// begin starts a gang that is complete. One that still runs, because nobody
-// noticed yet that a rank was replaced, begins when that attempt has ended.
+// begin starts a gang that is complete. If its last attempt still runs, because nobody has noticed
+// yet that a rank was replaced, the gang starts when that attempt has ended.
 func (r *Rendezvous) begin(g *gang) {
 	if g.running || len(g.members) < g.Ranks {
 		return
@@ -212,8 +212,7 @@ func (r *Rendezvous) giveUp(m *member) {
 	_ = m.say(order{Do: "exit", Code: ExitGaveUp})
 }
 
-// drive runs the iterations of a complete gang until they are done or a rank
-// goes away.
+// drive runs the iterations of a complete gang until they are done or a rank disappears.
 func (r *Rendezvous) drive(g *gang, members []*member) {
 	a := Attempt{Start: time.Now(), GPUs: map[string][]string{}}
 	for _, m := range members {
@@ -241,10 +240,10 @@ func (r *Rendezvous) drive(g *gang, members []*member) {
 	r.end(g, a, members)
 }
 
-var errLost = errors.New("a rank went away")
+var errLost = errors.New("a rank disappeared")
 
-// barrier gives all ranks the order and waits until all have carried it out. It
-// returns how long an iteration takes the slowest.
+// barrier sends the order to all ranks and waits until all have carried it out. It returns the
+// slowest rank's iteration time.
 func barrier(members []*member, o order) (slowest time.Duration, err error) {
 	for _, m := range members {
 		if err := m.say(o); err != nil {
@@ -279,14 +278,14 @@ func (r *Rendezvous) end(g *gang, a Attempt, members []*member) {
 			g.lost++
 		}
 	}
-	// Who was told to go is no part of the next attempt, though it may not have
-	// gone yet.
+	// These ranks were told to exit. They do not take part in the next attempt, even if they still
+	// run.
 	g.members = slices.DeleteFunc(g.members, func(m *member) bool { return slices.Contains(members, m) })
 	if !a.Finished {
 		r.begin(g)
 		return
 	}
-	for _, m := range g.members { // came back too late
+	for _, m := range g.members { // came back after the gang had finished
 		_ = m.say(order{Do: "exit", Code: ExitDone})
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // Rank is one process of a gang.
 type Rank struct {
-	Rendezvous string // address
+	Rendezvous string // its address
 	Job        string
 	Group      string
 	Index      int
@@ -23,7 +23,7 @@ type Rank struct {
 	Speeds     Speeds
 }
 
-// Run takes part in the gang until it ends and returns the exit code.
+// Run takes part in the gang until the gang ends, and returns the exit code.
 func (r Rank) Run(ctx context.Context) (int, error) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", r.Rendezvous)
@@ -62,7 +62,7 @@ func (r Rank) Run(ctx context.Context) (int, error) {
 	}
 }
 
-// slowest is the PM score of the rank's slowest GPU.
+// slowest returns the score of the rank's slowest GPU.
 func (r Rank) slowest(class string) (float64, error) {
 	worst := 0.0
 	for _, id := range r.GPUs {
@@ -78,7 +78,7 @@ func (r Rank) slowest(class string) (float64, error) {
 	return worst, nil
 }
 
-// pause stands for the work of an iteration.
+// pause imitates the work of an iteration.
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

@@ -1,13 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command rank-driver is a Nomad task driver for the replay: it runs a program
-// as a child of its own and nothing more. Nomad's raw_exec starts another Nomad
-// for each task, about 0.3 s of CPU; a replay packs hours of starts into minutes
-// on one machine, and there that cost, which no GPU cluster has, would be what
-// is measured.
+// Command rank-driver is a Nomad task driver for the replay. It runs a program as its own child
+// process and does nothing more. Nomad's raw_exec starts another Nomad process for each task, which
+// takes about 0.3 s of CPU. A replay packs hours of starts into minutes on one machine, so this
+// cost, which no GPU cluster has, would dominate the measurement.
 //
-// It does not outlive its client: tasks are not recovered.
+// Tasks do not survive their client: the driver does not recover them.
 package main
 
 import (
@@ -51,7 +50,7 @@ type task struct {
 	config  *drivers.TaskConfig
 	process *os.Process
 	started time.Time
-	ended   chan struct{} // closed when the program has ended; then the rest is set
+	ended   chan struct{} // closed when the program has ended, after the fields below are set
 	result  drivers.ExitResult
 	at      time.Time
 }
@@ -62,20 +61,20 @@ type program struct {
 	Args    []string `codec:"args"`
 }
 
-// PluginInfo reports what this is.
+// PluginInfo identifies the plugin.
 func (*driver) PluginInfo() (*base.PluginInfoResponse, error) {
 	return &base.PluginInfoResponse{Type: base.PluginTypeDriver, PluginApiVersions: []string{drivers.ApiVersion010}, PluginVersion: "0.1.0", Name: name}, nil
 }
 
-// ConfigSchema takes nothing.
+// ConfigSchema returns an empty schema: the driver has no configuration.
 func (*driver) ConfigSchema() (*hclspec.Spec, error) {
 	return hclspec.NewObject(map[string]*hclspec.Spec{}), nil
 }
 
-// SetConfig has nothing to set.
+// SetConfig does nothing.
 func (*driver) SetConfig(*base.Config) error { return nil }
 
-// TaskConfigSchema is that of raw_exec, as far as it goes.
+// TaskConfigSchema returns a part of raw_exec's schema.
 func (*driver) TaskConfigSchema() (*hclspec.Spec, error) {
 	return hclspec.NewObject(map[string]*hclspec.Spec{
 		"command": hclspec.NewAttr("command", "string", true),
@@ -83,12 +82,12 @@ func (*driver) TaskConfigSchema() (*hclspec.Spec, error) {
 	}), nil
 }
 
-// Capabilities are none.
+// Capabilities returns that the driver has no optional capabilities.
 func (*driver) Capabilities() (*drivers.Capabilities, error) {
 	return &drivers.Capabilities{FSIsolation: fsisolation.None, MountConfigs: drivers.MountConfigSupportNone, DisableLogCollection: true}, nil
 }
 
-// Fingerprint says once that the driver is healthy.
+// Fingerprint reports once that the driver is healthy.
 func (*driver) Fingerprint(ctx context.Context) (<-chan *drivers.Fingerprint, error) {
 	c := make(chan *drivers.Fingerprint, 1)
 	c <- &drivers.Fingerprint{
@@ -99,7 +98,7 @@ func (*driver) Fingerprint(ctx context.Context) (<-chan *drivers.Fingerprint, er
 	return c, nil
 }
 
-// RecoverTask knows no task of an earlier process.
+// RecoverTask recovers no task of an earlier process.
 func (*driver) RecoverTask(*drivers.TaskHandle) error { return drivers.ErrTaskNotFound }
 
 // StartTask starts the program in the task's directory.
@@ -118,7 +117,7 @@ func (d *driver) StartTask(cfg *drivers.TaskConfig) (*drivers.TaskHandle, *drive
 	d.mu.Lock()
 	d.tasks[cfg.ID] = t
 	d.mu.Unlock()
-	go t.wait(cmd) // ends with the program, which DestroyTask kills
+	go t.wait(cmd) // returns when the program ends, at the latest when DestroyTask kills it
 	h := drivers.NewTaskHandle(1)
 	h.Config, h.State = cfg, drivers.TaskStateRunning
 	if err := h.SetDriverState(struct{}{}); err != nil {
@@ -145,7 +144,7 @@ func (t *task) wait(cmd *exec.Cmd) {
 	close(t.ended)
 }
 
-// kill signals the program and whatever it started.
+// kill signals the program and all processes it has started.
 func (t *task) kill(s syscall.Signal) { _ = syscall.Kill(-t.process.Pid, s) }
 
 func (d *driver) task(id string) (*task, error) {
@@ -158,7 +157,7 @@ func (d *driver) task(id string) (*task, error) {
 	return t, nil
 }
 
-// WaitTask gives the result when the program has ended.
+// WaitTask delivers the result when the program has ended.
 func (d *driver) WaitTask(ctx context.Context, id string) (<-chan *drivers.ExitResult, error) {
 	t, err := d.task(id)
 	if err != nil {
@@ -176,7 +175,7 @@ func (d *driver) WaitTask(ctx context.Context, id string) (<-chan *drivers.ExitR
 	return c, nil
 }
 
-// StopTask asks the program to end, and kills it when the time is over.
+// StopTask asks the program to end, and kills it after the timeout.
 func (d *driver) StopTask(id string, timeout time.Duration, _ string) error {
 	t, err := d.task(id)
 	if err != nil {
@@ -204,7 +203,7 @@ func (d *driver) DestroyTask(id string, force bool) error {
 	case <-t.ended:
 	default:
 		if !force {
-			return fmt.Errorf("destroying task %q: it runs", id)
+			return fmt.Errorf("destroying task %q: it still runs", id)
 		}
 		t.kill(syscall.SIGKILL)
 		<-t.ended
@@ -215,7 +214,7 @@ func (d *driver) DestroyTask(id string, force bool) error {
 	return nil
 }
 
-// InspectTask reports how a task stands.
+// InspectTask reports the state of a task.
 func (d *driver) InspectTask(id string) (*drivers.TaskStatus, error) {
 	t, err := d.task(id)
 	if err != nil {
@@ -230,14 +229,14 @@ func (d *driver) InspectTask(id string) (*drivers.TaskStatus, error) {
 	return s, nil
 }
 
-// TaskStats has none to give.
+// TaskStats returns no statistics.
 func (*driver) TaskStats(ctx context.Context, _ string, _ time.Duration) (<-chan *cstructs.TaskResourceUsage, error) {
 	c := make(chan *cstructs.TaskResourceUsage)
 	context.AfterFunc(ctx, func() { close(c) })
 	return c, nil
 }
 
-// TaskEvents has none to tell.
+// TaskEvents returns no events.
 func (*driver) TaskEvents(ctx context.Context) (<-chan *drivers.TaskEvent, error) {
 	c := make(chan *drivers.TaskEvent)
 	context.AfterFunc(ctx, func() { close(c) })

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Confidence is the 95 % confidence interval of the mean of independent values,
-// by Student's t distribution; ok is false for fewer than two.
+// Confidence returns the 95 % confidence interval of the mean of independent values, by Student's t
+// distribution; ok is false for fewer than two values.
 func Confidence(xs []float64) (low, high float64, ok bool) {
 	n := float64(len(xs))
 	if n < 2 {
@@ -27,9 +27,8 @@ func Confidence(xs []float64) (low, high float64, ok bool) {
 	return mean - half, mean + half, true
 }
 
-// Ratio is the geometric mean of ratios and its 95 % confidence interval, by
-// Student's t distribution of their logarithms; ok is false for fewer than two,
-// which have no interval.
+// Ratio returns the geometric mean of ratios and its 95 % confidence interval, by Student's t
+// distribution of their logarithms; ok is false for fewer than two ratios, which have no interval.
 func Ratio(xs []float64) (mean, low, high float64, ok bool) {
 	logs, sum := make([]float64, len(xs)), 0.0
 	for i, x := range xs {
@@ -40,9 +39,8 @@ func Ratio(xs []float64) (mean, low, high float64, ok bool) {
 	return math.Exp(sum / float64(max(len(xs), 1))), math.Exp(low), math.Exp(high), ok
 }
 
-// student is the 97.5 % point of Student's t distribution. Beyond the table it
-// takes the normal distribution's with two terms of its expansion in 1/df, which
-// is off by less than 0.001.
+// student returns the 97.5 % point of Student's t distribution. Beyond the table, it uses that of
+// the normal distribution plus two terms of the expansion in 1/df; the error is below 0.001.
 func student(df int) float64 {
 	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}
 	if df <= len(table) {
@@ -53,8 +51,7 @@ func student(df int) float64 {
 	return z + (z*z*z+z)/(4*n) + (5*z*z*z*z*z+16*z*z*z+3*z)/(96*n*n)
 }
 
-// Median is the middle of the values, or of the two in the middle; 0 without
-// values.
+// Median returns the middle value, or the mean of the two middle values; 0 without values.
 func Median(xs []float64) float64 {
 	if len(xs) == 0 {
 		return 0
@@ -63,9 +60,9 @@ func Median(xs []float64) float64 {
 	return xs[len(xs)/2]/2 + xs[(len(xs)-1)/2]/2
 }
 
-// HalfPlacedFor is the mean time per GPU that a gang waited for its missing
-// ranks above which it counts as half placed. Ranks of one gang start within
-// less.
+// HalfPlacedFor is a limit of the mean time per GPU for which a gang waited for its missing ranks.
+// Above it, the gang counts as half placed. The ranks of a gang that is placed as a whole start
+// faster.
 const HalfPlacedFor = 5 * time.Second
 
 // Halved reports whether some ranks of a gang held GPUs in vain: for longer than
@@ -78,8 +75,7 @@ func (j JobResult) Halved() bool {
 	return never || j.WaitedGPU/time.Duration(j.GPUs()) > HalfPlacedFor
 }
 
-// HalvedShare is the share of the run's gangs of several allocations that were
-// half placed.
+// HalvedShare returns which share of the run's gangs with several allocations was half placed.
 func (r *Result) HalvedShare() float64 {
 	gangs, halved := 0, 0
 	for _, j := range r.Jobs {
@@ -94,7 +90,7 @@ func (r *Result) HalvedShare() float64 {
 	return float64(halved) / float64(max(gangs, 1))
 }
 
-// end is the end of the run, or the last moment that its jobs show.
+// end returns the end of the run, or the last event of its jobs if that is later.
 func (r *Result) end() time.Time {
 	var first, last time.Time
 	for _, j := range r.Jobs {
@@ -113,14 +109,13 @@ func (r *Result) end() time.Time {
 	return last
 }
 
-// AvgJCTAtLeast is the average completion time of all submitted jobs, of which
-// those that did not finish count until the end of the run: the
-// true one, which nobody waited for, is no less.
+// AvgJCTAtLeast returns the average completion time of all submitted jobs. Unfinished jobs count as
+// if they had finished at the end of the run, so this is a lower bound of the true average.
 func (r *Result) AvgJCTAtLeast() time.Duration { return r.AtLeast(1).AvgJCT }
 
-// AtLeast are the figures over all submitted jobs, where those that did not
-// finish count until the end of the run: the true JCTs and makespan are no less.
-// The utilisation is that of the finished jobs until the end of the run.
+// AtLeast returns the figures over all submitted jobs. Unfinished jobs count as if they had
+// finished at the end of the run, so JCTs and makespan are lower bounds. The utilisation is that of
+// the finished jobs, until the end of the run.
 func (r *Result) AtLeast(gpus int) Summary {
 	all := *r
 	all.Jobs = slices.Clone(r.Jobs)
@@ -141,7 +136,7 @@ func (r *Result) AtLeast(gpus int) Summary {
 	return least
 }
 
-// HeldShare is the share of the run's GPU time that ranks held in vain.
+// HeldShare returns the share of the run's GPU time that ranks held in vain.
 func (r *Result) HeldShare(gpus int) float64 {
 	if r.Took <= 0 {
 		return 0
@@ -149,8 +144,8 @@ func (r *Result) HeldShare(gpus int) float64 {
 	return r.HeldInVain.Seconds() / (r.Took.Seconds() * float64(gpus))
 }
 
-// Queueing is the time from submission to the moment when all ranks were there, by the number of
-// GPUs. A gang that never started counts until the end of the run, a lower bound.
+// Queueing returns the times from submission until all ranks ran, by the gang's number of GPUs. A
+// gang that never started counts until the end of the run, which is a lower bound.
 func (r *Result) Queueing() map[int][]time.Duration {
 	end := r.end()
 	out := map[int][]time.Duration{}
@@ -167,9 +162,8 @@ func (r *Result) Queueing() map[int][]time.Duration {
 	return out
 }
 
-// Starts is the time from submission to the moment when all ranks were there, of
-// the jobs for which there were GPUs: nothing waited when they were submitted,
-// and enough of the GPUs were free.
+// Starts returns the times from submission until all ranks ran, for jobs that found free GPUs: when
+// such a job was submitted, no other job waited, and enough GPUs were free.
 func (r *Result) Starts(gpus int) []time.Duration {
 	var out []time.Duration
 	for i, j := range r.Jobs {

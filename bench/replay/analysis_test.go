@@ -11,8 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The interval of five known values, worked out by hand: mean 12, standard
-// deviation √2.5, t 2.776.
+// The interval of five values, calculated by hand: mean 12, standard deviation √2.5, t 2.776.
 func TestConfidence(t *testing.T) {
 	t.Parallel()
 	low, high, ok := Confidence([]float64{10, 11, 12, 13, 14})
@@ -21,12 +20,12 @@ func TestConfidence(t *testing.T) {
 		t.Errorf("interval %v…%v (%v), want 12 ± %v", low, high, ok, half)
 	}
 	if _, _, ok := Confidence([]float64{1}); ok {
-		t.Error("one value has an interval")
+		t.Error("a single value has an interval")
 	}
 }
 
-// Ratios of a half and of two cancel out; the interval is that of the
-// logarithms ±ln 2: mean 0, deviation √2·ln 2, t 12.706.
+// The ratios 1/2 and 2 cancel out. The interval is that of the logarithms ±ln 2: mean 0, standard
+// deviation √2·ln 2, t 12.706.
 func TestRatio(t *testing.T) {
 	t.Parallel()
 	mean, low, high, ok := Ratio([]float64{0.5, 2})
@@ -35,7 +34,7 @@ func TestRatio(t *testing.T) {
 		t.Errorf("mean %v, interval %v…%v (%v), want 1 × e^±%v", mean, low, high, ok, half)
 	}
 	if mean, _, _, ok := Ratio([]float64{3}); ok || math.Abs(mean-3) > 1e-9 {
-		t.Errorf("one ratio: %v, an interval: %v", mean, ok)
+		t.Errorf("a single ratio: %v, has an interval: %v", mean, ok)
 	}
 }
 
@@ -56,7 +55,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// Lists that say the same as the GPUs that ran are dropped, others stay.
+// Lists that equal the GPUs that ran are dropped. Others stay.
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	j := JobResult{GPUIDs: map[string][]string{"n1": {"c", "a"}, "n0": {"b"}}, Allocated: []string{"a", "b", "c"}, Explained: []string{"a", "b"}}
@@ -66,7 +65,7 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// student's points leave 2.5 % above them, by integrating the density.
+// Student's t distribution has 2.5 % above each of student's points, by integration of its density.
 func TestStudent(t *testing.T) {
 	t.Parallel()
 	for _, df := range []int{1, 2, 5, 9, 20, 21, 40, 200} {
@@ -82,7 +81,7 @@ func TestStudent(t *testing.T) {
 			area += scale * math.Pow(1+x*x/n, -(n+1)/2) * width
 		}
 		if math.Abs(area-0.475) > 1e-4 {
-			t.Errorf("student(%d) = %v has %v below it, want 0.975", df, student(df), 0.5+area)
+			t.Errorf("student(%d) = %v has the share %v of the distribution below it, want 0.975", df, student(df), 0.5+area)
 		}
 	}
 }
@@ -94,7 +93,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// job was submitted, complete and finished at these seconds after the start of the run; -1: never.
+// job returns a job that was submitted, complete and finished at these seconds after the start of
+// the run; -1: never.
 func job(id string, allocations, submit, start, finish int) JobResult {
 	at := func(s int) time.Time {
 		if s < 0 {
@@ -138,7 +138,7 @@ func TestHalved(t *testing.T) {
 func TestQueueing(t *testing.T) {
 	t.Parallel()
 	r := Result{Jobs: []JobResult{job("a", 1, 0, 2, 30), job("b", 2, 5, -1, -1), job("c", 2, 6, 9, 12), job("d", 4, -1, -1, -1)}}
-	want := map[int][]time.Duration{2: {2 * time.Second}, 4: {25 * time.Second, 3 * time.Second}} // b until the end
+	want := map[int][]time.Duration{2: {2 * time.Second}, 4: {25 * time.Second, 3 * time.Second}} // b counts until the end
 	if got := r.Queueing(); !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))
 	}
@@ -147,14 +147,14 @@ func TestQueueing(t *testing.T) {
 	}
 }
 
-// Only jobs before which nothing waits and that fit count.
+// Only jobs count that fit, and before which no job waits.
 func TestStarts(t *testing.T) {
 	t.Parallel()
 	r := Result{Jobs: []JobResult{
 		job("first", 2, 0, 1, 20),           // 4 of 8 GPUs
-		job("fits", 1, 2, 4, 6),             // 2 more
+		job("fits", 1, 2, 4, 6),             // 2 more GPUs
 		job("too wide", 3, 10, 21, 30),      // 4 + 6 > 8
-		job("behind", 1, 11, 12, 13),        // fits, but another one waits
+		job("behind", 1, 11, 12, 13),        // fits, but another job waits
 		job("after", 1, 40, 43, 50),         // an empty cluster
 		job("never started", 1, 60, -1, -1), //
 	}}
@@ -164,7 +164,7 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// A prediction is compared over the jobs that finished.
+// A prediction is compared over the jobs that finished in the run.
 func TestPredictedAverage(t *testing.T) {
 	t.Parallel()
 	r := &Result{Jobs: []JobResult{job("a", 1, 0, 2, 30), job("b", 2, 5, -1, -1), job("c", 1, 0, 1, 2)}}
@@ -174,6 +174,6 @@ func TestPredictedAverage(t *testing.T) {
 	}
 	p.JCTS = nil
 	if got := p.AvgJCTOf(r); got != 100 {
-		t.Errorf("without times by job %v, want the average over all", got)
+		t.Errorf("without times by job %v, want the average over all jobs", got)
 	}
 }

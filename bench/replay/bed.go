@@ -16,34 +16,34 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// Setup is what a bed is made of.
+// Setup describes a bed.
 type Setup struct {
-	Nomad string // binary
-	Bin   string // folder of our binaries
+	Nomad string // path of Nomad's binary
+	Bin   string // folder with nomad-pal's binaries
 	GPUs  *GPUs
-	// Penalty is the locality penalty that gangs pay across nodes, and that the
-	// placer is told.
+	// Penalty is the locality penalty that gangs pay across nodes, and that the placer is
+	// configured with.
 	Penalty float64
-	// Restart is what loading a checkpoint costs a gang.
+	// Restart is the time that a gang needs to load a checkpoint.
 	Restart time.Duration
 	// GiveUp is how long a rank waits for the rest of its gang.
 	GiveUp time.Duration
-	// LightTasks has tasks run by rank-driver instead of Nomad's raw_exec, which
-	// costs 0.3 s of CPU to start one. They do not outlive their client.
+	// LightTasks runs tasks with rank-driver instead of Nomad's raw_exec, which takes 0.3 s of CPU
+	// to start one. Such tasks do not survive their client.
 	LightTasks bool
-	// ServerHCL is agent configuration added to the server.
+	// ServerHCL is added to the server's agent configuration.
 	ServerHCL string
 	Progress  func(string)
 }
 
-// Bed is a running cluster for runs, one after the other. Close it.
+// Bed is a running cluster for several runs, one after the other. Close it after use.
 type Bed struct {
 	Setup
 	*cluster.Cluster
-	speeds string // file that the ranks read
+	speeds string // file with the GPUs' speeds, for the ranks
 }
 
-// Start brings the cluster up, with one client per node of the GPUs.
+// Start starts the cluster, with one client per node of the GPUs.
 func Start(ctx context.Context, s Setup) (*Bed, error) {
 	clients := s.GPUs.clients()
 	if s.LightTasks {
@@ -66,7 +66,7 @@ func Start(ctx context.Context, s Setup) (*Bed, error) {
 	return b, nil
 }
 
-// render writes the jobspec of one job and returns its path.
+// render writes the jobspec of a job and returns its path.
 func (b *Bed) render(j Job, r *rank.Rendezvous) (string, error) {
 	path := filepath.Join(b.Dir, j.ID+".nomad.hcl")
 	f, err := os.Create(path)

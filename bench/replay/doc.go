@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package replay runs a workload on a real Nomad cluster: real agents, the real device plugin, and
-// jobs submitted through the real command lines. Emulated GPUs carry measured variability, and the
-// gangs' ranks run at the speed of their GPUs (package rank). The same jobs, arrivals and GPUs run
-// under plain Nomad and under the placer, one after the other on one cluster.
+// jobs submitted with the real command lines. The GPUs are emulated with measured variability, and
+// the gangs' ranks run at the speed of their GPUs (package rank). The same jobs, arrivals and GPUs
+// run under plain Nomad and under the placer, one after the other on the same cluster.
 package replay

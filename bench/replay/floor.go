@@ -10,14 +10,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// slow is the PM score above which a GPU is of no use to a wide gang.
+// slow is the PM score above which a wide gang cannot use a GPU well.
 const slow = 1.5
 
-// Floor is a makespan that no scheduler can come below on GPUs of score 1: each
-// job takes its work, times the penalty where it needs more than one node, plus
-// the overhead. All of that fills the GPUs at best without gaps; of gangs of
-// which no two fit beside each other on the GPUs that are not outliers, one runs
-// after the other; and the last job to come has to run.
+// Floor returns a lower bound of the makespan under any scheduler, for GPUs of score 1. A job takes
+// its work plus the overhead; the work is multiplied by the penalty if the job needs several nodes.
+// The bound is the largest of three: the jobs fill the GPUs without gaps; gangs that need more than
+// half of the GPUs without outliers run one after the other; and each job runs as soon as it is
+// submitted.
 func (g *GPUs) Floor(jobs []Job, penalty float64, overhead time.Duration) time.Duration {
 	sound, perNode := 0, map[int]int{}
 	for _, u := range g.All {
@@ -48,8 +48,8 @@ func (g *GPUs) Floor(jobs []Job, penalty float64, overhead time.Duration) time.D
 	return max(first+area, serial, longest) - first
 }
 
-// PredictPlain simulates a run under plain Nomad. never is the number of jobs that never
-// finish; the figures are over the others.
+// PredictPlain simulates a run under plain Nomad. never is the number of jobs that never finish;
+// the figures do not include them.
 func PredictPlain(jobs []Job, g *GPUs, penalty float64, spread bool, giveUp, overhead time.Duration, seed uint64) (f sim.Figures, never int, err error) {
 	c, err := g.Cluster(penalty)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// Two nodes of two GPUs, one of the four an outlier where bad is its score.
+// four returns two nodes with two GPUs each. One GPU has the score bad.
 func four(bad float64) *GPUs {
 	g := &GPUs{}
 	for i := range 4 {
@@ -38,9 +38,9 @@ func TestFloor(t *testing.T) {
 		{"one job with its overhead", []Job{j(3, 1, 1, 10)}, 1, 11 * time.Second},
 		{"across nodes it pays", []Job{j(3, 2, 2, 10)}, 1, 21 * time.Second},
 		{"a full cluster", []Job{j(0, 1, 2, 9), j(0, 1, 2, 9), j(0, 1, 2, 9), j(0, 1, 2, 9)}, 1, 20 * time.Second},
-		{"the last to come", []Job{j(0, 1, 1, 9), j(30, 1, 1, 9)}, 1, 40 * time.Second},
-		{"two halves fit side by side", []Job{j(0, 1, 2, 9), j(0, 1, 2, 9)}, 1, 10 * time.Second},
-		{"but not beside an outlier", []Job{j(0, 1, 2, 9), j(0, 1, 2, 9)}, 3, 20 * time.Second},
+		{"the last job", []Job{j(0, 1, 1, 9), j(30, 1, 1, 9)}, 1, 40 * time.Second},
+		{"two halves fit at the same time", []Job{j(0, 1, 2, 9), j(0, 1, 2, 9)}, 1, 10 * time.Second},
+		{"but not with an outlier", []Job{j(0, 1, 2, 9), j(0, 1, 2, 9)}, 3, 20 * time.Second},
 	} {
 		if got := four(c.bad).Floor(c.jobs, 2, time.Second); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

@@ -21,7 +21,7 @@ import (
 // GPUs are the emulated GPUs of a run.
 type GPUs struct {
 	All []population.GPU
-	// Apps are applications with their speeds by model; nil: all models are as fast as each other.
+	// Apps are applications with their speeds by model; nil: all models are equally fast.
 	Apps    []trace.App
 	profile *profile.Profile
 	byID    map[string]int
@@ -45,15 +45,15 @@ func NewGPUs(all []population.GPU) (*GPUs, error) {
 	return g, nil
 }
 
-// DrawGPUs gives a cluster's GPUs, some of them outliers: drawn from the quantiles of
-// Longhorn's measurements, or from the measurements themselves if PAL_DATA names them,
-// which source says.
+// DrawGPUs draws a cluster's GPUs, with this many outliers, from the quantiles of Longhorn's
+// measurements. If PAL_DATA is set, it draws from the measurements themselves. source describes
+// where the speeds come from.
 func DrawGPUs(nodes, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
 	return drawGPUs([]population.Spec{{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: gpusPerNode, Outliers: population.Exactly(outliers)}}, "TACC Longhorn (V100)", seed)
 }
 
-// DrawTwoModels adds nodes with GPUs of a second model, drawn from Frontera's measurements;
-// none if others is 0.
+// DrawTwoModels is DrawGPUs with others further nodes, whose GPUs are of a second model and drawn
+// from Frontera's measurements.
 func DrawTwoModels(nodes, others, gpusPerNode, outliers int, seed uint64) (g *GPUs, source string, err error) {
 	if others == 0 {
 		return DrawGPUs(nodes, gpusPerNode, outliers, seed)
@@ -74,7 +74,7 @@ func drawGPUs(specs []population.Spec, where string, seed uint64) (g *GPUs, sour
 		source = fmt.Sprintf("the measurements on %s in %s", where, dir)
 	}
 	var all []population.GPU
-	first := 0 // node of the model
+	first := 0 // the model's first node
 	for i, spec := range specs {
 		spec.Tables = tables
 		gpus, err := population.Draw(spec, rand.New(rand.NewPCG(seed, uint64(1+i))))
@@ -91,7 +91,7 @@ func drawGPUs(specs []population.Spec, where string, seed uint64) (g *GPUs, sour
 	return g, source, err
 }
 
-// Score is the true PM score of a GPU.
+// Score returns the true PM score of a GPU.
 func (g *GPUs) Score(id string, c pal.AppClass) float64 {
 	i, ok := g.byID[id]
 	if !ok {
@@ -100,13 +100,13 @@ func (g *GPUs) Score(id string, c pal.AppClass) float64 {
 	return g.All[i].Scores[c.Index()]
 }
 
-// Class is the variability class of a GPU, 1 the fastest.
+// Class returns the variability class of a GPU; 1 is the fastest.
 func (g *GPUs) Class(id string, c pal.AppClass) int {
 	e, _ := g.profile.Lookup(id, c)
 	return e.Class
 }
 
-// Models are the GPU models, in the order of the nodes.
+// Models returns the GPU models, in the order of the nodes.
 func (g *GPUs) Models() (models []string) {
 	for _, u := range g.All {
 		if !slices.Contains(models, u.Model) {
@@ -116,7 +116,7 @@ func (g *GPUs) Models() (models []string) {
 	return models
 }
 
-// Count is how many GPUs there are of a model.
+// Count returns how many GPUs there are of a model.
 func (g *GPUs) Count(model string) (n int) {
 	for _, u := range g.All {
 		if u.Model == model {
@@ -126,11 +126,11 @@ func (g *GPUs) Count(model string) (n int) {
 	return n
 }
 
-// Model is the model of a GPU.
+// Model returns the model of a GPU.
 func (g *GPUs) Model(id string) string { return g.All[g.byID[id]].Model }
 
-// SpeedOf is how fast the median GPU of a model is for a class; 1 is the fastest model, and a model
-// without rates.
+// SpeedOf returns the speed of a model's median GPU for a class. It is 1 for the fastest model, and
+// for a model without rates.
 func (g *GPUs) SpeedOf(model string, c pal.AppClass) float64 {
 	if s, ok := g.profile.Speeds(c)[model]; ok {
 		return s
@@ -138,8 +138,8 @@ func (g *GPUs) SpeedOf(model string, c pal.AppClass) float64 {
 	return 1
 }
 
-// Speeds are how long the work takes on each GPU, over the median GPU of the fastest model, as the
-// ranks read them: by class, and by application.
+// Speeds returns, for the ranks, how long work takes on each GPU, by class and by application. The
+// times are relative to the median GPU of the fastest model.
 func (g *GPUs) Speeds() rank.Speeds {
 	s := rank.Speeds{}
 	for _, u := range g.All {
@@ -154,7 +154,7 @@ func (g *GPUs) Speeds() rank.Speeds {
 	return s
 }
 
-// clients are the cluster's: a node per node of the GPUs, with the profile.
+// clients returns the cluster's clients: one per node, with the profile.
 func (g *GPUs) clients() []cluster.Client {
 	var cs []cluster.Client
 	for n, name := range g.nodes() {
@@ -163,7 +163,7 @@ func (g *GPUs) clients() []cluster.Client {
 	return cs
 }
 
-// inventory is that of one node, with one GPU unhealthy; "" is none.
+// inventory returns the inventory of a node, with one GPU unhealthy; "" for none.
 func (g *GPUs) inventory(node int, unhealthy string) string {
 	var on []population.GPU
 	for _, u := range g.All {
@@ -175,8 +175,7 @@ func (g *GPUs) inventory(node int, unhealthy string) string {
 	return strings.Replace(population.Inventory(on), head, head+"  healthy       = false\n", 1)
 }
 
-// MakeUnhealthy makes one GPU of a node unhealthy and heals all others of it; "" heals
-// all.
+// MakeUnhealthy makes one GPU of a node unhealthy and all its others healthy; "" makes all healthy.
 func (b *Bed) MakeUnhealthy(node int, gpu string) error {
 	return b.Clients()[node].SetInventory(b.GPUs.inventory(node, gpu))
 }

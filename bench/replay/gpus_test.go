@@ -5,7 +5,7 @@ package replay
 
 import "testing"
 
-// A playground may have no second model.
+// A playground may have GPUs of only one model.
 func TestDrawTwoModels(t *testing.T) {
 	t.Parallel()
 	for others, models := range []int{1, 2} {

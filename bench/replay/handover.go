@@ -5,23 +5,23 @@ package replay
 
 import "time"
 
-// Handover is how a gang came by its GPUs.
+// Handover describes how a gang got its GPUs.
 type Handover struct {
-	// After says that another gang had them when it was submitted.
+	// After: another gang held some of the GPUs when the gang was submitted.
 	After bool
-	// Decided is the time from the moment when it was submitted and its GPUs were
-	// free, whichever came last, until Nomad had placed all of it; with what it
-	// chose to wait for other gangs or for better GPUs.
+	// Decided is the time until Nomad had placed the whole gang, from when it was submitted and its
+	// GPUs were free. It includes time in which the gang chose to wait for other gangs or for
+	// better GPUs.
 	Decided time.Duration
-	// Started is the time from then until all its ranks were there.
+	// Started is the time from then until all ranks ran.
 	Started time.Duration
 }
 
-// Handovers are those of the gangs that ran once: of those that were stopped in
-// between it is not known when they got which GPUs. Results of older versions do
-// not tell when a gang was placed: all of the time counts as Started then.
+// Handovers returns the handovers of the gangs that ran once. For gangs that were stopped and
+// restarted, it is not known when they got which GPUs. Old result files do not record when a gang
+// was placed; for these, all of the time counts as Started.
 func (r *Result) Handovers() []Handover {
-	ends := map[string][]time.Time{} // of the gangs on a GPU
+	ends := map[string][]time.Time{} // ends of the gangs on each GPU
 	for _, j := range r.Jobs {
 		for id := range j.ran() {
 			ends[id] = append(ends[id], j.FinishedAt)
@@ -62,12 +62,12 @@ func (j JobResult) ran() func(yield func(string) bool) {
 	}
 }
 
-// choosy is how many times the median a gang must have taken until it was placed
-// to have waited for other gangs, or for better GPUs, by choice.
+// choosy tells gangs that waited by choice, for other gangs or for better GPUs: until they were
+// placed, they took more than choosy times the median.
 const choosy = 5
 
-// starting is what the simulator knows about starting a gang: how long each took
-// that found its GPUs free and did not wait by choice, in seconds.
+// starting returns, for the simulator, how long gangs took to start, in seconds. It includes gangs
+// that found their GPUs free and did not wait by choice.
 func (r *Result) starting() []float64 {
 	hs := r.Handovers()
 	most := choosy * decided(hs, false)
@@ -80,17 +80,16 @@ func (r *Result) starting() []float64 {
 	return out
 }
 
-// ending is what the simulator knows about a gang's end, in seconds: how much
-// longer it took to place gangs on GPUs that another one had. That one's ranks have
-// ended, but Nomad's clients report in batches, five a second, and GPUs of a gang
-// come free together.
+// ending returns, for the simulator, how many seconds longer it took to place gangs on GPUs that
+// another gang had just held. There, the ranks have ended, but Nomad's clients report that in
+// batches, five a second, and a gang's GPUs come free together.
 func (r *Result) ending() float64 {
 	hs := r.Handovers()
 	return max(0, decided(hs, true)-decided(hs, false))
 }
 
-// decided is the median time in which those were placed whose GPUs another gang
-// had, or those that found them free; 0 for none.
+// decided returns the median time to place the gangs whose GPUs another gang had held (after), or
+// those that found theirs free; 0 without such gangs.
 func decided(hs []Handover, after bool) float64 {
 	var ds []float64
 	for _, h := range hs {

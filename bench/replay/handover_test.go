@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// handed is a run of gangs, each submitted, placed, started and finished at these
-// seconds (0: it does not say when it was placed) on these GPUs.
+// handed returns a run of gangs. Each gang was submitted, placed, started and finished at these
+// seconds (placed 0: not recorded) on these GPUs.
 func handed(jobs ...JobResult) *Result {
 	return &Result{Jobs: jobs}
 }
@@ -39,10 +39,10 @@ func TestHandovers(t *testing.T) {
 	stopped := gang(0, 30, 31, 32, "g2")
 	stopped.Attempts = 2
 	r := handed(
-		gang(0, 0.5, 1, 10, "g1"),   // found it free
+		gang(0, 0.5, 1, 10, "g1"),   // found its GPU free
 		gang(2, 10.5, 12, 20, "g1"), // waited for the first
-		gang(1, 21, 23, 30, "g1"),   // for both, by its own choice or not
-		stopped,                     // nobody knows when it had what
+		gang(1, 21, 23, 30, "g1"),   // waited for both, by choice or not
+		stopped,                     // unknown when it got which GPUs
 		gang(40, 39, 41, 42, "g1"),  // clocks differ
 	)
 	want := []Handover{{false, s(0.5), s(0.5)}, {true, s(0.5), s(1.5)}, {true, s(1), s(2)}, {false, 0, s(1)}}
@@ -51,8 +51,8 @@ func TestHandovers(t *testing.T) {
 	}
 }
 
-// The simulator gets the time that starts on free GPUs took (without gangs that waited by choice),
-// and how much longer starts on another gang's GPUs took.
+// The simulator gets the time of starts on free GPUs (without gangs that waited by choice), and how
+// much longer starts on another gang's GPUs took.
 func TestStartingAndEnding(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -74,7 +74,7 @@ func TestStartingAndEnding(t *testing.T) {
 	}
 }
 
-// twoNodes are two nodes of four GPUs.
+// twoNodes returns two nodes with four GPUs each.
 func twoNodes(t *testing.T) *GPUs {
 	t.Helper()
 	all, err := population.Draw(population.Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4}, rand.New(rand.NewPCG(1, 1)))
@@ -88,7 +88,8 @@ func twoNodes(t *testing.T) *GPUs {
 	return gpus
 }
 
-// A run with preemption is compared with how often the simulator stops gangs.
+// If jobs of a run may be stopped, the simulator also stops gangs, and the prediction counts how
+// often.
 func TestPredictPreemptions(t *testing.T) {
 	t.Parallel()
 	gpus := twoNodes(t)
@@ -108,14 +109,14 @@ func TestPredictPreemptions(t *testing.T) {
 	}
 }
 
-// A run of gangs that never wait is foreseen to a hair, with jitter, too; where
-// they wait for each other, jitter shows in the average.
+// If gangs never wait, the prediction of a run is exact, with jitter, too. If they wait for each
+// other, jitter changes the average.
 func TestPredictRun(t *testing.T) {
 	t.Parallel()
 	gpus := twoNodes(t)
 	for _, c := range []struct {
 		every  float64
-		varies float64 // of the average, at most
+		varies float64 // largest change of the average
 	}{{100, 0}, {5, 2}} {
 		r := &Result{Seed: 3}
 		for i := range 8 {
@@ -131,7 +132,7 @@ func TestPredictRun(t *testing.T) {
 		}
 		again, err := PredictRun(r, gpus, 1.7, o, sim.Config{RestartS: 1})
 		if d := cmp.Diff(p, again); d != "" || err != nil {
-			t.Errorf("another answer the second time (%v):\n%s", err, d)
+			t.Errorf("the second call returned another prediction (%v):\n%s", err, d)
 		}
 		if len(p.Jittered) != jitters || !cmp.Equal(p.JCTS["j0"] > 11, true) {
 			t.Fatalf("every %v s: %+v", c.every, p)

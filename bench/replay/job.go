@@ -17,44 +17,44 @@ import (
 // Job is one job of a run.
 type Job struct {
 	ID          string
-	Model       string // what it stands for
+	Model       string // the trace's application
 	Class       pal.AppClass
 	Allocations int
 	GPUsEach    int
-	Submit      time.Duration // after the start of the run
+	Submit      time.Duration // time after the start of the run
 	Iterations  int
-	Iteration   time.Duration // on median GPUs of one node
-	Preempt     bool          // may be stopped and started again
-	// App is the application whose speeds differ by GPU model, see [GPUs.Apps]; "": none.
+	Iteration   time.Duration // duration on median GPUs of one node
+	Preempt     bool          // may be stopped and restarted
+	// App is the application, if its speeds differ by GPU model (see [GPUs.Apps]); "": none.
 	App string `json:",omitempty"`
-	// Speed is what the author says of them (pal_speed), Only the GPU model that the job is held
-	// to; "" for neither.
+	// Speed is the author's hint about these speeds (pal_speed). Only is the GPU model to which the
+	// job is restricted. Both may be "".
 	Speed string `json:",omitempty"`
 	Only  string `json:",omitempty"`
 }
 
-// GPUs is the size of the gang.
+// GPUs returns the size of the gang.
 func (j Job) GPUs() int { return j.Allocations * j.GPUsEach }
 
-// Work is the run time on median GPUs of one node.
+// Work returns the run time on median GPUs of one node.
 func (j Job) Work() time.Duration { return time.Duration(j.Iterations) * j.Iteration }
 
-// Compression maps a trace to what a run has time for.
+// Compression maps a trace to a run that takes minutes.
 type Compression struct {
 	Arrivals float64 // submission times are divided by this
-	Work     float64 // so is the work
-	// Shortest and Longest bound the work after that. The traces span four
-	// orders of magnitude; a run that bounds them says so.
+	Work     float64 // the work is divided by this
+	// Shortest and Longest limit the compressed work. The work of the traces spans four orders of
+	// magnitude, so a run must state these limits.
 	Shortest, Longest time.Duration
 	Iteration         time.Duration
-	MaxGPUs           int // wider jobs are cut
+	MaxGPUs           int // wider jobs are reduced to this
 	GPUsPerNode       int
-	// OneGPUUpTo: gangs up to that size are allocations of one GPU each, wider
-	// ones take whole nodes where their size allows.
+	// OneGPUUpTo: gangs of up to this size have allocations with one GPU each. Wider gangs have
+	// allocations of whole nodes, if their size allows it.
 	OneGPUUpTo int
 }
 
-// FromTrace makes jobs of a trace.
+// FromTrace converts a trace's jobs.
 func FromTrace(t trace.Trace, c Compression) []Job {
 	var jobs []Job
 	for _, j := range t.Jobs {
@@ -72,7 +72,7 @@ func FromTrace(t trace.Trace, c Compression) []Job {
 	return jobs
 }
 
-// each is the number of GPUs of one allocation of a gang of n.
+// each returns the number of GPUs of each allocation, for a gang of n GPUs.
 func (c Compression) each(n int) int {
 	if n <= c.OneGPUUpTo {
 		return 1
@@ -85,7 +85,7 @@ func (c Compression) each(n int) int {
 	return 1
 }
 
-// jobspec is what a user would write.
+// jobspec is a job file as a user would write it.
 var jobspec = template.Must(template.New("job").Parse(`job "{{.Job.ID}}" {
   type = "batch"
   meta {

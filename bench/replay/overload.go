@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Overload adds an hour of overload to a workload, beginning after a third of it: the
-// first of the other jobs whose GPU time together makes up the work, submitted evenly
-// over the hour.
+// Overload adds an hour of overload to a workload, after a third of its jobs. It takes as many of
+// the other jobs as make up the given work (GPU time), and submits them evenly over the hour.
 func Overload(jobs, others []Job, hour, work time.Duration) []Job {
 	begin := jobs[len(jobs)/3].Submit
 	n := 0

@@ -14,22 +14,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Rules are what a run changes of the placer's default configuration.
+// Rules are a run's changes to the placer's default configuration.
 type Rules struct {
-	Penalty   float64        // across nodes
+	Penalty   float64        // locality penalty across nodes
 	Placement pal.PolicyName // "": the default
-	Order     queue.Order    // and nothing but this order; "": the default queue
-	// MaxWait and OverdueShare are those of the queue; 0: the default's.
+	Order     queue.Order    // only this order, without the queue's other features; "": the default queue
+	// MaxWait and OverdueShare are keys of the queue; 0: the default.
 	MaxWait      time.Duration
 	OverdueShare float64
-	// Compress divides the queue's time constants; 0 leaves them.
+	// Compress divides the queue's time constants; 0: unchanged.
 	Compress float64
-	// Restart is the run time that a gang loses when it is stopped and started
-	// again; 0: the default.
+	// Restart is the run time that a gang loses when it is stopped and restarted; 0: the default.
 	Restart time.Duration
 }
 
-// config is the placer's configuration under the rules.
+// config returns the placer's configuration with these rules.
 func (r Rules) config() model.Config {
 	c := model.DefaultConfig()
 	c.Placement = cmp.Or(r.Placement, c.Placement)
@@ -51,7 +50,7 @@ func compress(d, fallback time.Duration, by float64) time.Duration {
 	return time.Duration(float64(cmp.Or(d, fallback)) / by)
 }
 
-// Queue is the queue's policy under the rules, as the simulator takes it.
+// Queue returns the queue's options with these rules, for the simulator.
 func (r Rules) Queue() queue.Options {
 	c := r.config()
 	o := c.Queue
@@ -59,7 +58,7 @@ func (r Rules) Queue() queue.Options {
 	return o
 }
 
-// HCL is the agent's configuration.
+// HCL returns the agent's configuration with these rules.
 func (r Rules) HCL() string {
 	var b strings.Builder
 	c := r.config()

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Cluster is the snapshot that the placer would make of these GPUs.
+// Cluster returns the cluster as the placer would see these GPUs.
 func (g *GPUs) Cluster(penalty float64) (*pal.Cluster, error) {
 	var nodes []pal.Node
 	for _, u := range g.All {
@@ -39,19 +39,18 @@ func (g *GPUs) Cluster(penalty float64) (*pal.Cluster, error) {
 type Prediction struct {
 	AvgJCTS   float64 `json:"avg_jct_s"`
 	MakespanS float64 `json:"makespan_s"`
-	// JCTS are the jobs' completion times (s), by job.
+	// JCTS has the job completion times (s), by job.
 	JCTS map[string]float64 `json:"jct_by_job_s,omitempty"`
-	// Preemptions are the runs beyond the first of each job.
+	// Preemptions counts the restarts: runs of a job after its first.
 	Preemptions int `json:"preemptions,omitempty"`
-	// Jittered are the averages (s), over the jobs that finished in the run,
-	// ascending, where starts and submissions come a little earlier or later:
-	// how much hangs on chance.
+	// Jittered has the averages (s) of simulations in which submissions and starts come a little
+	// later or take a little longer, ascending. They are over the jobs that finished in the run,
+	// and show how much depends on chance.
 	Jittered []float64 `json:"jittered_avg_jct_s,omitempty"`
 }
 
-// AvgJCTOf is the simulated average over the jobs that finished in the run:
-// what a run's own average compares with. Results without times by job have the
-// average over all jobs only.
+// AvgJCTOf returns the simulated average over the jobs that finished in the run, to compare with
+// the run's own average. Result files without times by job have only the average over all jobs.
 func (p *Prediction) AvgJCTOf(r *Result) float64 {
 	sum, n := 0.0, 0
 	for _, j := range r.Jobs {
@@ -66,8 +65,8 @@ func (p *Prediction) AvgJCTOf(r *Result) float64 {
 	return sum / float64(n)
 }
 
-// Predict simulates a run under the placer. c says what starting, stopping and
-// restarting take on the cluster.
+// Predict simulates a run under the placer. c has the durations of starting, stopping and
+// restarting on the cluster.
 func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config) (p Prediction, err error) {
 	if c.Cluster, err = g.Cluster(penalty); err != nil {
 		return Prediction{}, err
@@ -89,7 +88,7 @@ func Predict(jobs []Job, g *GPUs, penalty float64, o queue.Options, c sim.Config
 	return p, nil
 }
 
-// traced are the jobs as the simulator takes them.
+// traced converts jobs for the simulator.
 func traced(jobs []Job) []trace.Job {
 	var out []trace.Job
 	for _, j := range jobs {
@@ -99,18 +98,18 @@ func traced(jobs []Job) []trace.Job {
 	return out
 }
 
-// jitters are how often a run is simulated with jitter, and jitter how much
-// later than planned a job may be submitted.
+// jitters is how often a run is simulated with jitter. jitter is how much later than planned a job
+// may be submitted.
 const (
 	jitters = 20
 	jitter  = 500 * time.Millisecond
 )
 
-// PredictRun simulates a measured run: the same jobs at the same times. Each
-// start takes the run's average, and so does the extra time on GPUs of another
-// gang. Then it simulates again with submissions up to half a second later, and
-// with the time of one measured start for each. Smaller differences than
-// between those averages are chance.
+// PredictRun simulates a measured run: the same jobs, submitted at the same times. Each start takes
+// the run's average time, as does the extra time on GPUs of another gang. Then PredictRun simulates
+// the run again several times. Each time, submissions are up to half a second later, and each start
+// takes as long as a random start of the run. A difference within the range of these averages is
+// chance.
 func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, times sim.Config) (Prediction, error) {
 	jobs := r.submitted()
 	starts := r.starting()
@@ -146,7 +145,7 @@ func mean(xs []float64) float64 {
 	return sum
 }
 
-// submitted are the jobs with the times at which they were submitted.
+// submitted returns the jobs with the times at which they were submitted.
 func (r *Result) submitted() []Job {
 	var jobs []Job
 	for _, j := range r.Jobs {

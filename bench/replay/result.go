@@ -19,58 +19,59 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Result is what happened in one run.
+// Result is the outcome of one run.
 type Result struct {
 	Mode string `json:"scheduler"`
-	// Seed is of the workload and of the GPUs: runs of one seed are pairs.
+	// Seed is the seed of the workload and of the GPUs. Runs with the same seed can be compared in
+	// pairs.
 	Seed uint64      `json:"seed"`
 	Jobs []JobResult `json:"jobs"`
-	// Bounded: the time of the run was over before all jobs had finished.
+	// Bounded: the time limit ended the run before all jobs had finished.
 	Bounded bool `json:"bounded"`
-	// Stuck: the run was ended early as deadlocked: all jobs were submitted,
-	// ranks held GPUs, and for long nothing ran.
+	// Stuck: the run was ended early because of a deadlock: all jobs were submitted, ranks held
+	// GPUs, and nothing ran for a long time.
 	Stuck bool `json:"deadlocked"`
 	// Took is the time from the first submission to the end of the run.
 	Took time.Duration `json:"took_ns"`
-	// HalfPlaced is the time summed over gangs that some but not all ranks of a
-	// gang held GPUs; Deadlocked the time in which gangs did so and none ran.
+	// HalfPlaced is the time in which some but not all ranks of a gang held GPUs, summed over
+	// gangs. Deadlocked is the time in which a gang was half placed and no gang ran.
 	HalfPlaced time.Duration `json:"half_placed_ns"`
 	Deadlocked time.Duration `json:"deadlocked_ns"`
-	// HeldInVain is the GPU time in which ranks held GPUs and waited for the
-	// rest of their gang; Timeline is when.
+	// HeldInVain is the GPU time in which ranks held GPUs and waited for the rest of their gang.
+	// Timeline shows when.
 	HeldInVain time.Duration `json:"held_in_vain_gpu_ns"`
 	Timeline   []Moment      `json:"timeline,omitempty"`
 	// Predicted is the simulator's result for the same run.
 	Predicted *Prediction `json:"predicted,omitempty"`
-	// Cost is what the placer used; nil under plain Nomad.
+	// Cost is the resources that the placer used; nil under plain Nomad.
 	Cost *Cost `json:"placer,omitempty"`
 	// Explanation is what `nomad-pal explain` printed for Mode.Explain.
 	Explanation string `json:"-"`
 }
 
-// JobResult is what happened to one job.
+// JobResult is the outcome of one job.
 type JobResult struct {
 	Job
 	SubmittedAt time.Time           `json:"submitted_at"`
-	PlacedAt    time.Time           `json:"placed_at,omitzero"` // by Nomad, the last of the ranks that ran last
-	StartedAt   time.Time           `json:"started_at"`         // all ranks there, first time
+	PlacedAt    time.Time           `json:"placed_at,omitzero"` // when Nomad placed the last of the ranks that ran in the last attempt
+	StartedAt   time.Time           `json:"started_at"`         // when all ranks ran for the first time
 	FinishedAt  time.Time           `json:"finished_at"`        // zero: it did not finish
 	Attempts    int                 `json:"attempts"`
 	GaveUp      int                 `json:"ranks_gave_up"`
-	WaitedGPU   time.Duration       `json:"waited_gpu_ns"` // GPU time held while waiting for the gang
-	RunTime     time.Duration       `json:"run_ns"`        // of the attempts
-	GPUIDs      map[string][]string `json:"gpu_ids"`       // node → ids, last attempt
-	// Allocated are the ids that Nomad's allocations of the job name.
+	WaitedGPU   time.Duration       `json:"waited_gpu_ns"` // GPU time that ranks held while they waited for the gang
+	RunTime     time.Duration       `json:"run_ns"`        // sum over the attempts
+	GPUIDs      map[string][]string `json:"gpu_ids"`       // node → ids, in the last attempt
+	// Allocated are the GPU ids in the job's allocations.
 	Allocated []string `json:"allocated,omitempty"`
-	// Predicted is the placer's cost of the placement, 0 under plain Nomad;
-	// Explained the ids that its decision names.
+	// Predicted is the placer's cost of the placement, 0 under plain Nomad. Explained are the GPU
+	// ids in the placer's decision.
 	Predicted float64  `json:"predicted_cost,omitempty"`
 	Explained []string `json:"explained,omitempty"`
-	// LeftFaster reports whether the placer left a faster GPU model that had room to other jobs.
+	// LeftFaster reports whether the placer left free GPUs of a faster model to other jobs.
 	LeftFaster bool `json:"left_faster,omitempty"`
 }
 
-// Trim drops the lists of GPUs that repeat GPUIDs.
+// Trim drops lists of GPUs that equal GPUIDs.
 func (j *JobResult) Trim() {
 	var ran []string
 	for _, ids := range j.GPUIDs {
@@ -85,7 +86,7 @@ func (j *JobResult) Trim() {
 	}
 }
 
-// JCT is the job completion time; 0 if the job did not finish.
+// JCT returns the job completion time; 0 if the job did not finish.
 func (j JobResult) JCT() time.Duration {
 	if j.FinishedAt.IsZero() {
 		return 0
@@ -127,7 +128,7 @@ func (r *run) collect(ctx context.Context, submitted []time.Time) error {
 	return nil
 }
 
-// allocated reads the device ids of the allocations that ran last.
+// allocated reads the GPU ids of the allocations that ran last.
 func (n *onNomad) allocated(ctx context.Context, jr *JobResult) error {
 	q := (&api.QueryOptions{Params: map[string]string{"resources": "true"}}).WithContext(ctx)
 	allocs, _, err := n.API().Jobs().Allocations(jr.ID, true, q)
@@ -151,7 +152,7 @@ func (n *onNomad) allocated(ctx context.Context, jr *JobResult) error {
 	return nil
 }
 
-// explained reads the placer's decision, as a user would.
+// explained reads the placer's decision with the command that a user would run.
 func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 	out, err := n.Command(ctx, "nomad-pal", "explain", "-json", jr.ID).Output()
 	if err != nil {
@@ -193,7 +194,7 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 	return nil
 }
 
-// Cost is what a placer used over a run, its start included.
+// Cost is the resources that a placer used during a run, including its start.
 type Cost struct {
 	CPUS  float64 `json:"cpu_s"`
 	RSSMB float64 `json:"rss_mb"` // at the end
@@ -204,14 +205,13 @@ func costOf(pid int) (*Cost, error) {
 	return &Cost{CPUS: used.CPU.Seconds(), RSSMB: used.RSSMB}, err
 }
 
-// Summary are the figures of one run over its finished jobs.
+// Summary has the figures of one run over its finished jobs.
 type Summary struct {
 	Finished, Jobs     int
 	AvgJCT, GeomeanJCT time.Duration
 	Makespan           time.Duration
-	// Utilisation is the share of GPU time from the first submission to the
-	// last finish in which gangs ran; Useful the share that the work would have
-	// taken on median GPUs of one node.
+	// Utilisation is the share of GPU time, from the first submission to the last finish, in which
+	// gangs ran. Useful is the share that their work would have taken on median GPUs of one node.
 	Utilisation, Useful float64
 }
 

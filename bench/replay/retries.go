@@ -15,20 +15,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// retries makes plain Nomad place again what gave up. Nomad waits at least 5 s
-// before it does, which in compressed time would be many minutes; so it is asked
-// to do it at once, as soon as it knows that a rank has ended, and once for all
-// ranks of a job that it knows of by then: each time costs it an evaluation.
+// retries makes plain Nomad place gangs again whose ranks gave up. Nomad itself waits at least 5 s,
+// which would be many minutes in compressed time. So retries requests an evaluation as soon as
+// Nomad knows that a rank has ended. Each evaluation costs Nomad time, so retries requests one per
+// job for all ranks that have ended by then.
 type retries struct {
-	ended int             // ranks, when last looked at
-	until time.Time       // look for their allocations until then
-	asked map[string]bool // allocations
+	ended int             // ended ranks at the last look
+	until time.Time       // until when to look for their allocations
+	asked map[string]bool // allocations for which an evaluation was requested
 }
 
-// retryFor is how long a client takes at most to report that a rank has ended.
+// retryFor is the longest time that a client takes to report that a rank has ended.
 const retryFor = 3 * time.Second
 
-// push evaluates the jobs whose ranks ended a short time ago.
+// push evaluates the jobs whose ranks have just ended.
 func (rs *retries) push(ctx context.Context, nomad *api.Client, now time.Time, states []rank.State) error {
 	ended, unfinished := 0, map[string]bool{}
 	for _, s := range states {
@@ -51,18 +51,18 @@ func (rs *retries) push(ctx context.Context, nomad *api.Client, now time.Time, s
 		}
 		_, _, err := nomad.Jobs().EvaluateWithOpts(job, api.EvalOptions{ForceReschedule: true}, (&api.WriteOptions{}).WithContext(ctx))
 		if err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), "404") {
-			return fmt.Errorf("have %q placed again: %w", job, err)
+			return fmt.Errorf("evaluate %q again: %w", job, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// jobs are those of allocations that have failed, were not replaced, and were not
-// seen before; in order.
+// jobs returns, sorted, the jobs of allocations that have failed, were not replaced, and have not
+// been seen before.
 func (rs *retries) jobs(ctx context.Context, nomad *api.Client) ([]string, error) {
 	failed, _, err := nomad.Allocations().List((&api.QueryOptions{Filter: `ClientStatus == "failed" and NextAllocation == ""`}).WithContext(ctx))
 	if err != nil {
-		return nil, fmt.Errorf("look for ranks that gave up: %w", err)
+		return nil, fmt.Errorf("list the ranks that gave up: %w", err)
 	}
 	if rs.asked == nil {
 		rs.asked = map[string]bool{}

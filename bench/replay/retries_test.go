@@ -18,7 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// plainNomad lists these failed allocations (id → job), and notes which jobs the caller asks about.
+// plainNomad lists these failed allocations (id → job), and records for which jobs the caller
+// requests an evaluation.
 type plainNomad struct {
 	t      *testing.T
 	failed map[string]string
@@ -51,8 +52,8 @@ func (n *plainNomad) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "{}")
 }
 
-// The watcher asks Nomad for a job once per ended rank, however often it looks, and not for jobs
-// whose ranks ended long ago. A job that Nomad no longer has is not an error.
+// The watcher requests one evaluation per ended rank, however often it looks, and none for ranks
+// that ended long ago. A job that Nomad no longer has is not an error.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	n := &plainNomad{t: t}
@@ -73,9 +74,9 @@ func TestRetries(t *testing.T) {
 		want   []string
 	}{
 		{"nothing has ended", 0, 0, map[string]string{"a1": "a"}, 0, nil},
-		{"the client has not told yet", time.Second, 1, nil, 1, nil},
+		{"the client has not reported it yet", time.Second, 1, nil, 1, nil},
 		{"it has", 2 * time.Second, 1, map[string]string{"a1": "a"}, 1, []string{"a"}},
-		{"Nomad was asked", 3 * time.Second, 1, map[string]string{"a1": "a"}, 1, nil},
+		{"the evaluation was requested", 3 * time.Second, 1, map[string]string{"a1": "a"}, 1, nil},
 		{"long ago", 4 * time.Second, 1, map[string]string{"a1": "a", "a2": "a"}, 0, nil},
 		{"several", 5 * time.Second, 4, map[string]string{"a1": "a", "a2": "a", "a3": "a", "b1": "b", "c1": "done"}, 1, []string{"a", "b"}},
 		{"gone", 6 * time.Second, 5, map[string]string{"g1": "gone"}, 1, []string{"gone"}},
@@ -86,7 +87,7 @@ func TestRetries(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n.listed != c.looks || !cmp.Equal(n.asked, c.want) {
-			t.Errorf("%s: looked %d times and asked for %v, want %d and %v", c.what, n.listed, n.asked, c.looks, c.want)
+			t.Errorf("%s: looked %d times and evaluated %v, want %d and %v", c.what, n.listed, n.asked, c.looks, c.want)
 		}
 	}
 }

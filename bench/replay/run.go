@@ -27,12 +27,12 @@ type Mode struct {
 	// Placer runs nomad-pal with this agent configuration (HCL); "" is plain
 	// Nomad.
 	Placer string
-	// Explain is a job whose explanation, as a user would read it, is kept.
+	// Explain names a job whose explanation, as a user would read it, is kept.
 	Explain string
 }
 
-// Run submits the jobs at their times and watches until all have finished or
-// the bound is over. It leaves the cluster empty.
+// Run submits the jobs at their times, and watches them until all have finished or the time limit
+// is over. It leaves the cluster empty.
 func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) (result *Result, err error) {
 	if _, _, err := b.API().Operator().SchedulerSetConfiguration(&api.SchedulerConfiguration{SchedulerAlgorithm: api.SchedulerAlgorithm(m.Algorithm)}, nil); err != nil {
 		return nil, fmt.Errorf("set the scheduler algorithm: %w", err)
@@ -55,7 +55,7 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 		err = errClear
 	}
 	if err != nil && on.placer != nil {
-		err = fmt.Errorf("%w\nthe placer's log ends:\n%s", err, on.placer.LogTail(15))
+		err = fmt.Errorf("%w\nthe last lines of the placer's log:\n%s", err, on.placer.LogTail(15))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Name, err)
@@ -67,11 +67,11 @@ func (b *Bed) Run(ctx context.Context, m Mode, jobs []Job, bound time.Duration) 
 // scheduler starts the ranks of a run.
 type scheduler interface {
 	submit(context.Context, Job) error
-	// tend is called all the time while gangs do this.
+	// tend is called repeatedly with the current states of the gangs.
 	tend(ctx context.Context, now time.Time, states []rank.State) error
-	// cost is what the placer used; nil without.
+	// cost returns the resources that the placer used; nil without a placer.
 	cost() (*Cost, error)
-	// tell adds what only the scheduler knows about a job.
+	// tell adds to a job's result what only the scheduler knows.
 	tell(context.Context, *JobResult) error
 }
 
@@ -89,7 +89,7 @@ func newRun(s Setup, name string, jobs []Job, r *rank.Rendezvous, on scheduler) 
 	return &run{Setup: s, on: on, jobs: jobs, rendezvous: r, start: time.Now(), result: &Result{Mode: name}}
 }
 
-// onNomad is plain Nomad, or the placer.
+// onNomad schedules with plain Nomad or the placer.
 type onNomad struct {
 	*Bed
 	mode        Mode
@@ -175,8 +175,8 @@ func (s Setup) Gang(j Job) rank.Gang {
 		Class: cmp.Or(j.App, string(j.Class)), Penalty: s.Penalty, Restart: s.Restart}
 }
 
-// Submit writes the jobspec of one job and runs the command that a user would,
-// `nomad-pal run` where it is gated.
+// Submit writes the jobspec of a job and runs the command that a user would run: `nomad-pal run`
+// for a gated job, else `nomad job run`.
 func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool) error {
 	path, err := b.render(j, r)
 	if err != nil {
@@ -193,7 +193,7 @@ func (b *Bed) Submit(ctx context.Context, j Job, r *rank.Rendezvous, gated bool)
 	return ctx.Err()
 }
 
-// watch samples the gangs until all have finished, or none ever will.
+// watch samples the gangs until all have finished, or are deadlocked.
 func (r *run) watch(ctx context.Context, submitted <-chan struct{}) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -235,7 +235,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// clear stops and purges the jobs and has Nomad forget all that has ended.
+// clear stops and purges the jobs and makes Nomad collect its garbage.
 func (b *Bed) clear(ctx context.Context, jobs []Job) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -20,18 +20,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// SlurmMode is a run under Slurm with backfill.
+// SlurmMode describes a run under Slurm with backfill.
 type SlurmMode struct {
 	Name string
-	// Clock is how many times faster than the trace the run is: so fast is Slurm's clock, by which
-	// limits are in the trace's time.
+	// Clock is how many times faster than the trace the run is. Slurm's clock runs faster by the
+	// same factor, so limits are in the trace's time.
 	Clock float64
-	// Limit is the time limit of each job, as its user says it, of the trace's work.
+	// Limit estimates the time limit of each job from its work in the trace, as its user would.
 	Limit sim.Estimate
 }
 
-// RunSlurm submits the jobs at their times to a Slurm cluster of its own with these GPUs, and
-// watches until all have finished or the bound is over.
+// RunSlurm submits the jobs at their times to a new Slurm cluster with these GPUs, and watches them
+// until all have finished or the time limit is over.
 func RunSlurm(ctx context.Context, s Setup, m SlurmMode, jobs []Job, bound time.Duration) (result *Result, err error) {
 	r, err := rank.Listen(s.GiveUp)
 	if err != nil {
@@ -56,7 +56,7 @@ func RunSlurm(ctx context.Context, s Setup, m SlurmMode, jobs []Job, bound time.
 			err = os.WriteFile(path, text, 0o644)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("write what the ranks read: %w", err)
+			return nil, fmt.Errorf("write the ranks' files: %w", err)
 		}
 		on.command = append(on.command, "-"+flag, path)
 	}
@@ -71,7 +71,7 @@ func RunSlurm(ctx context.Context, s Setup, m SlurmMode, jobs []Job, bound time.
 	return run.result, nil
 }
 
-// onSlurm is Slurm.
+// onSlurm schedules with Slurm.
 type onSlurm struct {
 	*slurm.Cluster
 	rendezvous *rank.Rendezvous
@@ -93,8 +93,8 @@ func (s *onSlurm) submit(ctx context.Context, j Job) error {
 	return err
 }
 
-// tend looks for gangs that Slurm has done with, but that have not finished: a launch that failed
-// would be missed only when the time of the run is over.
+// tend fails if Slurm no longer lists a gang that has not finished. Otherwise a failed launch would
+// only show when the time limit of the run is over.
 func (s *onSlurm) tend(ctx context.Context, now time.Time, _ []rank.State) error {
 	if now.Sub(s.looked) < 10*time.Second {
 		return nil
@@ -108,13 +108,13 @@ func (s *onSlurm) tend(ctx context.Context, now time.Time, _ []rank.State) error
 		return err
 	}
 	if lost := lost(submitted, queue, s.rendezvous.States()); lost != "" {
-		return fmt.Errorf("slurm has done with %q, which has not finished%s", lost, s.Output(lost))
+		return fmt.Errorf("slurm no longer lists %q, which has not finished%s", lost, s.Output(lost))
 	}
 	return nil
 }
 
-// lost is a job that was submitted before the queue was read, is not in it, and had not finished
-// after that; "" is none.
+// lost returns a job that was submitted before the queue was read, is not in the queue, and still
+// had not finished after that; "" if there is none.
 func lost(submitted map[string]bool, queue []slurm.Queued, after []rank.State) string {
 	queued := map[string]bool{}
 	for _, q := range queue {
@@ -130,13 +130,13 @@ func lost(submitted map[string]bool, queue []slurm.Queued, after []rank.State) s
 
 func (*onSlurm) cost() (*Cost, error) { return nil, nil }
 
-// tell has nothing to add: a rank says which GPUs it has, and Slurm's own times are those of its
-// fast clock.
+// tell adds nothing: the ranks report their GPUs, and Slurm's own times are those of its fast
+// clock.
 func (*onSlurm) tell(context.Context, *JobResult) error { return nil }
 
 func nodeName(n int) string { return fmt.Sprintf("gpu-%02d", n) }
 
-// nodes are the names of the nodes, in order.
+// nodes returns the names of the nodes, in order.
 func (g *GPUs) nodes() (names []string) {
 	for n := range g.All[len(g.All)-1].Node + 1 {
 		names = append(names, nodeName(n))
@@ -144,7 +144,7 @@ func (g *GPUs) nodes() (names []string) {
 	return names
 }
 
-// byNode are the ids of each node's GPUs, in the order of their numbers on the node.
+// byNode returns the ids of each node's GPUs, in the order of their numbers on the node.
 func (g *GPUs) byNode() map[string][]string {
 	ids := map[string][]string{}
 	for _, u := range g.All {

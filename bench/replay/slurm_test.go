@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/slurm"
 )
 
-// A gang that Slurm has done with is lost, unless it has finished or was not submitted yet.
+// A gang that Slurm no longer lists is lost, unless it has finished or was not submitted yet.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	submitted := map[string]bool{"queued": true, "finished": true}
@@ -27,7 +27,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// Slurm's nodes have the names and the GPUs, in their order, that the Nomad clients have.
+// Slurm's nodes have the same names as the Nomad clients, and the same GPUs in the same order.
 func TestSlurmNodes(t *testing.T) {
 	t.Parallel()
 	g, _, err := DrawGPUs(3, 2, 0, 1)

@@ -11,11 +11,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// Moment is what the GPUs do from then until the next moment. In JSON it is
-// [seconds, busy, held].
+// Moment is the use of the GPUs from one time until the next moment. In JSON it is [seconds, busy,
+// held].
 type Moment struct {
 	At   time.Duration // since the start of the run
-	Busy int           // GPUs of gangs that run
+	Busy int           // GPUs of running gangs
 	Held int           // GPUs of ranks that wait for the rest of their gang
 }
 
@@ -34,7 +34,8 @@ func (m *Moment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// sample adds the time since the last one, which was d before at.
+// sample adds the time since the last sample. at is the time of this sample, d the time since the
+// last one.
 func (r *Result) sample(states []rank.State, at, d time.Duration) {
 	half, m := 0, Moment{At: at}
 	for _, s := range states {
@@ -59,18 +60,18 @@ func (r *Result) sample(states []rank.State, at, d time.Duration) {
 	}
 }
 
-// stuckAfter is for how long nothing may happen while ranks wait for each other
-// before a run counts as deadlocked. Ranks that give up do so earlier.
+// stuckAfter is how long nothing must happen, while ranks wait for each other, before a run counts
+// as deadlocked. Ranks that give up do so earlier.
 const stuckAfter = 30 * time.Second
 
-// stillness watches for deadlock.
+// stillness detects a deadlock.
 type stillness struct {
 	since  time.Time
 	before []rank.State
 }
 
-// over reports whether for stuckAfter at least no gang ran, nothing changed, and
-// some ranks held GPUs.
+// over reports whether, for at least stuckAfter, no gang has run, nothing has changed, and some
+// ranks have held GPUs.
 func (s *stillness) over(now time.Time, states []rank.State) bool {
 	still, held := len(s.before) == len(states), 0
 	for i, g := range states {

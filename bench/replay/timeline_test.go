@@ -13,8 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// Two gangs: the first comes together after the second sample, the second never
-// does.
+// Two gangs: the first is complete after the second sample, the second never is.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	r := &Result{}
@@ -24,7 +23,7 @@ func TestSample(t *testing.T) {
 	r.sample(states(), 2*time.Second, time.Second)
 	a.Present, a.GPUs, a.Running = 2, 8, true
 	r.sample(states(), 3*time.Second, time.Second)
-	a.Running, a.Finished = false, true // its processes still end
+	a.Running, a.Finished = false, true // its processes have not ended yet
 	r.sample(states(), 4*time.Second, time.Second)
 	want := []Moment{{time.Second, 0, 7}, {3 * time.Second, 8, 3}, {4 * time.Second, 0, 3}}
 	if !cmp.Equal(r.Timeline, want) {
@@ -50,7 +49,7 @@ func TestMomentJSON(t *testing.T) {
 		t.Errorf("read %v, %v", got, err)
 	}
 	if err := json.Unmarshal([]byte(`[{"at":1}]`), &got); err == nil {
-		t.Error("something else is a moment")
+		t.Error("other JSON is read as a moment")
 	}
 }
 
@@ -66,7 +65,7 @@ func TestStillness(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		at   func(second int) rank.State
-		want int // the first second in which the run is over; 0: never
+		want int // the second in which the run is over; 0: never
 	}{
 		{"waits", func(int) rank.State { return waits }, 30},
 		{"runs", func(int) rank.State { return with(func(s *rank.State) { s.Running = true }) }, 0},

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Waits is for how long the gangs of a run did not run, from their submission to their
-// end or that of the run.
+// Waits summarizes how long the gangs of a run did not run, from their submission to their end or
+// the end of the run.
 type Waits struct {
 	Avg, P99, Longest time.Duration
-	Overdue           int // that waited for longer than max_wait
-	// Promised is the longest wait that the queue promises the gang that waited longest. Each gang
-	// has such a bound; Used is the largest part of its own bound that any gang waited.
+	Overdue           int // gangs that waited longer than max_wait
+	// Promised is the queue's bound of the wait for the gang that waited longest. Each gang has
+	// such a bound; Used is the largest part of its own bound that any gang waited.
 	Promised time.Duration
 	Used     float64
 }
 
-// Waits computes them, for a queue with that max_wait and overdue_share.
+// Waits computes the waits for a queue with this max_wait and overdue_share.
 func (r *Result) Waits(maxWait time.Duration, share float64, gpus int) Waits {
 	var w Waits
 	var all []time.Duration
@@ -48,7 +48,7 @@ func (r *Result) Waits(maxWait time.Duration, share float64, gpus int) Waits {
 	return w
 }
 
-// waited is for how long the job did not run.
+// waited returns how long the job did not run.
 func (j JobResult) waited(end time.Time) time.Duration {
 	if !j.FinishedAt.IsZero() {
 		end = j.FinishedAt
@@ -56,9 +56,10 @@ func (j JobResult) waited(end time.Time) time.Duration {
 	return max(0, end.Sub(j.SubmittedAt)-j.RunTime)
 }
 
-// promised returns when, after its submission, the job must have started by the queue's promise
-// (package comment of pal/queue), if the overdue may have that many GPUs in the long run. It sums
-// one turn for the job, and one for each job before it that had not ended when it was submitted.
+// promised returns the queue's bound of the time from the job's submission to its start (package
+// comment of pal/queue). overdueGPUs is how many GPUs overdue gangs may use in the long run. The
+// bound is the sum of one turn for the job, and one for each earlier job that had not ended when it
+// was submitted.
 func (r *Result) promised(j JobResult, maxWait time.Duration, overdueGPUs float64) time.Duration {
 	var longest time.Duration
 	for _, o := range r.Jobs {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// An overloaded hour is in the middle of the workload, in order, has as much work as it
-// should, and ids of its own.
+// An overloaded hour is in the middle of the workload, in order. It has the requested amount of
+// work, and its jobs have their own ids.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	job := func(i int, at time.Duration) Job {
@@ -39,8 +39,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// Two gangs of two GPUs on two: the second waits for the first and is overdue, the third
-// is not finished. What is promised is the package comment of pal/queue.
+// Three gangs of two GPUs on a cluster of two: the second waits for the first and is overdue, the
+// third does not finish. The promise is defined in the package comment of pal/queue.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(1000+s), 0) }
@@ -52,8 +52,9 @@ func TestWaits(t *testing.T) {
 		{Job: job}, // never submitted
 	}}
 	got := r.Waits(10*time.Second, 0.5, 2)
-	// The longest run is 20 s, so a turn takes 30 s. The second waits 10 s, its own turn, one
-	// turn for the first, and (30 + 20) × 2 / (0.5 × 2) s until the share has paid for that.
+	// The longest run is 20 s, so a turn takes 30 s. The second gang's bound is 10 s, its own turn,
+	// one turn for the first gang, and (30 + 20) × 2 / (0.5 × 2) s until the share has paid for the
+	// first.
 	promised := (10 + 30 + 30 + 100) * time.Second
 	want := Waits{Avg: 25 * time.Second / 3, P99: 9 * time.Second, Longest: 15 * time.Second, Overdue: 1, Promised: promised, Used: 9. / 40}
 	if got != want {

@@ -14,25 +14,25 @@ import (
 	psstructs "github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// generate describes nodes to invent. Equal values give equal nodes, byte for byte.
+// generate describes generated nodes. Equal values give equal nodes, byte for byte.
 type generate struct {
 	nodes, gpus int
-	rack        int // nodes of a rack, 0 for none
+	rack        int // nodes per rack; 0: no racks
 	seed        int64
 }
 
-// edges are the upper ends of variability classes 1 to 4 in PM score; class 5 is open. They are the defaults of
-// nomad-device-pal.
+// edges are the upper limits of the PM scores in variability classes 1 to 4; class 5 has none. They
+// are the defaults of nomad-device-pal.
 var edges = [...]float64{0.99, 1.01, 1.03, 1.06}
 
-// appClasses are the application classes and how much of a GPU's deviation from the median reaches each: compute
-// bound work feels all of it, memory bound work little.
+// appClasses are the application classes. share is how much of a GPU's deviation from the median
+// affects each: compute-bound work all of it, memory-bound work little.
 var appClasses = [...]struct {
 	name  string
 	share float64
 }{{"A", 1}, {"B", 0.4}, {"C", 0.1}}
 
-// all are the nodes, in order.
+// all returns the nodes, in order.
 func (g generate) all() []*structs.Node {
 	r := rand.New(rand.NewPCG(uint64(g.seed), 0))
 	nodes := make([]*structs.Node, g.nodes)
@@ -68,7 +68,7 @@ func (g generate) node(i int, r *rand.Rand) *structs.Node {
 
 func resources() *structs.NodeResources {
 	r := &structs.NodeResources{
-		// Few cores: Nomad keeps an entry for each, and only their total matters here.
+		// Few cores, because Nomad keeps an entry for each, and only their total matters here.
 		Cpu:    structs.LegacyNodeCpuResources{CpuShares: 256_000, TotalCpuCores: 4, ReservableCpuCores: []uint16{0, 1, 2, 3}},
 		Memory: structs.NodeMemoryResources{MemoryMB: 2_000_000},
 		Disk:   structs.NodeDiskResources{DiskMB: 1_000_000},
@@ -84,8 +84,8 @@ func resources() *structs.NodeResources {
 	return r
 }
 
-// group is a node's GPUs with the attributes that nomad-device-pal publishes: class lists under unique. names, their
-// counts, and the scores.
+// group returns a node's GPUs with the attributes that nomad-device-pal publishes: class lists
+// under unique. names, their counts, and the scores.
 func (g generate) group(node int, r *rand.Rand) *structs.NodeDeviceResource {
 	group := &structs.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "NVIDIA H200", Attributes: map[string]*psstructs.Attribute{
 		"memory": psstructs.NewIntAttribute(141, "GiB"), "count": number(g.gpus), "healthy_count": number(g.gpus),
@@ -113,7 +113,7 @@ func (g generate) group(node int, r *rand.Rand) *structs.NodeDeviceResource {
 
 func number(n int) *psstructs.Attribute { return psstructs.NewIntAttribute(int64(n), "") }
 
-// classLists adds the list of instances of class k or better, and its count, for each k.
+// classLists adds, for each k, the list of instances of class k or better, and its count.
 func classLists(group *structs.NodeDeviceResource, app string, scores []float64, share float64) {
 	for k := 1; k <= len(edges)+1; k++ {
 		var ids []string
@@ -127,7 +127,8 @@ func classLists(group *structs.NodeDeviceResource, app string, scores []float64,
 	}
 }
 
-// score draws a PM score: near the median, with one GPU in 64 far above it, as in the clusters of the PAL paper.
+// score draws a PM score. Most are near the median; one GPU in 64 is far above it, as in the
+// clusters of the PAL paper.
 func score(r *rand.Rand) float64 {
 	if r.IntN(64) == 0 {
 		return 1.2 + 1.3*r.Float64()
@@ -135,7 +136,7 @@ func score(r *rand.Rand) float64 {
 	return 1 + 0.02*r.NormFloat64()
 }
 
-// uuid is an id that depends on nothing but the seed, the kind and the number.
+// uuid returns an id that depends only on the seed, the kind and the number.
 func (g generate) uuid(kind string, i int) string {
 	h := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", g.seed, kind, i))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16])

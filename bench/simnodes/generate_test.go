@@ -21,10 +21,10 @@ func TestASeedGivesItsOwnGPUs(t *testing.T) {
 		t.Error("two seeds share a GPU id")
 	}
 	if diff := cmp.Diff(one, more[:3]); diff != "" {
-		t.Errorf("the first nodes change when more are asked for:\n%s", diff)
+		t.Errorf("the first nodes change when more are generated:\n%s", diff)
 	}
 	if rack := one[2].Meta["rack"]; rack != "r0001" {
-		t.Errorf("the third node is in rack %q, want r0001: two nodes make a rack", rack)
+		t.Errorf("the third node is in rack %q, want r0001, because a rack has two nodes", rack)
 	}
 }
 

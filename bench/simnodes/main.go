@@ -3,17 +3,17 @@
 
 // Command simnodes plays thousands of Nomad clients with GPUs against a real server, from one
 // process. It registers nodes over the server's RPC and heartbeats for them. It accepts the
-// server's allocations, reports them running and, after the time in the job's meta, complete.
-// Nothing is executed.
+// server's allocations and reports them as running and, after the time in the job's meta, as
+// complete. It executes nothing.
 //
 //	simnodes -server 127.0.0.1:4647 -nodes 1000 -gpus 8 -seed 1
 //
-// A job says in its meta (or its group's) how long its allocations take: sim_seconds = "2.5".
-// Without it they run until they are stopped. Progress and the final counts are lines of JSON on
-// standard output.
+// The meta of a job or group sets how long its allocations run: sim_seconds = "2.5". Without it,
+// they run until they are stopped. Progress and the final counts are lines of JSON on standard
+// output.
 //
-// It is a module of its own because it needs packages of Nomad that are under the BUSL; it is a
-// tool for benchmarks and no part of what nomad-pal ships.
+// It is a separate module because it needs packages of Nomad that are under the BUSL. It is a tool
+// for benchmarks, and nomad-pal does not ship it.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options are the command's flags.
 type options struct {
 	server   string
 	generate generate
@@ -51,9 +51,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&o.server, "server", "127.0.0.1:4647", "RPC `address` of a Nomad server without TLS")
 	f.IntVar(&o.generate.nodes, "nodes", 100, "nodes to generate")
-	f.IntVar(&o.generate.gpus, "gpus", 8, "GPUs of a generated node")
-	f.Int64Var(&o.generate.seed, "seed", 1, "seed of the generated nodes: ids and GPU speeds")
-	f.IntVar(&o.generate.rack, "rack", 0, "generated nodes of one rack (node meta rack); 0: no racks")
+	f.IntVar(&o.generate.gpus, "gpus", 8, "GPUs per generated node")
+	f.Int64Var(&o.generate.seed, "seed", 1, "random seed of the generated nodes' ids and GPU speeds")
+	f.IntVar(&o.generate.rack, "rack", 0, "generated nodes per rack (node meta rack); 0: no racks")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

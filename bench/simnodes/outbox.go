@@ -12,18 +12,18 @@ import (
 	"github.com/hashicorp/nomad/nomad/structs"
 )
 
-// outbox holds what a client has to report. The server answers a report only
-// after collecting those of all clients for 50 ms; starting and stopping what
-// runs does not wait for that, as with a real client.
+// outbox holds the updates that a client has to report. The server collects the updates of all
+// clients for 50 ms before it answers. As in a real client, starting and stopping allocations does
+// not wait for that.
 type outbox struct {
 	senders sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []*structs.Allocation
 	sending bool
 }
 
-// report sends updates in order, together with whatever else is waiting.
+// report sends updates in order, together with other updates that wait.
 func (p *player) report(ctx context.Context, updates ...*structs.Allocation) {
 	if len(updates) == 0 {
 		return
@@ -38,7 +38,7 @@ func (p *player) report(ctx context.Context, updates ...*structs.Allocation) {
 	}
 }
 
-// send sends until nothing waits; what cannot be sent is sent again.
+// send sends until no updates are left. It retries updates that could not be sent.
 func (p *player) send(ctx context.Context) {
 	o := &p.outbox
 	for {

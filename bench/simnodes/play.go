@@ -20,20 +20,21 @@ import (
 )
 
 const (
-	// registrations is how many nodes register at once: more only queue in the server.
+	// registrations is how many nodes register at the same time. More would only queue in the
+	// server.
 	registrations = 64
-	// nodesPerConn keeps a burst of all nodes' queries below the 256 new streams that a server's yamux takes at once
-	// from one connection; it resets what comes beyond.
+	// nodesPerConn limits the nodes per connection. A server's yamux accepts 256 new streams at a
+	// time from one connection and resets the others, and all nodes may query at once.
 	nodesPerConn = 128
 )
 
-// wire is a set of connections to the server that the nodes share.
+// wire is a set of connections to the server, shared by the nodes.
 type wire struct {
 	addr  net.Addr
 	pools []*pool.ConnPool
 }
 
-// region is Nomad's default.
+// region is Nomad's default region.
 const region = "global"
 
 func dial(server string, nodes int) (*wire, error) {
@@ -90,7 +91,8 @@ func play(ctx context.Context, server string, nodes []*structs.Node, stdout io.W
 	return nil
 }
 
-// register registers all nodes and returns one player for each. The nodes are not kept: 10,000 of them are large.
+// register registers all nodes and returns a player for each. It drops each node after that,
+// because 10,000 nodes need much memory.
 func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *counts) ([]*player, error) {
 	players := make([]*player, len(nodes))
 	all, ctx := errgroup.WithContext(ctx)
@@ -107,7 +109,8 @@ func register(ctx context.Context, w *wire, nodes []*structs.Node, counts *count
 	return players, all.Wait()
 }
 
-// patiently tries for some time: a server that has just started refuses nodes until it has a leader and a root key.
+// patiently retries for up to ten seconds, because a server that has just started refuses nodes
+// until it has a leader and a root key.
 func patiently(ctx context.Context, try func() (*player, error)) (*player, error) {
 	const tries = 40
 	for n := 1; ; n++ {
@@ -125,7 +128,7 @@ func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error)
 		return nil, err
 	}
 	p := &player{wire: w, index: i, id: n.ID, secret: n.SecretID, counts: counts, ttl: resp.HeartbeatTTL, tasks: map[string]*playedAlloc{}}
-	// A node that an earlier simnodes left is perhaps down; only a heartbeat makes it ready.
+	// If an earlier simnodes has left the node, it may be down. Only a heartbeat makes it ready.
 	if err := p.beat(); err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func newPlayer(w *wire, i int, n *structs.Node, counts *counts) (*player, error)
 	return p, nil
 }
 
-// beat reports the node ready and learns when to do so again.
+// beat reports the node as ready, and records the time until the next heartbeat.
 func (p *player) beat() error {
 	req := structs.NodeUpdateStatusRequest{
 		NodeID: p.id, Status: structs.NodeStatusReady,
@@ -151,7 +154,7 @@ func (p *player) beat() error {
 	return nil
 }
 
-// heartbeat beats until ctx ends, well before the server's time is up.
+// heartbeat sends heartbeats until ctx ends, well before the server's time limit.
 func (p *player) heartbeat(ctx context.Context) {
 	for sleep(ctx, p.ttl*2/3) {
 		for {
@@ -167,7 +170,7 @@ func (p *player) heartbeat(ctx context.Context) {
 	}
 }
 
-// sleep waits for d and reports whether ctx still lives.
+// sleep waits for d and reports whether ctx is still active.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -14,35 +14,35 @@ import (
 	"github.com/hashicorp/nomad/nomad/structs"
 )
 
-// secondsKey is the meta key that says how long an allocation runs, in seconds.
+// secondsKey is the meta key that sets how long an allocation runs, in seconds.
 const secondsKey = "sim_seconds"
 
 // player plays one client.
 type player struct {
 	wire       *wire
-	index      int // chooses the connection
+	index      int // selects the connection
 	id, secret string
 	counts     *counts
-	ttl        time.Duration // used by register, then by heartbeat alone
+	ttl        time.Duration // used by register, then only by heartbeat
 
 	outbox outbox
 
-	// tasks are the allocations that run, or have ended without the server's
-	// knowing yet, by id. Only watch touches it.
+	// tasks are the allocations, by id, that run, or have ended without the server knowing it. Only
+	// watch uses it.
 	tasks map[string]*playedAlloc
 }
 
-// playedAlloc is an allocation that runs, or did.
+// playedAlloc is an allocation that runs or has ended.
 type playedAlloc struct {
 	alloc *structs.Allocation
-	done  *time.Timer // nil when it runs until stopped
+	done  *time.Timer // nil if it runs until it is stopped
 	ended bool
 }
 
-// queryTime is how long the server holds a query that has no news, as with real clients.
+// queryTime is how long the server holds a query while nothing changes, as for real clients.
 const queryTime = 5 * time.Minute
 
-// watch follows the allocations that the server gives this node until ctx ends.
+// watch follows the allocations that the server gives to this node, until ctx ends.
 func (p *player) watch(ctx context.Context) {
 	finished := make(chan string)
 	news := make(chan map[string]uint64)
@@ -67,7 +67,7 @@ func (p *player) watch(ctx context.Context) {
 			}
 			if err := p.apply(ctx, changed, finished); err != nil {
 				p.counts.failed(ctx, err)
-				continue // known stays, so the next answer brings them again
+				continue // known is unchanged, so the next answer tries these allocations again
 			}
 			known = now
 			maps.DeleteFunc(p.tasks, func(id string, t *playedAlloc) bool { _, there := now[id]; return t.ended && !there })
@@ -75,7 +75,7 @@ func (p *player) watch(ctx context.Context) {
 	}
 }
 
-// query asks for the node's allocations again and again and sends each answer on.
+// query queries the node's allocations repeatedly and sends each answer to news.
 func (p *player) query(ctx context.Context, news chan<- map[string]uint64) {
 	req := structs.NodeSpecificRequest{NodeID: p.id, SecretID: p.secret, QueryOptions: structs.QueryOptions{
 		Region: region, AllowStale: true, AuthToken: p.secret, MaxQueryTime: queryTime,
@@ -95,7 +95,7 @@ func (p *player) query(ctx context.Context, news chan<- map[string]uint64) {
 	}
 }
 
-// apply fetches allocations and starts or stops what they ask for.
+// apply fetches allocations, and starts or stops them as the server wants.
 func (p *player) apply(ctx context.Context, ids []string, finished chan<- string) error {
 	if len(ids) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (p *player) apply(ctx context.Context, ids []string, finished chan<- string
 		case a.ClientTerminalStatus():
 			p.end(a.ID)
 			delete(p.tasks, a.ID)
-		case t != nil && t.ended: // the report of that is on its way
+		case t != nil && t.ended: // its end is being reported
 		case a.ServerTerminalStatus():
 			p.end(a.ID)
 			p.tasks[a.ID] = &playedAlloc{alloc: a, ended: true}
@@ -133,7 +133,7 @@ func (p *player) apply(ctx context.Context, ids []string, finished chan<- string
 	return nil
 }
 
-// start makes the allocation run, for as long as its job says.
+// start starts an allocation. It ends after the time in the job's meta, if there is one.
 func (p *player) start(ctx context.Context, a *structs.Allocation, finished chan<- string) error {
 	t := &playedAlloc{alloc: a}
 	d, limited, err := duration(a)
@@ -154,7 +154,7 @@ func (p *player) start(ctx context.Context, a *structs.Allocation, finished chan
 	return nil
 }
 
-// duration is how long an allocation runs; limited is false when it runs until it is stopped.
+// duration returns how long an allocation runs; limited is false if it runs until it is stopped.
 func duration(a *structs.Allocation) (d time.Duration, limited bool, err error) {
 	text, ok := "", false
 	if g := a.Job.LookupTaskGroup(a.TaskGroup); g != nil {
@@ -173,7 +173,7 @@ func duration(a *structs.Allocation) (d time.Duration, limited bool, err error) 
 	return time.Duration(s * float64(time.Second)), true, nil
 }
 
-// finish reports a running allocation complete; one that was stopped meanwhile is none.
+// finish reports a running allocation as complete, unless it was stopped meanwhile.
 func (p *player) finish(ctx context.Context, id string) {
 	t := p.tasks[id]
 	if t == nil || t.ended {
@@ -184,7 +184,7 @@ func (p *player) finish(ctx context.Context, id string) {
 	p.counts.completed.Add(1)
 }
 
-// end ends an allocation that runs.
+// end ends a running allocation.
 func (p *player) end(id string) {
 	t := p.tasks[id]
 	if t == nil || t.ended {
@@ -204,7 +204,8 @@ func (p *player) drop() {
 	}
 }
 
-// state is what a client reports of an allocation: a stub with the status and the state of each task.
+// state returns a client's report about an allocation: a stub with the status and the state of each
+// task.
 func state(a *structs.Allocation, status, why string) *structs.Allocation {
 	now := time.Now()
 	out := &structs.Allocation{

@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// counts are what all players did so far.
+// counts counts what all players have done so far.
 type counts struct {
 	registered, heartbeats, running, started, completed, stopped, errors atomic.Int64
 
 	lastError atomic.Value // string
 }
 
-// failed counts an error and keeps its text. At the end, when the connections close, errors mean nothing.
+// failed counts an error and keeps its text. It ignores errors after ctx has ended, because then
+// the connections close.
 func (c *counts) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -51,7 +52,7 @@ type reporter struct {
 	ended  chan struct{}
 	wait   sync.WaitGroup
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	now  string
 	sink *json.Encoder
 }
@@ -73,7 +74,7 @@ func startReporter(w io.Writer, counts *counts, nodes int) *reporter {
 	return r
 }
 
-// phase writes a line; a name other than "" begins that phase.
+// phase writes a line. A name other than "" starts a new phase.
 func (r *reporter) phase(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,7 @@ func (r *reporter) phase(name string) {
 	}
 	c := r.counts
 	lastError, _ := c.lastError.Load().(string)
-	_ = r.sink.Encode(line{ // nobody listens: play on
+	_ = r.sink.Encode(line{ // if nobody reads the output, play on
 		Phase: r.now, Seconds: float64(time.Since(r.start).Milliseconds()) / 1000, Nodes: r.nodes,
 		Registered: c.registered.Load(), Running: c.running.Load(), Started: c.started.Load(), Completed: c.completed.Load(),
 		Stopped: c.stopped.Load(), Heartbeats: c.heartbeats.Load(), Errors: c.errors.Load(), LastError: lastError,

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package slurm runs Slurm clusters on this machine, for comparison: munged, slurmctld and a
-// slurmd per node, with emulated GPUs. They need Debian's packages (see [Missing]), share nothing
-// with a Slurm that the machine may belong to, and die with their owner.
+// Package slurm runs Slurm clusters on this machine, for comparison: munged, slurmctld and a slurmd
+// per node, with emulated GPUs. They need Debian's packages (see [Missing]). They share nothing
+// with a Slurm cluster that the machine may belong to, and end with the process that started them.
 package slurm
 
 import (
@@ -24,31 +24,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// Options is what a cluster is made of.
+// Options describes a cluster.
 type Options struct {
-	Nodes    []string // their names
+	Nodes    []string // names of the nodes
 	GPUsEach int
-	// Clock is how many times faster the controller's clock is than that of the machine; 0 is 1.
-	// Its limits are whole minutes and its backfill thinks each half a minute: where hours of a
-	// trace pass in seconds, so must they. All other processes have the machine's clock.
+	// Clock is how many times faster the controller's clock is than the machine's; 0 is 1. Slurm's
+	// limits are whole minutes, and its backfill runs every half minute. If hours of a trace pass
+	// in seconds, Slurm's clock must be as fast. All other processes use the machine's clock.
 	Clock    float64
 	Progress func(string)
 }
 
-// Cluster is a running Slurm cluster. Close it.
+// Cluster is a running Slurm cluster. Close it after use.
 type Cluster struct {
 	Dir    string
 	layout layout
 	guard  *cluster.Guard
 	ports  io.Closer
-	ended  chan error // of a daemon that ended
+	ended  chan error // errors of daemons that ended
 }
 
-// programs are what a cluster needs, and the Debian package of each.
+// programs are the programs that a cluster needs, with their Debian packages.
 var programs = [][2]string{{"munged", "munge"}, {"slurmctld", "slurm-wlm"}, {"slurmd", "slurm-wlm"}, {"sbatch", "slurm-wlm"}, {"srun", "slurm-wlm"}, {"squeue", "slurm-wlm"}}
 
-// Missing reports what a cluster lacks on this machine, and what would install it; "" is nothing.
-// With a clock of its own it needs libfaketime, too.
+// Missing reports which packages this machine lacks for a cluster, and how to install them; "" if
+// none. clock: the controller has a faster clock, which needs libfaketime.
 func Missing(clock bool) string {
 	var packages []string
 	for _, p := range programs {
@@ -66,7 +66,7 @@ func Missing(clock bool) string {
 	return "no Slurm here: apt-get install --no-install-recommends " + strings.Join(slices.Compact(packages), " ")
 }
 
-// program finds a daemon also in directories that are not in the path of plain users.
+// program finds a program, also in /usr/sbin, which is not in the path of plain users.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -74,7 +74,7 @@ func program(name string) (string, error) {
 	return exec.LookPath(filepath.Join("/usr/sbin", name))
 }
 
-// fakeTime is libfaketime for programs with threads; "" is none.
+// fakeTime returns the path of libfaketime for programs with threads; "" if it is not installed.
 func fakeTime() string {
 	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfaketimeMT.so.1"} {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {
@@ -84,8 +84,8 @@ func fakeTime() string {
 	return ""
 }
 
-// Start starts a cluster and returns when all nodes are idle. When it returns an error, nothing is
-// left behind.
+// Start starts a cluster and returns when all nodes are idle. If it fails, it leaves nothing
+// behind.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if lacks := Missing(o.Clock > 1); lacks != "" {
 		return nil, errors.New("start Slurm: " + lacks)
@@ -95,7 +95,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make the cluster's directory: %w", err)
+		return nil, fmt.Errorf("create the cluster's directory: %w", err)
 	}
 	c := &Cluster{Dir: dir, ended: make(chan error, len(o.Nodes)+2)}
 	if c.guard, err = cluster.NewGuard(dir); err != nil {
@@ -107,7 +107,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Close ends all processes of the cluster, those of jobs included, and removes its directory.
+// Close ends all processes of the cluster, including those of jobs, and removes its directory.
 func (c *Cluster) Close() error {
 	err := c.guard.Close()
 	if c.ports != nil {
@@ -153,7 +153,7 @@ func (c *Cluster) start(ctx context.Context, o Options) error {
 	return cluster.Until(ctx, "all Slurm nodes are idle", c.idle)
 }
 
-// write writes the configuration, and what stands for the GPUs: Slurm wants device files.
+// write writes the configuration, and device files in place of GPUs, because Slurm needs them.
 func (c *Cluster) write() error {
 	l := c.layout
 	for _, sub := range []string{"state", "spool", "dev", "jobs"} {
@@ -185,7 +185,7 @@ func (c *Cluster) write() error {
 	return nil
 }
 
-// munge starts munged with a key of its own, by which the processes of the cluster trust each other.
+// munge starts munged with a new key, with which the cluster's processes authenticate each other.
 func (c *Cluster) munge(ctx context.Context) error {
 	at := func(name string) string { return filepath.Join(c.Dir, name) }
 	if err := c.daemon(nil, "munged", "--foreground", "--force", "--key-file="+at("munge.key"), "--socket="+c.layout.socket(),
@@ -203,7 +203,7 @@ func (c *Cluster) munge(ctx context.Context) error {
 	})
 }
 
-// daemon starts one. The guard ends it.
+// daemon starts a daemon. The guard ends it.
 func (c *Cluster) daemon(env []string, name string, args ...string) error {
 	path, err := program(name)
 	if err != nil {
@@ -220,11 +220,11 @@ func (c *Cluster) daemon(env []string, name string, args ...string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { c.ended <- fmt.Errorf("%s ended: %v", name, cmd.Wait()) }() // the guard ends it
+	go func() { c.ended <- fmt.Errorf("%s ended: %v", name, cmd.Wait()) }() // returns when the guard ends it
 	return nil
 }
 
-// died reports that a daemon has ended which should run.
+// died returns an error if a daemon has ended that should run.
 func (c *Cluster) died() error {
 	select {
 	case err := <-c.ended:
@@ -234,7 +234,8 @@ func (c *Cluster) died() error {
 	}
 }
 
-// environment has nothing of a Slurm that this process may run in.
+// environment returns this process's environment, without variables of a Slurm job that it may run
+// in.
 func (c *Cluster) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "SLURM") || strings.HasPrefix(kv, "SBATCH") || strings.HasPrefix(kv, "CUDA_")
@@ -242,7 +243,7 @@ func (c *Cluster) environment() []string {
 	return append(env, "SLURM_CONF="+filepath.Join(c.Dir, "slurm.conf"), c.guard.Mark(c.Dir))
 }
 
-// idle tells when all nodes have registered with their GPUs.
+// idle returns "" once all nodes have registered with their GPUs, else what is missing.
 func (c *Cluster) idle(ctx context.Context) (string, error) {
 	if err := c.died(); err != nil {
 		return "", err
@@ -282,7 +283,7 @@ func (c *Cluster) output(ctx context.Context, name string, args ...string) (stri
 	return string(out), nil
 }
 
-// logTail is the end of what the daemons say.
+// logTail returns the last lines of the daemons' logs.
 func (c *Cluster) logTail() (all string) {
 	for _, name := range []string{"munged.log", "daemons.log", "slurmctld.log", c.layout.firstLog()} {
 		all += c.tail(name)
@@ -290,9 +291,9 @@ func (c *Cluster) logTail() (all string) {
 	return all
 }
 
-// tail is the end of a file of the cluster, with its name; "" if it has nothing.
+// tail returns the last lines of a file of the cluster, with its name; "" if the file is empty.
 func (c *Cluster) tail(name string) string {
-	text, _ := os.ReadFile(filepath.Join(c.Dir, name)) // not begun
+	text, _ := os.ReadFile(filepath.Join(c.Dir, name)) // empty if the file does not exist yet
 	if len(text) == 0 {
 		return ""
 	}
@@ -300,7 +301,7 @@ func (c *Cluster) tail(name string) string {
 	return fmt.Sprintf("\n%s ends:\n%s", name, strings.Join(lines[max(0, len(lines)-8):], "\n"))
 }
 
-// firstLog is that of the first node.
+// firstLog returns the name of the first node's log.
 func (l layout) firstLog() string {
 	if len(l.nodes) == 0 {
 		return ""

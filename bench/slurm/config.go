@@ -9,29 +9,29 @@ import (
 	"strings"
 )
 
-// layout is what a cluster's configuration is written from.
+// layout has the values from which a cluster's configuration is written.
 type layout struct {
-	dir      string // all its files
-	host     string // what this machine calls itself
-	user     string // who runs it
+	dir      string // folder of all files
+	host     string // this machine's host name
+	user     string // user that runs the cluster
 	nodes    []string
 	gpusEach int
-	ports    []int   // the controller's, then a node's each
+	ports    []int   // the controller's port, then one per node
 	clock    float64 // how many times faster the controller's clock is
 }
 
 // socket is the socket on which munged listens.
 func (l layout) socket() string { return filepath.Join(l.dir, "munge.sock") }
 
-// device is the file that stands for a GPU. Slurm numbers GPUs by the digits at its end.
+// device returns the file that represents a GPU. Slurm numbers GPUs by the digits at its end.
 func (l layout) device(node, gpu int) string {
 	return filepath.Join(l.dir, "dev", fmt.Sprintf("%s-%d", l.nodes[node], gpu))
 }
 
-// conf is slurm.conf: what a small site would have, with a processor core for each GPU.
+// conf returns slurm.conf, as a small site would write it, with a processor core for each GPU.
 //
-// Nothing may be given up because the controller's clock is fast: what it waits for on other
-// processes, and what its own scheduling may take, is as long as ever by the clock of the machine.
+// The controller's clock is fast, so its timeouts are scaled: in real time, it waits for other
+// processes, and may spend on scheduling, as long as usual.
 func (l layout) conf() string {
 	at := func(name string) string { return filepath.Join(l.dir, name) }
 	scaled := func(seconds float64) int { return int(seconds * max(1, l.clock)) }
@@ -61,11 +61,11 @@ func (l layout) conf() string {
 		{"SelectType", "select/cons_tres"},
 		{"SelectTypeParameters", "CR_Core"},
 		{"GresTypes", "gpu"},
-		{"SlurmdParameters", "config_overrides"}, // the machine has fewer cores than its nodes
+		{"SlurmdParameters", "config_overrides"}, // the machine has fewer cores than the nodes claim
 		{"ReturnToService", 2},
 		{"SlurmdTimeout", 0},
 		{"MessageTimeout", scaled(60)},
-		{"OverTimeLimit", "UNLIMITED"}, // a limit is an estimate here: nobody is stopped by it
+		{"OverTimeLimit", "UNLIMITED"}, // a limit is only an estimate here, so no job is stopped by it
 	} {
 		fmt.Fprintf(&b, "%s=%v\n", kv[0], kv[1])
 	}
@@ -77,7 +77,7 @@ func (l layout) conf() string {
 	return b.String()
 }
 
-// gres is gres.conf. The flag has Slurm tell a task of its GPUs by CUDA_VISIBLE_DEVICES.
+// gres returns gres.conf. The flag makes Slurm set CUDA_VISIBLE_DEVICES for each task.
 func (l layout) gres() string {
 	var b strings.Builder
 	for i, n := range l.nodes {

@@ -19,14 +19,14 @@ type Job struct {
 	Name        string
 	Tasks       int
 	GPUsPerTask int
-	// Limit is what Slurm is told that the job takes at most, by the controller's clock. Slurm
-	// counts in minutes.
+	// Limit is the job's time limit, by the controller's clock. Slurm rounds it to minutes.
 	Limit time.Duration
-	// Command is what each task runs.
+	// Command is the command line of each task.
 	Command []string
 }
 
-// script is what a user would write: a gang's tasks are started by srun, a lone one needs none.
+// script returns a batch script as a user would write it. srun starts the tasks of a gang; a single
+// task needs no srun.
 func (j Job) script() string {
 	var words []string
 	for _, w := range j.Command {
@@ -47,7 +47,7 @@ exec %s
 `, j.Name, j.Tasks, j.GPUsPerTask, j.GPUsPerTask, minutes(j.Limit), run)
 }
 
-// minutes rounds up, as a user does who must not be too short.
+// minutes rounds up, because a limit must not be too short.
 func minutes(d time.Duration) int { return max(1, int((d+time.Minute-1)/time.Minute)) }
 
 // Submit runs sbatch and returns the job's number.
@@ -63,10 +63,10 @@ func (c *Cluster) Submit(ctx context.Context, j Job) (int, error) {
 	return number(out)
 }
 
-// Output is the end of what a job printed, on lines of its own; "" is nothing.
+// Output returns the last lines that a job printed; "" if there are none.
 func (c *Cluster) Output(name string) string { return c.tail("jobs/" + name + ".out") }
 
-// number reads what sbatch --parsable prints: a number, and the cluster's name where it has some.
+// number parses the output of sbatch --parsable: a number, and the cluster's name if it has one.
 func number(out string) (int, error) {
 	text, _, _ := strings.Cut(strings.TrimSpace(out), ";")
 	id, err := strconv.Atoi(text)
@@ -76,19 +76,19 @@ func number(out string) (int, error) {
 	return id, nil
 }
 
-// Queued is a job that Slurm has not done with.
+// Queued is a job that Slurm lists in its queue.
 type Queued struct {
 	ID    int
 	Name  string
 	State string // PENDING, RUNNING, COMPLETING, …
-	// Why is the reason of a pending job, or where it runs.
+	// Why is why a pending job waits, or where a running job runs.
 	Why string
 }
 
-// squeueFormat is what parseQueue reads; names have no bars.
+// squeueFormat is the format that parseQueue reads. No name contains a bar.
 const squeueFormat = "%i|%j|%T|%R"
 
-// Queue are the jobs that Slurm has not done with.
+// Queue returns the jobs that Slurm lists in its queue.
 func (c *Cluster) Queue(ctx context.Context) ([]Queued, error) {
 	out, err := c.output(ctx, "squeue", "--noheader", "--format="+squeueFormat)
 	if err != nil {
@@ -115,8 +115,8 @@ func parseQueue(out string) (all []Queued, err error) {
 	return all, nil
 }
 
-// parseNodes reads sinfo -N with the format "%N|%t|%G": the state of each node, and how many GPUs
-// Slurm knows of.
+// parseNodes parses the output of sinfo -N with the format "%N|%t|%G": each node's state, and the
+// number of GPUs that Slurm knows.
 func parseNodes(out string) (map[string]node, error) {
 	nodes := map[string]node{}
 	for line := range strings.Lines(out) {
@@ -129,7 +129,7 @@ func parseNodes(out string) (map[string]node, error) {
 		}
 		n := node{state: cells[1]}
 		for _, m := range gpus.FindAllStringSubmatch(cells[2], -1) {
-			count, _ := strconv.Atoi(m[1]) // the pattern's digits
+			count, _ := strconv.Atoi(m[1]) // the pattern matches only digits
 			n.gpus += count
 		}
 		nodes[cells[0]] = n
@@ -137,16 +137,16 @@ func parseNodes(out string) (map[string]node, error) {
 	return nodes, nil
 }
 
-// gpus are those of a node's resources, with or without a type: gpu:4, gpu:a100:2(S:0,1).
+// gpus matches the GPUs among a node's resources, with or without a type: gpu:4, gpu:a100:2(S:0,1).
 var gpus = regexp.MustCompile(`(?:^|,)gpu(?::[^:,(]+)?:([0-9]+)`)
 
-// node is what Slurm says of one.
+// node is the state of a node according to Slurm.
 type node struct {
 	state string // "idle", "mix", "down*", …
 	gpus  int
 }
 
-// CancelAll ends all jobs.
+// CancelAll cancels all jobs.
 func (c *Cluster) CancelAll(ctx context.Context) error {
 	_, err := c.output(ctx, "scancel", "--user="+c.layout.user)
 	return err

@@ -27,7 +27,7 @@ func TestScript(t *testing.T) {
 	}
 	gang.Tasks = 1
 	if got := gang.script(); strings.Contains(got, "srun") {
-		t.Errorf("a lone task is started by srun:\n%s", got)
+		t.Errorf("a single task is started by srun:\n%s", got)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestNumber(t *testing.T) {
 		}
 	}
 	if _, err := number("sbatch: error\n"); err == nil {
-		t.Error("an error is a number")
+		t.Error("an error is parsed as a number")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestParseQueue(t *testing.T) {
 	}
 	for _, bad := range []string{"7|a|RUNNING\n", "x|a|RUNNING|n\n"} {
 		if _, err := parseQueue(bad); err == nil {
-			t.Errorf("%q is read", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestParseNodes(t *testing.T) {
 		t.Error(err, got)
 	}
 	if _, err := parseNodes("gpu-00|idle\n"); err == nil {
-		t.Error("two cells are read")
+		t.Error("a line of two cells is accepted")
 	}
 }
 
@@ -94,7 +94,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	l.clock = 0
 	if got := l.conf(); !strings.Contains(got, "MessageTimeout=60\n") {
-		t.Errorf("the clock is not fast, but\n%s", got)
+		t.Errorf("the clock is not fast, but timeouts are scaled:\n%s", got)
 	}
 	if got, want := l.gres(), "NodeName=n1 Name=gpu File=/d/dev/n1-1 Flags=nvidia_gpu_env\n"; strings.Count(got, "\n") != 4 || !strings.HasSuffix(got, want) {
 		t.Errorf("got\n%s", got)
@@ -102,7 +102,7 @@ func TestConfiguration(t *testing.T) {
 }
 
 // A real Slurm starts a gang as a whole and gives its tasks their GPUs. The next gang waits until
-// all of its GPUs are free. Nothing is left behind.
+// all its GPUs are free. Close leaves nothing behind.
 func TestGangOnSlurm(t *testing.T) {
 	if lacks := Missing(true); lacks != "" {
 		t.Skip(lacks)
@@ -112,7 +112,7 @@ func TestGangOnSlurm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() }) // a second time does no harm
+	t.Cleanup(func() { _ = c.Close() }) // closing twice does no harm
 	dir := t.TempDir()
 	submit := func(name string, tasks int) {
 		t.Helper()
@@ -140,7 +140,7 @@ until [ -e "$0/$SLURM_JOB_NAME-ends" ]; do sleep 0.05; done`
 		return err == nil && i >= 0 && queue[i].State == "PENDING" && queue[i].Why == "(Resources)"
 	})
 	if on := ran("second"); len(on) > 0 {
-		t.Errorf("some of the second gang run already: %v", on)
+		t.Errorf("some tasks of the second gang run already: %v", on)
 	}
 	different := map[string]bool{}
 	for _, on := range ran("first") {
@@ -160,18 +160,18 @@ until [ -e "$0/$SLURM_JOB_NAME-ends" ]; do sleep 0.05; done`
 		t.Error(err)
 	}
 	if left := marked(t, c); len(left) > 0 {
-		t.Errorf("processes %v are left", left)
+		t.Errorf("processes %v still run", left)
 	}
 }
 
-// marked are the processes that carry the cluster's mark.
+// marked returns the processes that carry the cluster's mark.
 func marked(t *testing.T, c *Cluster) (pids []int) {
 	all, err := procfs.AllProcs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		env, _ := p.Environ() // gone, or somebody else's
+		env, _ := p.Environ() // the process has ended, or belongs to another user
 		for _, kv := range env {
 			if kv == c.guard.Mark(c.Dir) {
 				pids = append(pids, p.PID)
