@@ -47,8 +47,8 @@ func synthetic(tb testing.TB, nodes, gpusPerNode int) *pal.Cluster {
 	return c
 }
 
-// cpuTime is the processor time that this process has used: on a busy machine wall time says
-// little.
+// cpuTime is the processor time that this process has used: on a busy machine, wall time is not
+// meaningful.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -57,9 +57,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkJobs is the cost of a simulated job against jobs and GPUs, in µs of
-// CPU time; the largest is the million jobs on 100,000 GPUs of `make
-// sim-million`.
+// BenchmarkJobs measures the CPU time per simulated job, in µs, for several numbers of jobs and
+// GPUs. The largest case is that of `make sim-million`: a million jobs on 100,000 GPUs.
 func BenchmarkJobs(b *testing.B) {
 	for _, size := range []struct{ jobs, nodes int }{{10_000, 125}, {10_000, 1250}, {10_000, 12_500}, {100_000, 125}, {100_000, 1250}, {100_000, 12_500}, {1_000_000, 12_500}} {
 		b.Run(fmt.Sprintf("jobs=%d/gpus=%d", size.jobs, 8*size.nodes), func(b *testing.B) {
@@ -81,8 +80,8 @@ func BenchmarkJobs(b *testing.B) {
 	}
 }
 
-// BenchmarkPreemption is the cost of a simulated job, in µs of CPU time, under the
-// default queue when gangs may be stopped and twelve are moved an hour at most.
+// BenchmarkPreemption measures the CPU time per simulated job, in µs, under the default queue, if
+// gangs may be stopped and at most twelve per hour are moved.
 func BenchmarkPreemption(b *testing.B) {
 	for _, size := range []struct{ jobs, nodes int }{{10_000, 125}, {100_000, 1250}, {1_000_000, 12_500}} {
 		b.Run(fmt.Sprintf("jobs=%d/gpus=%d", size.jobs, 8*size.nodes), func(b *testing.B) {
@@ -103,9 +102,9 @@ func BenchmarkPreemption(b *testing.B) {
 	}
 }
 
-// BenchmarkCalibration is the cost of a job at 10,000 GPUs drawn as `simulate` draws
-// them, by how their scores are put into classes, in µs of CPU time: k-means finds
-// hundreds, of which the core tries one after the other.
+// BenchmarkCalibration measures the CPU time per job, in µs, on 10,000 GPUs drawn as `simulate`
+// draws them, for each method of binning. K-means makes hundreds of bins, and the core tries one
+// after the other.
 func BenchmarkCalibration(b *testing.B) {
 	const nodes, jobs = 1250, 10_000
 	p, err := DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: nodes, GPUsPerNode: 8, Outliers: population.AsMeasured()}, 42)
@@ -137,9 +136,9 @@ func BenchmarkCalibration(b *testing.B) {
 	}
 }
 
-// BenchmarkRules is the cost of a job where everything is in use: gangs may be stopped,
-// forty teams in eight departments have quotas, a sixteenth of the nodes is in maintenance
-// for four hours of each day, and one team has a reservation each night.
+// BenchmarkRules measures the CPU time per job with all features in use: gangs may be stopped,
+// forty teams in eight departments have quotas, a sixteenth of the nodes is in maintenance for
+// four hours of each day, and one team has a reservation each night.
 func BenchmarkRules(b *testing.B) {
 	const jobs, nodes, gpus = 10_000, 125, 1000
 	tenants := map[string]queue.Tenant{}

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// even is a cluster of GPUs that are all the same.
+// even is a cluster of equal GPUs.
 func even(t *testing.T, nodes, gpus int, across float64) *pal.Cluster {
 	t.Helper()
 	p := Population{Nodes: nodes, GPUsPerNode: gpus, Scores: make([][pal.NumClasses]pal.PMScore, nodes*gpus)}
@@ -43,8 +43,8 @@ func inTasks(gpus int, jobs ...trace.Job) []trace.Job {
 	return trace.Trace{Jobs: jobs}.InTasks(gpus).Jobs
 }
 
-// TestPoliciesByHand: small workloads on small clusters of equal GPUs, worked out
-// on paper. Stopped gangs lose 10 s.
+// TestPoliciesByHand: small workloads on small clusters of equal GPUs, with results worked out by
+// hand. Stopped gangs lose 10 s.
 func TestPoliciesByHand(t *testing.T) {
 	exact := func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
 	config := func(o queue.Options, preempt bool, nodes, gpus int, jobs ...trace.Job) func() (Outcome, error) {
@@ -63,10 +63,9 @@ func TestPoliciesByHand(t *testing.T) {
 			return Nomad{Jobs: jobs, Cluster: even(t, nodes, gpus, 2), RendezvousS: giveUpS, Seed: 1}.Run()
 		}
 	}
-	// a takes 3 of 4 GPUs, b needs all, c fits beside a until b could start, d
-	// does not.
+	// a takes 3 of 4 GPUs, and b needs all 4. c fits beside a until b could start; d does not.
 	four := []trace.Job{job("a", "A", 3, 0, 100), job("b", "A", 4, 10, 50), job("c", "A", 1, 20, 80), job("d", "A", 1, 20, 81)}
-	// One GPU: a is long, b and c are short and come later.
+	// One GPU: a is long; b and c are short and arrive later.
 	one := []trace.Job{job("a", "A", 1, 0, 1000), job("b", "A", 1, 100, 50), job("c", "A", 1, 110, 20)}
 	threeAndOne := inTasks(3, job("a", "A", 3, 0, 100), job("a2", "A", 3, 0, 100), job("b", "A", 4, 10, 10), job("c", "A", 1, 20, 10), job("d", "A", 1, 21, 5))
 	threeAndOne[2].MemberGPUs = 3
@@ -85,16 +84,17 @@ func TestPoliciesByHand(t *testing.T) {
 			[]string{"a 0-1080", "b 100-150", "c 150-170"}},
 		{"across two nodes everything takes twice as long", config(queue.Options{Order: queue.FIFO}, false, 2, 2, job("a", "A", 3, 0, 100), job("b", "A", 2, 10, 100)),
 			[]string{"a 0-200", "b 200-300"}},
-		{"tasks of 2 GPUs: one GPU on each of two nodes holds no task", config(queue.Options{Order: queue.FIFO}, false, 2, 3,
+		{"tasks of 2 GPUs: a task does not fit on one GPU of each of two nodes", config(queue.Options{Order: queue.FIFO}, false, 2, 3,
 			inTasks(2, job("a", "A", 4, 0, 100), job("b", "A", 2, 10, 10))...), []string{"a 0-200", "b 200-210"}},
-		{"the clairvoyant stops for nothing: least remaining GPU time", limit(1, 1, one...),
+		{"the clairvoyant stops gangs at no cost: least remaining GPU time", limit(1, 1, one...),
 			[]string{"a 0-1070", "b 100-170", "c 110-130"}},
-		// b (200 GPU s) stops a (270 left), c and d (80, 81) stop b; from 100 to 101 a fits beside d.
+		// b (200 GPU s) stops a (270 left), c and d (80, 81) stop b; from 100 to 101, a fits
+		// beside d.
 		{"the clairvoyant orders by remaining GPU time: c and d, b, a", limit(1, 4, four...),
 			[]string{"a 0-230", "b 10-141", "c 20-100", "d 20-101"}},
-		{"the clairvoyant pays distance", limit(2, 2, job("a", "A", 3, 0, 100), job("b", "A", 2, 10, 100)),
+		{"the clairvoyant pays for distance", limit(2, 2, job("a", "A", 3, 0, 100), job("b", "A", 2, 10, 100)),
 			[]string{"a 0-300", "b 10-110"}},
-		{"the clairvoyant moves for nothing", limit(2, 2, job("x", "A", 1, 0, 10), job("y", "A", 2, 0, 100), job("z", "A", 1, 0, 100)),
+		{"the clairvoyant moves gangs at no cost", limit(2, 2, job("x", "A", 1, 0, 10), job("y", "A", 2, 0, 100), job("z", "A", 1, 0, 100)),
 			[]string{"x 0-10", "y 0-100", "z 0-100"}},
 		{"the clairvoyant moves together what it had to spread", limit(2, 4, job("x", "A", 3, 0, 10), job("y", "A", 3, 0, 11), job("z", "A", 2, 0, 20)),
 			[]string{"x 0-10", "y 0-11", "z 0-25"}},
@@ -118,9 +118,8 @@ func TestPoliciesByHand(t *testing.T) {
 	}
 }
 
-// TestUseful: useful is the work that was done once and kept, at cost 1, by any
-// engine; what restarts, lost checkpoints, starts, distance and half-placed
-// gangs hold is not.
+// TestUseful: in every engine, useful time is the kept work at cost 1. Restarts, work lost since
+// checkpoints, starts, distance and half-placed gangs do not count as useful.
 func TestUseful(t *testing.T) {
 	preempting := queue.Options{Order: queue.SRTF, Preempt: true, Backfill: queue.BackfillReserved, Placement: pal.Policy{Name: pal.Packed}}
 	exact := func(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
@@ -128,17 +127,18 @@ func TestUseful(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
 		run                func() (Outcome, error)
-		useful, held, lost float64 // GPU seconds
+		useful, held, lost float64 // in GPU seconds
 		last               float64
 	}{
-		// a stops for b at 540, when its checkpoint of 480 has surely been written; b runs until 550, a loses 60 s, and 60 s since its checkpoint.
+		// a is stopped for b at 540, when its checkpoint of 480 is surely complete. b runs until
+		// 550. a loses 60 s for the restart, and 60 s since its checkpoint.
 		{"restart and checkpoint", Config{Jobs: two, Cluster: even(t, 1, 2, 2), Queue: preempting, RestartS: 60, CheckpointS: 120, Preemptible: true, Estimate: exact}.Run,
 			2010, 2*540 + 10 + 2*(60+520), 2 * (60 + 60), 1130},
 		// Across nodes 1,000 s of work take 2,000 s, after a start of 5 s.
 		{"distance and start", Config{Jobs: two[:1], Cluster: even(t, 2, 1, 2), Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}}, StartS: func() float64 { return 5 }}.Run,
 			2000, 4010, 10, 2005},
-		// b's first task holds 3 GPUs from 10 on until it gives up at 40, and again at 70; at
-		// 100 both start. The work of 100 s takes 200 s across nodes.
+		// b's first task holds 3 GPUs from 10 on, gives up at 40 and again at 70; both tasks
+		// start at 100. The work of 100 s takes 200 s across nodes.
 		{"plain Nomad", Nomad{Jobs: inTasks(3, job("a", "A", 3, 0, 100), job("b", "A", 6, 10, 100)), Cluster: even(t, 2, 4, 2), RendezvousS: 30, Seed: 1}.Run,
 			900, 300 + 90*3 + 200*6, 90 * 3, 300},
 		{"clairvoyant", Clairvoyant{Jobs: two, Cluster: even(t, 1, 2, 2)}.Run, 2010, 2010, 0, 1010},
@@ -163,9 +163,8 @@ func TestUseful(t *testing.T) {
 	}
 }
 
-// TestFailuresGoOn: GPUs fail at their rate as long as the simulation lasts, also
-// those that fail while others are down: a GPU that is up for 10 h and down for
-// 20 h on average goes down once in 30 h.
+// TestFailuresGoOn: GPUs fail at their rate during the whole simulation, even while others are
+// down. A GPU that is up for 10 h and down for 20 h on average fails once in 30 h.
 func TestFailuresGoOn(t *testing.T) {
 	var jobs []trace.Job
 	const hours, gpus = 3000, 8
@@ -182,15 +181,15 @@ func TestFailuresGoOn(t *testing.T) {
 	}
 }
 
-// TestMovesPerHour: no more gangs are moved than the operator allows.
+// TestMovesPerHour: the simulator moves at most as many gangs per hour as the operator allows.
 func TestMovesPerHour(t *testing.T) {
 	moves := func(perHour int) int {
 		n := 0
 		var jobs []trace.Job
-		for i := range 8 { // two on each node, one of which ends first
+		for i := range 8 { // two on each node; one of them ends first
 			jobs = append(jobs, job(fmt.Sprint("first", i), "A", 1, 0, float64(100-90*(i%2))))
 		}
-		for i := range 2 { // they have to be spread until the others end too
+		for i := range 2 { // they must be spread until the others end
 			jobs = append(jobs, job(fmt.Sprint("pair", i), "A", 2, 20, 5000))
 		}
 		c := Config{Jobs: jobs, Cluster: even(t, 4, 2, 3), RestartS: 1, Preemptible: true, MovesPerHour: perHour,
@@ -206,12 +205,12 @@ func TestMovesPerHour(t *testing.T) {
 		return n
 	}
 	if all, one := moves(0), moves(1); all != 2 || one != 1 {
-		t.Errorf("%d moves without a bound, %d with a bound of one an hour, want 2 and 1", all, one)
+		t.Errorf("%d moves without a limit, %d with a limit of one per hour, want 2 and 1", all, one)
 	}
 }
 
-// TestNobodyBeatsTheClairvoyant on average, on workloads of the kind that the
-// queue is tuned on.
+// TestNobodyBeatsTheClairvoyant: no policy has a lower average than the clairvoyant one, on
+// workloads like those for which the queue was tuned.
 func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 	for seed := range uint64(3) {
 		jobs := trace.SiaPhilly(seed, trace.Shape{Jobs: 160}).Jobs
@@ -236,22 +235,22 @@ func TestNobodyBeatsTheClairvoyant(t *testing.T) {
 	}
 }
 
-// TestUsersEstimates: users say too much, never too little, in round numbers.
+// TestUsersEstimates: users' estimates are round numbers, and never too low.
 func TestUsersEstimates(t *testing.T) {
 	estimate := Users(1)
 	for i, work := range []float64{1, 900, 901, 5000, 100_000, 2e6} {
 		d := estimate(i, job("j", "A", 1, 0, work)).Seconds()
 		if d < work || d > max(900, 5*work*2) || math.Mod(d, 900) != 0 {
-			t.Errorf("%v s of work are said to be %v s", work, d)
+			t.Errorf("the estimate of %v s of work is %v s", work, d)
 		}
 	}
 	if j := (trace.Job{Iterations: 10, IterTimeS: 1, EstimateS: 77}); estimate(0, j) != 77*time.Second {
-		t.Errorf("the trace's own estimate is %v", estimate(0, j))
+		t.Errorf("the estimate is %v instead of the trace's own", estimate(0, j))
 	}
 }
 
-// TestStuck: a gang that fits nowhere waits forever, and the others' figures are
-// as ever.
+// TestStuck: a gang that fits nowhere waits forever, and the figures of the others are the same
+// as without it.
 func TestStuck(t *testing.T) {
 	out, err := Config{Jobs: inTasks(3, job("a", "A", 1, 0, 10), job("b", "A", 3, 0, 10)), Cluster: even(t, 2, 2, 2),
 		Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}}}.Run()
@@ -263,9 +262,9 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestNomadsGangsHinderEachOther forever, though they give up: what one frees the
-// small tasks of others take, and none ever has room for its large one. The run
-// ends for all that.
+// TestNomadsGangsHinderEachOther: gangs may block each other without end although they give up.
+// The small tasks of others take the GPUs that one frees, and no large task ever fits. The
+// simulation ends nevertheless.
 func TestNomadsGangsHinderEachOther(t *testing.T) {
 	var jobs []trace.Job
 	for i := range 500 {

@@ -15,30 +15,29 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Clairvoyant is a run under a scheduler that no real one can be: it knows how
-// long each gang will run, and stops, starts and moves gangs for nothing. Those
-// with the least remaining GPU time (work at cost 1 × GPUs) run, as many as
-// fit; they pay for slow GPUs and for distance as everybody does. Its average
-// job completion time is the measure for other policies; it is no proven
-// bound, since to order gangs that share GPUs best is NP-hard. GPUs do not
-// fail.
+// Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each
+// gang will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit,
+// those with the least remaining GPU time (work at cost 1 × GPUs) first. Slow GPUs and distance
+// cost as much as under other policies. Other policies are compared with its average job
+// completion time. That is not a proven bound, because finding the best order of gangs is
+// NP-hard. GPUs do not fail.
 //
-// It shares nothing with pal/queue but the choice of GPUs for one gang.
+// It shares no code with pal/queue, except for the choice of GPUs for one gang.
 type Clairvoyant struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
 }
 
-// clairvoyantJob is a job in the books of the clairvoyant scheduler.
+// clairvoyantJob is the scheduler's state of one job.
 type clairvoyantJob struct {
 	gang      pal.Gang
 	kind      *gangKind
 	gpus      int
-	left      float64 // seconds of work at cost 1, as of since
-	need      float64 // what compare sorts by: remaining, when it was asked last
+	left      float64 // seconds of work at cost 1, at the time since
+	need      float64 // sort key of compare: the latest result of remaining
 	since     time.Duration
 	running   bool
-	repacked  bool // placed together with others
+	repacked  bool // repack has placed it
 	placement pal.Placement
 	cost      float64
 	first     time.Duration
@@ -47,19 +46,19 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangShape is the same for gangs that fit in the same places.
+// gangShape is equal for gangs that fit in the same places.
 type gangShape struct {
 	gpus, member int
-	groups       string // of a gang of several task groups
+	groups       string // task groups, if there are several
 	class        pal.AppClass
 	speeds       string
 }
 
-// gangKind are the gangs of one shape.
+// gangKind has the gangs of one shape.
 type gangKind struct {
 	gpus    int
 	waiting []int   // by remaining GPU time, then submission
-	least   float64 // cost on the empty cluster; 0: not worked out yet
+	least   float64 // cost on the empty cluster; 0: not computed yet
 }
 
 type clairvoyantEngine struct {
@@ -70,8 +69,8 @@ type clairvoyantEngine struct {
 	now     time.Duration
 	use     usage
 	done    int
-	next    int // next arrival
-	freed   int // GPUs that came free since gangs were last repacked
+	next    int // index of the next arrival
+	freed   int // number of GPUs freed since the last repack
 }
 
 // Run simulates until every job has finished.
@@ -144,7 +143,7 @@ func (e *clairvoyantEngine) finish() {
 	})
 }
 
-// remaining is the GPU time that a job needs still.
+// remaining is the GPU time that a job still needs.
 func (e *clairvoyantEngine) remaining(i int) float64 {
 	j := &e.jobs[i]
 	left := j.left
@@ -154,8 +153,8 @@ func (e *clairvoyantEngine) remaining(i int) float64 {
 	return left * float64(j.gpus)
 }
 
-// compare compares the work that jobs still need. For a waiting job that does not change; for
-// running ones, choose computes it.
+// compare compares the work that jobs still need. For waiting jobs it is constant; for running
+// ones, choose updates it.
 func (e *clairvoyantEngine) compare(a, b int) int {
 	if c := cmp.Compare(e.jobs[a].need, e.jobs[b].need); c != 0 {
 		return c
@@ -171,9 +170,9 @@ func (e *clairvoyantEngine) enqueue(i int) {
 	k.waiting = slices.Insert(k.waiting, at, i)
 }
 
-// decide chooses who runs, stops the others and starts those chosen. Moves cost
-// nothing: if a gang does not fit, or is placed worse than it could be, others make
-// room for it. First a few neighbours do; if that is not enough, all that run.
+// decide chooses the jobs to run, stops the others and starts those chosen. Moves cost nothing.
+// If a gang does not fit, or its placement is bad, others make room for it: first a few
+// neighbours, and if that is not enough, all running jobs.
 func (e *clairvoyantEngine) decide() {
 	starts, stops := e.choose()
 	for _, i := range stops {
@@ -197,12 +196,12 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse is how many times its least cost a gang has that others make room for.
+// muchWorse times its least cost is the cost above which other gangs make room for a gang.
 const muchWorse = 1.2
 
-// badlyPlaced are the gangs that lie much worse than they would alone, and have a
-// chance: nobody made room for them yet, or as many GPUs have come free as they
-// have.
+// badlyPlaced returns the gangs with a much higher cost than alone on the cluster, if a move may
+// help: others have not yet made room for them, or at least as many GPUs as they have were freed
+// since.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -213,14 +212,14 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	return gangs
 }
 
-// spare is how many nodes more than the gangs need make room for them.
+// spare is the number of nodes to empty in addition to those that the gangs need.
 const spare = 2
 
-// neighbours are the gangs to be moved so that others find whole nodes: those on
-// the emptiest ones, as many as these gangs need and a few.
+// neighbours returns the gangs to move so that the given gangs find whole nodes: those on the
+// emptiest nodes. It empties as many nodes as the gangs need, and a few more.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
-	alone := make([]int, len(e.running)) // device group that holds the gang; -1: several
+	alone := make([]int, len(e.running)) // device group that has the whole gang; -1: several
 	for n, i := range e.running {
 		j := &e.jobs[i]
 		alone[n] = e.Cluster.GroupOf(j.placement.Members[0].GPUs[0])
@@ -232,7 +231,7 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 		}
 	}
 	for n, i := range e.running {
-		if alone[n] < 0 { // its GPUs stay taken
+		if alone[n] < 0 { // it is not moved, so its GPUs stay taken
 			for _, m := range e.jobs[i].placement.Members {
 				used[m.Group] += e.Cluster.NumGPUs()
 			}
@@ -258,8 +257,8 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	return moved
 }
 
-// choose walks through all jobs by the GPU time that they need still: those
-// that fit in number run. It takes those to be started out of the queue.
+// choose goes through all jobs by remaining GPU time: a job runs if enough GPUs are left,
+// wherever they are. It removes the jobs to start from the queue.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
 		e.jobs[i].need = e.remaining(i)
@@ -299,8 +298,8 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter reports whether all that waits neither fits the free GPUs nor goes
-// before anybody who runs.
+// nobodyBetter reports whether no waiting job either fits the free GPUs or goes before a running
+// one.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
@@ -316,7 +315,7 @@ func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	return true
 }
 
-// place finds GPUs that are no outliers, or any.
+// place finds GPUs that are not outliers or, if the gang does not fit on those, any.
 func (e *clairvoyantEngine) place(g pal.Gang) (pal.Placement, bool) {
 	p := pal.Policy{Name: pal.PAL, OutlierThreshold: queue.DefaultOutlierThreshold}
 	if pl, ok := pal.Place(e.Cluster, g, p); ok {
@@ -326,7 +325,7 @@ func (e *clairvoyantEngine) place(g pal.Gang) (pal.Placement, bool) {
 	return pal.Place(e.Cluster, g, p)
 }
 
-// start starts jobs in order until one does not fit; it returns that one and the rest.
+// start starts jobs in order until one does not fit; it returns this job and the rest.
 func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	for n, i := range jobs {
 		pl, ok := e.place(e.jobs[i].gang)
@@ -339,8 +338,8 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// repack places waiting gangs together with some running ones, the widest first: there are enough
-// GPUs for all, but not where the gangs could use them. It returns those that still do not fit.
+// repack places waiting gangs and some running ones again, the widest first. It is for gangs that
+// do not fit although enough GPUs are free in total. It returns those that still do not fit.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)
@@ -367,8 +366,7 @@ func (e *clairvoyantEngine) drop(i int) {
 	e.running = e.running[:len(e.running)-1]
 }
 
-// leastCost is the cost of a gang on the best GPUs: it was computed when nothing
-// ran.
+// leastCost is the cost of a gang on the best GPUs of the empty cluster.
 func (e *clairvoyantEngine) leastCost(i int) float64 {
 	k := e.jobs[i].kind
 	if k.least == 0 {
@@ -391,7 +389,7 @@ func (e *clairvoyantEngine) suspend(i int) {
 	e.enqueue(i)
 }
 
-// release frees a job's GPUs and books its work.
+// release frees a job's GPUs and records its work.
 func (e *clairvoyantEngine) release(i int) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)

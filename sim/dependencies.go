@@ -5,11 +5,11 @@ package sim
 
 import "fmt"
 
-// dependencies are the jobs that come after others: they join the queue when the last of
-// those has finished.
+// dependencies tracks the jobs that come after others. A job joins the queue when the last of
+// these has finished.
 type dependencies struct {
-	unfinished []int         // how many jobs each waits for still
-	dependents map[int][]int // by job, those that come after it
+	unfinished []int         // number of jobs that each job still waits for
+	dependents map[int][]int // by job: the jobs that come after it
 }
 
 // readDependencies reads which job comes after which.
@@ -19,7 +19,7 @@ func (e *engine) readDependencies() error {
 		for _, id := range j.After {
 			of, ok := e.index[id]
 			if !ok {
-				return fmt.Errorf("job %q comes after job %q, which is not there", j.ID, id)
+				return fmt.Errorf("job %q comes after job %q, which is not in the trace", j.ID, id)
 			}
 			e.deps.unfinished[i]++
 			e.deps.dependents[of] = append(e.deps.dependents[of], i)
@@ -28,14 +28,15 @@ func (e *engine) readDependencies() error {
 	return nil
 }
 
-// submit puts job i into the queue, unless it has to wait for others.
+// submit puts job i into the queue, unless it must wait for others.
 func (e *engine) submit(i int) {
 	if i >= len(e.deps.unfinished) || e.deps.unfinished[i] == 0 {
 		e.enqueue(i)
 	}
 }
 
-// releaseDependents puts the submitted jobs into the queue that waited for job i alone.
+// releaseDependents puts those submitted jobs into the queue that now wait for no other job than
+// i.
 func (e *engine) releaseDependents(i int) {
 	for _, c := range e.deps.dependents[i] {
 		if e.deps.unfinished[c]--; e.deps.unfinished[c] == 0 && c < e.next {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// TestComersByHand: c comes after a and b, d after a, which has finished before d is
+// TestDependenciesByHand: c comes after a and b, d after a, which has finished before d is
 // submitted, and e after c.
 func TestDependenciesByHand(t *testing.T) {
 	after := func(j trace.Job, ids ...string) trace.Job {
@@ -30,13 +30,13 @@ func TestDependenciesByHand(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	c.Jobs[4].After = []string{"none"}
-	if _, err := c.Run(); err == nil || !strings.Contains(err.Error(), `job "d" comes after job "none", which is not there`) {
+	if _, err := c.Run(); err == nil || !strings.Contains(err.Error(), `job "d" comes after job "none", which is not in the trace`) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestDeadlineByHand: both wait for a, which ends at 1000. The second must have ended at
-// 1300 and takes 200: it goes first, where deadlines count.
+// TestDeadlineByHand: two jobs wait for a, which ends at 1000. The second has a deadline at 1300
+// and takes 200 s: it goes first if deadlines count.
 func TestDeadlineByHand(t *testing.T) {
 	dated := job("dated", "D", 4, 20, 200)
 	dated.DeadlineS = 1280
@@ -49,7 +49,7 @@ func TestDeadlineByHand(t *testing.T) {
 	}
 }
 
-// TestPriorityByHand: both wait for a; the second goes first, where priorities count.
+// TestPriorityByHand: two jobs wait for a; the second goes first if priorities count.
 func TestPriorityByHand(t *testing.T) {
 	high := job("high", "D", 4, 20, 200)
 	high.Priority = 1
@@ -62,7 +62,7 @@ func TestPriorityByHand(t *testing.T) {
 	}
 }
 
-// TestArrayByHand: of an array of three, two run at a time.
+// TestArrayByHand: of an array of three jobs, two run at a time.
 func TestArrayByHand(t *testing.T) {
 	element := func(id string, submitS float64) trace.Job {
 		j := job(id, "D", 1, submitS, 100)

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// TestElasticByHand: an elastic gang starts with half of its members, and does half of
-// its work while it has them; a minute is lost each time their number changes.
+// TestElasticByHand: an elastic gang starts with half of its members, and runs at half of its
+// speed with them. Each change of their number costs a minute..
 func TestElasticByHand(t *testing.T) {
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "0"}, {ID: "1"}, {ID: "2"}, {ID: "3"}}}}}}, pal.TwoTier(1.7))
 	if err != nil {
@@ -29,7 +29,7 @@ func TestElasticByHand(t *testing.T) {
 		"0.0 first start [0 1]", "0.0 wide start [2 3]",
 		"1000.0 first finish [0 1]", "1000.0 wide resume [2 3 0 1]", // 500 s are left
 		"1200.0 wide resume [2 3 0]", "1200.0 late start [1]", "1300.0 late finish [1]", // 360 s are left
-		"1740.0 wide finish [2 3 0]"}, got); d != "" { // to grow again does not pay
+		"1740.0 wide finish [2 3 0]"}, got); d != "" { // growing again does not pay
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	out, err := run.Run()

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Config is one run of the honest mode.
+// Config is one run of the product's queue, driven by events.
 type Config struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
@@ -23,83 +23,84 @@ type Config struct {
 	// RestartS is the run time a gang loses each time it is preempted, moved or
 	// restarted after a failure.
 	RestartS float64
-	// Preemptible gangs may be stopped and moved, Migratable ones moved only, as
-	// far as the queue does either.
+	// Preemptible gangs may be stopped and moved, Migratable ones only moved, if the queue's
+	// options allow it.
 	Preemptible, Migratable bool
-	// MovesPerHour bounds how many gangs are moved; 0: no bound.
+	// MovesPerHour limits how many gangs are moved per hour; 0: no limit.
 	MovesPerHour int
-	// CheckpointS is for how long a gang runs from one checkpoint to the next (s), as the queue is told: what
-	// it has done since the last one is lost when it is stopped; 0: nothing is.
+	// CheckpointS is the time between the checkpoints of a gang, in seconds; the queue knows it.
+	// A gang that is stopped loses its work since the last checkpoint; 0: it loses none.
 	CheckpointS float64
-	// RestartCostS is the cost of a restart that the queue assumes; 0: RestartS.
+	// RestartCostS is the restart cost that the queue assumes; 0: RestartS.
 	RestartCostS float64
-	// StartS is for how long a gang holds its GPUs each time before it runs,
-	// beside RestartS; nil: not at all.
+	// StartS is how long a gang holds its GPUs before it works, at each start, in addition to
+	// RestartS; nil: 0.
 	StartS func() float64
-	// StopS is for how long a preempted gang holds its GPUs after its work has
-	// stopped.
+	// StopS is how long a preempted gang holds its GPUs after its work has stopped.
 	StopS float64
-	// EndS is for how long a gang that has done its work holds its GPUs still.
+	// EndS is how long a gang that has done its work still holds its GPUs.
 	EndS float64
 	// Gang makes the gang of a job; nil: [GangOf].
 	Gang func(trace.Job) pal.Gang
-	// Slower is how many times as long a job takes there as its placement says: for jobs whose
-	// speeds the queue does not know. nil: none.
+	// Slower is how many times as long a job takes as its placement's cost says. It is for jobs
+	// whose speeds the queue does not know; nil: there are none.
 	Slower func(i int, p pal.Placement) float64
-	// Beside is how fast job i runs beside others on a GPU of a device group, relative to alone
-	// there; 0: they do not fit in its memory. A gang is as fast as its slowest member. nil: GPUs
+	// Beside is how fast job i runs beside others on a GPU of a device group, relative to alone;
+	// 0: they do not fit in the GPU's memory. A gang is as fast as its slowest member. nil: GPUs
 	// are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
 	// Estimate is the queue's estimate of a job's work; nil: none.
 	Estimate func(i int, j trace.Job) time.Duration
-	// Progress is what a job reports that has done such a part of its work, from 0 to 1, when it is asked
-	// ([queue.NextReport]); below 0: nothing. nil: no job reports.
+	// Progress returns the progress that job i reports after this fraction of its work, both from
+	// 0 to 1; below 0: it reports nothing. [queue.NextReport] says when jobs report. nil: no job
+	// reports.
 	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
-	// Windows are the windows that are on or come next, and until when that is all; nil:
-	// there are none.
+	// Windows returns the current and the next windows, and until when this answer is complete;
+	// nil: there are no windows.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
-	// RoundS makes things happen only every RoundS seconds, as in the PAL artifact; 0: at their own
-	// time.
+	// RoundS makes all events happen at multiples of RoundS seconds, as in the PAL artifact; 0:
+	// at their own time.
 	RoundS float64
-	// More feeds untracked jobs after the trace, as the artifact does, until all
-	// jobs of the trace have finished; nil: none.
+	// More returns further, untracked jobs after the end of the trace, as in the artifact, until
+	// all jobs of the trace have finished; nil: none.
 	More func() trace.Job
-	// ForecastEvery is after how many decisions the queue is asked when waiting gangs
-	// start, to compare; 0: never.
+	// ForecastEvery is the number of decisions after which the engine asks the queue when waiting
+	// gangs will start, to compare with the real starts; 0: never.
 	ForecastEvery int
-	// OnProgress hears of simulated time and jobs done now and then; nil: nobody.
+	// OnProgress is called from time to time with the simulated time and the number of finished
+	// jobs; may be nil.
 	OnProgress func(now time.Duration, finished, total int)
-	// Observe sees every change of what runs; nil: nobody.
+	// Observe is called for every start, stop and end of a job; may be nil.
 	Observe func(now time.Duration, job int, kind string, p pal.Placement)
 }
 
-// simJob is a job in the engine's books.
+// simJob is the engine's state of one job.
 type simJob struct {
 	gang      pal.Gang
-	left      float64 // seconds of work at cost 1, when its run began
-	pace      []pace  // of its run
+	left      float64 // seconds of work at cost 1, at the start of its current run
+	pace      []pace  // of the current run
 	placement pal.Placement
 	gpus      int           // of the placement
-	since     time.Duration // when work goes on: start plus restart cost
-	started   time.Duration // of the present run
+	since     time.Duration // when work begins: the start plus start and restart costs
+	started   time.Duration // start of the current run
 	cost      float64       // without neighbours
 	first     time.Duration
 	finish    time.Duration
-	waiting   time.Duration // when it began to wait
+	waiting   time.Duration // start of its wait
 	waited    time.Duration
 	lostS     float64 // GPU seconds lost to restarts
 	ranS      float64 // GPU seconds it held
 	runs      int
 	resizes   int
-	event     int64 // number of the event that ends its run; others are stale
-	asked     int64 // number of the event at which it is asked for its progress
+	event     int64 // number of the event that ends its run; events with other numbers are stale
+	asked     int64 // number of the event at which it reports its progress
 	running   bool
 	stopping  bool // preempted: the event frees its GPUs
 	done      bool // it has done its work: the event frees its GPUs
 	halted    time.Duration
-	foretold  []startRange // compared when it starts, see judge
+	foretold  []startRange // judge compares them with its start
 }
 
 type engine struct {
@@ -108,26 +109,26 @@ type engine struct {
 	jobs     []simJob
 	index    map[string]int
 	now      time.Duration
-	next     int // next arrival
+	next     int // index of the next arrival
 	events   events
-	tracked  int // jobs of the trace
-	finished int // of those
+	tracked  int // number of jobs of the trace
+	finished int // number of tracked jobs that have finished
 	wakeAt   time.Duration
 	use      usage
 	faults   faults
-	moved    []time.Duration // when gangs were moved within the hour
-	unfit    error           // jobs were put together that do not fit in memory
-	on       [][]int         // by device group, the jobs on a GPU that is shared, one for each member
+	moved    []time.Duration // times of the moves within the last hour
+	unfit    error           // set if jobs that do not fit in memory were placed together
+	on       [][]int         // by device group: the jobs on a shared GPU, one entry for each member
 
-	decisions int // calls of decide
+	decisions int // number of calls of decide
 	forecasts Forecasts
-	widths    []float64     // of what was foretold, in hours
-	windowed  time.Duration // until when the queue knows the windows
+	widths    []float64     // lengths of the predicted ranges, in hours
+	windowed  time.Duration // time until which the queue knows the windows
 	deps      dependencies
 }
 
-// Run simulates until every job has finished, or nothing can happen: then
-// Outcome.Stuck counts the jobs that wait forever.
+// Run simulates until every job has finished, or until nothing more can happen: then
+// Outcome.Stuck counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
@@ -189,7 +190,7 @@ func GangOf(j trace.Job) pal.Gang {
 	return g
 }
 
-// add makes room for a job that will arrive.
+// add adds the state of a job that will arrive.
 func (e *engine) add(j trace.Job) error {
 	if j.GPUs > e.Cluster.NumGPUs() {
 		return fmt.Errorf("job %q needs %d GPUs, the cluster has %d", j.ID, j.GPUs, e.Cluster.NumGPUs())
@@ -204,7 +205,7 @@ func (e *engine) add(j trace.Job) error {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// nextTime is the time when something happens next.
+// nextTime is the time of the next event, arrival or wake-up.
 func (e *engine) nextTime() (time.Duration, bool) {
 	at, ok := e.events.nextAt()
 	if e.next < len(e.jobs) {
@@ -221,7 +222,7 @@ func (e *engine) nextTime() (time.Duration, bool) {
 	return at, ok
 }
 
-// advance goes to the time and lets happen what happens then.
+// advance moves the clock to the time and processes the events and arrivals up to it.
 func (e *engine) advance(at time.Duration) {
 	e.use.add(e.now, at)
 	e.now = at
@@ -252,7 +253,7 @@ func (e *engine) advance(at time.Duration) {
 		if e.next == len(e.jobs) && e.More != nil {
 			e.Jobs = append(e.Jobs[:e.next:e.next], e.More())
 			if err := e.add(e.Jobs[e.next]); err != nil {
-				panic(err) // a job of the trace under a new id
+				panic(err) // not possible: a job of the trace under a new id
 			}
 		}
 	}
@@ -274,7 +275,7 @@ func (e *engine) enqueue(i int) {
 	q.Least, q.Efficiency = j.LeastMembers, j.Efficiency
 	e.jobs[i].waiting = e.now
 	if err := e.queue.Submit(e.now, q); err != nil {
-		panic(err) // ids, sizes and classes were checked before
+		panic(err) // not possible: ids, sizes and classes were checked
 	}
 	e.use.wait(1)
 }
@@ -295,7 +296,7 @@ func (e *engine) decide() {
 		for _, a := range actions {
 			i := e.index[a.Job]
 			if e.jobs[i].done {
-				continue // its GPUs come free by themselves
+				continue // its GPUs will come free without a stop
 			}
 			switch a.Kind {
 			case queue.Start:
@@ -334,7 +335,7 @@ func (e *engine) decide() {
 	}
 }
 
-// mayMove reports whether one more gang may be moved within the hour, and counts it.
+// mayMove reports whether one more gang may be moved within the hour. If so, it counts the move.
 func (e *engine) mayMove() bool {
 	if e.MovesPerHour <= 0 {
 		return true
@@ -377,7 +378,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.askProgress(i)
 }
 
-// askProgress has job i asked for its progress some time from now.
+// askProgress schedules the next report of progress of job i.
 func (e *engine) askProgress(i int) {
 	if e.Progress != nil {
 		j := &e.jobs[i]
@@ -385,7 +386,7 @@ func (e *engine) askProgress(i int) {
 	}
 }
 
-// report has the queue hear the progress of job i.
+// report gives the progress of job i to the queue.
 func (e *engine) report(i int) {
 	j := &e.jobs[i]
 	if j.stopping || j.done {
@@ -398,8 +399,8 @@ func (e *engine) report(i int) {
 	e.askProgress(i)
 }
 
-// slower is how many times as long job i takes there as the placement's cost says, and with these
-// members as with all.
+// slower is how many times as long job i takes as the placement's cost says, because of Slower
+// and because an elastic gang lacks members.
 func (e *engine) slower(i int, p pal.Placement) float64 {
 	slower, members := 1.0, len(p.Members)
 	if e.Slower != nil {
@@ -417,27 +418,27 @@ func (e *engine) observe(i int, kind string, p pal.Placement) {
 	}
 }
 
-// halt ends the work of job i, which holds its GPUs for a while still.
+// halt stops the work of job i, which still holds its GPUs for StopS.
 func (e *engine) halt(i int) {
 	j := &e.jobs[i]
 	j.stopping, j.halted = true, e.now
 	j.event = e.events.push(event{at: e.now + seconds(e.StopS), job: i, gpu: -1})
 }
 
-// linger is that job i has done its work, and holds its GPUs for a while still.
+// linger ends the work of job i, which still holds its GPUs for EndS.
 func (e *engine) linger(i int) {
 	j := &e.jobs[i]
 	j.done, j.finish, j.halted = true, e.now, e.now
 	j.event = e.events.push(event{at: e.now + seconds(e.EndS), job: i, gpu: -1})
 }
 
-// preempted puts job i back into the queue.
+// preempted stops job i and puts it back into the queue.
 func (e *engine) preempted(i int) {
 	e.stop(i, "preempt")
 	e.queue.Stopped(e.now, e.Jobs[i].ID)
 }
 
-// stop frees the GPUs of job i and books its work.
+// stop frees the GPUs of job i and records its work.
 func (e *engine) stop(i int, kind string) {
 	j := &e.jobs[i]
 	e.Cluster.Release(j.gang, j.placement)
@@ -464,16 +465,16 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept is the part of a run's useful work that remains: what it did until its last checkpoint.
+// kept is the useful work of a run that a stop does not lose: the work until the last checkpoint.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS
 	}
-	const rounding = 1e-6 // tolerance for having just reached a checkpoint
+	const rounding = 1e-6 // tolerance for a checkpoint that was just reached
 	return min(usefulS, e.CheckpointS*math.Floor(usefulS/e.CheckpointS+rounding))
 }
 
-// end is the end of job i: its GPUs come free.
+// end finishes job i and frees its GPUs.
 func (e *engine) end(i int) {
 	e.stop(i, "finish")
 	e.use.wait(-1)

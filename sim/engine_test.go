@@ -21,7 +21,7 @@ func job(id string, class pal.AppClass, gpus int, submitS, workS float64) trace.
 	return trace.Job{ID: id, Name: id, Class: class, GPUs: gpus, SubmitS: submitS, Iterations: workS, IterTimeS: 1}
 }
 
-// timeline runs a configuration and writes down what happened.
+// timeline runs a configuration and returns a log of its events.
 func timeline(t *testing.T, c Config) []string {
 	t.Helper()
 	var log []string
@@ -34,10 +34,10 @@ func timeline(t *testing.T, c Config) []string {
 	return log
 }
 
-// TestEngineByHand: times follow from work, score, penalty and restart cost,
-// all worked out by hand.
+// TestEngineByHand: times follow from work, score, penalty and restart cost, and were computed by
+// hand.
 func TestEngineByHand(t *testing.T) {
-	// Class D: GPU 0 has score 1; across nodes 1.7 times the slowest, 1.012.
+	// Class D: GPU 0 has score 1. Across nodes, the cost is 1.7 times the slowest score, 1.012.
 	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
 		Jobs: []trace.Job{job("a", "D", 1, 0, 100), job("b", "D", 8, 10, 100), job("c", "D", 1, 20, 10)}})
 	if d := cmp.Diff([]string{
@@ -46,8 +46,8 @@ func TestEngineByHand(t *testing.T) {
 		"272.0 c start [0]", "282.0 c finish [0]"}, got); d != "" {
 		t.Errorf("fifo (-want +got):\n%s", d)
 	}
-	// After an hour of 8 GPUs, a is 3 levels down and is stopped for b; it loses
-	// a minute when it resumes: it has done 6000/1.7204 s of its work.
+	// After an hour on 8 GPUs, a is 3 levels down. It is stopped for b, after 6000/1.7204 s of
+	// its work, and loses a minute when it resumes.
 	got = timeline(t, Config{Cluster: exampleCluster(t, 1.7), RestartS: 60, Preemptible: true,
 		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
 		Jobs:  []trace.Job{job("a", "D", 8, 0, 5000), job("b", "D", 1, 6000, 100)}})
@@ -60,8 +60,9 @@ func TestEngineByHand(t *testing.T) {
 	}
 }
 
-// TestCheckpoints: a run is saved every 70 s. The queue, which is told, stops a for b when it has just been:
-// 70 s after 270, as a restart may take 60. So 280 of 340 s are saved.
+// TestCheckpoints: a run has a checkpoint every 70 s. The queue knows it, and stops a for b just
+// after a checkpoint: at 340 s, because the restart may have taken 60 s of that. So 280 of 340 s
+// are saved.
 func TestCheckpoints(t *testing.T) {
 	got := timeline(t, Config{Cluster: exampleCluster(t, 1), RestartS: 60, CheckpointS: 70, Preemptible: true,
 		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
@@ -75,8 +76,8 @@ func TestCheckpoints(t *testing.T) {
 	}
 }
 
-// TestStopsTakeTime: a gang that is stopped works no more, and what it is stopped
-// for starts when its GPUs are free.
+// TestStopsTakeTime: a gang that is being stopped does no work, and the job that it is stopped
+// for starts when the GPUs are free.
 func TestStopsTakeTime(t *testing.T) {
 	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), RestartS: 60, StopS: 5, Preemptible: true,
 		Queue: queue.Options{Order: queue.LAS, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
@@ -90,8 +91,8 @@ func TestStopsTakeTime(t *testing.T) {
 	}
 }
 
-// TestStartsTakeTime: each start holds the GPUs for so long before the work,
-// whatever the GPUs' speed, and beside what a restart costs.
+// TestStartsTakeTime: each start holds the GPUs for StartS before the work, whatever the GPUs'
+// speed, and in addition to the restart cost.
 func TestStartsTakeTime(t *testing.T) {
 	start := func() float64 { return 3 }
 	got := timeline(t, Config{Cluster: exampleCluster(t, 1.7), StartS: start, Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
@@ -111,8 +112,8 @@ func TestStartsTakeTime(t *testing.T) {
 	t.Errorf("b does not finish after 103 s: %v", got)
 }
 
-// TestEndsTakeTime: a gang has finished with its work, but the next one gets its
-// GPUs later; what is to stop it meanwhile need not.
+// TestEndsTakeTime: a gang finishes when its work is done, but the next one gets its GPUs EndS
+// later. A stop in between has no effect..
 func TestEndsTakeTime(t *testing.T) {
 	c := Config{Cluster: exampleCluster(t, 1), RestartS: 60, EndS: 5, Preemptible: true,
 		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},
@@ -131,8 +132,8 @@ func TestEndsTakeTime(t *testing.T) {
 	}
 }
 
-// TestEngineConserves: whatever the policy, time on GPUs is work times cost
-// plus restarts, and adds up to the utilisation.
+// TestEngineConserves: whatever the policy, time on GPUs is work times cost plus restarts, and
+// its sum agrees with the utilisation.
 func TestEngineConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		preempt := rapid.Bool().Draw(rt, "preempt")
@@ -163,7 +164,7 @@ func TestEngineConserves(t *testing.T) {
 			if j.HeldS < j.WorkS*0.98-1e-3 || j.HeldS > most {
 				rt.Errorf("job %d held its GPUs %v s for %v s of work in %d runs", i, j.HeldS, j.WorkS, j.Runs)
 			}
-			spared := 0.0 // by a GPU that fails while nothing holds it
+			spared := 0.0 // on a GPU that fails while no job holds it
 			if fails.MTBFH > 0 {
 				spared = end
 			}
@@ -178,8 +179,8 @@ func TestEngineConserves(t *testing.T) {
 	})
 }
 
-// TestRounds: in rounds nothing happens between them, and jobs fed after the
-// trace are not counted.
+// TestRounds: with rounds, all events are at round boundaries, and jobs fed after the trace are
+// not counted.
 func TestRounds(t *testing.T) {
 	n := 0
 	c := Config{Cluster: exampleCluster(t, 1.7), RoundS: 360, Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.Packed}},
@@ -194,9 +195,9 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestNomadDeadlocks: two gangs that each got half of what they need wait for
-// each other forever; with a rendezvous timeout both finish. The older one needs whole
-// nodes: single GPUs that come free first go to the younger one.
+// TestNomadDeadlocks: two gangs that each have half of their GPUs deadlock; with a rendezvous
+// timeout both finish. The older one needs whole nodes, so single GPUs that come free first go to
+// the younger one.
 func TestNomadDeadlocks(t *testing.T) {
 	whole := func(j trace.Job, gpus int) trace.Job { j.MemberGPUs = gpus; return j }
 	for seed := range uint64(20) {
@@ -216,8 +217,7 @@ func TestNomadDeadlocks(t *testing.T) {
 	}
 }
 
-// exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU a node for
-// class A.
+// exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU per node for class A.
 func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 	t.Helper()
 	p := Population{Nodes: 2, GPUsPerNode: 4, Scores: [][pal.NumClasses]pal.PMScore{

@@ -20,7 +20,7 @@ type event struct {
 	repair bool
 }
 
-// events are those to come, in order of time, then of making.
+// events are the future events, in order of time, then of creation.
 type events struct {
 	heap eventHeap
 	made int64
@@ -43,7 +43,7 @@ func (h *eventHeap) Pop() any {
 	return last
 }
 
-// push numbers an event, from 1, and adds it.
+// push gives an event the next number, from 1, and adds it.
 func (es *events) push(e event) int64 {
 	es.made++
 	e.seq = es.made
@@ -69,19 +69,19 @@ func (es *events) popUntil(at time.Duration) (event, bool) {
 type Failures struct {
 	// MTBFH is the mean time between failures of one GPU in hours.
 	MTBFH float64
-	// RepairH is the mean time until it is back.
+	// RepairH is the mean time in hours until it is repaired.
 	RepairH float64
 }
 
 type faults struct {
 	rand *rand.Rand
 	down map[int]bool
-	on   map[int]int // which job is on which GPU; nil if nothing fails
-	// failures counts those that took a GPU down.
+	on   map[int]int // job on each GPU; nil if no GPU can fail
+	// failures is the number of failures that took a GPU down.
 	failures int
 }
 
-// newFaults draws the first failure.
+// newFaults schedules the first failure.
 func (e *engine) newFaults() faults {
 	f := faults{rand: rand.New(rand.NewPCG(e.Seed, 0xfa17)), down: map[int]bool{}}
 	e.faults = f
@@ -92,7 +92,7 @@ func (e *engine) newFaults() faults {
 	return e.faults
 }
 
-// occupy books which job holds which GPU.
+// occupy records which job holds which GPU.
 func (f *faults) occupy(job int, p pal.Placement, on bool) {
 	if f.on == nil {
 		return
@@ -106,15 +106,15 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 	}
 }
 
-// nextFailure draws when which GPU fails next. GPUs fail one after the other,
-// whatever happens to them: one that is down already fails no more.
+// nextFailure draws the next GPU to fail, and the time. The failure has no effect if the GPU is
+// already down.
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)
 	e.events.push(event{at: e.now + seconds(gap), gpu: e.faults.rand.IntN(n)})
 }
 
-// fault takes a GPU down, with the gang on it, or brings it back.
+// fault takes a GPU down and stops its gang, or repairs the GPU.
 func (e *engine) fault(ev event) {
 	if ev.repair {
 		delete(e.faults.down, ev.gpu)

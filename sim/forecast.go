@@ -9,36 +9,35 @@ import (
 	"time"
 )
 
-// Forecasts counts the outcome of the starts that the queue foretold to gangs that
-// waited, whatever they waited for.
+// Forecasts counts how the queue's predicted starts of waiting gangs turned out.
 type Forecasts struct {
-	Made   int // ranges of gangs that have started
-	Early  int // of them, those that started before the range
-	Late   int // or after it
-	Silent int // waiting gangs to which nothing was foretold
-	// Width is the median length of the ranges in hours.
+	Made   int // predicted ranges of gangs that have started
+	Early  int // of these, gangs that started before the range
+	Late   int // of these, gangs that started after the range
+	Silent int // waiting gangs without a prediction
+	// WidthH is the median length of the ranges in hours.
 	WidthH float64
 }
 
-// Hit is the part of the ranges that held.
+// Hit is the share of the ranges that contained the start.
 func (f Forecasts) Hit() float64 { return 1 - float64(f.Early+f.Late)/float64(f.Made) }
 
-// forecastsAtOnce is how many waiting gangs are asked about at a time, at most.
+// forecastsAtOnce is the maximum number of waiting gangs to ask about at a time.
 const forecastsAtOnce = 4
 
-// startRange is from when to when a waiting gang is expected to start.
+// startRange is the time range in which a waiting gang is expected to start.
 type startRange struct{ from, to time.Duration }
 
-// askForecasts asks the queue when waiting gangs start, once in a fixed number of decisions. It
-// samples gangs from all of the queue evenly, others each time: the fractional parts of multiples
-// of the golden ratio fill 0…1 evenly.
+// askForecasts asks the queue when waiting gangs will start, once per ForecastEvery decisions. It
+// samples gangs evenly from the whole queue, different ones each time: the fractional parts of
+// multiples of the golden ratio fill 0…1 evenly.
 func (e *engine) askForecasts() {
 	e.decisions++
 	if e.ForecastEvery <= 0 || e.decisions%e.ForecastEvery != 0 {
 		return
 	}
 	first := math.Mod(float64(e.decisions/e.ForecastEvery)*math.Phi, 1)
-	var parts [forecastsAtOnce]float64 // of the queue
+	var parts [forecastsAtOnce]float64 // positions in the queue, from 0 to 1
 	for n := range parts {
 		parts[n] = math.Mod(first+float64(n)/forecastsAtOnce, 1)
 	}
@@ -52,7 +51,7 @@ func (e *engine) askForecasts() {
 	}
 }
 
-// judge compares a gang's forecast with its start.
+// judge compares a gang's predicted ranges with its start.
 func (e *engine) judge(j *simJob) {
 	for _, r := range j.foretold {
 		e.forecasts.Made++

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// TestTaskGroupsByHand: on two nodes of 4 GPUs, a holds 2 GPUs. A gang of one member of 4
-// GPUs and one of 2 starts beside it; one of two members of 3 GPUs waits, though 6 are
-// free. (The clairvoyant scheduler moves a, or stops it, for nothing.)
+// TestTaskGroupsByHand: on two nodes of 4 GPUs, a holds 2 GPUs. A gang with a member of 4 GPUs
+// and one of 2 starts beside it; a gang with two members of 3 GPUs waits, although 6 GPUs are
+// free. (The clairvoyant scheduler moves or stops a at no cost.)
 func TestTaskGroupsByHand(t *testing.T) {
 	run := map[string]func([]trace.Job) (Outcome, error){
 		"queue": func(jobs []trace.Job) (Outcome, error) {
@@ -52,7 +52,7 @@ func TestTaskGroupsByHand(t *testing.T) {
 	}
 }
 
-// TestPreemptibleByHand: the queue stops the job that may be stopped, and no other.
+// TestPreemptibleByHand: the queue stops only the job that may be stopped.
 func TestPreemptibleByHand(t *testing.T) {
 	low, high := job("low", "D", 4, 0, 1000), job("high", "D", 4, 200, 50)
 	high.Priority = 1

@@ -13,16 +13,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Whoever says how long jobs run, within a factor of five, wins more by it than whoever says nothing. No
-// name tells of a job; half say something. Both are compared with themselves if nobody does.
+// Users who estimate run times, within a factor of five, gain more than users who do not. Half of
+// the users estimate, and job names tell nothing about run times. Each half is compared with
+// itself in a run without estimates.
 func TestEstimatingPays(t *testing.T) {
 	says := func(i int) bool { return rand.New(rand.NewPCG(1, uint64(i))).IntN(2) == 0 }
-	var with, without [2]float64 // average completion times of those who say nothing, and of the others
+	var with, without [2]float64 // average completion times of those who do not estimate, and of those who do
 	for seed := range uint64(4) {
 		jobs := trace.HeavyTail(seed, 400, 16, 1.1).Jobs
 		for i := range jobs {
 			jobs[i].Name, jobs[i].GPUs = "", min(jobs[i].GPUs, 8)
-			jobs[i].Iterations *= 20 // hours, where what is not known counts as minutes at first
+			jobs[i].Iterations *= 20 // hours, because unknown jobs at first count as minutes
 			jobs[i].SubmitS *= 20
 		}
 		for _, estimate := range []bool{false, true} {
@@ -53,14 +54,14 @@ func TestEstimatingPays(t *testing.T) {
 		}
 	}
 	silent, honest := with[0]/without[0], with[1]/without[1]
-	t.Logf("completion times over those where nobody says anything: who says something %.3f, who does not %.3f", honest, silent)
+	t.Logf("completion times relative to a run without estimates: with estimates %.3f, without %.3f", honest, silent)
 	if honest > silent || honest > 1 {
-		t.Errorf("who says something takes %.3f times as long as if nobody did, who does not %.3f", honest, silent)
+		t.Errorf("jobs with estimates take %.3f times as long as in a run without estimates, the others %.3f", honest, silent)
 	}
 }
 
-// Gangs that may be stopped end sooner if they report their progress; false reports cost nobody much, whether gangs may
-// be stopped or not. They are asked as often as by the agent.
+// Gangs that may be stopped end sooner if they report their progress. False reports cost little,
+// whether gangs may be stopped or not. Jobs report as often as under the agent.
 func TestReportingPays(t *testing.T) {
 	for _, stops := range []bool{true, false} {
 		average := map[string]float64{}
@@ -75,7 +76,7 @@ func TestReportingPays(t *testing.T) {
 				"silent": nil,
 				"honest": Reporting(1, 1, seed),
 				"wrong":  Reporting(1, 5, seed),
-				"false":  func(_ int, done float64) float64 { return 1 - math.Pow(1-done, 8)/2 }, // nearly done, for long
+				"false":  func(_ int, done float64) float64 { return 1 - math.Pow(1-done, 8)/2 }, // nearly done for a long time
 			} {
 				cfg := Config{Jobs: jobs, Cluster: even(t, 4, 4, 1.7), Queue: queue.Default(), RestartS: 60, Progress: progress}
 				out, err := cfg.Run()
@@ -88,10 +89,10 @@ func TestReportingPays(t *testing.T) {
 			}
 		}
 		over := func(name string) float64 { return average[name] / average["silent"] }
-		t.Logf("gangs may be stopped %t: completion times over those where nobody reports: honest reports %.3f, wrong %.3f, false %.3f",
+		t.Logf("gangs may be stopped %t: completion times relative to a run without reports: with honest reports %.3f, wrong %.3f, false %.3f",
 			stops, over("honest"), over("wrong"), over("false"))
 		if stops && over("honest") > 0.97 || over("wrong") > 1.05 || over("false") > 1.05 {
-			t.Errorf("gangs may be stopped %t: honest reports take %.3f times as long as none, wrong ones %.3f, false ones %.3f",
+			t.Errorf("gangs may be stopped %t: with honest reports jobs take %.3f times as long as without, with wrong ones %.3f, with false ones %.3f",
 				stops, over("honest"), over("wrong"), over("false"))
 		}
 	}

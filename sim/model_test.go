@@ -14,16 +14,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// model is FIFO, SRTF or EASY on n equal GPUs that may lie anywhere, written down
-// independently of the queue: it returns when each job starts. Nothing is
-// stopped, run times are known exactly.
+// model is FIFO, SRTF or EASY on n equal GPUs without locality, written independently of the
+// queue. It returns when each job starts. It stops no job, and knows run times exactly.
 func model(jobs []trace.Job, n int, order string) []float64 {
 	start, end := make([]float64, len(jobs)), make([]float64, len(jobs))
 	for i := range start {
 		start[i] = -1
 	}
 	for now := jobs[0].SubmitS; !math.IsInf(now, 1); {
-		var line []int // who waits, first to last
+		var line []int // waiting jobs, first to last
 		free, next := n, math.Inf(1)
 		for i, j := range jobs {
 			switch {
@@ -38,7 +37,7 @@ func model(jobs []trace.Job, n int, order string) []float64 {
 		if order == "srtf" {
 			slices.SortStableFunc(line, func(a, b int) int { return int(jobs[a].WorkS() - jobs[b].WorkS()) })
 		}
-		head, at, left := -1, 0.0, 0 // who waits first, when it can start, GPUs left then
+		head, at, left := -1, 0.0, 0 // the first waiting job, when it can start, and the GPUs left at that time
 		for _, i := range line {
 			j := jobs[i]
 			ends := now + j.WorkS()
@@ -63,7 +62,8 @@ func model(jobs []trace.Job, n int, order string) []float64 {
 	return start
 }
 
-// reservation is the time when gpus of the n GPUs are free, and how many more are free then.
+// reservation is the time at which this many of the n GPUs are free, and how many more are free
+// then.
 func reservation(jobs []trace.Job, start, end []float64, now float64, n, gpus int) (at float64, left int) {
 	at = math.Inf(1)
 	for i := range jobs {
@@ -83,7 +83,7 @@ func reservation(jobs []trace.Job, start, end []float64, now float64, n, gpus in
 	return at, left
 }
 
-// workload is jobs that overload n equal GPUs now and then.
+// workload returns jobs that sometimes overload the GPUs.
 func workload(seed uint64, gpus int) []trace.Job {
 	r := rand.New(rand.NewPCG(seed, 7))
 	var jobs []trace.Job
@@ -114,8 +114,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestModelOfEASY: the queue reserves GPUs, the model a number of them, so that
-// the queue may have to wait where the model need not; but not much.
+// TestModelOfEASY: the queue reserves certain GPUs, the model only a number of GPUs. So gangs may
+// wait longer in the queue than in the model, but not much longer..
 func TestModelOfEASY(t *testing.T) {
 	const gpus, most = 8, 1.2
 	queued, modelled := 0.0, 0.0

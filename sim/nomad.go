@@ -16,19 +16,19 @@ import (
 
 // Nomad is a run under plain Nomad as it behaves without a placer. Every allocation is placed as
 // soon as it fits, on a random GPU of the node with the best score for CPU and memory (Nomad does
-// not see GPUs when it scores). What does not fit stays in a blocked evaluation. When something
-// comes free, all blocked evaluations are tried, oldest first. Nothing is kept for those that do
-// not fit (seen on 1.11.3). A gang starts to work once all its allocations run; until then those
-// that run hold their GPUs.
+// not see GPUs when it scores). Allocations that do not fit stay in a blocked evaluation. When
+// GPUs come free, Nomad tries all blocked evaluations, oldest first, and reserves nothing for
+// those that do not fit (seen on 1.11.3). A gang starts to work when all its allocations run;
+// until then, the running ones hold their GPUs.
 type Nomad struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
-	// Spread is Nomad's spread algorithm instead of bin packing.
+	// Spread selects Nomad's spread algorithm instead of bin packing.
 	Spread bool
 	// RendezvousS is how long an incomplete gang holds its GPUs before its
 	// program gives up and all its allocations start again; 0: forever.
 	RendezvousS float64
-	// StartS is for how long a gang that is complete holds its GPUs before it works.
+	// StartS is how long a complete gang holds its GPUs before it works.
 	StartS float64
 	Seed   uint64
 }
@@ -37,12 +37,12 @@ type Nomad struct {
 // of a batch job (scheduler: limit iterator, batch).
 const nomadCandidates = 2
 
-// nomadJob is a job in Nomad's books.
+// nomadJob is the simulated Nomad's state of one job.
 type nomadJob struct {
 	gang    pal.Gang
-	count   int // allocations that it asks for
+	count   int // number of its allocations
 	members []pal.Member
-	round   int // attempts at a rendezvous
+	round   int // number of times that it gave up
 	first   time.Duration
 	finish  time.Duration
 	done    bool
@@ -57,18 +57,18 @@ type nomadEngine struct {
 	jobs      []nomadJob
 	blocked   []int
 	used      []int // GPUs in use per device group
-	nodesWith []int // by number of GPUs: device groups with as many free or more
+	nodesWith []int // by number of GPUs: device groups with at least as many free
 	events    events
 	now       time.Duration
 	finished  int
 	use       usage
-	ranS      float64 // GPU seconds that complete gangs worked
-	running   int     // complete gangs
-	givenUp   int     // times that a gang gave up since one began or ended
+	ranS      float64 // GPU seconds for which complete gangs worked
+	running   int     // number of complete gangs
+	givenUp   int     // number of times that gangs gave up since one last began or ended
 }
 
-// Run simulates until every job has finished, or the rest are deadlocked:
-// Outcome.Stuck counts the jobs that hold or wait for GPUs forever.
+// Run simulates until every job has finished, or the rest are deadlocked: then Outcome.Stuck
+// counts the unfinished jobs.
 func (n Nomad) Run() (Outcome, error) {
 	e := newNomadEngine(n)
 	for _, j := range n.Jobs {
@@ -102,9 +102,8 @@ func (n Nomad) Run() (Outcome, error) {
 	return e.outcome(), nil
 }
 
-// hopeless is how often gangs give up in a row, while none runs and none comes,
-// until those that wait count as stuck: what one frees another takes, and none
-// ever has all that it needs.
+// hopeless is how often gangs may give up in a row, while none runs and none arrives, until the
+// waiting ones count as stuck: each takes GPUs that another freed, and none ever has enough.
 const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {
@@ -135,7 +134,8 @@ func (e *nomadEngine) step(at time.Duration) {
 	e.now = at
 }
 
-// Events carry the attempt in gpu: an end has -1, a rendezvous its number.
+// happen processes an event. Its gpu is -1 for the end of a job; for a rendezvous timeout, it is
+// the number of the attempt.
 func (e *nomadEngine) happen(ev event) {
 	j := &e.jobs[ev.job]
 	switch {
@@ -180,7 +180,7 @@ func (e *nomadEngine) free(j *nomadJob) {
 	j.members = nil
 }
 
-// occupy books GPUs of a device group that are taken, or (below 0) freed.
+// occupy records that GPUs of a device group are taken, or freed if gpus is negative.
 func (e *nomadEngine) occupy(g, gpus int) {
 	_, n := e.Cluster.GroupGPUs(g)
 	before, after := n-e.used[g], n-e.used[g]-gpus
@@ -197,9 +197,9 @@ func (e *nomadEngine) occupy(g, gpus int) {
 // anyHas reports whether any node has n GPUs free.
 func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
 
-// unblock tries every blocked evaluation, oldest first; that of again, if it is a job, is
-// the newest. Once no GPU is free the others stay as they are. Those that still block are
-// written over those that have been tried.
+// unblock tries every blocked evaluation, oldest first; the one of job again, unless that is -1,
+// comes last. When no GPU is free, the rest stay blocked. evaluate appends those that still block
+// to e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
 	if i := slices.Index(waiting, again); i >= 0 {
@@ -215,7 +215,7 @@ func (e *nomadEngine) unblock(again int) {
 	}
 }
 
-// evaluate places what fits of a job; the rest blocks.
+// evaluate places the allocations of a job that fit; if any are left, the job blocks.
 func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
@@ -248,19 +248,19 @@ func (e *nomadEngine) begin(i int) {
 	e.events.push(event{at: e.now + seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), job: i, gpu: -1})
 }
 
-// nodeOrder is an evaluation's random order of nodes. Each allocation goes on
-// where the one before stopped looking (scheduler: StaticIterator).
+// nodeOrder is an evaluation's random order of nodes. The search for each allocation continues
+// where the one before stopped (scheduler: StaticIterator).
 type nodeOrder struct {
 	order  []int
 	offset int
 }
 
-// nomadSkips is how many nodes with a score of at most 0 are put aside in the
-// hope of better ones (scheduler: LimitIterator).
+// nomadSkips is how many nodes with a score of at most 0 are set aside to look for better ones
+// first (scheduler: LimitIterator).
 const nomadSkips = 3
 
-// bestNode is the best of the first feasible nodes, on ties the first. The caller has
-// made sure that there is one.
+// bestNode is the best of the first feasible nodes; on ties, the first of them. The caller
+// ensures that there is one.
 func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	want := j.gang.MemberSets[set].GPUs
 	var looked, skipped []int
@@ -288,10 +288,10 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	return best
 }
 
-// score is Nomad's for the node after the allocation: the mean of fit (0…1,
-// structs.ScoreFitBinPack or ScoreFitSpread over 18) and, where the node runs
-// allocations of the task group already, the job anti-affinity. An allocation is
-// taken to need the CPU and memory of its share of the node's GPUs.
+// score is Nomad's score of the node after the allocation: fit (0…1, structs.ScoreFitBinPack or
+// ScoreFitSpread, divided by 18), or, if the node already runs allocations of the task group, the
+// mean of fit and the job anti-affinity. The model assumes that an allocation needs the same
+// share of the node's CPU and memory as of its GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]

@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// TestNomadModel compares the model of plain Nomad with what Nomad's scheduler
-// does on small clusters: e2e/scheduler/plain records the file and checks it.
+// TestNomadModel compares the model of plain Nomad with Nomad's own scheduler on small clusters;
+// e2e/scheduler/plain records its results in the file and checks them.
 func TestNomadModel(t *testing.T) {
 	b, err := os.ReadFile("testdata/nomad.json")
 	if err != nil {
@@ -46,11 +46,11 @@ func TestNomadModel(t *testing.T) {
 				got[placedByModel(t, c.GPUs, c.Busy, c.Count, c.Spread, seed)] += 1.0 / runs
 			}
 			for k := range c.Placed {
-				got[k] += 0 // what the model never does counts too
+				got[k] += 0 // outcomes that never occur in the model count too
 			}
 			for k, v := range got {
 				if math.Abs(v-c.Placed[k]) > tolerance {
-					t.Errorf("%q in %.3f of the runs, Nomad in %.3f", k, v, c.Placed[k])
+					t.Errorf("%q in %.3f of the runs, in Nomad's scheduler in %.3f", k, v, c.Placed[k])
 				}
 			}
 		})
@@ -85,7 +85,7 @@ func placedByModel(t *testing.T, gpus int, busy []int, count int, spread bool, s
 	return strings.Trim(fmt.Sprint(counts), "[]")
 }
 
-// A gang works for its time, whatever its start takes before.
+// The time that a start takes comes before a gang's work, and does not shorten it.
 func TestNomadStartsTakeTime(t *testing.T) {
 	c := exampleCluster(t, 1.7)
 	for _, startS := range []float64{0, 3} {
@@ -96,8 +96,8 @@ func TestNomadStartsTakeTime(t *testing.T) {
 	}
 }
 
-// What waits is served in the order of submission, as Nomad's evaluation broker serves
-// blocked evaluations of one priority (scenario "blocked" of nomadtest).
+// Waiting jobs are served in the order of submission, as Nomad's evaluation broker serves blocked
+// evaluations of one priority (scenario "blocked" of nomadtest).
 func TestNomadTriesTheOldestFirst(t *testing.T) {
 	c := exampleCluster(t, 1.7)
 	jobs := []trace.Job{job("fills all but one GPU", "A", c.NumGPUs()-1, 0, 1e6)}
@@ -112,7 +112,7 @@ func TestNomadTriesTheOldestFirst(t *testing.T) {
 	slices.SortFunc(served, func(a, b JobResult) int { return cmp.Compare(a.Start, b.Start) })
 	for i, j := range served {
 		if j.ID != fmt.Sprint(i) {
-			t.Fatalf("job %s is the %d. to be served", j.ID, i+1)
+			t.Fatalf("job %s is served at position %d", j.ID, i+1)
 		}
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Outcome is the result of a run in the honest mode.
+// Outcome is the result of a run.
 type Outcome struct {
 	Jobs        []JobResult
-	Utilisation float64 // GPU time held by gangs, until the last finish
-	Useful      float64 // of all GPU time, the work that was done and kept, at cost 1; above 1 if two do more than one
-	LostGPUh    float64 // GPU hours held without work that was kept
+	Utilisation float64 // share of the GPU time that gangs held, until the last finish
+	Useful      float64 // share of the GPU time: work that was done and kept, at cost 1; sharing GPUs may bring it above 1
+	LostGPUh    float64 // GPU hours that were held without kept work
 	Preemptions int     // runs beyond the first of each job
-	Resizes     int     // of elastic gangs that ran
-	Failures    int     // GPUs that went down
+	Resizes     int     // changes of size of running elastic gangs
+	Failures    int     // number of failures of GPUs
 	Samples     []Sample
 	Forecasts   Forecasts
 	MakespanS   float64
@@ -36,27 +36,27 @@ type Sample struct {
 // usage integrates the busy GPUs and samples them.
 type usage struct {
 	gpus        int
-	whole       int // the GPUs, where those that are counted are parts of them
+	whole       int // number of whole GPUs, if gpus counts parts of shared GPUs
 	busy        int
 	busyS       float64
-	workS       float64 // GPU seconds of work at cost 1 that were done and kept
+	workS       float64 // work that was done and kept, at cost 1, in GPU seconds
 	waitingJobs int
 	samples     []Sample
 	every       time.Duration
 	nextSample  time.Duration
 }
 
-// maxSamples bounds the samples kept; when reached, every other one goes.
+// maxSamples limits the number of samples; at the limit, every other one is dropped.
 const maxSamples = 2000
 
 func newUsage(gpus int) usage { return usage{gpus: gpus, whole: gpus, every: time.Minute} }
 
 func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 
-// hold books GPUs that a gang takes, or (below 0) gives back.
+// hold records that a gang takes GPUs, or releases them if gpus is negative.
 func (u *usage) hold(gpus int) { u.busy += gpus }
 
-// work books work that no restart loses.
+// work records work that no restart loses.
 func (u *usage) work(gpus int, s float64) { u.workS += float64(gpus) * s }
 
 func (u *usage) add(from, to time.Duration) {
@@ -75,7 +75,7 @@ func (u *usage) add(from, to time.Duration) {
 
 func (e *engine) outcome() Outcome {
 	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures, Forecasts: e.forecast()}
-	for i := range e.jobs { // untracked jobs that still run
+	for i := range e.jobs { // untracked jobs that are still running
 		if j := &e.jobs[i]; j.running && !j.done {
 			e.use.work(e.Jobs[i].GPUs, j.left-j.leftAfter(max(0, (e.now-j.since).Seconds())))
 		}
@@ -102,7 +102,7 @@ func (e *engine) outcome() Outcome {
 	return o
 }
 
-// totals computes the figures that all engines share.
+// totals computes the figures that all engines report.
 func (o *Outcome) totals(u *usage) {
 	first, last := math.Inf(1), 0.0
 	for _, j := range o.Jobs {
@@ -116,12 +116,12 @@ func (o *Outcome) totals(u *usage) {
 	o.Useful = u.workS / (float64(u.whole) * last)
 }
 
-// Figures are the usual numbers over the tracked jobs.
+// Figures are the usual statistics of the tracked jobs.
 type Figures struct {
 	AvgJCT, GeoJCT, P50, P90, P99, MaxJCT, Makespan float64
 }
 
-// FiguresOf computes them.
+// FiguresOf computes the statistics of these jobs.
 func FiguresOf(jobs []JobResult) Figures {
 	var f Figures
 	jcts := make([]float64, 0, len(jobs))

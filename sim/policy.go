@@ -14,16 +14,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Policy is a scheduler under a name: what others do, for comparison.
+// Policy is a named scheduler to compare with ours.
 type Policy struct {
 	Name string
 	// About describes the policy in one sentence.
 	About string
-	// Queue are the rules of a queue policy; Preempts says that it stops any gang.
+	// Queue has the rules of a policy with a queue; Preempts reports whether it may stop any
+	// gang.
 	Queue    queue.Options
 	Preempts bool
-	// Estimate makes what the queue knows about run times from a seed; nil: what
-	// Config says.
+	// Estimate makes the queue's estimates of run times from a seed; nil: those of Config.
 	Estimate func(seed uint64) Estimate
 
 	kind        kind
@@ -42,10 +42,10 @@ const (
 // Estimate is the queue's estimate of a job's work; 0: none.
 type Estimate = func(i int, j trace.Job) time.Duration
 
-// Unbounded is a bound on waiting that no simulation reaches.
+// Unbounded is a limit on waiting that no simulation reaches.
 const Unbounded = 100 * 365 * 24 * time.Hour
 
-// Baselines are the policies that ours is compared with.
+// Baselines are the policies to compare with ours.
 func Baselines() []Policy {
 	exact := func(uint64) Estimate { return Exact }
 	ps := []Policy{
@@ -74,7 +74,7 @@ func Baselines() []Policy {
 	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time and stops, starts and moves gangs for nothing: least remaining GPU time first; it pays slow GPUs and distance; what all others are measured against"})
 }
 
-// PolicyOf is the baseline of that name.
+// PolicyOf returns the baseline of that name.
 func PolicyOf(name string) (Policy, bool) {
 	for _, p := range Baselines() {
 		if p.Name == name {
@@ -105,7 +105,7 @@ func migrating(o queue.Options) queue.Options {
 	return o
 }
 
-// withOurRules is the policy with our rules about where gangs run.
+// withOurRules adds our rules about where gangs run.
 func withOurRules(o queue.Options) queue.Options {
 	o = migrating(o)
 	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
@@ -115,15 +115,15 @@ func withOurRules(o queue.Options) queue.Options {
 // Nomad reports whether the policy is plain Nomad.
 func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
 
-// GivesUp is the policy under which half-placed gangs of plain Nomad give up after this time; 0:
-// never.
+// GivesUp returns the policy with this time after which half-placed gangs of plain Nomad give up;
+// 0: never.
 func (p Policy) GivesUp(after time.Duration) Policy {
 	p.rendezvousS = after.Seconds()
 	return p
 }
 
-// Run simulates the jobs of the configuration on its cluster under the policy;
-// what else it says of the world holds as far as the policy knows of it.
+// Run simulates the jobs of the configuration on its cluster under the policy. Other fields of
+// the configuration apply if the policy's engine has them.
 func (p Policy) Run(c Config) (Outcome, error) {
 	if p.kind != queued && c.Failures.MTBFH > 0 {
 		return Outcome{}, fmt.Errorf("simulate %s: GPUs that fail are not modelled under this policy", p.Name)
@@ -144,7 +144,7 @@ func (p Policy) Run(c Config) (Outcome, error) {
 // Exact makes the queue know the true work of each job.
 func Exact(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
 
-// Wrong tells the work with an error: a factor of up to f either way.
+// Wrong estimates the work with an error: a factor of up to f either way.
 func Wrong(f float64, seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		u := rand.New(rand.NewPCG(seed, uint64(i))).Float64()*2 - 1
@@ -152,8 +152,8 @@ func Wrong(f float64, seed uint64) Estimate {
 	}
 }
 
-// Reporting has a share of the jobs report their progress. The pace that each of them reports drifts: at its end it
-// is that of its whole run times a factor of up to f either way.
+// Reporting makes a share of the jobs report their progress. The speed that a job reports drifts:
+// at its end it is the average speed of its run times a factor of up to f either way.
 func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
 		r := rand.New(rand.NewPCG(^seed, uint64(i)))
@@ -164,12 +164,12 @@ func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 
 	}
 }
 
-// usersFactor is how many times too long users' estimates are at most.
+// usersFactor is the largest factor by which users' estimates are too long, before rounding.
 const usersFactor = 5
 
-// Users returns the estimates of users whose jobs end when the requested time is over. That is the
-// trace's own estimate if it has one. Otherwise it is the work times a random number from 1 to 5
-// (the f-model of Mu'alem and Feitelson), rounded up to what people write.
+// Users returns the estimates of users whose jobs are killed at the end of the requested time. If
+// the trace has an estimate, it is that one. Otherwise it is the work times a random number from
+// 1 to 5 (the f-model of Mu'alem and Feitelson), rounded up to times that people write.
 func Users(seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		if j.EstimateS > 0 {
@@ -180,7 +180,7 @@ func Users(seed uint64) Estimate {
 	}
 }
 
-// asWritten rounds a time up to one that people write.
+// asWritten rounds a time up to the next one that people write.
 func asWritten(d time.Duration) time.Duration {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	for _, round := range []time.Duration{15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour,

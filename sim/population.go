@@ -12,17 +12,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// Population is the GPUs of a simulated cluster: per GPU the raw PM scores per
-// application class, node by node.
+// Population is the GPUs of a simulated cluster: for each GPU its raw PM scores by application
+// class, node by node.
 type Population struct {
 	Nodes, GPUsPerNode int
 	Scores             [][pal.NumClasses]pal.PMScore
-	// RackNodes is the number of nodes a rack holds; 0: racks are unknown.
+	// RackNodes is the number of nodes per rack; 0: racks are unknown.
 	RackNodes int
 }
 
-// DrawGPUs draws a cluster of whole GPUs from the published quantiles, each with the
-// same scores in every run of a seed.
+// DrawGPUs draws a cluster of whole GPUs from the published quantiles; the same seed gives the
+// same scores.
 func DrawGPUs(s population.Spec, seed uint64) (Population, error) {
 	p := Population{Nodes: s.Nodes, GPUsPerNode: s.GPUsPerNode}
 	gpus, err := population.Draw(s, Stream(seed))
@@ -39,7 +39,7 @@ func DrawGPUs(s population.Spec, seed uint64) (Population, error) {
 	return p, nil
 }
 
-// Stream is the source of random numbers that a cluster's GPUs are drawn from.
+// Stream is the source of random numbers from which a cluster's GPUs are drawn.
 func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) }
 
 // Artifact calibrates as the PAL artifact effectively does: k-means, K = 2 +
@@ -59,8 +59,8 @@ func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
 	return c, nil
 }
 
-// PalNodes are the nodes for the core: scores binned per class as the calibration
-// says, one device group a node.
+// PalNodes returns the nodes for the core: scores are binned per class by the calibration's
+// options, and each node is one device group.
 func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
 	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
 		return nil, fmt.Errorf("build cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)

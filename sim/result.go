@@ -1,13 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package sim simulates a GPU cluster under a queue and placement policy. It
-// runs the production core, pal.Place and pal/queue, under simulated time:
-// [Config] is one run, driven by events, with restart costs, failures and wrong
-// estimates. [Baselines] are other schedulers, what Nomad does today among them.
+// Package sim simulates a GPU cluster under a queue and placement policy. It runs the production
+// core, pal.Place and pal/queue, under simulated time: [Config] is one run, driven by events,
+// with restart costs, failures and wrong estimates. [Baselines] are other schedulers, including
+// plain Nomad.
 //
-// It is part of the product (nomad-pal simulate). The PAL artifact's own
-// simulator is repeated in research/artifact.
+// It is part of the product (nomad-pal simulate). research/artifact reimplements the PAL
+// artifact's own simulator.
 package sim
 
 import "github.com/nomad-pal/nomad-pal/pal"
@@ -23,14 +23,14 @@ type JobResult struct {
 	Start  float64 // first start
 	Finish float64
 	Wait   float64
-	HeldS  float64  // how long it held its GPUs in all
-	Runs   int      // starts, the first included; 0: not counted
-	Tier   pal.Tier // how far apart its GPUs were when it ended; 0: never ran
-	Model  string   // of the GPUs that it ended on (vendor/type/name); "": never ran, or of several
+	HeldS  float64  // total time for which it held its GPUs
+	Runs   int      // number of starts, including the first; 0: not counted
+	Tier   pal.Tier // tier of its last placement; 0: never ran
+	Model  string   // of its last GPUs (vendor/type/name); "": never ran, or several models
 }
 
-// Slowdown is the time that the job held its GPUs over its work at cost 1; 1
-// for a job without work.
+// Slowdown is the time that the job held its GPUs divided by its work at cost 1; it is 1 for a
+// job without work.
 func (j JobResult) Slowdown() float64 {
 	if j.WorkS <= 0 {
 		return 1
@@ -38,13 +38,12 @@ func (j JobResult) Slowdown() float64 {
 	return j.HeldS / j.WorkS
 }
 
-// shortest is the work of a job, in seconds, below which its slowdown would say
-// more about the job than about the queue.
+// shortest is the work of a job, in seconds, below which its stretch would depend more on the job
+// than on the queue.
 const shortest = 10
 
-// Stretch is the job completion time over the work at cost 1, both at least 10 s
-// (the bounded slowdown of the literature): what waiting and slow GPUs together
-// made of the job.
+// Stretch is the job completion time over the work at cost 1, both at least 10 s (the bounded
+// slowdown of the literature): the combined effect of waiting and slow GPUs.
 func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 
 // JCT is the job completion time.

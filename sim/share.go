@@ -42,7 +42,8 @@ func SharedGangOf(j trace.Job, parts int) pal.Gang {
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
 }
 
-// recall gives job i, which enters the queue, what earlier runs of its name tell about neighbours.
+// recall sets the cost of neighbours of job i, which enters the queue, from earlier runs of its
+// name.
 func (e *engine) recall(i int) {
 	g := &e.jobs[i].gang
 	if g.Sharing == nil {
@@ -53,8 +54,8 @@ func (e *engine) recall(i int) {
 	g.Sharing = &with
 }
 
-// pace is how a run goes on from a moment: how long it has worked by then, how much work is left,
-// and at which cost.
+// pace is the state of a run at a change of its speed: how long it had worked, how much work was
+// left, and the cost from then on.
 type pace struct{ worked, left, cost float64 }
 
 // leftAfter is the work that is left once the run has worked for this many seconds.
@@ -68,7 +69,7 @@ func (j *simJob) leftAfter(worked float64) float64 {
 	return max(0, p.left-(worked-p.worked)/p.cost)
 }
 
-// meet has job i, which starts, and those on its GPUs slow each other.
+// meet updates the speeds when job i starts: it and the jobs on its GPUs slow each other.
 func (e *engine) meet(i int) {
 	if e.on == nil {
 		return
@@ -80,7 +81,7 @@ func (e *engine) meet(i int) {
 	e.repace(i)
 }
 
-// part has those on the GPUs of job i, which leaves them, go on without it.
+// part updates the speeds of the other jobs when job i leaves its GPUs.
 func (e *engine) part(i int) {
 	if e.on == nil {
 		return
@@ -102,7 +103,7 @@ func (e *engine) repaceAround(i int) {
 	}
 }
 
-// repace computes how fast job i runs from now on.
+// repace computes the speed of job i from now on.
 func (e *engine) repace(i int) {
 	j := &e.jobs[i]
 	if j.stopping || j.done {
@@ -119,7 +120,7 @@ func (e *engine) repace(i int) {
 	}
 	worked := max(0, (e.now - j.since).Seconds())
 	next := pace{worked, j.leftAfter(worked), cost}
-	if e.CheckpointS > 0 && worked > last.worked { // a stop may go back to before
+	if e.CheckpointS > 0 && worked > last.worked { // a stop may return to an earlier checkpoint, so keep the history
 		j.pace = append(j.pace, next)
 	} else {
 		*last = next
@@ -127,7 +128,8 @@ func (e *engine) repace(i int) {
 	j.event = e.events.push(event{at: max(e.now, j.since) + seconds(next.left*cost), job: i, gpu: -1})
 }
 
-// beside is how fast job i is on the GPU of a device group.
+// beside is the speed of job i on the GPU of a device group beside the others there, relative to
+// alone.
 func (e *engine) beside(i, group int) float64 {
 	others := slices.DeleteFunc(slices.Clone(e.on[group]), func(o int) bool { return o == i })
 	if len(others) == 0 {
@@ -141,7 +143,8 @@ func (e *engine) beside(i, group int) float64 {
 	return rate
 }
 
-// Beside are the pairs as [Config] takes them, of these jobs on the cluster's GPU models.
+// Beside returns measured pairs in the form that [Config] needs, for these jobs on the cluster's
+// GPU models.
 func Beside(ps trace.Pairs, jobs []trace.Job, c *pal.Cluster) func(i int, others []int, group int) float64 {
 	return func(i int, others []int, group int) float64 {
 		_, model := c.Group(group)
@@ -153,7 +156,7 @@ func Beside(ps trace.Pairs, jobs []trace.Job, c *pal.Cluster) func(i int, others
 	}
 }
 
-// asked is how many GPUs, or parts of them, job i asks for.
+// asked is how many GPUs, or parts of GPUs, job i requests.
 func (e *engine) asked(i int) float64 {
 	if e.on != nil {
 		return float64(e.jobs[i].gang.GPUs())
@@ -161,8 +164,8 @@ func (e *engine) asked(i int) float64 {
 	return float64(e.Jobs[i].GPUs)
 }
 
-// RandomNeighbours has jobs take a GPU of their own as long as there is one, then a part beside
-// anybody (see [pal.Cluster.SetInterference]).
+// RandomNeighbours makes jobs take an idle GPU if there is one, else a part beside random
+// neighbours (see [pal.Cluster.SetInterference]).
 func RandomNeighbours(seed uint64) func(of, by pal.Occupant) float64 {
 	return func(of, by pal.Occupant) float64 {
 		h := fnv.New64a()

@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// nodesOf are nodes of four GPUs that are alike.
+// nodesOf returns n nodes of four equal GPUs.
 func nodesOf(n int) []pal.Node {
 	nodes := make([]pal.Node, n)
 	for i := range nodes {
@@ -43,7 +43,7 @@ func clusterOf(t interface{ Fatal(...any) }, nodes []pal.Node, penalty float64) 
 
 func sharedGang(j trace.Job) pal.Gang { return SharedGangOf(j, 1) }
 
-// Neighbours slow each other from when they meet until one leaves, and no longer.
+// Neighbours slow each other from the moment when they meet until one leaves.
 func TestNeighboursByHand(t *testing.T) {
 	one := nodesOf(1)
 	one[0].Groups[0].GPUs = one[0].Groups[0].GPUs[:1]
@@ -51,13 +51,14 @@ func TestNeighboursByHand(t *testing.T) {
 	got := timeline(t, Config{Cluster: clusterOf(t, Share(one, 2), 1), Queue: queue.Options{Order: queue.FIFO, Placement: pal.Policy{Name: pal.PAL}}, Gang: sharedGang,
 		Beside: func(i int, others []int, _ int) float64 { return rates[i][others[0]] },
 		Jobs:   []trace.Job{job("a", "D", 1, 0, 100), job("b", "D", 1, 10, 30)}})
-	// a has done 10 of 100 s when b comes, which takes 30/0.6 s; in these a does 25 s. It has 65 s left.
+	// a has done 10 of 100 s when b arrives. b takes 30/0.6 s, during which a does 25 s of work,
+	// and has 65 s left.
 	if d := cmp.Diff([]string{"0.0 a start [0]", "10.0 b start [1]", "60.0 b finish [1]", "125.0 a finish [0]"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
-// A pair that does not fit in memory is an error, not a run.
+// A pair that does not fit in memory makes the run fail.
 func TestPairsThatDoNotFit(t *testing.T) {
 	one := nodesOf(1)
 	one[0].Groups[0].GPUs = one[0].Groups[0].GPUs[:1]
@@ -68,7 +69,7 @@ func TestPairsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// drawn are jobs by chance.
+// drawn returns random jobs.
 func drawn(rng *rand.Rand, n, maxGPUs int) (jobs []trace.Job) {
 	at := 0.0
 	for i := range n {
@@ -78,8 +79,8 @@ func drawn(rng *rand.Rand, n, maxGPUs int) (jobs []trace.Job) {
 	return jobs
 }
 
-// If nobody slows anybody, each part is like a GPU: all jobs end when they end on as many GPUs. (Which gang is
-// stopped for another depends on where it is, so none may be.)
+// If neighbours cost nothing, each part is like a GPU: all jobs end at the same times as on that
+// many GPUs. (No gang may be stopped, because which one is stopped depends on where it is.)
 func TestPartsThatCostNothingAreGPUs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -95,7 +96,7 @@ func TestPartsThatCostNothingAreGPUs(t *testing.T) {
 				c.Beside = func(int, []int, int) float64 { return 1 }
 				c.Gang = func(j trace.Job) pal.Gang {
 					g := SharedGangOf(j, 1)
-					g.Sharing.Self = true // as 16 GPUs hold a gang of 16
+					g.Sharing.Self = true // because a gang of 16 fits on 16 GPUs
 					return g
 				}
 			}
@@ -113,7 +114,7 @@ func TestPartsThatCostNothingAreGPUs(t *testing.T) {
 	})
 }
 
-// Jobs that ask for all parts run as on GPUs of their own.
+// Jobs that request all parts run as on whole GPUs.
 func TestAllPartsAreAGPU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -130,15 +131,15 @@ func TestAllPartsAreAGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Samples, s.Samples = nil, nil // they count parts
+		a.Samples, s.Samples = nil, nil // samples count parts
 		if d := cmp.Diff(a, s, cmpopts.EquateApprox(1e-9, 0), cmpopts.IgnoreFields(JobResult{}, "Tier")); d != "" {
 			t.Errorf("(-alone +all parts):\n%s", d)
 		}
 	})
 }
 
-// Whoever comes and goes, is stopped and started again: each job does just its work. This adds up, from what
-// was observed alone, the time of each job beside each set of others.
+// However jobs arrive, leave, stop and restart, each does exactly its work. The test adds up,
+// from the observed events alone, the time of each job beside each set of others.
 func TestWorkIsConserved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -170,7 +171,7 @@ func TestWorkIsConserved(t *testing.T) {
 					on[m.Group] = map[int]bool{}
 				}
 				if starts == on[m.Group][i] {
-					t.Fatalf("job %d: %s on GPU %d, where it is %v", i, kind, m.Group, !starts)
+					t.Fatalf("job %d: %s on GPU %d, but it is on %v", i, kind, m.Group, !starts)
 				}
 				if delete(on[m.Group], i); starts {
 					on[m.Group][i] = true
@@ -192,8 +193,8 @@ func TestWorkIsConserved(t *testing.T) {
 	})
 }
 
-// A stop goes back to the last checkpoint, also if neighbours have come and gone since: the job works at half its pace
-// from 30 s to 90, and is stopped at 100, 20 s after a checkpoint.
+// A stop goes back to the last checkpoint, even if neighbours have come and gone since. The job
+// works at half speed from 30 s to 90 s, and is stopped at 100 s, 20 s after a checkpoint..
 func TestCheckpointsBesideNeighbours(t *testing.T) {
 	e := &engine{Config: Config{CheckpointS: 40}}
 	j := &simJob{left: 100, pace: []pace{{0, 100, 1}, {30, 70, 2}, {90, 40, 1}}}

@@ -15,14 +15,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// behind is a gang of 16 GPUs that comes into a stream of small jobs.
+// behind returns a stream of small jobs and a gang of 16 GPUs that arrives in it.
 func behind(small trace.Job, n int, every float64, wide trace.Job) []trace.Job {
 	var jobs []trace.Job
 	for i := range n {
 		small.ID, small.SubmitS = fmt.Sprint(i), every*float64(i)
 		jobs = append(jobs, small)
 	}
-	wide.ID, wide.Name, wide.GPUs = "wide", small.Name, 16 // of the same name: its run time is no better known
+	wide.ID, wide.Name, wide.GPUs = "wide", small.Name, 16 // of the same name: its run time is known no better
 	jobs = append(jobs, wide)
 	for i := range jobs {
 		jobs[i].Class, jobs[i].IterTimeS = pal.ClassA, 1
@@ -31,8 +31,8 @@ func behind(small trace.Job, n int, every float64, wide trace.Job) []trace.Job {
 	return jobs
 }
 
-// A gang as wide as the cluster starts within 10 h if users say how long their jobs run, right or wrong, though
-// small jobs never cease to come. docs/results/queue.md has what the test logs.
+// A gang as wide as the cluster starts within 10 h, although small jobs keep coming, if users
+// estimate their run times, right or wrong. docs/results/queue.md has the output of this test.
 func TestWideGangBehindStreams(t *testing.T) {
 	const hour = 3600
 	for name, jobs := range map[string][]trace.Job{
@@ -75,8 +75,8 @@ func TestWideGangBehindStreams(t *testing.T) {
 	}
 }
 
-// A wide gang that runs for days and says so is overdue after twice that, which is later than if it said
-// nothing. docs/results/queue.md says why, and has what the test logs.
+// A wide gang that estimates days is overdue after twice its estimate, which is later than
+// without an estimate. docs/results/queue.md says why, and has the output of this test.
 func TestLongWideGang(t *testing.T) {
 	const hour = 3600
 	jobs := behind(trace.Job{Name: "train", GPUs: 1, Iterations: hour, EstimateS: hour}, 1800, 235, trace.Job{Iterations: 48 * hour, EstimateS: 48 * hour, SubmitS: hour})
@@ -94,8 +94,8 @@ func TestLongWideGang(t *testing.T) {
 			if j.ID != "wide" {
 				continue
 			}
-			if t.Logf("says how long it runs %t: it waits for %.1f h", says, j.Wait/hour); j.Wait > most*hour {
-				t.Errorf("says how long it runs %t: it waits for %.1f h, want at most %.0f", says, j.Wait/hour, most)
+			if t.Logf("estimates its run time %t: it waits for %.1f h", says, j.Wait/hour); j.Wait > most*hour {
+				t.Errorf("estimates its run time %t: it waits for %.1f h, want at most %.0f", says, j.Wait/hour, most)
 			}
 		}
 	}

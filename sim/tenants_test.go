@@ -19,8 +19,8 @@ func ofTenant(tenant string, j trace.Job) trace.Job {
 	return j
 }
 
-// TestUsageByHand: a has had the cluster; what both want then goes to b, and with a
-// short half-life, after which nothing of that counts, to a, which came first.
+// TestUsageByHand: tenant a has used the cluster, so the next GPUs go to b. With a short
+// half-life, that usage no longer counts, and they go to a, which came first..
 func TestUsageByHand(t *testing.T) {
 	jobs := []trace.Job{ofTenant("a", job("a1", "D", 4, 0, 3600)), ofTenant("c", job("c1", "D", 4, 3600, 7200)),
 		ofTenant("a", job("a2", "D", 4, 4000, 100)), ofTenant("b", job("b1", "D", 4, 4001, 100))}
@@ -50,8 +50,8 @@ func tinyCluster(t *testing.T) *pal.Cluster {
 	return c
 }
 
-// TestReclaimByHand: b borrows all four GPUs, a takes its two back, and one of the
-// gangs of b goes on when a has finished: it loses the minute of a restart.
+// TestReclaimByHand: b borrows all four GPUs, and a reclaims its two. The stopped gang of b
+// resumes when a has finished, and loses a minute for the restart..
 func TestReclaimByHand(t *testing.T) {
 	got := timeline(t, Config{Cluster: tinyCluster(t), RestartS: 60, Preemptible: true,
 		Jobs: []trace.Job{ofTenant("b", job("b1", "D", 2, 0, 5000)), ofTenant("b", job("b2", "D", 2, 10, 5000)), ofTenant("a", job("a1", "D", 2, 1000, 100))},
@@ -63,8 +63,8 @@ func TestReclaimByHand(t *testing.T) {
 	}
 }
 
-// TestWindowByHand: a and b come before a window of an hour at 3600. a is done before
-// it; b, which would run into it, starts at its end.
+// TestWindowByHand: a and b arrive before a window of an hour that starts at 3600. a ends before
+// it. b would run into it, so it starts at its end.
 func TestWindowByHand(t *testing.T) {
 	got := timeline(t, Config{Cluster: tinyCluster(t), Estimate: Exact,
 		Jobs:  []trace.Job{job("b", "D", 1, 10, 3600), job("a", "D", 4, 20, 1000)},

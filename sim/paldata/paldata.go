@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package paldata reads the measurements and traces of the PAL artifact from a
-// directory that the user names (PAL_DATA). None of them comes with the
-// product; what it ships instead is in sim/population.
+// Package paldata reads the measurements and traces of the PAL artifact from a directory that the
+// user names (PAL_DATA). The product does not include them; sim/population has the tables that it
+// ships instead.
 package paldata
 
 import (
@@ -21,10 +21,10 @@ import (
 // Env is the environment variable that names the directory.
 const Env = "PAL_DATA"
 
-// Dir is the directory that the environment names, "" for none.
+// Dir is the directory that the environment names; "" if it names none.
 func Dir() string { return os.Getenv(Env) }
 
-// Series names one measured series.
+// Series identifies one measured series.
 type Series struct{ Cluster, App, File string }
 
 // AllSeries are the measured series, each with its file in the directory.
@@ -41,9 +41,8 @@ func AllSeries() []Series {
 	}
 }
 
-// Row is one run: a GPU, its time (larger is slower, unit of the source) and,
-// if the file has it, the time over the median of all rows as the artifact
-// computes it.
+// Row is one run: a GPU, its time (larger is slower; the unit is that of the source) and, if the
+// file has it, the time over the median of all rows as the artifact computes it.
 type Row struct {
 	GPU        string
 	Time, Norm float64
@@ -111,8 +110,8 @@ func number(s string) (float64, error) {
 	return x, nil
 }
 
-// Tables reads all measured series of the directory as full tables, for
-// [population.Draw] in place of the ones that come with the product.
+// Tables reads all measured series of the directory as full tables, for [population.Draw],
+// instead of the shipped ones.
 func Tables(dir string) ([]population.Table, error) {
 	var tables []population.Table
 	for _, s := range AllSeries() {

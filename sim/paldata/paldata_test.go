@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// The tables that come with the product are what the measurements give.
+// The shipped tables are those computed from the measurements.
 func TestShippedTables(t *testing.T) {
 	if Dir() == "" {
 		t.Skip("PAL_DATA is not set: the tables of sim/population are not compared with the measurements")
@@ -32,8 +32,8 @@ func TestShippedTables(t *testing.T) {
 	}
 }
 
-// compact is the table with quantiles at [population.Probabilities] and at most 7 of the
-// outliers, rounded: the form that comes with the product.
+// compact is the table with quantiles at [population.Probabilities] and at most 7 quantiles of
+// the outliers, rounded: the form in which the product ships it.
 func compact(t population.Table) population.Table {
 	c := t
 	c.Quantiles, c.OutlierQuantiles = nil, nil
@@ -57,7 +57,7 @@ func round(x float64, decimals int) float64 {
 	return math.Round(x*f) / f
 }
 
-// roundDigits rounds to significant digits.
+// roundDigits rounds to this many significant digits.
 func roundDigits(x float64, digits int) float64 {
 	f := math.Pow10(digits - 1 - int(math.Floor(math.Log10(x))))
 	return math.Round(x*f) / f
