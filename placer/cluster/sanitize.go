@@ -92,7 +92,7 @@ func usableDevices(all []*api.NodeDeviceResource, report func(string, ...any)) (
 func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report func(string, ...any)) (kept []*api.NodeDevice) {
 	var wrong []string
 	for _, in := range d.Instances {
-		why, id := "is not there", ""
+		why, id := "is missing", ""
 		if in != nil {
 			why, id = badID(in.ID), in.ID
 		}

@@ -6,8 +6,8 @@ package gang
 import "time"
 
 // Control holds orders about a job from outside its jobspec: nomad-pal hold, priority and requeue.
-// It is stored under the job's name, so it survives a new registration. The zero value has no
-// orders.
+// It is stored under the job's name, so it survives a new registration of the job. The zero value
+// has no orders.
 type Control struct {
 	// Held keeps the job from starting.
 	Held *Said `json:"held,omitempty"`
@@ -54,6 +54,6 @@ func (g *Lifecycle) requeueAsked(w World) ([]Effect, bool) {
 	if asked == nil || g.Record == nil || !g.Record.Decided.Before(asked.At) || len(g.Members) == 0 || g.MayHaveOverwritten() {
 		return nothing()
 	}
-	said := g.log(Info, "requeueing it as asked", "by", asked.By)
+	said := g.log(Info, "requeueing it on request", "by", asked.By)
 	return append([]Effect{said}, g.stopFor(stopping{why: Requeued, asked: true}, g.Record, w)...), false
 }

@@ -23,8 +23,8 @@ func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 func nothing() ([]Effect, bool) { return nil, true }
 
 // readRecord reads the record of a job that was placed before this placer started. It starts a new
-// record if there is none, if it cannot be read, or if it belongs to an earlier start: the pins in
-// Nomad decide, not the record.
+// record if there is none, if it cannot be read, or if it belongs to an earlier start. In doubt the
+// pins in Nomad count, not the record.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -45,7 +45,7 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	case r == nil, doubtful && g.runAgain(r, asked, w):
 		r = &Record{Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: asked.since}
 		r.startsAgain(g.Job)
-	case runs && g.startedSince(r): // a stop is recorded before the gate comes
+	case runs && g.startedSince(r): // a stop is recorded before the gate is registered
 		again := *r
 		again.startsAgain(g.Job)
 		r = &again
@@ -102,8 +102,7 @@ func (g *known) saveSlow(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*g.Record}}, true
 }
 
-// evaluateAgain is the least time between two evaluations that the placer asks
-// for, per job.
+// evaluateAgain is the shortest time between two evaluations of a job that the placer requests.
 const evaluateAgain = time.Minute
 
 // keepPending asks Nomad to evaluate a waiting job that Nomad calls dead. Nomad
@@ -139,7 +138,7 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	was, stuck := g.Trouble(), why
 	why = g.incomplete(reason.Incomplete, stuck)
 	g.fail(now, why)
-	// Nomad does not retry this batch job, so more room would not help.
+	// An elastic gang may be able to continue with fewer members.
 	if es := g.doWithout(blocked, w); es != nil {
 		return append([]Effect{g.log(Info, "continuing without the missing members", "reason", why)}, es...), false
 	}
@@ -163,7 +162,7 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	return append(said, g.stopFor(stopping{why: Requeued}, r, w)...), false
 }
 
-// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why is why the
+// haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why says why the
 // missing members do not start. enough reports that makeWhole has nothing else to do for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
@@ -327,7 +326,7 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 		return nothing()
 	}
 	if g.Request.Elastic != nil && len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
-		return nothing() // some are ending
+		return nothing() // some members are still ending
 	}
 	if w.Promised(g.Key) {
 		return []Effect{Again{}}, true // the view still counts the decision's GPUs besides those that Nomad chose

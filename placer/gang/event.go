@@ -58,8 +58,8 @@ type (
 		// Unread: the cycle had no time to read what earlier placers wrote
 		// about the gang.
 		Unread bool
-		// After: a job in its pal_after has not succeeded yet. Eligible is when the last of them
-		// did; zero if it has no pal_after.
+		// After: a job in its pal_after has not succeeded yet. Eligible is when the last of these
+		// jobs succeeded; zero if there is no pal_after.
 		After    bool
 		Eligible time.Time
 	}

@@ -90,7 +90,7 @@ func (g *memory) finishUnknownBy(as []*cluster.Alloc) bool {
 	return n >= g.fewest() && g.notFinished != finishCheck{*g.Job.JobModifyIndex, n}
 }
 
-// fewest is the least number of ended members of a gang that has succeeded.
+// fewest is how many members must have ended, at least, if the gang has succeeded.
 func (g *known) fewest() int {
 	if g.Request.Elastic != nil {
 		return g.Request.Elastic.Least
@@ -116,8 +116,8 @@ type finish struct {
 	index uint64
 }
 
-// finishedVersions returns the earlier versions of which all members have succeeded, each with the
-// time of its last success. versions tells how many members an elastic gang had.
+// finishedVersions returns the earlier versions whose members have all succeeded, each with the
+// time of its last success. versions shows how many members an elastic gang had.
 func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) map[uint64]finish {
 	done, last := map[uint64]map[string]int{}, map[uint64]finish{}
 	for _, a := range as {
@@ -180,9 +180,8 @@ func memberCount(job *api.Job) int {
 	return n
 }
 
-// endedByThemselves reports whether the tasks succeeded before anybody asked
-// them to stop. Once a leader or all main tasks have ended, Nomad itself kills
-// the others.
+// endedByThemselves reports whether the tasks succeeded before anybody asked them to stop. Tasks
+// that Nomad kills because the leader or all main tasks have ended count as succeeded.
 func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
 		events := failure.UntilKilled(s.Events)
@@ -196,7 +195,7 @@ func endedByThemselves(tasks map[string]*api.TaskState) bool {
 	return len(tasks) > 0
 }
 
-// wasKilled reports whether tasks were asked to end before they ended well by themselves.
+// wasKilled reports whether tasks were killed before they had succeeded by themselves.
 func wasKilled(tasks map[string]*api.TaskState) bool {
 	for _, s := range tasks {
 		if len(failure.UntilKilled(s.Events)) < len(s.Events) {
@@ -206,10 +205,9 @@ func wasKilled(tasks map[string]*api.TaskState) bool {
 	return false
 }
 
-// endedLastWell reports whether a task succeeded and was not going to run
-// again. A task that is restarted in place (nomad alloc restart, a template)
-// can exit with 0 for that restart; it does not count as killed then (scenario
-// "restarted").
+// endedLastWell reports whether a task succeeded and was not going to run again. A task that is
+// restarted in place (nomad alloc restart, a template) may exit with 0 because of that. It has not
+// succeeded then, although no event shows that it was killed (scenario "restarted").
 func endedLastWell(events []*api.TaskEvent) bool {
 	for _, e := range slices.Backward(events) {
 		switch e.Type {
@@ -232,8 +230,8 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	return finishedIn(job, version, as)
 }
 
-// finishedIn reports the same for an earlier version that differs from the
-// present one only by stops.
+// finishedIn is [FinishedWell] for an earlier version that differs from the present one only by
+// stops.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {
@@ -264,9 +262,9 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 	return at, !slices.ContainsFunc(job.TaskGroups, lacks)
 }
 
-// FinishedEarlier reports the same for a job that was stopped because its
-// members had succeeded in an earlier version, or that was stopped several
-// times: each stop makes a version (scenario "stopped and started").
+// FinishedEarlier is [FinishedWell] for a job that was stopped because its members had succeeded in
+// an earlier version, or that was stopped several times: each stop makes a version (scenario
+// "stopped and started").
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

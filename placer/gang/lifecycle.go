@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package gang is the life of one job with GPUs as a state machine: its states, the events in each,
-// and the resulting actions.
+// Package gang models the life of one job with GPUs as a state machine: its states, the events in
+// each, and the resulting actions.
 //
 // [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock and logs
 // nothing. The placer carries out the effects one after another, and delivers each answer as an
@@ -48,8 +48,8 @@ type Lifecycle struct {
 	// sizing is the resize under way; nil if none.
 	sizing *sizing
 
-	// read holds what this reconcile has read, pending the effect that awaits
-	// an answer.
+	// read holds the answers to this reconcile's effects. pending is the effect that waits for an
+	// answer.
 	read    readings
 	pending Effect
 }
@@ -82,7 +82,7 @@ type known struct {
 	eligible time.Time
 }
 
-// memory is what is known of the job, and what was done for it.
+// memory is what is known about the job, and what was done for it.
 type memory struct {
 	known
 
@@ -108,7 +108,8 @@ type memory struct {
 	edited bool
 	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
 	// registration replaced a change that we had not seen. recreated: the job had been purged and
-	// our registration made a new one. lookedBack: it is known whether an earlier placer did so.
+	// our registration made a new one. lookedBack: it is known whether an earlier placer overwrote
+	// a change.
 	assumed                          *api.Job
 	overwrote, recreated, lookedBack bool
 
@@ -239,7 +240,7 @@ func reasonOf(err error) reason.Reason {
 	return reason.Unread(err.Error())
 }
 
-// addRunTime adds the present run to a record. It had this many members.
+// addRunTime adds the present run, with this many members, to a record.
 func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }

@@ -25,8 +25,8 @@ func (st Observed) WithLost(w World) Observed {
 	return st
 }
 
-// lost decides [Observed.WithLost]. It ignores failures of unknown cause;
-// members stopped by a drain still count then.
+// lost decides [Observed.WithLost]. It ignores failures of unknown cause, but not members that a
+// drain stopped.
 func (st Observed) lost(w World) bool {
 	switch {
 	case rewrite.Stopped(st.Job) || len(st.Pins.Groups) == 0 || rewrite.Gated(st.Job):

@@ -211,9 +211,9 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	return []Effect{g.log(Warn, "the job was edited while it was being placed, taking over the edit"), Register{Why: ToUndo, Job: lost}}, false
 }
 
-// first reports whether the job is as it was first registered. A child begins
-// with its template's version. A job from the RPC port begins with the version
-// that it was sent with (seen on 1.11.3).
+// first reports whether the job is as it was first registered. A child begins with its template's
+// version. A job that was registered through the RPC port begins with the version that it was sent
+// with (seen on 1.11.3).
 func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
@@ -225,7 +225,7 @@ func ours(job *api.Job) bool {
 }
 
 // mustLookBack reports whether a registration may have overwritten the author's change without this
-// placer's knowledge: its own, not recognized as such, or an earlier placer's.
+// placer's knowledge. It may be an earlier placer's, or its own that it did not recognize.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)

@@ -16,9 +16,9 @@ import (
 //
 // If the author registers it again while it waits, it keeps its place, unless it then requests more
 // GPUs: otherwise a small job could hold a place for a large one. Our own requeueing keeps the
-// place, too. An author who stops the job loses its place, even if he starts it again: otherwise a
-// job that nobody wants could hold a place. Nomad keeps the versions of a job, so a restarted agent
-// computes the same place.
+// place, too. If the author stops the job, it loses its place, even if he starts it again:
+// otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job, so a
+// restarted agent computes the same place.
 
 // position is the place in the queue of a waiting job without pins. The record
 // of a job with pins holds its place.

@@ -78,7 +78,7 @@ type Note string
 const (
 	NoteMoved    Note = "moved to better GPUs"
 	NoteResized  Note = "changed by its author while running"
-	NoteKept     Note = "the queue kept some of the free GPUs from it, for a gang that goes first or for a window"
+	NoteKept     Note = "the queue kept some of the free GPUs for a gang that goes first or for a window"
 	NoteReadBack Note = "the placer restarted before it recorded this: the GPUs are read back from Nomad, the alternatives are lost"
 )
 
@@ -132,9 +132,8 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
-// Resized records that the gang is complete with another number of GPUs than it
-// was given: its author changed its size. Earlier tries and predictions no
-// longer apply.
+// Resized records that the gang is complete with another number of GPUs than it was given: its
+// author changed its size. The earlier search and prediction no longer apply.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	if n := len(is.GPUIDs()); n != d.Demand {
@@ -152,8 +151,8 @@ func among(is, of *pal.Choice) bool {
 }
 
 // Pinned returns the GPUs that the placer gave the job, according to the record; nil if the record
-// does not show them. If members were omitted for size, it trusts the pins, provided that the job
-// is the committed one and the numbers match.
+// does not show them. If members were omitted for size, it trusts the pins, provided that the
+// record describes this version of the job and the numbers match.
 func (r *Record) Pinned(job *api.Job, pins rewrite.Pins) []string {
 	c := r.Decision.Chosen
 	if c == nil || pins.Mode != rewrite.ModeGPU {

@@ -65,10 +65,9 @@ func States() []State {
 // Ours reports whether the placer places a job in this state.
 func (s State) Ours() bool { return s != Native && s != Template && s != Ended }
 
-// State is the gang's state: what Nomad shows, refined by what the placer
-// remembers. A placer that has just started knows only the first part: a gang
-// that completes or is starting then looks as if it waited. Its GPUs count as
-// taken as long as its members live.
+// State is the gang's state: what Nomad shows, refined by what the placer remembers. A placer that
+// has just started knows only the first part: a gang that is completing or committing then looks as
+// if it waited. Its GPUs count as taken as long as its members live.
 func (g *Lifecycle) State(b Book) State {
 	_, committing := g.pending.(Commit)
 	switch {
@@ -92,10 +91,9 @@ func (g *Lifecycle) State(b Book) State {
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
-	// Nomad is the state by what Nomad shows: one of [Waiting], [Starting],
-	// [Running], [Stopping], [Resubmitted], [Lost], [Native], [Template] and
-	// [Ended]; [Rejected] for a job that is set aside. [Lifecycle.State]
-	// refines it.
+	// Nomad is the state according to Nomad: one of [Waiting], [Starting], [Running], [Stopping],
+	// [Resubmitted], [Lost], [Native], [Template] and [Ended]; [Rejected] for a job that is set
+	// aside. [Lifecycle.State] refines it.
 	Nomad State
 	Pins  rewrite.Pins
 	// Members are live and meant to keep running. They do not include members left behind on a

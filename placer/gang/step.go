@@ -65,10 +65,9 @@ func ignore(*Lifecycle, Event, World) []Effect { return nil }
 // observe applies what Nomad shows. A gang that is not, or no longer, ours
 // leaves the queue.
 //
-// A new JobModifyIndex means that somebody registered the job: we did, if an
-// unanswered start succeeded, else its author. What was remembered of the
-// former version is then dropped, above all the delay after failures: the
-// author may have fixed the cause.
+// A new JobModifyIndex means that somebody registered the job: we did, if an unanswered start
+// succeeded, else its author. The gang then forgets the former version, above all the delay after
+// failures: the author may have fixed the cause.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
@@ -86,9 +85,9 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
 		g.RetryAt = time.Time{} // the delay of an earlier retry does not apply
 	}
-	// Its author registered it again meanwhile. Without a gate Nomad keeps it running or reruns it,
-	// even if its members were told to stop. Behind the author's gate members keep running if they
-	// were not told to stop yet.
+	// The author registered the job again meanwhile. Without a gate Nomad keeps its members running
+	// or reruns them, even if they were told to stop. Behind the author's gate they keep running if
+	// they were not told to stop yet.
 	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.told)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Held = nil, nil
