@@ -150,7 +150,7 @@ type State struct {
 	assumed map[JobKey]bool
 	// earlier are allocations that were live before the lists were read and are not in them.
 	earlier map[string]*Alloc
-	// ending are gangs some of whose members have just ended.
+	// ending are gangs with members that have just ended.
 	ending map[JobKey]*ending
 	// The lists include all events up to these indexes.
 	nodesAt, allocsAt, jobsAt uint64

@@ -95,8 +95,9 @@ type ask struct {
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked finds when the author first requested what waits now. It goes back through the
-// versions as long as each one waited, too, and requested at least as many GPUs as the next one.
+// firstAsked finds when the author first requested the job as it waits now. It goes back through
+// the versions as long as each one waited, too, and requested at least as many GPUs as the next
+// one.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {

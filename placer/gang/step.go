@@ -66,7 +66,7 @@ func ignore(*Lifecycle, Event, World) []Effect { return nil }
 // leaves the queue.
 //
 // A new JobModifyIndex means that somebody registered the job: we did, if an unanswered start
-// succeeded, else its author. The gang then forgets the former version, above all the delay after
+// succeeded, else its author. The gang then forgets the earlier version, above all the delay after
 // failures: the author may have fixed the cause.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
