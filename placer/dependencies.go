@@ -37,8 +37,8 @@ const (
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out which jobs still wait for others to finish, and since when the rest
-// no longer do. It asks Nomad about at most atMost jobs.
+// checkDependencies finds out which jobs still wait for others to finish, and since when the other
+// jobs no longer wait. It asks Nomad about at most atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}

@@ -223,7 +223,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	}
 	resp, err := p.registerWhole(ctx, e.Job, source.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {
-		_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring it
+		_ = p.readAgain(ctx, t.Key) // if this fails, an event will bring the job
 	}
 	if errors.Is(err, nomad.ErrUnknownOutcome) {
 		p.m.NoteUnanswered(e.Job, t.Job, nil)

@@ -32,14 +32,14 @@ const (
 	quarantineReread = 2 * time.Second
 )
 
-// failureLog is what is stored about failures.
+// failureLog holds the stored failures and the quarantine.
 type failureLog struct {
 	failures []failure.Failure // oldest first
 	// dropped is Nomad's index of the last failure that is no longer stored. A time would not do:
 	// after a failure on a server whose clock is a year ahead, no failure would be recorded for a
 	// year.
 	dropped uint64
-	// skipped is the same for failures that are not stored at all. It is added to dropped when the
+	// skipped is the same for failures that are not stored at all. It updates dropped when the
 	// others are stored.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
@@ -345,8 +345,8 @@ func (p *Placer) noFailureBefore() time.Time {
 }
 
 // within clamps the times of a failure to our clock. If a server's clock is a year ahead, a failure
-// would count for a year longer. If it is behind, a gang that has just failed would seem to have
-// failed while no placer ran.
+// would count for a year longer. If the clock is behind, a gang that has just failed would seem to
+// have failed while no placer ran.
 func within(f failure.Failure, least, most time.Time) failure.Failure {
 	by := time.Duration(0)
 	switch {

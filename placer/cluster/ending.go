@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// endWithin is how long at most the GPUs of a gang's first ended members are held back until the
-// rest of the gang has ended.
+// endWithin bounds how long the GPUs of a gang's first ended members are held back while the rest
+// of the gang is ending.
 const endWithin = 2 * time.Second
 
 // ending are the GPUs of a gang whose members have begun to end.
 type ending struct {
-	since time.Time // zero: not seen yet, see [State.Elapse]
+	since time.Time // zero until [State.Elapse] sets it
 	gpus  []string
 }
 

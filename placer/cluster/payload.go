@@ -180,7 +180,7 @@ func (p *AllocPayload) AsAlloc() *Alloc {
 	return a
 }
 
-// sanitizeTasks returns the task states without nil entries: the client writes them.
+// sanitizeTasks returns the task states without nil entries, which a client may have written.
 func sanitizeTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
 	var out map[string]*api.TaskState
 	for name, t := range tasks {

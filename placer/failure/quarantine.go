@@ -131,8 +131,8 @@ type Evidence struct {
 // that do not count because the [Cap] is reached.
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
-// driver names, within the [Cap]. GPUs do not cause a node to go down, nor a download or hook to
-// fail. Any other failure is a strike against a GPU once [suspectFamilies] families of jobs that
+// driver names, within the [Cap]. If a node went down, or a download or hook failed, no GPU gets a
+// strike. Any other failure is a strike against a GPU once [suspectFamilies] families of jobs that
 // count have failed on it in a row:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or
