@@ -79,7 +79,7 @@ func (p *core) lookUp(ctx context.Context, job, was *api.Job, unknown error) (*a
 		return nil, fmt.Errorf("%w; looking it up: %w", unknown, err)
 	case now == nil || was != nil && *now.JobModifyIndex == *was.JobModifyIndex:
 		return nil, unknown
-	case gang.SpecText(now) != gang.SpecText(job), *now.Version > next, rewrite.Stopped(now): // in the last case the author has stopped the job since
+	case gang.SpecText(now) != gang.SpecText(job), *now.Version > next, rewrite.Stopped(now): // or its author has stopped it since
 		return nil, fmt.Errorf("registering job %q: %w", *job.ID, nomad.ErrConflict)
 	}
 	p.log.Info("a registration that Nomad did not answer has succeeded", "job", *job.ID, "namespace", *job.Namespace)
