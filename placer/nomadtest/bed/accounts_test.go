@@ -30,37 +30,38 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// accounts are what the placers' pictures have been written down as, in a store that all of them share, as agents share
-// a PostgreSQL; and what the machines did.
+// accounts is the history that recorders write from the placers' snapshots, in a store that all
+// placers share, as agents share a PostgreSQL. It also has what really ran.
 type accounts struct {
 	mu       sync.Mutex
 	runs     map[string]accounting.Run
 	allocs   map[string]accounting.Alloc
-	ran      map[string]nomadtest.Member // with GPUs
-	ended    map[string]time.Time        // by Nomad's clock
-	heard    map[string]time.Time        // the same, by the test's
+	ran      map[string]nomadtest.Member // members with GPUs
+	ended    map[string]time.Time        // ends by Nomad's clock
+	heard    map[string]time.Time        // ends by the test's clock
 	recorder *accounting.Recorder
-	of       string // who wrote last; "": whoever writes next begins with what is stored
+	of       string // who wrote last; "": the next writer first reads what is stored
 	wrong    []string
-	database *troubledDatabase // that has the same, if it is there
+	database *troubledDatabase // a database with the same content; nil: none
 }
 
-// troubledDatabase is a database that is away now and then, and to which writes fail.
+// troubledDatabase is a database that is unavailable now and then, and to which some writes fail.
 type troubledDatabase struct {
-	file           string // or address
+	file           string // path or address
 	random         *rand.Rand
 	db             *accounting.DB
-	away           int // pictures for which it still is
+	away           int // number of snapshots for which it stays unavailable
 	well           bool
 	failed, opened int
-	// begin and end are a trouble of its own; nil: none. lasts is for how many pictures it still does.
+	// begin and end cause and end a further trouble; nil: none. lasts is the number of snapshots
+	// for which it still lasts.
 	begin, end func() error
 	lasts      int
 	troubled   int
-	aside      []string // files that were corrupt
+	aside      []string // corrupt files that were set aside
 }
 
-// open opens it, unless it is away.
+// open opens the database, unless it is unavailable.
 func (d *troubledDatabase) open(ctx context.Context) (ok bool, err error) {
 	if d.lasts > 0 {
 		if d.lasts--; d.lasts == 0 {
@@ -86,7 +87,7 @@ func (d *troubledDatabase) open(ctx context.Context) (ok bool, err error) {
 	return err == nil, err
 }
 
-// trouble begins the trouble of its own.
+// trouble causes the further trouble.
 func (d *troubledDatabase) trouble() error {
 	d.troubled++
 	err := d.db.Close()
@@ -97,12 +98,12 @@ func (d *troubledDatabase) trouble() error {
 	return errors.Join(err, d.begin())
 }
 
-// over ends what troubles it, from now on.
+// over ends all trouble for good.
 func (d *troubledDatabase) over() {
 	d.away, d.lasts, d.begin, d.well = 0, min(d.lasts, 1), nil, true
 }
 
-// write stores a batch, or fails: before, or after it has begun.
+// write stores a batch, or fails: before the write, or in the middle of it.
 func (d *troubledDatabase) write(ctx context.Context, b accounting.Batch) error {
 	brief, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -111,7 +112,7 @@ func (d *troubledDatabase) write(ctx context.Context, b accounting.Batch) error 
 	case n == 0:
 		d.away = d.random.IntN(60)
 		cancel()
-	case n == 1: // an allocation without a time cannot be written: what was before it in the batch is not kept
+	case n == 1: // an allocation without a time cannot be written, and then nothing of the batch must be kept
 		b.Allocs = append(slices.Clone(b.Allocs), accounting.Alloc{ID: "broken\x00", GPUs: []string{"x"}, Held: math.NaN()})
 	}
 	err := d.db.Write(brief, b)
@@ -127,7 +128,8 @@ func newAccounts() *accounts {
 	return &accounts{runs: map[string]accounting.Run{}, allocs: map[string]accounting.Alloc{}, ran: map[string]nomadtest.Member{}, ended: map[string]time.Time{}, heard: map[string]time.Time{}}
 }
 
-// picture writes down what a picture of a placer's shows. Whoever has not written last begins with what is stored.
+// picture records what a placer's snapshot shows. If another placer wrote last, the recorder first
+// reads what is stored.
 func (a *accounts) picture(name string, s *query.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +146,7 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 			a.of = ""
 			return
 		}
-		if len(d.aside) > before { // what was in it is no longer asked for
+		if len(d.aside) > before { // forget what was in the corrupt file
 			a.of, a.runs, a.allocs = "", map[string]accounting.Run{}, map[string]accounting.Alloc{}
 		}
 	}
@@ -168,12 +170,12 @@ func (a *accounts) picture(name string, s *query.Snapshot) {
 	for _, r := range b.Runs {
 		k := fmt.Sprint(r.Namespace, "/", r.Job, " of ", r.Submitted.UnixMilli())
 		if was, ok := a.runs[k]; ok && !was.Ended.IsZero() {
-			a.wrong = append(a.wrong, fmt.Sprintf("run %s has ended, and is written again: %+v, was %+v", k, r, was))
+			a.wrong = append(a.wrong, fmt.Sprintf("run %s has ended and is written again: %+v, was %+v", k, r, was))
 		}
 		a.runs[k] = r
 	}
 	for _, l := range b.Allocs {
-		if !a.allocs[l.ID].To.IsZero() { // as the database does: what a restarted recorder writes again counts once
+		if !a.allocs[l.ID].To.IsZero() { // as in the database, what a restarted recorder writes again counts once
 			continue
 		}
 		a.allocs[l.ID] = l
@@ -206,8 +208,9 @@ func (a *accounts) observer() nomadtest.Observer {
 	}}
 }
 
-// compare is what is written down otherwise than it was. What Nomad has forgotten by now may have come and gone while
-// no placer looked. Ends by a clock that was set back are not compared.
+// compare returns the differences between the history and what really ran. It accepts that an
+// allocation is missing if Nomad has forgotten it, because it may have started and ended while no
+// placer looked. It does not compare ends if the clock was set back.
 func (a *accounts) compare(has map[string]bool) (wrong []string, gpuTime time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,20 +218,20 @@ func (a *accounts) compare(has map[string]bool) (wrong []string, gpuTime time.Du
 	for id, m := range a.ran {
 		w, ok := a.allocs[id]
 		end := a.ended[id]
-		if !end.IsZero() && !m.Terminated.IsZero() { // on a machine that was cut off, Nomad hears later
+		if !end.IsZero() && !m.Terminated.IsZero() { // Nomad learns later what ended on a disconnected machine
 			end = m.Terminated
 		}
 		switch {
 		case !ok && !has[id]:
 		case ok && w.Status == string(accounting.Unknown) || !end.IsZero() && end.Before(m.CreatedAt):
 		case !ok:
-			wrong = append(wrong, fmt.Sprintf("allocation %s of %s, placed at %v, ended at %v, is not written down", id, m.Job, m.CreatedAt, end))
+			wrong = append(wrong, fmt.Sprintf("allocation %s of %s, placed at %v, ended at %v, is not recorded", id, m.Job, m.CreatedAt, end))
 		case !w.From.Equal(m.CreatedAt.Truncate(time.Millisecond)) || len(w.GPUs) != len(m.GPUs):
-			wrong = append(wrong, fmt.Sprintf("allocation %s had %v from %v on, written down as %+v", id, m.GPUs, m.CreatedAt, w))
+			wrong = append(wrong, fmt.Sprintf("allocation %s had %v from %v on, recorded as %+v", id, m.GPUs, m.CreatedAt, w))
 		case end.IsZero() != w.To.IsZero() && time.Since(a.heard[id]) > 10*time.Second:
-			wrong = append(wrong, fmt.Sprintf("allocation %s of %s ended at %v, written down as %+v", id, m.Job, end, w))
+			wrong = append(wrong, fmt.Sprintf("allocation %s of %s ended at %v, recorded as %+v", id, m.Job, end, w))
 		case !end.IsZero() && w.Status == "complete" && w.To.Sub(end).Abs() > time.Second:
-			wrong = append(wrong, fmt.Sprintf("allocation %s of %s ended at %v, written down as %v", id, m.Job, end, w.To))
+			wrong = append(wrong, fmt.Sprintf("allocation %s of %s ended at %v, recorded as %v", id, m.Job, end, w.To))
 		}
 		if ok && !w.To.IsZero() {
 			gpuTime += w.To.Sub(w.From) * time.Duration(len(w.GPUs))
@@ -237,7 +240,7 @@ func (a *accounts) compare(has map[string]bool) (wrong []string, gpuTime time.Du
 	return wrong, gpuTime
 }
 
-// compareDatabase is in what the database differs from what was written down.
+// compareDatabase returns the differences between the database and what was written to it.
 func (a *accounts) compareDatabase(ctx context.Context) (wrong []string) {
 	db, _, err := accounting.Open(ctx, a.database.file)
 	if err != nil {
@@ -254,7 +257,7 @@ func (a *accounts) compareDatabase(ctx context.Context) (wrong []string) {
 	}
 	for _, l := range live {
 		if was := a.allocs[l.ID]; was.ID == "" || !was.To.IsZero() || !was.From.Equal(l.From) || was.Held != l.Held {
-			wrong = append(wrong, fmt.Sprintf("the database has allocation %+v, written down as %+v", l, was))
+			wrong = append(wrong, fmt.Sprintf("the database has allocation %+v, written as %+v", l, was))
 		}
 	}
 	hours, ended := 0.0, int64(0)
@@ -272,16 +275,16 @@ func (a *accounts) compareDatabase(ctx context.Context) (wrong []string) {
 			ended--
 		}
 		if r.Took > 0 && (r.Whole.Before(r.Started) || time.Duration(r.Took) > r.Ended.Sub(r.Started)) {
-			wrong = append(wrong, fmt.Sprintf("it took longer than it was there: %+v", r))
+			wrong = append(wrong, fmt.Sprintf("the run took longer than it existed: %+v", r))
 		}
 	}
 	if math.Abs(hours)*3600 > 1 || ended != 0 {
-		wrong = append(wrong, fmt.Sprintf("the database has %v GPU hours and %d ended runs more than were written down", hours, ended))
+		wrong = append(wrong, fmt.Sprintf("the database has %v GPU hours and %d ended runs more than were written", hours, ended))
 	}
 	return wrong
 }
 
-// troubles are databases with a trouble of their own.
+// troubles are databases with a further trouble.
 var troubles = map[string]func(t *testing.T, d *troubledDatabase){
 	"full disk": func(t *testing.T, d *troubledDatabase) {
 		disk := accountingtest.SmallDisk(t, 64<<20)
@@ -296,8 +299,9 @@ var troubles = map[string]func(t *testing.T, d *troubledDatabase){
 	},
 }
 
-// The sums of a database that is away now and then, and to which writes fail, are those of what ran. With
-// ACCOUNTS_DAY a day is walked, and once with each of [troubles] (make history-check), from the seed ACCOUNTS_SEED on.
+// The sums in a database are those of what ran, although it is unavailable now and then and some
+// writes fail. With ACCOUNTS_DAY, the test walks for a day, and once with each of [troubles] (make
+// history-check), from the seed ACCOUNTS_SEED on.
 func TestAccountsOfATroubledDatabase(t *testing.T) {
 	day, names := 4*time.Minute, []string{"", ""}
 	if d, err := time.ParseDuration(os.Getenv("ACCOUNTS_DAY")); err == nil {
@@ -308,7 +312,7 @@ func TestAccountsOfATroubledDatabase(t *testing.T) {
 		first = n
 	}
 	for i, name := range names {
-		seed := first + uint64(i) // of walk and placers: by it both know the same limits
+		seed := first + uint64(i) // of the walk and of the placers, so that both use the same limits
 		t.Run(cmp.Or(name, fmt.Sprint(i)), func(t *testing.T) {
 			book := newAccounts()
 			book.database = &troubledDatabase{file: filepath.Join(t.TempDir(), "history.db"), random: rand.New(rand.NewPCG(seed, 50))}
@@ -319,13 +323,13 @@ func TestAccountsOfATroubledDatabase(t *testing.T) {
 				w.Nomad.Observe(book.observer())
 				mix := DefaultMix()
 				if name != "" {
-					mix.Apart = 10 * time.Second // what comes in half an hour the cluster has run soon after
+					mix.Apart = 10 * time.Second // so that the cluster soon finishes the jobs of half an hour
 				}
 				rests, late := walkDay(NewWalk(w, mix), day)
 				book.mu.Lock()
 				book.database.over()
 				book.mu.Unlock()
-				w.Submit(Gang{Name: "last", Runs: 10 * time.Second}) // or no placer might publish a picture after the last trouble
+				w.Submit(Gang{Name: "last", Runs: 10 * time.Second}) // so that some placer publishes a snapshot after the last trouble
 				w.RunFor(5 * time.Minute)
 				if name != "" {
 					wrong, _ := book.compare(w.has(t))
@@ -343,22 +347,22 @@ func TestAccountsOfATroubledDatabase(t *testing.T) {
 					t.Error(text)
 				}
 				if d.failed == 0 || d.opened < 2 || len(book.allocs) == 0 || name != "" && d.troubled == 0 || (name == "corrupt file") != (len(d.aside) > 0) {
-					t.Errorf("%d writes failed, it was opened %d times, %d allocations are written, trouble came %d times, set aside %q", d.failed, d.opened, len(book.allocs), d.troubled, d.aside)
+					t.Errorf("%d writes failed, it was opened %d times, %d allocations were written, trouble %d times, set aside: %q", d.failed, d.opened, len(book.allocs), d.troubled, d.aside)
 				}
-				// Jobs that are left make each rest as long as it may be, and a day endless.
+				// If jobs are left, each rest takes as long as it may, and a day takes forever.
 				if late > rests/2 {
 					t.Errorf("jobs were left at the end of %d of %d rests", late, rests)
 				}
-				t.Logf("seed %d: %d allocations ran, %d runs and %d allocations are written; %d writes failed, opened %d times, trouble came %d times, %d files were set aside",
+				t.Logf("seed %d: %d allocations ran, %d runs and %d allocations were written; %d writes failed, opened %d times, trouble %d times, %d files were set aside",
 					seed, len(book.ran), len(book.runs), len(book.allocs), d.failed, d.opened, d.troubled, len(d.aside))
 			})
 		})
 	}
 }
 
-// walkDay walks until a day is over, and settles. It also settles after each half an hour, and takes away the jobs that
-// are left: a list that gets longer all day would slow down the test more and more. late are the rests at whose end jobs
-// had not ended.
+// walkDay walks for a day and then settles. It also settles after each half hour and removes the
+// remaining jobs, because an ever longer list would slow down the test. late is the number of rests
+// after which jobs had not ended.
 func walkDay(x *Walk, day time.Duration) (rests, late int) {
 	for end := time.Now().Add(day); ; x.Disturb() {
 		x.Go(min(time.Until(end), 30*time.Minute))
@@ -368,7 +372,7 @@ func walkDay(x *Walk, day time.Duration) (rests, late int) {
 		if !time.Now().Before(end) {
 			return rests, late
 		}
-		for _, k := range x.Nomad.Jobs() { // in the evening authors take away what is left, as what can never start
+		for _, k := range x.Nomad.Jobs() { // in the evening, authors purge the remaining jobs, such as those that can never start
 			x.try(x.Purge(k))
 		}
 		x.RunFor(2 * time.Minute)
@@ -376,7 +380,7 @@ func walkDay(x *Walk, day time.Duration) (rests, late int) {
 	}
 }
 
-// has are the allocations that Nomad knows.
+// has returns the allocations that Nomad knows.
 func (w *World) has(t *testing.T) map[string]bool {
 	has := map[string]bool{}
 	stubs, _, err := w.Author.Allocations().List(&api.QueryOptions{Namespace: api.AllNamespacesNamespace})
@@ -389,8 +393,8 @@ func (w *World) has(t *testing.T) map[string]bool {
 	return has
 }
 
-// What is written down is what ran: over restarts and changes of placers, requests that fail, nodes that are lost and
-// authors who do what they may do.
+// The history is what really ran, in spite of restarts and changes of placers, failed requests,
+// lost nodes and all that authors may do.
 func TestAccounts(t *testing.T) {
 	seeds := uint64(6)
 	if n, err := strconv.ParseUint(os.Getenv("ACCOUNTS_SEEDS"), 10, 64); err == nil {
@@ -407,7 +411,7 @@ func TestAccounts(t *testing.T) {
 				x := NewWalk(w, DefaultMix())
 				x.Go(4 * time.Minute)
 				x.Settle(40 * time.Minute)
-				w.RunFor(15 * time.Second) // a picture of the end
+				w.RunFor(15 * time.Second) // so that the last snapshot shows the end
 				wrong, gpuTime := book.compare(w.has(t))
 				if len(book.ran) == 0 || gpuTime == 0 {
 					t.Error("nothing ran")

@@ -18,7 +18,7 @@ import (
 
 func fifo(c *model.Config) { c.Queue.Order = queue.FIFO }
 
-// positions logs the queue, and says at which place a job waits.
+// position logs the queue and returns a job's position.
 func (w *World) position(name string) (at int) {
 	for _, j := range w.placers[0].Status().Jobs {
 		w.T.Logf("%s: %s, position %d, submitted %v, %s", j.Job, j.State, j.Position, j.Submitted.Format(time.TimeOnly), j.Reason.String())
@@ -30,8 +30,8 @@ func (w *World) position(name string) (at int) {
 }
 
 // One member fails again and again while its peers run, and the gang is given up. Hours later its
-// author has mended it and runs it again: it had left the queue, and goes behind those that waited
-// meanwhile.
+// author runs a corrected version. The gang had left the queue, so it goes behind those that have
+// waited meanwhile.
 func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -50,13 +50,13 @@ func TestGivenUpInItsQueueThenRunAgain(t *testing.T) {
 		}
 		w.RunFor(time.Minute)
 		if at := w.position("a"); at != 2 {
-			t.Errorf("run again after hours, it stands at %d of 2", at)
+			t.Errorf("run again after hours, its position is %d, want 2", at)
 		}
 	})
 }
 
-// waitsAgain has gang a wait again with the pins that it had, before gang b: the node where it ran is
-// drained, and another gang has what is left.
+// waitsAgain makes gang a wait again with its old pins, before gang b: the node where it ran is
+// drained, and another gang has the other node.
 func (w *World) waitsAgain() {
 	w.T.Helper()
 	w.AddNodes(2, 2)
@@ -71,11 +71,11 @@ func (w *World) waitsAgain() {
 	w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
 	w.RunFor(time.Minute)
 	if at := w.position("a"); at != 1 {
-		w.T.Fatalf("it stands at %d", at)
+		w.T.Fatalf("its position is %d, want 1", at)
 	}
 }
 
-// startStopped starts a job that was stopped, as nomad job start does: as it was.
+// startStopped stops a job and, an hour later, starts it unchanged, as nomad job start does.
 func (w *World) startStopped(name string) {
 	w.T.Helper()
 	if err := w.Stop(Key(name)); err != nil {
@@ -89,8 +89,8 @@ func (w *World) startStopped(name string) {
 	}
 }
 
-// A gang waits again that had run, and its author stops it. When he starts it again, it is a new job:
-// it goes behind those that wait. The next placer finds the same.
+// The author stops a requeued gang. When the author starts it again, it counts as a new job: it
+// goes behind those that wait. A new placer agrees.
 func TestStoppedAndStartedGoesToTheEnd(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
 		w.waitsAgain()
@@ -99,10 +99,10 @@ func TestStoppedAndStartedGoesToTheEnd(t *testing.T) {
 		w.RunFor(time.Minute)
 		for range 2 {
 			if at := w.position("a"); at != 2 {
-				t.Errorf("it stands at %d of 2", at)
+				t.Errorf("its position is %d, want 2", at)
 			}
 			if e := w.explained("a"); e.Submitted.Before(started.Add(-time.Second)) {
-				t.Errorf("submitted at %v, and it was started at %v", e.Submitted, started)
+				t.Errorf("submitted at %v, but started at %v", e.Submitted, started)
 			}
 			w.placers[0].Stop()
 			w.placers = nil
@@ -112,7 +112,7 @@ func TestStoppedAndStartedGoesToTheEnd(t *testing.T) {
 	})
 }
 
-// The same of a gang that is to have more members while it waits again, as of one that waits for the
+// The same for a requeued gang that is scaled up while it waits, as for one that waits for the
 // first time.
 func TestScaledUpWhileItWaitsAgain(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
@@ -120,18 +120,18 @@ func TestScaledUpWhileItWaitsAgain(t *testing.T) {
 		w.scale("a", 1)
 		w.RunFor(time.Minute)
 		if at := w.position("a"); at != 1 {
-			t.Errorf("scaled down it stands at %d of 2", at)
+			t.Errorf("after scaling down, its position is %d, want 2", at)
 		}
 		w.scale("a", 2)
 		w.RunFor(time.Minute)
 		if at := w.position("a"); at != 2 {
-			t.Errorf("scaled up it stands at %d of 2", at)
+			t.Errorf("after scaling up, its position is %d, want 2", at)
 		}
 	})
 }
 
-// A gang runs, its author stops it and starts it again when others have its GPUs: it runs nowhere, is
-// requeued, and goes behind those that wait.
+// A gang runs. Its author stops it, and starts it again when other gangs have its GPUs. It runs
+// nowhere, is requeued, and goes behind those that wait.
 func TestStoppedWhileItRanGoesToTheEnd(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -144,13 +144,13 @@ func TestStoppedWhileItRanGoesToTheEnd(t *testing.T) {
 		w.Expect("it waits", 10*time.Minute, func() bool { return w.explained("a").State == gang.Waiting })
 		w.RunFor(time.Minute)
 		if at := w.position("a"); at != 2 {
-			t.Errorf("it stands at %d of 2", at)
+			t.Errorf("its position is %d, want 2", at)
 		}
 	})
 }
 
-// An elastic gang waits for a larger size, and loses a member meanwhile that it needs: it does not run on
-// without it.
+// An elastic gang waits for a larger size and meanwhile loses a member that it needs. It does not
+// keep running without that member.
 func TestElasticGangWaitsForMoreAndLosesAMember(t *testing.T) {
 	Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -176,8 +176,8 @@ func TestElasticGangWaitsForMoreAndLosesAMember(t *testing.T) {
 	})
 }
 
-// A sweep waits for room for more members, and one of those that it has fails meanwhile. It does not stay
-// smaller than it was: Nomad tries that one again, as its reschedule block says.
+// A sweep waits for room for more members, and meanwhile one of its members fails. The sweep does
+// not stay smaller than before: Nomad retries that member, as the reschedule block says.
 func TestSweepWaitsForMoreAndLosesAMember(t *testing.T) {
 	Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
 		w.AddNodes(1, 4)

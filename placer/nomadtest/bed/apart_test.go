@@ -21,7 +21,7 @@ const (
 	firstFailed = "sleep 20; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep 3600; exit 0"
 )
 
-// alone is a job "a" whose members do not need each other, and run this.
+// alone returns a job "a" whose members do not need each other and run this script.
 func alone(members int, script string, change ...func(*api.Job)) Gang {
 	return Gang{Name: "a", Members: members, Meta: map[string]string{"pal_on_failure": "member"}, Change: func(j *api.Job) {
 		runsScript(j.TaskGroups[0], script)
@@ -35,7 +35,7 @@ func onNode(g *api.TaskGroup, node int) {
 	g.Constraints = append(g.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", node)})
 }
 
-// helperOn adds a group without GPUs on that node.
+// helperOn adds a group without GPUs on this node.
 func helperOn(node int, script string) func(*api.Job) {
 	return func(j *api.Job) {
 		withHelper(j)
@@ -45,7 +45,7 @@ func helperOn(node int, script string) func(*api.Job) {
 	}
 }
 
-// gangBesideHelper is a gang on node 0 with a helper on node 1.
+// gangBesideHelper returns a gang on node 0 with a helper on node 1.
 func gangBesideHelper(script, helper string) Gang {
 	return Gang{Name: "a", Members: 2, Change: func(j *api.Job) {
 		runsScript(j.TaskGroups[0], script)
@@ -54,7 +54,7 @@ func gangBesideHelper(script, helper string) Gang {
 	}}
 }
 
-// tries are all allocations of a member of job "a", oldest first.
+// tries returns all allocations of a member of job "a", oldest first.
 func (w *World) tries(group string, n int) (out []nomadtest.Member) {
 	for _, m := range w.Nomad.Members(Key("a")) {
 		if m.Group == group && m.Number == n {
@@ -71,7 +71,7 @@ func (w *World) drainShortly(node string) {
 	w.Nomad.SetEligible(node, true)
 }
 
-// One has finished; another one fails, is rescheduled by Nomad, and fails again, which is final.
+// One member has finished. Another fails, Nomad reschedules it, and it fails for good.
 func TestApartFailedForGood(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -81,7 +81,7 @@ func TestApartFailedForGood(t *testing.T) {
 		w.Submit(g)
 		w.RunFor(5 * time.Minute)
 		n := len(w.Nomad.Evaluations(Key("a")))
-		for i := range 20 { // events come
+		for i := range 20 { // watch for evaluations
 			w.Submit(Gang{Name: fmt.Sprint("busy", i), Runs: 20 * time.Second})
 			w.RunFor(30 * time.Second)
 		}
@@ -89,12 +89,12 @@ func TestApartFailedForGood(t *testing.T) {
 			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 		if more := len(w.Nomad.Evaluations(Key("a"))) - n; more > 0 {
-			w.T.Errorf("%d evaluations in 10 minutes of a job that is over", more)
+			w.T.Errorf("%d evaluations in 10 minutes of a job that has ended", more)
 		}
 	})
 }
 
-// A helper was drained and placed again, and fails for good.
+// A helper is drained and placed again, and then fails for good.
 func TestHelperFailsAfterADrain(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(3, 2)
@@ -115,7 +115,7 @@ func TestHelperFailsAfterADrain(t *testing.T) {
 	})
 }
 
-// A helper that lacks room has a blocked evaluation: Nomad places it when there is room.
+// A helper that lacks room has a blocked evaluation, so Nomad places it when there is room.
 func TestHelperLacksRoom(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -127,7 +127,7 @@ func TestHelperLacksRoom(t *testing.T) {
 		n := len(w.Nomad.Evaluations(Key("a")))
 		w.RunFor(20 * time.Minute)
 		if more := len(w.Nomad.Evaluations(Key("a"))) - n; more > 0 {
-			w.T.Errorf("%d evaluations in 20 minutes for a helper for which one is blocked", more)
+			w.T.Errorf("%d evaluations in 20 minutes for a helper with a blocked evaluation", more)
 		}
 		w.RunFor(time.Hour)
 		if e := w.explained("a"); e.State == gang.Lost {
@@ -136,7 +136,7 @@ func TestHelperLacksRoom(t *testing.T) {
 	})
 }
 
-// One has failed for good; another one is stopped by a drain.
+// One member has failed for good. A drain stops another.
 func TestApartDrainedBesideFailed(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(3, 1)
@@ -146,12 +146,13 @@ func TestApartDrainedBesideFailed(t *testing.T) {
 		w.drainShortly(w.tries("workers", 1)[0].Node)
 		w.RunFor(30 * time.Minute)
 		if len(w.tries("workers", 1)) < 2 {
-			w.T.Errorf("nobody has it placed again:\n%s", w.Describe())
+			w.T.Errorf("the drained member is not placed again:\n%s", w.Describe())
 		}
 	})
 }
 
-// For which version a member finished cannot be read: nodes are added as if none had.
+// If the placer cannot read in which version a member finished, it adds nodes as if no member had
+// finished.
 func TestApartVersionUnread(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(6, 1)
@@ -168,7 +169,7 @@ func TestApartVersionUnread(t *testing.T) {
 	})
 }
 
-// The author puts the gate on the job, as explain told him: its GPUs are not Nomad's to choose.
+// The author adds the gate to the job, as explain advises. Then Nomad must not choose its GPUs.
 func TestGateOnOneGroupMended(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -190,8 +191,8 @@ func TestGateOnOneGroupMended(t *testing.T) {
 	})
 }
 
-// A job died by its own fault while no placer was there, an hour ago; since then more have failed than are
-// remembered.
+// A job failed by its own fault an hour ago, while no placer was active. Since then more members
+// have failed than the placer remembers.
 func TestLongDeadIsNotStarted(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(4, 4)
@@ -213,7 +214,7 @@ func TestLongDeadIsNotStarted(t *testing.T) {
 	})
 }
 
-// A job finished ten hours ago but for a helper that a drain had stopped: a placer starts.
+// A job finished ten hours ago, except for a helper that a drain had stopped. Then a placer starts.
 func TestLongFinishedHelperIsNotStarted(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -231,7 +232,8 @@ func TestLongFinishedHelperIsNotStarted(t *testing.T) {
 	})
 }
 
-// Its node is drained for five seconds: the one that had finished runs again, elsewhere.
+// One of two members has finished, and their node is drained shortly. The finished member does not
+// run again.
 func TestApartDrainedShortly(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -243,12 +245,12 @@ func TestApartDrainedShortly(t *testing.T) {
 		w.Nomad.SetEligible(w.tries("workers", 1)[0].Node, true)
 		w.RunFor(2 * time.Minute)
 		if n := len(w.tries("workers", 0)); n > 1 {
-			w.T.Errorf("it had finished, and ran %d times:\n%s", n, w.Describe())
+			w.T.Errorf("a finished member ran %d times:\n%s", n, w.Describe())
 		}
 	})
 }
 
-// Two members are lost, and there is room for one of them.
+// Two members are lost, and there is room for only one of them.
 func TestApartRoomForSome(t *testing.T) {
 	for _, service := range []bool{false, true} {
 		t.Run(fmt.Sprint(service), func(t *testing.T) {
@@ -272,7 +274,7 @@ func TestApartRoomForSome(t *testing.T) {
 	}
 }
 
-// A gang with a helper is purged while it runs, and registered again at once.
+// A gang with a helper is purged while it runs, and at once registered again.
 func TestPurgedBesideAHelper(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -288,9 +290,9 @@ func TestPurgedBesideAHelper(t *testing.T) {
 	})
 }
 
-// A gang whose members do not need each other is stopped for another one after the first of them has
-// done its work, and while a new placer knows only of the others: it starts with all of them again, as
-// Nomad runs them, and is not moved without end (walk 740203).
+// A gang whose members do not need each other is stopped for another gang, after its first member
+// has finished and while a new placer knows only the other members. It starts again with all
+// members, as Nomad runs them, and is not moved endlessly (walk 740203).
 func TestStartsAgainWithThoseThatHadFinished(t *testing.T) {
 	preempting := func(c *model.Config) {
 		c.Queue.Order, c.Queue.Preempt, c.Queue.Migrate, c.RestartCost, c.MovesPerHour = queue.Priority, true, true, time.Second, 1000
@@ -309,14 +311,14 @@ func TestStartsAgainWithThoseThatHadFinished(t *testing.T) {
 		w.Submit(Gang{Name: "urgent", Members: 4, Runs: 10 * time.Second, Priority: 90})
 		w.ExpectFinished("urgent", time.Minute)
 		w.ExpectRunning("a", 10*time.Second)
-		if v := *w.Nomad.Job(Key("a")).Version; v != 3 { // started, stopped, started
-			t.Errorf("it needs version %d:\n%s", v, w.Describe())
+		if v := *w.Nomad.Job(Key("a")).Version; v != 3 { // versions: started, stopped, started
+			t.Errorf("it is in version %d, want 3:\n%s", v, w.Describe())
 		}
 	})
 }
 
-// A replica whose node is drained never shares a node with another one if the job says so
-// (distinct_hosts): the placer adds a node to the pins.
+// If the job says distinct_hosts, a replica whose node is drained never gets a node with another
+// replica. The placer adds a node to the pins.
 func TestReplicasNeverShareANode(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(4, 4)

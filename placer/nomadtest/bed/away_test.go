@@ -14,12 +14,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// mayBeAway lets members of a job be on a node that is away for so long.
+// mayBeAway lets a job's members stay on a disconnected node for this time.
 func mayBeAway(lostAfter time.Duration) func(*api.Job) {
 	return func(j *api.Job) { j.TaskGroups[0].Disconnect = &api.DisconnectStrategy{LostAfter: &lostAfter} }
 }
 
-// unknown reports whether n members of a job are on nodes that are away.
+// unknown reports whether n members of a job are on disconnected nodes.
 func (w *World) unknown(name string, members int) bool {
 	n := 0
 	for _, m := range w.Nomad.Members(Key(name)) {
@@ -30,7 +30,8 @@ func (w *World) unknown(name string, members int) bool {
 	return n == members
 }
 
-// A gang's node is away, and comes back in time: its members run on, and it is left alone.
+// A gang's node is disconnected and comes back in time. Its members keep running, and the placer
+// leaves the gang alone.
 func TestAwayAndBack(t *testing.T) {
 	for _, service := range []bool{false, true} {
 		Run(t, Options{Seed: 1}, func(w *World) {
@@ -53,7 +54,8 @@ func TestAwayAndBack(t *testing.T) {
 	}
 }
 
-// It does not: the gang starts again elsewhere as a whole, and what runs on there is ended when the node is back.
+// The node does not come back in time. The whole gang starts again elsewhere, and members that
+// still run on the old node are ended when it is back.
 func TestAwayTooLong(t *testing.T) {
 	for _, service := range []bool{false, true} {
 		Run(t, Options{Seed: 1}, func(w *World) {
@@ -80,8 +82,9 @@ func TestAwayTooLong(t *testing.T) {
 	}
 }
 
-// A gang of which a member is away gives way to another one, which does not wait for that member, and starts again
-// on other nodes when it is its turn; its old member is stopped when the node is back.
+// A gang with a member on a disconnected node is preempted by another gang, which does not wait for
+// that member. When it is its turn, the gang starts again on other nodes. Its old member is stopped
+// when the node is back.
 func TestPreemptedWhileAway(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Preempt = true }}, func(w *World) {
 		w.AddNodes(3, 2)
@@ -109,8 +112,9 @@ func TestPreemptedWhileAway(t *testing.T) {
 	})
 }
 
-// A gang's member fails while its node is away. Nomad replaces it as soon as it hears of that, whatever the reschedule
-// block says; when that has failed, too, it is the placer that tries the gang again, as often as always.
+// A gang's member fails while its node is disconnected. Nomad replaces it as soon as it learns of
+// the failure, whatever the reschedule block says. If the replacement fails, too, the placer
+// retries the gang as often as usual.
 func TestFailsWhileAway(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(3, 2)
@@ -124,13 +128,13 @@ func TestFailsWhileAway(t *testing.T) {
 		w.Nomad.RecoverNode(node)
 		w.Expect("it is given up", 20*time.Minute, func() bool { return *w.Nomad.Job(Key("a")).Status == "pending" && len(w.Members(Key("a"))) == 0 })
 		w.RunFor(10 * time.Minute)
-		if n := len(w.Nomad.Members(Key("a"))); n != 7 { // two and one, and two tries
+		if n := len(w.Nomad.Members(Key("a"))); n != 7 { // two members and one replacement, then two tries
 			t.Errorf("%d members:\n%s", n, w.Describe())
 		}
 	})
 }
 
-// It finishes while some of its members are away.
+// A gang finishes while some of its members are on disconnected nodes.
 func TestFinishesWhileAway(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -149,8 +153,9 @@ func TestFinishesWhileAway(t *testing.T) {
 	})
 }
 
-// A gang's node goes down, the gang starts elsewhere, and then it turns out that its members on that node had
-// ended by themselves. Nomad does not take that back, and neither does a placer, one that begins then included.
+// A gang's node goes down, and the gang starts elsewhere. Then it turns out that its members on
+// that node had ended by themselves. Nomad does not undo the restart, and neither does a placer,
+// even one that starts then.
 func TestLostAndOver(t *testing.T) {
 	for name, exit := range map[string]int{"well": 0, "badly": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -179,15 +184,16 @@ func TestLostAndOver(t *testing.T) {
 					t.Errorf("it had %v, and has %v:\n%s", had, got, w.Describe())
 				}
 				if n := w.failures("a"); n != 0 {
-					t.Errorf("it is said to have failed %d times", n)
+					t.Errorf("it counts as failed %d times", n)
 				}
 			})
 		})
 	}
 }
 
-// An operator purges a node that is there. It is back at once, and its client has ended what it ran before Nomad looked:
-// Nomad takes a service for dead then, whose author has not stopped it.
+// An operator purges a node that still works. It is back at once, but its client has ended its
+// allocations before Nomad looked. Nomad then considers a service dead that its author has not
+// stopped.
 func TestServiceOnPurgedNode(t *testing.T) {
 	cutShort := 0
 	for seed := range uint64(10) {
@@ -210,6 +216,6 @@ func TestServiceOnPurgedNode(t *testing.T) {
 		})
 	}
 	if cutShort == 0 {
-		t.Error("its member was ended in none")
+		t.Error("in no seed was its member ended")
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A gang waits for GPUs, gets them all together, works and ends; the next one
-// follows.
+// A gang waits for GPUs, gets all of them at once, works and ends. Then the next gang runs.
 func TestLifeOfAGang(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)

@@ -42,7 +42,8 @@ func (w *World) atMost(n int, names ...string) {
 	}
 }
 
-// What became of running gangs whose authors changed them, before others tried to break that.
+// Running gangs are changed by their authors. These are the cases known before the tests that try
+// to break the rules.
 func TestChangedGangs(t *testing.T) {
 	pre := map[string]string{"pal_preempt": "true"}
 	a := func(w *World, nodes, gpus int, g Gang) *Placer {
@@ -92,10 +93,10 @@ func TestChangedGangs(t *testing.T) {
 			w.edited("a", func(j *api.Job) { sized(5)(j); j.Meta = map[string]string{"pal_class": "Q"} })
 			w.RunFor(time.Minute)
 			if is := w.Members(Key("a")); len(is) != 4 || is[0].ID != was[0].ID {
-				w.T.Errorf("it does not run on:\n%s", w.Describe())
+				w.T.Errorf("it does not keep running:\n%s", w.Describe())
 			}
 			if e := w.explained("a"); !strings.Contains(e.Reason.String(), `application class "Q" is unknown`) {
-				w.T.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
+				w.T.Errorf("explain shows it as %s: %s", e.State, e.Reason.String())
 			}
 		}},
 		"fewer, and nowhere": {100, func(w *World) {
@@ -103,10 +104,10 @@ func TestChangedGangs(t *testing.T) {
 			w.edited("a", func(j *api.Job) { sized(3)(j); j.Datacenters = []string{"elsewhere"} })
 			w.RunFor(time.Minute)
 			if len(w.Members(Key("a"))) == 0 {
-				w.T.Error("it does not run on")
+				w.T.Error("it does not keep running")
 			}
 		}},
-		"fewer while no placer is there": {100, func(w *World) {
+		"fewer while no placer is active": {100, func(w *World) {
 			p := a(w, 4, 1, Gang{Members: 4, Meta: map[string]string{"pal_duration": "50h"}})
 			w.Submit(Gang{Name: "b", Members: 4, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
 			w.RunFor(time.Minute)
@@ -128,7 +129,7 @@ func TestChangedGangs(t *testing.T) {
 			w.edited("a", func(j *api.Job) { sized(2)(j); j.TaskGroups[0].Tasks[0].Env = nil })
 			w.RunFor(10 * time.Minute)
 			if s := w.explained("a").State; s != "running" {
-				w.T.Errorf("it asks for what it has, and is %s", s)
+				w.T.Errorf("it requests what it has, and is %s", s)
 			}
 		}},
 		"two in one cycle, limit": {4, func(w *World) {
@@ -155,8 +156,9 @@ func TestChangedGangs(t *testing.T) {
 	}
 }
 
-// A tenant's limit counts running jobs that are not in the queue: one that could not be read when
-// the placer began (walk 245), and one whose author has made it such that it cannot be served.
+// A tenant's limit includes running jobs that are not in the queue: one that the placer could not
+// read when it started (walk 245), and one that can no longer be served because of its author's
+// change.
 func TestLimitCountsWhatRuns(t *testing.T) {
 	for name, leave := range map[string]func(*World, *Placer){
 		"unread": func(w *World, p *Placer) {
@@ -179,7 +181,7 @@ func TestLimitCountsWhatRuns(t *testing.T) {
 				w.ExpectWaiting("b", 5*time.Minute)
 				if name != "unread" {
 					if e := w.explained("a"); !strings.Contains(e.Reason.String(), "the old version keeps running; the new one is rejected: meta pal_duration") {
-						t.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
+						t.Errorf("explain shows it as %s: %s", e.State, e.Reason.String())
 					}
 				}
 				w.Expect("b has its turn", 10*time.Minute, func() bool { return w.Finished(Key("b")) })

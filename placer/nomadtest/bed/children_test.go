@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A gang with pins to a class waits for its larger size, and a member of it fails meanwhile: it is
-// whole again soon, or waits with its GPUs free.
+// A gang with pins to a class waits for its larger size, and meanwhile one of its members fails.
+// Soon it is complete again, or it waits and its GPUs are free.
 func TestClassGangWaitsForMoreAndLosesAMember(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -34,7 +34,7 @@ func TestClassGangWaitsForMoreAndLosesAMember(t *testing.T) {
 	})
 }
 
-// submitChild has the servers make a child, as of a template that is gone.
+// submitChild makes the servers create a child whose template no longer exists.
 func (w *World) submitChild(g Gang) {
 	w.T.Helper()
 	job := g.Job()
@@ -50,7 +50,8 @@ func child(template string, n int, g Gang) Gang {
 	return g
 }
 
-// Of an array two run at a time, also if one is stopped, one fails, and the placer restarts.
+// Of an array at most two children run at a time, even if one is stopped, one fails, and the placer
+// restarts.
 func TestArray(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 8)
@@ -86,14 +87,14 @@ func TestArray(t *testing.T) {
 			t.Errorf("%d ran at a time", most)
 		}
 		for i, name := range names {
-			if i != 0 && i != 3 { // that was stopped, and that fails
+			if i != 0 && i != 3 { // 0 was stopped, 3 fails
 				w.ExpectFinished(name, 0)
 			}
 		}
 	})
 }
 
-// A child comes after another child of its template, and after one that is dispatched later.
+// A child waits for another child of its template, and for one that is dispatched later.
 func TestChildAfterChild(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 8)
@@ -106,7 +107,7 @@ func TestChildAfterChild(t *testing.T) {
 	})
 }
 
-// Children whose template is gone start one after the other, as there is room.
+// Children whose template no longer exists start one after the other, as there is room.
 func TestChildrenWaitForEachOther(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -121,7 +122,7 @@ func TestChildrenWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A sysbatch job finishes, too: it may fetch what others need.
+// A sysbatch job can finish, too, and other jobs may wait for it: it may download data for them.
 func TestAfterSysbatch(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)

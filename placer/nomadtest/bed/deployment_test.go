@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// A canary is seen: explain has the deployment, which waits for somebody to promote it, and of
-// which version each member is; status says that it runs beside the old ones.
+// A canary is shown. explain shows that the deployment waits for promotion, and the version of each
+// member. status shows that the canary runs beside the old members.
 func TestCanaryIsSeen(t *testing.T) {
 	for name, auto := range map[string]bool{"promoted by hand": false, "promoted by Nomad": true} {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestCanaryIsSeen(t *testing.T) {
 				w.ExpectRunning("web", time.Minute)
 				w.RunFor(time.Minute)
 				if e := w.explained("web"); e.Deployment != nil {
-					t.Errorf("the deployment is over, and shown: %+v", e.Deployment)
+					t.Errorf("the deployment has ended, but is shown: %+v", e.Deployment)
 				}
 				w.update("web")
 				var kinds []reason.Kind
@@ -59,10 +59,10 @@ func TestCanaryIsSeen(t *testing.T) {
 					}
 				}
 				if want := !auto; slices.Contains(kinds, reason.WaitsPromotion) != want {
-					t.Errorf("it is said: %q", kinds)
+					t.Errorf("shown: %q", kinds)
 				}
 				if !slices.Contains(kinds, reason.Deploys) {
-					t.Errorf("nothing is said of a deployment that goes on: %q", kinds)
+					t.Errorf("an active deployment is not shown: %q", kinds)
 				}
 				for _, j := range w.snapshot().Jobs() {
 					if got := j.Reason.Kind == reason.CanariesRun; j.Job == "web" && got == auto {

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// deployed is a service whose deployments succeed or fail soon.
+// deployed returns a service whose deployments succeed or fail soon.
 func deployed(canary int, revert bool) Gang {
 	return Gang{Name: "s", Members: 2, Service: true, Change: func(j *api.Job) {
 		j.TaskGroups[0].Update = &api.UpdateStrategy{
@@ -39,7 +39,7 @@ func (w *World) canary(name string, within time.Duration) (d *api.Deployment) {
 	return d
 }
 
-// A canary waits for its author, who promotes it, or fails its deployment.
+// A canary waits for its author, who promotes it or fails its deployment.
 func TestCanaryWaitsForItsAuthor(t *testing.T) {
 	for _, promoted := range []bool{true, false} {
 		Run(t, Options{Seed: 1}, func(w *World) {
@@ -72,14 +72,14 @@ func TestCanaryWaitsForItsAuthor(t *testing.T) {
 				}
 			}
 			if want := map[bool]int{true: 0, false: 2}[promoted]; len(now) != 2 || same != want {
-				t.Errorf("promoted %v: %d members, %d of them old ones:\n%s", promoted, len(now), same, w.Describe())
+				t.Errorf("promoted %v: %d members, %d of them old:\n%s", promoted, len(now), same, w.Describe())
 			}
 		})
 	}
 }
 
-// A service was stopped, and run again as a version that fails: Nomad puts back what was stopped (scenario "reverted
-// to a stopped version"), and it stays so.
+// A service was stopped, and run again as a version that fails. Nomad reverts to the stopped
+// version (scenario "reverted to a stopped version"), and the service stays stopped.
 func TestRevertedToAStoppedVersion(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -96,13 +96,13 @@ func TestRevertedToAStoppedVersion(t *testing.T) {
 		}
 		w.RunFor(10 * time.Minute)
 		if job := w.Nomad.Job(Key("s")); *job.Status != "dead" || !*job.Stop {
-			t.Errorf("it is back:\n%s", w.Describe())
+			t.Errorf("it runs again:\n%s", w.Describe())
 		}
 	})
 }
 
-// What Nomad puts back stays also if it keeps that version no more, and a later one asked for the same
-// (walk 188).
+// A version to which Nomad has reverted stays in force, even if Nomad no longer keeps that version
+// and a later one requested the same (walk 188).
 func TestRevertedToAVersionThatIsNotKept(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// submitTo registers a gang at a placer, as `nomad-pal run` does.
+// submitTo registers a gang at a placer's agent, as `nomad-pal run` does.
 func (w *World) submitTo(p *Placer, g Gang) {
 	w.T.Helper()
 	job := g.Job()
@@ -25,8 +25,8 @@ func (w *World) submitTo(p *Placer, g Gang) {
 	}
 }
 
-// A job that is registered at the placer again after its purge is a new one: Nomad calls it
-// dead for a moment, and its GPUs are its own all the same.
+// A job that is registered at the placer again after its purge is a new job. Nomad shows it as dead
+// for a moment, but it keeps its GPUs.
 func TestPurgedAndRunAtThePlacerAgain(t *testing.T) {
 	for _, pin := range []string{"gpu", "class"} {
 		Run(t, Options{Seed: 1}, func(w *World) {
@@ -45,7 +45,7 @@ func TestPurgedAndRunAtThePlacerAgain(t *testing.T) {
 			w.RunFor(20 * time.Second)
 			again := time.Now()
 			w.submitTo(p, a)
-			w.RunFor(5 * time.Millisecond) // Nomad has called a dead, and placed nothing yet
+			w.RunFor(5 * time.Millisecond) // Nomad shows a as dead, and has placed nothing yet
 			w.submitTo(p, b)
 			w.ExpectRunning("a", 10*time.Second)
 			w.ExpectRunning("b", 10*time.Second)

@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A gang gets another size while it runs, makes room for another one, and starts again:
-// with the size that its author asked for last.
+// A gang is resized while it runs, is preempted, and starts again: with the size that its author
+// requested last.
 func TestResizedThenPreempted(t *testing.T) {
 	for name, members := range map[string][2]int{"larger": {1, 3}} {
 		t.Run(name, func(t *testing.T) {
@@ -40,15 +40,15 @@ func TestResizedThenPreempted(t *testing.T) {
 				w.ExpectFinished("urgent", 10*time.Minute)
 				w.ExpectRunning("a", 10*time.Minute)
 				if n := len(w.GPUs(Key("a"))); n != members[1] {
-					t.Errorf("it runs on %d GPUs, its author asks for %d", n, members[1])
+					t.Errorf("it runs on %d GPUs, its author requests %d", n, members[1])
 				}
 			})
 		})
 	}
 }
 
-// A gang becomes smaller or larger while it runs: no two of its members get one GPU, and
-// none begins on one that another still uses, which a new member does not wait for.
+// A gang becomes smaller or larger while it runs. No two members get the same GPU, and no member
+// starts on a GPU that another still uses, because a new member does not wait for an old one.
 func TestResizedMembersShareNoGPU(t *testing.T) {
 	for name, members := range map[string][2]int{"smaller": {4, 3}, "larger": {2, 4}, "larger, beside what it has": {1, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestResizedMembersShareNoGPU(t *testing.T) {
 				Run(t, Options{Seed: seed, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
 					w.AddNodes(2, 2)
 					w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
-						t.Errorf("seed %d: %s[%d] begins on GPU %s, which still runs %s[%d]", seed, b.Job, b.Number, gpu, a.Job, a.Number)
+						t.Errorf("seed %d: %s[%d] starts on GPU %s, which still runs %s[%d]", seed, b.Job, b.Number, gpu, a.Job, a.Number)
 					}})
 					w.StartPlacer()
 					w.Submit(Gang{Name: "a", Members: members[0], GPUs: 1, Runs: time.Hour})
@@ -75,8 +75,8 @@ func TestResizedMembersShareNoGPU(t *testing.T) {
 	}
 }
 
-// A gang is scaled up with its pins as they are (nomad job scale): it runs on until all its
-// members fit, also if its author then runs his file with that count.
+// A gang is scaled up with its pins unchanged (nomad job scale). It keeps running until all its
+// members fit, even if its author then runs the job file with that count.
 func TestScaledUpRunsOn(t *testing.T) {
 	for name, then := range map[string]func(*World) error{
 		"": func(*World) error { return nil },
@@ -102,7 +102,7 @@ func TestScaledUpRunsOn(t *testing.T) {
 				for range 60 {
 					w.RunFor(time.Second)
 					if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
-						w.T.Fatalf("it does not run on:\n%s", w.Describe())
+						w.T.Fatalf("it does not keep running:\n%s", w.Describe())
 					}
 				}
 				w.Expect("all four run", 20*time.Minute, func() bool { return len(w.GPUs(Key("a"))) == 4 && w.Running(Key("a")) })
@@ -111,8 +111,8 @@ func TestScaledUpRunsOn(t *testing.T) {
 	}
 }
 
-// A running gang whose author runs its file again, so that its nodes no longer meet it,
-// moves to nodes that do. If there are none, it runs on, and explain says why.
+// The author runs the file of a running gang again, and its nodes no longer meet the constraints.
+// The gang moves to nodes that do. If there are none, it keeps running, and explain says why.
 func TestForbiddenWhereItRuns(t *testing.T) {
 	for name, forbid := range map[string]func(job *api.Job, node *api.Node){
 		"constraint": func(job *api.Job, n *api.Node) {
@@ -150,18 +150,18 @@ func TestForbiddenWhereItRuns(t *testing.T) {
 				}
 				w.RunFor(time.Minute)
 				if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
-					w.T.Errorf("it does not run on:\n%s", w.Describe())
+					w.T.Errorf("it does not keep running:\n%s", w.Describe())
 				}
 				if e := w.explained("a"); e.Reason.Kind != reason.RunsOnAsBefore {
-					w.T.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
+					w.T.Errorf("explain shows it as %s: %s", e.State, e.Reason.String())
 				}
 			})
 		})
 	}
 }
 
-// A gang that runs on until its new size fits, and loses a member meanwhile, is not left half
-// there: it waits with its new size, and its GPUs go to others.
+// A gang keeps running until its new size fits, and loses a member meanwhile. It does not stay
+// incomplete: it waits with its new size, and other gangs get its GPUs.
 func TestResizedAndNotWhole(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -183,8 +183,8 @@ func TestResizedAndNotWhole(t *testing.T) {
 	})
 }
 
-// A batch gang that is pinned to a class is not left half there when members are lost for which
-// there is no room; but it runs on if what lacks room are members that it did not have before.
+// A batch gang with pins to a class does not stay incomplete if members are lost and there is no
+// room for them. But it keeps running if only members that it did not have before lack room.
 func TestClassGangIsWholeOrWaits(t *testing.T) {
 	class := map[string]string{"pal_pin": "class"}
 	Run(t, Options{Seed: 1}, func(w *World) {
@@ -209,20 +209,20 @@ func TestClassGangIsWholeOrWaits(t *testing.T) {
 		}
 		for range 60 {
 			if w.RunFor(time.Second); len(w.Members(Key("a"))) != 2 {
-				w.T.Fatalf("it does not run on:\n%s", w.Describe())
+				w.T.Fatalf("it does not keep running:\n%s", w.Describe())
 			}
 		}
 	})
 }
 
-// A gang of which a member has finished is changed: no member begins on a GPU that another
+// A gang is changed after one of its members has finished. No member starts on a GPU that another
 // still uses (walk 584).
 func TestChangedAfterAMemberFinished(t *testing.T) {
 	for seed := range uint64(8) {
 		Run(t, Options{Seed: seed, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
 			w.AddNodes(1, 2)
 			w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
-				t.Errorf("seed %d: %s[%d] begins on GPU %s, which still runs %s[%d]", seed, b.Job, b.Number, gpu, a.Job, a.Number)
+				t.Errorf("seed %d: %s[%d] starts on GPU %s, which still runs %s[%d]", seed, b.Job, b.Number, gpu, a.Job, a.Number)
 			}})
 			w.StartPlacer()
 			w.Submit(Gang{Name: "a", Members: 2, Runs: time.Minute, Exit: 1, OneExit: true, Restarts: 1})
@@ -236,8 +236,8 @@ func TestChangedAfterAMemberFinished(t *testing.T) {
 	}
 }
 
-// A gang of which a member has finished, whose GPU another gang has got, is run again as it was: it
-// does not get that GPU back (walk 10005539).
+// A member of a gang has finished, and another gang has its GPU. The gang is run again unchanged,
+// and does not get that GPU back (walk 10005539).
 func TestRunAgainAfterAMemberFinished(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -263,13 +263,13 @@ func TestRunAgainAfterAMemberFinished(t *testing.T) {
 	})
 }
 
-// The placer dies while a gang is being stopped for its new size: the next one goes on.
+// The placer is killed while a gang is being stopped for its new size. The next placer continues.
 func TestResizedWhileThePlacerDies(t *testing.T) {
 	for after := range 12 {
 		Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
 			w.AddNodes(2, 2)
 			w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
-				t.Errorf("after %d s: %s[%d] begins on GPU %s, which still runs %s[%d]", after, b.Job, b.Number, gpu, a.Job, a.Number)
+				t.Errorf("after %d s: %s[%d] starts on GPU %s, which still runs %s[%d]", after, b.Job, b.Number, gpu, a.Job, a.Number)
 			}})
 			p := w.StartPlacer()
 			w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour})
@@ -286,8 +286,7 @@ func TestResizedWhileThePlacerDies(t *testing.T) {
 	}
 }
 
-// A gang becomes larger in the cycle in which another one would start: none gets what
-// the other got.
+// A gang becomes larger in the cycle in which another gang starts. Neither gets a GPU of the other.
 func TestResizedBesideAStart(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -315,8 +314,8 @@ func TestResizedBesideAStart(t *testing.T) {
 	})
 }
 
-// A job has finished, is purged, and submitted again under its name: what the first one did
-// does not count for the second, whose node is drained at once.
+// A job has finished, is purged, and is submitted again under its name. The first job's results do
+// not count for the second, whose node is drained at once.
 func TestPurgedAndSubmittedAgain(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 1)
@@ -337,8 +336,8 @@ func TestPurgedAndSubmittedAgain(t *testing.T) {
 	})
 }
 
-// A running gang whose author wants more waits for it as a new job would: its tenant's limit
-// holds, and those who wait already go first.
+// A running gang whose author wants more members waits for them as a new job would: its tenant's
+// limit applies, and jobs that already wait go first.
 func TestLargerSizeWaitsItsTurn(t *testing.T) {
 	grow := func(w *World) {
 		if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(4) }); err != nil {
@@ -353,7 +352,7 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 			}
 		}
 		if e := w.explained("a"); e.Reason.Kind != reason.RunsOnAsBefore || !strings.Contains(e.Reason.String(), why) {
-			t.Errorf("explain says that it is %s: %s", e.State, e.Reason.String())
+			t.Errorf("explain shows it as %s: %s", e.State, e.Reason.String())
 		}
 	}
 	tenants := func(c *model.Config) {
@@ -369,7 +368,7 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 			keepsItsSize(w, time.Minute, "its tenant may hold at most 3")
 		})
 	})
-	t.Run("limit, and a placer that has just begun", func(t *testing.T) { // walk 8300081
+	t.Run("limit, and a placer that has just started", func(t *testing.T) { // walk 8300081
 		Run(t, Options{Seed: 1, Placer: tenants}, func(w *World) {
 			w.AddNodes(2, 3)
 			p := w.StartPlacer()
@@ -427,8 +426,8 @@ func TestLargerSizeWaitsItsTurn(t *testing.T) {
 	})
 }
 
-// GPU time counts once, however often the author changes a gang that runs: one that leaves the queue
-// and is restored has booked what it used till then.
+// GPU time counts once, however often the author changes a running gang. When a gang leaves the
+// queue and is restored, the time that it used before is already counted.
 func TestEditsBookNoGPUTimeAgain(t *testing.T) {
 	fair := func(c *model.Config) { c.Queue.FairShare, c.Queue.HalfLife = true, 1000*time.Hour }
 	Run(t, Options{Seed: 1, Placer: fair}, func(w *World) {
@@ -436,7 +435,7 @@ func TestEditsBookNoGPUTimeAgain(t *testing.T) {
 		w.StartPlacer()
 		w.Submit(Gang{Name: "a", Members: 1, GPUs: 1, Runs: 10 * time.Hour})
 		w.ExpectRunning("a", 10*time.Second)
-		for range 4 { // it runs on as it is, and waits for a member more
+		for range 4 { // it keeps running unchanged, and waits for another member
 			w.RunFor(time.Hour)
 			if err := w.Edit(Key("a"), func(job *api.Job) { job.TaskGroups[0].Count = new(5 - *job.TaskGroups[0].Count) }); err != nil {
 				t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// stretch is an elastic gang of 1 to 4 members.
+// stretch returns an elastic gang of 1 to 4 members.
 func stretch(name string, runs time.Duration) Gang {
 	return Gang{Name: name, Members: 2, GPUs: 1, Runs: runs, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h"}}
 }
@@ -34,8 +34,8 @@ func (w *World) expectMembers(name string, n int) []string {
 	return ids(w.Members(Key(name)))
 }
 
-// An elastic gang starts with as many members as fit, grows when GPUs come free, and
-// makes room again; the members that stay run on, also over a placer that ends.
+// An elastic gang starts with as many members as fit, grows when GPUs become free, and shrinks
+// again for others. The remaining members keep running, even when the placer restarts.
 func TestElasticGang(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -49,14 +49,14 @@ func TestElasticGang(t *testing.T) {
 		large := w.expectMembers("a", 4)
 		for _, id := range small {
 			if !slices.Contains(large, id) {
-				t.Errorf("member %s did not run on: %v", id, large)
+				t.Errorf("member %s did not keep running: %v", id, large)
 			}
 		}
 		w.placers[0].Kill()
 		w.StartPlacer()
 		w.RunFor(5 * time.Minute)
 		if got := ids(w.Members(Key("a"))); !slices.Equal(got, large) {
-			t.Errorf("after the placer was started again its members are %v, were %v", got, large)
+			t.Errorf("after a restart of the placer its members are %v, were %v", got, large)
 		}
 		w.Submit(Gang{Name: "short", Members: 3, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})
 		w.ExpectRunning("short", 10*time.Minute)
@@ -72,9 +72,9 @@ func TestElasticGang(t *testing.T) {
 	})
 }
 
-// An elastic gang that finishes while its new size is on its way to Nomad is started again
-// there. The placer does not wait to hear of that: it looks right after, and stops it (walk
-// 105833).
+// An elastic gang finishes while the registration of its new size is on its way to Nomad, so Nomad
+// starts it again. The placer does not wait for events: it looks right after the registration, and
+// stops the gang (walk 105833).
 func TestElasticGangFinishesWhileItShrinks(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(3, 2)
@@ -87,7 +87,7 @@ func TestElasticGangFinishesWhileItShrinks(t *testing.T) {
 		w.RunFor(time.Second)
 		w.Nomad.SetEventFaults(nomadtest.EventFaults{Late: 1, Delay: time.Hour})
 		w.ExpectFinished("a", 10*time.Second)
-		w.Expect("its new size is registered after that", 10*time.Second, func() bool { return *w.Nomad.Job(Key("a")).Version > 1 })
+		w.Expect("its new size is registered after it has finished", 10*time.Second, func() bool { return *w.Nomad.Job(Key("a")).Version > 1 })
 		w.RunFor(2 * time.Second)
 		w.ExpectGone("a", 0)
 		if slow() != 1 || !*w.Nomad.Job(Key("a")).Stop {
@@ -95,12 +95,12 @@ func TestElasticGangFinishesWhileItShrinks(t *testing.T) {
 		}
 		w.Nomad.SetEventFaults(nomadtest.EventFaults{})
 		w.Submit(Gang{Name: "after", Meta: map[string]string{"pal_after": "a"}})
-		w.ExpectRunning("after", 10*time.Second) // it has finished well
+		w.ExpectRunning("after", 10*time.Second) // it has finished successfully
 	})
 }
 
-// Nomad numbers the members as it likes. The placer goes by these numbers from the first
-// change of size on: it takes what a waiting gang needs in one step.
+// Nomad numbers members as it likes. From the first change of size on, the placer uses these
+// numbers: it frees what a waiting gang needs in one step.
 func TestElasticGangShrinksOnce(t *testing.T) {
 	for seed := range uint64(8) {
 		Run(t, Options{Seed: seed}, func(w *World) {
@@ -121,8 +121,8 @@ func TestElasticGangShrinksOnce(t *testing.T) {
 	}
 }
 
-// An author who narrows the range of an elastic gang that runs takes members off it; the others run
-// on.
+// An author narrows the range of a running elastic gang, which removes members. The others keep
+// running.
 func TestElasticGangIsNarrowed(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -150,7 +150,7 @@ func TestElasticGangIsNarrowed(t *testing.T) {
 		most(4)
 		for _, id := range left {
 			if now := w.expectMembers("a", 4); !slices.Contains(now, id) {
-				t.Errorf("member %s did not run on as it grew: %v", id, now)
+				t.Errorf("member %s did not keep running while the gang grew: %v", id, now)
 			}
 		}
 	})

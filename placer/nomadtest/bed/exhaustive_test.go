@@ -22,15 +22,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// small is one way for things to come together in a small world: the author changes
-// one of two gangs, something crashes, and an answer is lost. When is told by the
-// placers' requests from the first gang on: a thing at 2n happens while request n is
-// on its way, and one at 2n+1 a moment after its answer; the answer that is lost is
-// that to the n-th write.
+// small is one combination of events in a small world: the author changes one of two gangs,
+// something crashes, and an answer is lost. Times are counted in the placers' requests since the
+// first gang's submission. An event at 2n happens while request n is on its way, one at 2n+1
+// shortly after its answer. The lost answer is that to the n-th write.
 type small struct {
 	edit, crash, lose int
-	how               string // the edit
-	what              string // that crashes
+	how               string // kind of edit
+	what              string // what crashes
 }
 
 func (s small) String() string {
@@ -46,11 +45,11 @@ var edits = map[string]func(w *World) error{
 	"purge":  func(w *World) error { return w.Purge(Key("job-001")) },
 }
 
-// script has things happen at the placers' requests.
+// script makes things happen at the placers' requests.
 type script struct {
 	mu               sync.Mutex
 	requests, writes int
-	at               map[int][]chan struct{} // by request
+	at               map[int][]chan struct{} // by number of the request
 	lose             int
 	over             chan struct{}
 	acts             sync.WaitGroup
@@ -75,13 +74,13 @@ func (x *script) fault(r nomadtest.Request) nomadtest.Fault {
 	return nomadtest.None
 }
 
-// on has do done at a moment, in halves of requests.
+// on schedules do at a moment, in half requests.
 func (x *script) on(moment int, do func()) {
 	c := make(chan struct{})
 	x.mu.Lock()
 	x.at[moment/2] = append(x.at[moment/2], c)
 	x.mu.Unlock()
-	after := time.Microsecond // Nomad has begun on it
+	after := time.Microsecond // Nomad is working on the request
 	if moment%2 == 1 {
 		after = 3 * time.Millisecond // the placer has its answer
 	}
@@ -95,9 +94,9 @@ func (x *script) on(moment int, do func()) {
 	})
 }
 
-// live lets a small world come to its end, and says what is wrong then. unknown is set
-// where the job was purged in the very moment in which a placer wrote it that was
-// killed then: Nomad keeps nothing by which to tell it from a new one.
+// live runs a small world to its end and returns what is wrong then. unknown: the job was purged in
+// the very moment in which a placer wrote it, and that placer was killed. Nothing in Nomad
+// distinguishes the result from a new job.
 func (s small) live(t *testing.T) (wrong []string, unknown bool, seen *script, log string) {
 	Run(t, Options{Seed: 1, Unchecked: true, Partial: 90 * time.Second, Sampled: true}, func(w *World) {
 		x := &Walk{World: w, made: 2, gone: map[int]bool{}, sick: map[string]bool{}, left: map[nomadtest.Key]bool{}}
@@ -127,7 +126,7 @@ func (s small) live(t *testing.T) (wrong []string, unknown bool, seen *script, l
 	return wrong, unknown, seen, log
 }
 
-// crashes has the placer or a node crash, and come back.
+// crashes makes the placer or a node crash and come back.
 func (s small) crashes(w *World) {
 	w.Excuse()
 	if s.what == "a node" {
@@ -144,11 +143,11 @@ func (s small) crashes(w *World) {
 	w.StartPlacer()
 }
 
-// All ways in which an edit, a crash and a lost answer fall together in a small world,
-// while one gang runs and is preempted for another: two nodes of two GPUs. Things that
-// happen between the same two requests count as one.
+// All combinations of an edit, a crash and a lost answer in a small world of two nodes with two
+// GPUs, while one gang runs and is preempted for another. Events between the same two requests
+// count as simultaneous.
 //
-//	SMALL_WORLD=17   one of them, with the placer's log
+//	SMALL_WORLD=17   one world, with the placer's log
 func TestAllSmallWorlds(t *testing.T) {
 	worlds, base := allSmall(t)
 	t.Logf("%d worlds: %d requests, %d of them writes", len(worlds), base.requests, base.writes)
@@ -182,11 +181,11 @@ func TestAllSmallWorlds(t *testing.T) {
 	if long.Over() {
 		t.Log("the first ", min(int(next.Load()), len(worlds)), " of them: ", long.NoTime)
 	}
-	t.Logf("in %d of them a killed placer's write brought back what was purged in that moment", limit.Load())
+	t.Logf("in %d of them a killed placer's write restored a job that was purged in that moment", limit.Load())
 }
 
-// oneWorldOf: one in this many worlds is tried. The number has no divisor in common with how many
-// there are of a kind, so that a sample has all kinds.
+// oneWorldOf: the test tries one in this many worlds. The number is coprime to the number of worlds
+// of each kind, so that a sample has all kinds.
 func oneWorldOf() int {
 	switch {
 	case race.Enabled:
@@ -197,7 +196,7 @@ func oneWorldOf() int {
 	return 23
 }
 
-// allSmall are all of them, and what the placer does in one in which nothing happens.
+// allSmall returns all small worlds, and the placer's requests in a world in which nothing happens.
 func allSmall(t *testing.T) (worlds []small, base *script) {
 	_, _, base, _ = small{}.live(t)
 	for _, what := range []string{"the placer", "a node"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// A gang whose members have all failed, so that Nomad calls its job dead, is given up. All that is shown
-// says so as long as it is so: an hour later, and if another placer has begun by then.
+// All members of a gang have failed, so Nomad shows its job as dead, and the gang is given up.
+// Everything shows that: also an hour later, and also in a placer that starts after that.
 func TestGivenUpIsSaidTomorrow(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -32,7 +32,7 @@ func TestGivenUpIsSaidTomorrow(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%s: it is not listed as failed: %+v", when, p.Status().Jobs)
+			t.Errorf("%s: not listed as failed: %+v", when, p.Status().Jobs)
 		}
 		w.RunFor(time.Hour)
 		said("an hour later", p)
@@ -47,8 +47,8 @@ func TestGivenUpIsSaidTomorrow(t *testing.T) {
 	})
 }
 
-// A gang fails while no placer is there. The next one does not try it again out of the blue, if that
-// was a while ago, and says what became of it.
+// A gang fails while no placer is active. If that was a while ago, the next placer does not retry
+// it, and says what happened.
 func TestFailedWhileNoPlacerWasThere(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -72,8 +72,8 @@ func TestFailedWhileNoPlacerWasThere(t *testing.T) {
 	})
 }
 
-// A gang with a deadline of hours is given up, and run again days later, mended: the deadline counts
-// from then on.
+// A gang with a deadline of hours is given up. Days later its author runs a corrected version. The
+// deadline counts from then on.
 func TestDeadlineOfOneRunAgain(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -91,13 +91,13 @@ func TestDeadlineOfOneRunAgain(t *testing.T) {
 		w.RunFor(time.Minute)
 		e := w.explained("a")
 		if strings.Contains(e.Note, "which it will miss") {
-			t.Errorf("run again a minute ago: %s", e.Note)
+			t.Errorf("a minute after it was run again: %s", e.Note)
 		}
 	})
 }
 
-// A gang was given up. Its author mends it as Nomad's UI shows it, with gate and pins: it is tried again, at the
-// end of the queue, and the next placer finds the same.
+// A gang was given up. Its author corrects the job as Nomad's UI shows it, with gate and pins. The
+// gang is retried at the end of the queue, and a new placer agrees.
 func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -122,7 +122,7 @@ func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
 			w.RunFor(time.Minute)
 			if at := w.position("a"); at != 2 {
 				e := w.explained("a")
-				t.Errorf("it stands at %d of 2: %s: %s", at, e.State, e.Reason.String())
+				t.Errorf("its position is %d, want 2: %s: %s", at, e.State, e.Reason.String())
 			}
 			p.Stop()
 			w.placers = nil
@@ -132,8 +132,9 @@ func TestGivenUpThenMendedAsNomadHasIt(t *testing.T) {
 	})
 }
 
-// A gang was given up, with pins and no gate. Its author scales it, or changes it as Nomad has it: Nomad runs that
-// at once, and it fails before a placer looks. That is another try, not what was given up.
+// A gang was given up, with pins and without a gate. Its author scales it, or changes it as Nomad
+// has it. Nomad runs it at once, and it fails before a placer looks. That counts as another try,
+// not as the failure that was given up.
 func TestGivenUpThenFailsUnseen(t *testing.T) {
 	for name, change := range map[string]func(w *World){
 		"scaled": func(w *World) { w.scale("a", 1) },
@@ -172,8 +173,8 @@ func TestGivenUpThenFailsUnseen(t *testing.T) {
 	}
 }
 
-// The servers' clocks are far behind the agent's. A gang that fails by itself is tried again all the same: the placer
-// has seen it run a moment ago.
+// The servers' clocks are far behind the agent's. A gang that fails by its own fault is still
+// retried, because the placer has just seen it run.
 func TestOwnFailureWithClocksApart(t *testing.T) {
 	for _, apart := range []time.Duration{-20 * time.Minute, 0, 20 * time.Minute} {
 		Run(t, Options{Seed: 1, Placer: fifo}, func(w *World) {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Wrong books are told from right ones.
+// CheckLedger reports wrong ledgers and accepts correct ones.
 func TestCheckLedger(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -42,7 +42,7 @@ func TestCheckLedger(t *testing.T) {
 				got = err.Error()
 			}
 			if (got != "") != (c.want != "") || !strings.Contains(got, c.want) {
-				t.Errorf("%s: it says %q, want %q", name, got, c.want)
+				t.Errorf("%s: %q, want %q", name, got, c.want)
 			}
 		}
 	})

@@ -19,15 +19,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// on ties a job to the n-th node.
+// on restricts a job to the n-th node.
 func on(n int) func(*api.Job) {
 	return func(j *api.Job) {
 		j.Constraints = append(j.Constraints, &api.Constraint{LTarget: "${node.unique.name}", Operand: "=", RTarget: fmt.Sprint("node-", n)})
 	}
 }
 
-// apart is a gang that runs on two nodes, since half of each was busy, and would run
-// better on one as soon as the first half is free.
+// apart starts a gang that runs on two nodes, because half of each was busy. It would run better on
+// one node once a half is free.
 func apart(w *World) {
 	w.AddNodes(2, 2)
 	w.StartPlacer()
@@ -43,7 +43,7 @@ func apart(w *World) {
 	w.ExpectFinished("busy-0", 2*time.Minute)
 }
 
-// nodesOf are the nodes on which a job's members are.
+// nodesOf returns the nodes of a job's members.
 func (w *World) nodesOf(name string) []string {
 	var out []string
 	for _, m := range w.Members(Key(name)) {
@@ -55,7 +55,7 @@ func (w *World) nodesOf(name string) []string {
 
 func moving(c *model.Config) { c.Queue.Migrate = true }
 
-// A gang that runs apart is moved together when there is room, once.
+// A gang that runs apart is moved to one node when there is room, and only once.
 func TestMovesAGang(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: moving}, func(w *World) {
 		apart(w)
@@ -69,12 +69,12 @@ func TestMovesAGang(t *testing.T) {
 	})
 }
 
-// What goes wrong while a gang is moved costs it its move at most.
+// If something fails while a gang is moved, the gang loses at most its move.
 func TestMovesThatGoWrong(t *testing.T) {
 	for name, wrong := range map[string]func(w *World){
-		"its registering is refused": func(w *World) { w.Nomad.Fail("", "PUT /v1/jobs", nomadtest.Failed, 2) },
-		"no answer":                  func(w *World) { w.Nomad.Fail("", "PUT /v1/jobs", nomadtest.Unanswered, 1) },
-		"its members do not stop":    func(w *World) { w.Nomad.Fail("", "PUT /v1/allocation/*/stop", nomadtest.Failed, 3) },
+		"its registration is refused": func(w *World) { w.Nomad.Fail("", "PUT /v1/jobs", nomadtest.Failed, 2) },
+		"no answer":                   func(w *World) { w.Nomad.Fail("", "PUT /v1/jobs", nomadtest.Unanswered, 1) },
+		"its members do not stop":     func(w *World) { w.Nomad.Fail("", "PUT /v1/allocation/*/stop", nomadtest.Failed, 3) },
 		"the placer is killed": func(w *World) {
 			beginsToMove(w)
 			w.placers[0].Kill()
@@ -87,7 +87,7 @@ func TestMovesThatGoWrong(t *testing.T) {
 			w.RunFor(20 * time.Second)
 			w.Nomad.RecoverNode(NodeID(0))
 		},
-		"a GPU of the new node falls sick": func(w *World) {
+		"a GPU of the new node becomes unhealthy": func(w *World) {
 			beginsToMove(w)
 			w.Nomad.SetHealth(false, "GPU-0-0", "GPU-0-1")
 		},
@@ -112,13 +112,13 @@ func TestMovesThatGoWrong(t *testing.T) {
 	}
 }
 
-// beginsToMove waits until the gang is being stopped for its move.
+// beginsToMove waits until the placer stops the gang to move it.
 func beginsToMove(w *World) {
 	w.T.Helper()
 	w.Expect("it is moved", 5*time.Minute, func() bool { return Carries(w.Nomad.Job(Key("a"))) == "pinned and gated" })
 }
 
-// No more gangs are moved in an hour than may be.
+// No more gangs are moved in an hour than moves_per_hour allows.
 func TestMovesPerHour(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.MovesPerHour = 0 }}, func(w *World) {
 		apart(w)
@@ -129,7 +129,7 @@ func TestMovesPerHour(t *testing.T) {
 	})
 }
 
-// Of two gangs that would gain, one is moved now, and the other an hour later.
+// Two gangs would gain from a move. One is moved now, and the other an hour later.
 func TestOneMovePerHour(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.MovesPerHour = 1 }}, func(w *World) {
 		w.AddNodes(4, 2)
@@ -153,7 +153,7 @@ func TestOneMovePerHour(t *testing.T) {
 	})
 }
 
-// snapshot looks at everything as commands do.
+// snapshot returns the active placer's snapshot, as commands use it.
 func (w *World) snapshot() *query.Snapshot {
 	w.T.Helper()
 	s := w.Picture()
@@ -172,7 +172,7 @@ func (w *World) client() *nomad.Client {
 	return c
 }
 
-// explained is what is said of a job.
+// explained returns explain's answer about a job.
 func (w *World) explained(name string) *query.Explanation {
 	w.T.Helper()
 	e, err := w.snapshot().Explain(context.Background(), Key(name))
@@ -182,11 +182,11 @@ func (w *World) explained(name string) *query.Explanation {
 	return e
 }
 
-// Where moving is off, the moves that would pay are told.
+// If moves are switched off, explain shows the moves that would pay.
 func TestTellsMoves(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = false }}, func(w *World) {
 		apart(w)
-		w.RunFor(2 * time.Minute) // it is not stopped as soon as it has begun
+		w.RunFor(2 * time.Minute) // so that it is not stopped right after its start
 		moves := w.snapshot().Moves()
 		if len(moves) != 1 || moves[0].Job != "a" || moves[0].From.Nodes != 2 || moves[0].To.Nodes != 1 {
 			t.Errorf("moves: %+v", moves)
@@ -197,7 +197,7 @@ func TestTellsMoves(t *testing.T) {
 	})
 }
 
-// canaried is a service that updates by a canary.
+// canaried returns a service that updates with a canary.
 func canaried() Gang {
 	return Gang{Name: "s", GPUs: 1, Service: true, Change: func(j *api.Job) {
 		j.TaskGroups[0].Update = &api.UpdateStrategy{Canary: new(1), AutoPromote: new(true), MinHealthyTime: new(time.Second), MaxParallel: new(1)}
@@ -211,8 +211,8 @@ func (w *World) update(name string) {
 	}
 }
 
-// The canary of a service goes beside the old version, on another node where its own
-// is full; where all are full it waits, and explain says for what.
+// The canary of a service runs beside the old version, on another node if its own is full. If all
+// nodes are full, it waits, and explain says for what.
 func TestCanaries(t *testing.T) {
 	for _, mode := range []string{"class", "gpu"} {
 		t.Run(mode, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestCanaries(t *testing.T) {
 					t.Errorf("explain says: %s", e.Reason.String())
 				}
 				if len(e.Members) != 1 || !strings.Contains(e.Reason.String(), e.Members[0].String()) || len(e.Remedies) != 1 || !strings.HasPrefix(e.Remedies[0].Sentence(), "The canaries start when 1 GPU comes free beside") {
-					t.Errorf("of its members: %q; what to do: %q", e.Members, e.Remedies)
+					t.Errorf("members: %q; advice: %q", e.Members, e.Remedies)
 				}
 				w.AddNodes(1, 1)
 				w.Expect("the canary runs", time.Minute, func() bool {
@@ -242,7 +242,7 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
-// A service whose node is lost goes elsewhere, and if there is no room waits.
+// A service whose node is lost moves elsewhere. If there is no room, it waits.
 func TestServiceIsExtended(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)

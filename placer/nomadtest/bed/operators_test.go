@@ -24,13 +24,13 @@ import (
 
 func preempting(c *model.Config) { c.Queue.Order, c.Queue.Preempt = queue.Priority, true }
 
-// checkpoints has the members of a job end well if they are asked to.
+// checkpoints makes a job's members exit with 0 when they are asked to end.
 func checkpoints(j *api.Job) {
 	args := j.TaskGroups[0].Tasks[0].Config["args"].([]string)
 	args[1] = "trap 'exit 0' INT; " + args[1]
 }
 
-// restart is nomad alloc restart of each member.
+// restart does nomad alloc restart for each member.
 func (w *World) restart(name string) {
 	w.T.Helper()
 	for _, m := range w.Members(Key(name)) {
@@ -40,8 +40,8 @@ func (w *World) restart(name string) {
 	}
 }
 
-// An operator restarts a gang in place (nomad alloc restart), and its program ends well on the
-// signal. Hours later it makes room for another gang: it has not done its work, and starts again.
+// An operator restarts a gang in place (nomad alloc restart), and its program exits with 0 on the
+// signal. Hours later it is preempted. Its work is not done, so it starts again.
 func TestRestartedThenPreempted(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -57,7 +57,7 @@ func TestRestartedThenPreempted(t *testing.T) {
 	})
 }
 
-// The same, and its node is drained.
+// The same, but its node is drained.
 func TestRestartedThenDrained(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -78,7 +78,7 @@ func TestRestartedThenDrained(t *testing.T) {
 	})
 }
 
-// scale is nomad job scale: another count, whatever else the job has by now.
+// scale does nomad job scale: it changes only the count of the job as it is now.
 func (w *World) scale(name string, count int) {
 	w.T.Helper()
 	job := copyOf(w.Nomad.Job(Key(name)))
@@ -88,8 +88,8 @@ func (w *World) scale(name string, count int) {
 	}
 }
 
-// A job is scaled to no members, which is how its author lets it rest, or is run so: it has ended, and
-// runs once it gets members again. Nobody waits for it meanwhile.
+// A job is scaled to no members, which is how an author pauses it, or is run with no members. It
+// counts as ended, and runs once it gets members again. Meanwhile nothing waits for it.
 func TestScaledToNothing(t *testing.T) {
 	none := func(job *api.Job) { job.TaskGroups[0].Count = new(0) }
 	for name, rest := range map[string]func(w *World){
@@ -122,15 +122,15 @@ func TestScaledToNothing(t *testing.T) {
 						ready := w.explained("a").Ready
 						rest(w)
 						w.ExpectGone("a", time.Minute)
-						w.RunFor(5 * time.Second) // until the placer has heard of it
+						w.RunFor(5 * time.Second) // until the placer has noticed
 						if e := w.explained("a"); !e.Ready.Equal(ready) {
-							t.Errorf("all its members were there at %s, not at %s, with none", ready, e.Ready)
+							t.Errorf("all its members ran at %s, not at %s, with none", ready, e.Ready)
 						}
 						if e := w.explained("a"); e.State != gang.Ended || e.Outcome.Status != query.AtRest || !strings.Contains(e.Reason.String(), "count = 0") {
-							t.Errorf("at rest it is %s: %s", e.State, e.Reason.String())
+							t.Errorf("without members it is %s: %s", e.State, e.Reason.String())
 						}
 						if js := w.snapshot().Jobs(); slices.ContainsFunc(js, func(j model.JobStatus) bool { return j.Job == "a" }) {
-							t.Errorf("at rest it is in the list: %+v", js)
+							t.Errorf("without members it is listed: %+v", js)
 						}
 						w.RunFor(time.Hour)
 						w.scale("a", 2)
@@ -145,8 +145,8 @@ func TestScaledToNothing(t *testing.T) {
 	}
 }
 
-// A gang is scaled down, others get the GPUs that came free, and it is scaled up again: it runs on
-// until all of it fits, as one that is scaled up otherwise.
+// A gang is scaled down, other gangs get the free GPUs, and it is scaled up again. It keeps running
+// until all of it fits, like any gang that is scaled up.
 func TestScaledDownAndUp(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -162,14 +162,15 @@ func TestScaledDownAndUp(t *testing.T) {
 		for range 300 {
 			w.RunFor(time.Second)
 			if is := w.Members(Key("a")); len(is) != 2 || is[0].ID != was[0].ID || is[1].ID != was[1].ID {
-				w.T.Fatalf("it does not run on:\n%s", w.Describe())
+				w.T.Fatalf("it does not keep running:\n%s", w.Describe())
 			}
 		}
 	})
 }
 
-// A bad edit has a gang given up. Its author reverts to the version that ran (nomad job revert), and it
-// runs. Then its nodes are drained: it was not given up as it is now, and starts again.
+// A gang is given up because of a bad edit. Its author reverts to the version that ran (nomad job
+// revert), and it runs. Then its nodes are drained. The current version was not given up, so it
+// starts again.
 func TestGivenUpRevertedThenDrained(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -200,7 +201,7 @@ func TestGivenUpRevertedThenDrained(t *testing.T) {
 	})
 }
 
-// A gang has finished, and is stopped twice, to tidy up. A job that comes after it starts.
+// A gang has finished, and its author stops it twice, to tidy up. A job that waits for it starts.
 func TestAfterAJobStoppedTwice(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -219,8 +220,8 @@ func TestAfterAJobStoppedTwice(t *testing.T) {
 	})
 }
 
-// A job is held in the moment of its submission, and something is told of another one before the placer
-// has seen the first: the hold stays. What was told of a job that was purged is forgotten.
+// A job is held right after its submission, and another job gets a command before the placer has
+// seen the first job. The hold stays. The commands of a purged job are forgotten.
 func TestHeldAtOnce(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -257,7 +258,8 @@ func TestHeldAtOnce(t *testing.T) {
 	})
 }
 
-// A job is held, and the placer's first try to read that fails: it starts nothing before it has read it.
+// A job is held, and the placer's first attempt to read the holds fails. It starts nothing before
+// it has read them.
 func TestHeldBeforeItIsRead(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)

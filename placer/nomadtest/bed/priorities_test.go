@@ -12,7 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// The author of a gang that runs changes its priority: behind a gate (nomad job run) or as Nomad's UI shows it. The queue learns it, and nothing restarts.
+// The author of a running gang changes its priority: behind a gate (nomad job run), or as in
+// Nomad's UI. The queue learns of it, and nothing restarts.
 func TestPriorityOfRunning(t *testing.T) {
 	for _, gate := range []bool{false, true} {
 		for _, lower := range []bool{false, true} {

@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// killAtStart kills the placer as it has registered the job's pins: before it records why.
+// killAtStart kills the placer when it has registered the job's pins but not yet recorded why.
 func (w *World) killAtStart(p *Placer, name string) {
 	w.T.Helper()
 	pinned := func() bool {
@@ -33,13 +33,13 @@ func (w *World) killAtStart(p *Placer, name string) {
 	p.Kill()
 }
 
-// chosen are the GPUs that a record says were chosen, sorted.
+// chosen returns the GPUs in a record's decision, sorted.
 func chosen(r gang.Record) []string {
 	return slices.Sorted(slices.Values(r.Decision.Chosen.GPUIDs()))
 }
 
-// A placer dies after it has started a gang, before it has recorded that. The next one reads from Nomad
-// what the gang has, and since when it waited.
+// A placer is killed after it has started a gang and before it has recorded that. The next placer
+// reads from Nomad which GPUs the gang has, and since when it had waited.
 func TestKilledBeforeItRecordedAStart(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -60,7 +60,7 @@ func TestKilledBeforeItRecordedAStart(t *testing.T) {
 			t.Errorf("recorded are %v, it has %v", chosen(r), w.GPUs(Key("a")))
 		}
 		if d := r.Submitted.Sub(submitted); d < 0 || d > 5*time.Second {
-			t.Errorf("it was submitted %v after it was", d)
+			t.Errorf("the recorded submission is %v late", d)
 		}
 		if r.Waited < 10*time.Minute || r.Waited > 11*time.Minute {
 			t.Errorf("it waited %v", r.Waited)
@@ -68,9 +68,10 @@ func TestKilledBeforeItRecordedAStart(t *testing.T) {
 	})
 }
 
-// The same of a gang that was stopped for another one before, and starts on other GPUs, with each kind of pins: what it
-// ran before counts on, but why it got those other GPUs is over. Also if the clock of Nomad's servers is three minutes
-// behind, or ahead, of the placer's, and where its author edits it before the next placer comes.
+// The same for a gang that was stopped for another gang before and starts on other GPUs, with each
+// kind of pins. Its earlier run time still counts, but the reason for its earlier GPUs does not.
+// This also holds if the clock of Nomad's servers is three minutes behind the placer's, or ahead,
+// and if the author edits the job before the next placer starts.
 func TestKilledBeforeItRecordedASecondStart(t *testing.T) {
 	for _, step := range []time.Duration{0, -3 * time.Minute, 3 * time.Minute} {
 		for _, pin := range []string{"gpu", "class", "prefer"} {
@@ -123,8 +124,8 @@ func TestKilledBeforeItRecordedASecondStart(t *testing.T) {
 	}
 }
 
-// A job has run and finished. Two hours later its author runs it again; it waits five minutes, and the placer dies as it starts it. The record is
-// that of the run before.
+// A job has run and finished. Two hours later its author runs it again. It waits five minutes, and
+// the placer is killed while it starts the job. The only record is that of the earlier run.
 func TestKilledBeforeItRecordedAnotherRun(t *testing.T) {
 	for _, how := range []string{"same GPUs", "other GPUs", "purged", "class"} {
 		t.Run(how, func(t *testing.T) {
@@ -175,7 +176,8 @@ func TestKilledBeforeItRecordedAnotherRun(t *testing.T) {
 	}
 }
 
-// A gang was moved by a preemption to other GPUs; its author reverts it to what ran first. Later the placer restarts.
+// A gang was preempted and now runs on other GPUs. Its author reverts it to the version that ran
+// first. Later the placer restarts.
 func TestRecordOfAReverted(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -213,7 +215,8 @@ func TestRecordOfAReverted(t *testing.T) {
 	})
 }
 
-// One that was made smaller once, to one member, and whose member Nomad has placed again since. A new placer believes its record.
+// An elastic gang was reduced to one member, and Nomad has replaced that member since. A new placer
+// trusts the gang's record.
 func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -241,7 +244,8 @@ func TestRecordOfAnElasticGangPlacedAnew(t *testing.T) {
 	})
 }
 
-// failNext has the next of such requests go wrong, and reports whether it has.
+// failNext makes the next matching request fail, and returns a function that reports whether it
+// has.
 func (w *World) failNext(f nomadtest.Fault, which func(nomadtest.Request) bool) (tried func() bool) {
 	var done atomic.Bool
 	w.Nomad.FailBy(func(r nomadtest.Request) nomadtest.Fault {
@@ -253,8 +257,8 @@ func (w *World) failNext(f nomadtest.Fault, which func(nomadtest.Request) bool) 
 	return done.Load
 }
 
-// A gang, or an elastic one, gets more members, which nobody can record, and the placer dies. What it ran counts once, and
-// none of that as waiting.
+// A gang, elastic or not, gets more members. The placer cannot record that, and is killed. The
+// gang's run time counts once, and none of it as waiting.
 func TestKilledBeforeItRecordedASize(t *testing.T) {
 	for _, kind := range []string{"gang", "elastic"} {
 		t.Run(kind, func(t *testing.T) {
@@ -291,21 +295,21 @@ func TestKilledBeforeItRecordedASize(t *testing.T) {
 				w.RunFor(10 * time.Minute)
 				is := w.decision("a")
 				if is.Waited > time.Minute {
-					t.Errorf("it never waited, and is said to have waited %v", is.Waited)
+					t.Errorf("it never waited, but %v of waiting are recorded", is.Waited)
 				}
 				w.Submit(Gang{Name: "urgent", Members: 8, Runs: time.Hour, Priority: 90})
 				w.ExpectRunning("urgent", 10*time.Minute)
 				is = w.decision("a")
 				if is.Attained < 2*time.Hour || is.Waited > time.Minute {
-					t.Errorf("it ran two hours and never waited, and is said to have run %v and waited %v (note %q)", is.Attained, is.Waited, is.Note)
+					t.Errorf("it ran two hours and never waited, but %v of running and %v of waiting are recorded (note %q)", is.Attained, is.Waited, is.Note)
 				}
 			})
 		})
 	}
 }
 
-// A placer dies between writing down that a gang failed by its own fault and stopping what is left of it.
-// The next one counts that failure once.
+// A placer is killed after it has recorded that a gang failed by its own fault, and before it has
+// stopped the remaining members. The next placer counts that failure once.
 func TestKilledAsItCountedAFailure(t *testing.T) {
 	Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -313,7 +317,7 @@ func TestKilledAsItCountedAFailure(t *testing.T) {
 		w.RunFor(time.Second)
 		w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 2 * time.Minute, Exit: 1, OneExit: true})
 		w.ExpectRunning("a", 10*time.Second)
-		w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.Lost, -1) // what is left is not stopped
+		w.Nomad.Fail("placer-1", "PUT /v1/jobs", nomadtest.Lost, -1) // the remaining members are not stopped
 		if !w.until(time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 1 }) {
 			t.Fatalf("its failure is not counted:\n%s", w.Describe())
 		}
@@ -321,13 +325,14 @@ func TestKilledAsItCountedAFailure(t *testing.T) {
 		w.StartPlacer()
 		w.RunFor(30 * time.Second)
 		if n := w.decision("a").UserFailures; n != 1 {
-			t.Errorf("%d failures of one", n)
+			t.Errorf("one failure counts as %d", n)
 		}
 	})
 }
 
-// countsOnce waits until gang a, which has failed once after twenty minutes, runs again, with another first member than before.
-// That failure counts once, with at least the time that it was seen to run, and so do the next two.
+// countsOnce waits until gang a, which has failed once after twenty minutes, runs again with a
+// first member other than was. The failure must count once, with at least the time that the gang
+// was seen to run. The next two failures must count once, too.
 func (w *World) countsOnce(was string, ran time.Duration) {
 	w.T.Helper()
 	runs := func() bool {
@@ -338,14 +343,14 @@ func (w *World) countsOnce(was string, ran time.Duration) {
 	}
 	w.RunFor(time.Minute)
 	if r := w.decision("a"); r.UserFailures != 1 || r.Attained < ran || r.Attained > 25*time.Minute {
-		w.T.Errorf("%d failures of one, ran %v, waited %v", r.UserFailures, r.Attained, r.Waited)
+		w.T.Errorf("one failure counts as %d; ran %v, waited %v", r.UserFailures, r.Attained, r.Waited)
 	}
 	if !w.until(2*time.Hour, time.Second, func() bool { return w.decision("a").UserFailures == 3 }) {
-		w.T.Errorf("not given up: %d", w.decision("a").UserFailures)
+		w.T.Errorf("not given up, failures: %d", w.decision("a").UserFailures)
 	}
 }
 
-// The answer to the writing down of a failure is lost; the failure counts once.
+// The answer to the write of a failure's record is lost. The failure counts once.
 func TestFailureCountsOnceUnanswered(t *testing.T) {
 	for n, f := range []nomadtest.Fault{nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
 		for i, kill := range []time.Duration{0, 500 * time.Millisecond, 35 * time.Second} {
@@ -359,7 +364,7 @@ func TestFailureCountsOnceUnanswered(t *testing.T) {
 					w.RunFor(time.Second)
 					w.Submit(Gang{Name: "a", Members: 2, GPUs: 1, Runs: 20 * time.Minute, Exit: 1, OneExit: true})
 					w.ExpectRunning("a", 10*time.Second)
-					w.RunFor(19 * time.Minute) // from then on each moment counts
+					w.RunFor(19 * time.Minute) // from here on, each moment matters
 					was := w.Members(Key("a"))[0].ID
 					tried := w.failNext(f, func(r nomadtest.Request) bool {
 						return r.Write() && strings.HasPrefix(r.Path, "/v1/var") && strings.Contains(r.Path, "decision")
@@ -379,8 +384,9 @@ func TestFailureCountsOnceUnanswered(t *testing.T) {
 	}
 }
 
-// A gang fails by its own fault; its gate's registration goes wrong in each way, and the placer is killed some time after.
-// The failure counts once, with what the gang ran, and so do the next ones.
+// A gang fails by its own fault. The registration of its gate fails in each way, and the placer is
+// killed some time later. The failure counts once, with the gang's run time, and so do the next
+// failures.
 func TestFailureCountsOnceAtTheGate(t *testing.T) {
 	for n, f := range []nomadtest.Fault{nomadtest.None, nomadtest.Failed, nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
 		for i, kill := range []time.Duration{-1, 0, 35 * time.Second} {
@@ -396,7 +402,7 @@ func TestFailureCountsOnceAtTheGate(t *testing.T) {
 						runsScript(j.TaskGroups[0], "[ $NOMAD_ALLOC_INDEX = 0 ] && sleep 1200 && exit 3; sleep 36000")
 					}})
 					w.ExpectRunning("a", 10*time.Second)
-					w.RunFor(19 * time.Minute) // from then on each moment counts
+					w.RunFor(19 * time.Minute) // from here on, each moment matters
 					was := w.Members(Key("a"))[0].ID
 					tried := w.failNext(f, func(r nomadtest.Request) bool { return r.Client == "placer-1" && r.Write() && r.Match("PUT /v1/jobs") })
 					if !w.until(time.Hour, 20*time.Millisecond, tried) {
@@ -414,8 +420,8 @@ func TestFailureCountsOnceAtTheGate(t *testing.T) {
 	}
 }
 
-// Whatever befalls a gang that runs, a placer that starts then believes its record: it changes nothing of what the gang ran and waited, and
-// when and why it was decided.
+// Whatever happens to a running gang, a placer that starts later trusts its record: it does not
+// change how long the gang ran and waited, nor when and why it was placed.
 func TestValidRecordStays(t *testing.T) {
 	type what struct {
 		name string
@@ -501,7 +507,7 @@ func differs(b, r gang.Record) string {
 	return ""
 }
 
-// The same of elastic gangs that have been made smaller and larger.
+// The same for elastic gangs that have shrunk and grown.
 func TestValidElasticRecordStays(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 8} {
 		for _, step := range []time.Duration{0, time.Minute, -time.Minute} {
