@@ -22,7 +22,7 @@ func connect(t *testing.T, cfg *api.Config) *api.Client {
 	return c
 }
 
-// Nomad's own client for locks and checked writes finds what it expects.
+// Nomad's own client for locks and checked writes gets the answers that it expects.
 func TestVariables(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Seed: 1})
@@ -39,11 +39,11 @@ func TestVariables(t *testing.T) {
 		}
 		var conflict api.ErrCASConflict
 		if _, _, err := c.Variables().CheckedUpdate(&old, nil); !errors.As(err, &conflict) || conflict.Conflict.Items["k"] != "2" {
-			t.Errorf("a write over another one: %v", err)
+			t.Errorf("a write with an old index: %v", err)
 		}
 		big := &api.Variable{Path: "b", Items: map[string]string{"k": strings.Repeat("x", variableBytes)}}
 		if _, _, err := c.Variables().Update(big, nil); err == nil {
-			t.Error("a variable of more than 64 KiB is taken")
+			t.Error("a variable of more than 64 KiB is accepted")
 		}
 		if _, err := c.Variables().Delete("a", nil); err != nil {
 			t.Error(err)
@@ -54,8 +54,8 @@ func TestVariables(t *testing.T) {
 	})
 }
 
-// One holds a lock at a time; it ends if nobody renews it, and is free after
-// its delay.
+// Only one client holds a lock at a time. The lock ends if it is not renewed, and is free after its
+// delay.
 func TestLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Seed: 1})
@@ -99,7 +99,7 @@ func TestLocks(t *testing.T) {
 	})
 }
 
-// Tokens may what they may.
+// A token allows what its policy allows.
 func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Seed: 1})
@@ -117,7 +117,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// Without time, things happen step by step.
+// In a stepped cluster, actions run only step by step.
 func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Seed: 1, Stepped: true})

@@ -27,7 +27,8 @@ func (w *World) reload(change func(*model.Config)) *Placer {
 	return w.StartPlacer()
 }
 
-// The device plugin of a node is restarted: for half a minute the node names no GPU. An elastic gang runs on.
+// The device plugin of a node restarts, so the node lists no GPU for half a minute. An elastic gang
+// keeps running.
 func TestElasticDevicePluginRestarts(t *testing.T) {
 	for _, gpus := range [][]string{{"GPU-0-0", "GPU-0-1"}, {"GPU-0-1"}, {"GPU-0-0", "GPU-0-1", "GPU-1-0", "GPU-1-1"}} {
 		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
@@ -50,7 +51,7 @@ func TestElasticDevicePluginRestarts(t *testing.T) {
 	}
 }
 
-// The same, of a gang that may be moved, with free GPUs elsewhere.
+// The same for a gang that may be moved, with free GPUs elsewhere.
 func TestMovableDevicePluginRestarts(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { moving(c); c.Queue.Preempt = true }}, func(w *World) {
 		w.AddNodes(4, 2)
@@ -70,7 +71,7 @@ func TestMovableDevicePluginRestarts(t *testing.T) {
 	})
 }
 
-// rights of a placer's token in some namespaces.
+// placerRights returns the rights of a placer's token in some namespaces.
 func placerRights(namespaces ...string) nomadtest.Token {
 	t := nomadtest.Token{Nodes: true, Namespaces: map[string][]string{}}
 	for _, ns := range namespaces {
@@ -79,8 +80,8 @@ func placerRights(namespaces ...string) nomadtest.Token {
 	return t
 }
 
-// Limits are lowered below what runs: a gang that may be moved is not stopped for a move after which it
-// may not start.
+// A limit is lowered below what runs. A gang that may be moved is not stopped for a move, because
+// then it could not start again.
 func TestMoveAboveItsLimit(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Migrate = false }}, func(w *World) {
 		apart(w)
@@ -101,7 +102,7 @@ func TestMoveAboveItsLimit(t *testing.T) {
 	})
 }
 
-// An elastic gang does not grow into a window.
+// An elastic gang does not grow onto GPUs that an approaching window reserves.
 func TestElasticGangAndWindow(t *testing.T) {
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
@@ -123,7 +124,7 @@ func TestElasticGangAndWindow(t *testing.T) {
 	})
 }
 
-// Of a tenant that borrows elastically, the owner gets its quota back.
+// If a tenant has borrowed quota for an elastic gang, the owner gets its quota back.
 func TestElasticBorrowerGivesBack(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.Tenants = map[string]queue.Tenant{"default": {Quota: 2}, "team": {Quota: 2}}
@@ -139,7 +140,7 @@ func TestElasticBorrowerGivesBack(t *testing.T) {
 	})
 }
 
-// with is the token with only some rights everywhere.
+// with returns a token that has only some rights, in all namespaces.
 func with(rights ...string) map[string]nomadtest.Token {
 	return map[string]nomadtest.Token{"author": {Management: true}, "p": {Nodes: true, Namespaces: map[string][]string{"*": rights}}}
 }
@@ -150,7 +151,7 @@ func without(out ...string) []string {
 	return slices.DeleteFunc(slices.Clone(allRights), func(r string) bool { return slices.Contains(out, r) })
 }
 
-// A right is taken away in the middle of a move or a stop, for half an hour, and given back.
+// A right is taken away for half an hour in the middle of a move or a stop, and then given back.
 func TestRightsLostInTheMiddle(t *testing.T) {
 	for _, right := range allRights {
 		t.Run(right, func(t *testing.T) {
@@ -209,7 +210,8 @@ func TestRightsLostInAPreemption(t *testing.T) {
 	}
 }
 
-// A configuration is reloaded in the middle of a preemption, with what is switched off or on.
+// The configuration is reloaded in the middle of a preemption, with some feature switched off or
+// on.
 func TestReloadedInTheMiddle(t *testing.T) {
 	zero := 0
 	for name, change := range map[string]func(*model.Config){
@@ -250,8 +252,9 @@ func TestReloadedInTheMiddle(t *testing.T) {
 	}
 }
 
-// The placer's token loses its rights in one namespace for some minutes, by a mistake in its policy. A gang there that
-// was preempted has its place in the queue when they are back: before those that came later.
+// By a mistake in its policy, the placer's token loses its rights in one namespace for some
+// minutes. A preempted gang in that namespace then has its old place in the queue: before the gangs
+// that came later.
 func TestRecordsSurviveLostRights(t *testing.T) {
 	t.Run("kept", func(t *testing.T) { recordsSurvive(t, false) })
 	t.Run("lost and given back", func(t *testing.T) { recordsSurvive(t, true) })
@@ -286,12 +289,13 @@ func recordsSurvive(t *testing.T, lost bool) {
 		w.ExpectFinished("urgent", 2*time.Hour)
 		w.Expect("one of them runs", 5*time.Minute, func() bool { return w.Running(k) || w.Running(Key("second")) })
 		if !w.Running(k) {
-			t.Errorf("it has lost its place:\n%s", w.Describe())
+			t.Errorf("it has lost its position:\n%s", w.Describe())
 		}
 	})
 }
 
-// Victims are slow to stop. Who they are stopped for starts, although a window has come closer meanwhile.
+// Victims are slow to stop. The gang for which they stop starts, although a window has come closer
+// meanwhile.
 func TestWindowComesCloserInAPreemption(t *testing.T) {
 	for _, order := range []bool{false, true} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
@@ -312,14 +316,15 @@ func TestWindowComesCloserInAPreemption(t *testing.T) {
 				w.Submit(Gang{Name: "high", Members: 1, Runs: 55 * time.Minute, Priority: 90, Meta: map[string]string{"pal_duration": "1h"}})
 				w.RunFor(30 * time.Minute)
 				if !w.Running(Key("high")) && len(w.Members(Key("low"))) < 2 {
-					t.Errorf("stopped for nothing: %s: %s", w.Describe(), w.explained("high").Reason)
+					t.Errorf("victims were stopped in vain: %s: %s", w.Describe(), w.explained("high").Reason)
 				}
 			})
 		})
 	}
 }
 
-// A gang that has just started is not stopped before twice its restart cost, though the placer was.
+// A gang that has just started is not stopped before it has run for twice its restart cost, even if
+// the placer restarted meanwhile.
 func TestSafeAfterAReload(t *testing.T) {
 	for _, reloaded := range []bool{false, true} {
 		t.Run(fmt.Sprint("reloaded: ", reloaded), func(t *testing.T) { safe(t, reloaded) })
@@ -347,7 +352,7 @@ func safe(t *testing.T, reloaded bool) {
 	})
 }
 
-// What is foretold of an elastic gang that has grown is the same after a reload.
+// The forecast for an elastic gang that has grown is the same after a reload.
 func TestForecastAfterAReload(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -373,13 +378,13 @@ func TestForecastAfterAReload(t *testing.T) {
 		p = w.reload(nil)
 		w.RunFor(20 * time.Second)
 		if is := foretold(p); is.Sub(was).Abs() > 30*time.Minute {
-			t.Errorf("b is to start by %s, before the reload it was %s", is, was)
+			t.Errorf("b is expected to start by %s; before the reload, by %s", is, was)
 		}
 	})
 }
 
-// A gang that has just been moved, or has lost a member and got it back, is not moved again at once after a reload; a gang
-// that has attained much GPU time with order las keeps that.
+// After a reload, a gang is not at once moved again if it has just been moved, or has lost and
+// regained a member. A gang that has attained much GPU time under the order las keeps that.
 func TestAttainedAfterAReload(t *testing.T) {
 	las := func(c *model.Config) {
 		c.Queue.Order, c.Queue.Preempt = "las", true
@@ -406,7 +411,8 @@ func TestAttainedAfterAReload(t *testing.T) {
 	}
 }
 
-// What an elastic gang has done counts by how many members it had meanwhile, also when it is stopped.
+// The work that an elastic gang has done depends on how many members it had at each time, even if
+// it is stopped.
 func TestWorkDoneBeforeItGrew(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -427,12 +433,12 @@ func TestWorkDoneBeforeItGrew(t *testing.T) {
 		}
 		// 4 h with one of four members, and 10 min with all.
 		if r.Done > 90*time.Minute {
-			t.Errorf("it has done %v of its 10h, by its record (it ran for %v)", r.Done, r.Attained)
+			t.Errorf("according to its record, it has done %v of its 10h (it ran for %v)", r.Done, r.Attained)
 		}
 	})
 }
 
-// The agent is reloaded while the device plugin of a node starts again: what runs there runs on.
+// The agent is reloaded while the device plugin of a node restarts. Jobs on that node keep running.
 func TestReloadWhileAPluginRestarts(t *testing.T) {
 	for name, g := range map[string]Gang{
 		"elastic":     {Name: "a", Members: 2, GPUs: 1, Runs: 10 * time.Hour, Change: elastic(1, 4), Meta: map[string]string{"pal_duration": "10h", "pal_preempt": "true"}},
@@ -468,7 +474,8 @@ func TestReloadWhileAPluginRestarts(t *testing.T) {
 	}
 }
 
-// While the agent is away for two minutes, many gangs fail, for example of a broken image. Each is tried again when it is back.
+// While the agent is away for two minutes, many gangs fail, for example because of a broken image.
+// Each is retried when the agent is back.
 func TestManyFailWhileTheAgentIsAway(t *testing.T) {
 	for _, gangs := range []int{40, 150} {
 		t.Run(fmt.Sprint(gangs), func(t *testing.T) {
@@ -495,14 +502,14 @@ func TestManyFailWhileTheAgentIsAway(t *testing.T) {
 				}
 				if len(not) > 0 {
 					e := w.explained(not[0])
-					t.Errorf("%d of %d were not tried again; %s is shown as %s: %s", len(not), gangs, not[0], e.State, e.Reason.String())
+					t.Errorf("%d of %d were not retried; %s is shown as %s: %s", len(not), gangs, not[0], e.State, e.Reason.String())
 				}
 			})
 		})
 	}
 }
 
-// Moves are counted over a reload, too: an hour has a limit of moves.
+// moves_per_hour also counts the moves before a reload.
 func TestMovesPerHourAndReload(t *testing.T) {
 	once := func(c *model.Config) { moving(c); c.MovesPerHour = 1 }
 	Run(t, Options{Seed: 1, Placer: once}, func(w *World) {
@@ -527,12 +534,12 @@ func TestMovesPerHourAndReload(t *testing.T) {
 		w.Expect("one is moved", 10*time.Minute, func() bool { return moved() == 1 })
 		w.RunFor(5 * time.Minute)
 		if moved() != 1 {
-			t.Fatal("both, without a reload")
+			t.Fatal("two were moved before the reload")
 		}
 		w.reload(once)
 		w.RunFor(10 * time.Minute)
 		if moved() != 1 {
-			t.Error("two were moved within half an hour")
+			t.Error("the second was moved within half an hour")
 		}
 	})
 }

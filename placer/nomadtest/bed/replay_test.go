@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/long"
 )
 
-// A seed is replayed to the same step: whatever happens, and what the placers say of
-// it, is the same when it is walked again.
+// The same seed gives the same walk: what happens, and what the placers log about it, is the same
+// each time.
 func TestReplay(t *testing.T) {
 	seeds := uint64(1)
 	if long.All() {

@@ -14,9 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// A service with pins to GPUs is scaled up (nomad job scale, or Nomad's autoscaler) beyond what fits.
-// It keeps its pins: behind a gate Nomad would try none of its members again that fails. (Nor does it once the
-// deployment has failed for want of room: scenario "fails after its deployment has failed".)
+// A service with pins to GPUs is scaled up beyond what fits (nomad job scale, or Nomad's
+// autoscaler). It keeps its pins, because behind a gate Nomad would not retry any member that
+// fails. (Nomad also does not once the deployment has failed for lack of room: scenario "fails
+// after its deployment has failed".)
 func TestServiceScaledUpDiesOut(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -38,8 +39,9 @@ func TestServiceScaledUpDiesOut(t *testing.T) {
 	})
 }
 
-// A gang is stopped for another one, and waits; its author reverts it (nomad job revert) to the version
-// with which it ran, while the other one runs. It waits for its turn again, and the other one runs on.
+// A gang is stopped for another gang and waits. Its author reverts it (nomad job revert) to the
+// version that ran, while the other gang runs. The gang waits for its turn, and the other keeps
+// running.
 func TestRevertedWhileItWaits(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -60,13 +62,13 @@ func TestRevertedWhileItWaits(t *testing.T) {
 		w.ExpectRunning("a", 5*time.Minute)
 		w.RunFor(time.Minute)
 		if r := w.decision("a"); r.Attained < 2*time.Hour {
-			w.T.Errorf("it had run two hours, and is said to have run %v", r.Attained)
+			w.T.Errorf("it ran two hours, but %v are recorded", r.Attained)
 		}
 	})
 }
 
-// A service with pins to a class had to leave its node, which others have now. Its author reverts it to
-// the version that ran there (nomad job revert): what he reverted to runs, on other nodes.
+// A service with pins to a class had to leave its node, which other jobs have now. Its author
+// reverts it to the version that ran there (nomad job revert). That version runs, on other nodes.
 func TestServiceRevertedToFullNodes(t *testing.T) {
 	for _, pin := range []string{"class", "gpu"} {
 		t.Run(pin, func(t *testing.T) {
@@ -95,7 +97,7 @@ func TestServiceRevertedToFullNodes(t *testing.T) {
 				for _, m := range w.Members(Key("serve")) {
 					if m.Version.Meta["version"] != "" {
 						e := w.explained("serve")
-						t.Errorf("member %d runs version %d of the job, not what its author wants: %s: %s\n%s", m.Number, *m.Version.Version, e.State, e.Reason.String(), w.Describe())
+						t.Errorf("member %d runs version %d of the job, not the version that its author wants: %s: %s\n%s", m.Number, *m.Version.Version, e.State, e.Reason.String(), w.Describe())
 					}
 				}
 			})
@@ -103,8 +105,8 @@ func TestServiceRevertedToFullNodes(t *testing.T) {
 	}
 }
 
-// A new version of a service fails, and Nomad puts the one before back (auto_revert): that is what is wanted
-// from then on, on the GPUs that its pins name, until its author has another one.
+// A new version of a service fails, and Nomad reverts to the previous version (auto_revert). That
+// version stays in force, on the GPUs in its pins, until the author registers another.
 func TestRevertedByNomad(t *testing.T) {
 	for _, pin := range []string{"class", "gpu"} {
 		t.Run(pin, func(t *testing.T) {
@@ -138,9 +140,9 @@ func TestRevertedByNomad(t *testing.T) {
 	}
 }
 
-// The version of a service with which it is to be larger has room elsewhere only, and its deployment fails
-// as no member of it gets healthy. What is healthy of the version before runs on, as Nomad has it: to start
-// all of it again would bring out what has failed.
+// A service's version with more members has room only elsewhere, and its deployment fails because
+// none of its members becomes healthy. The healthy members of the previous version keep running, as
+// Nomad leaves them. A restart of the whole service would bring up the version that has failed.
 func TestFailedDeploymentElsewhere(t *testing.T) {
 	for _, pin := range []string{"class", "gpu"} {
 		t.Run(pin, func(t *testing.T) {
@@ -175,7 +177,7 @@ func TestFailedDeploymentElsewhere(t *testing.T) {
 	}
 }
 
-// stillThere counts members that are still there.
+// stillThere counts the members that still run.
 func (w *World) stillThere(were []nomadtest.Member) (n int) {
 	for _, m := range were {
 		if slices.ContainsFunc(w.Members(m.Job), func(is nomadtest.Member) bool { return is.ID == m.ID }) {

@@ -16,7 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// A gang that needs GPUs which services hold keeps no free ones from others: services do not end.
+// A gang that needs GPUs which services hold does not reserve free GPUs, because services do not
+// end.
 func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -48,8 +49,9 @@ func TestServicesHoldWhatAGangNeeds(t *testing.T) {
 	})
 }
 
-// Replicas are on as many nodes as there are. A node that is lost takes one of them: the others
-// run on, and Nomad places it again. pal_locality and pal_on_failure = "gang" put them together.
+// Replicas are spread over as many nodes as possible. If a node is lost, the replicas elsewhere
+// keep running, and Nomad replaces the lost ones. With pal_locality or pal_on_failure = "gang",
+// replicas are placed close together.
 func TestReplicasAreSpread(t *testing.T) {
 	on := func(w *World) map[string]int {
 		nodes := map[string]int{}
@@ -65,8 +67,8 @@ func TestReplicasAreSpread(t *testing.T) {
 		members int
 		want    []int // members of each node
 	}{
-		"three on three":       {nil, 3, []int{1, 1, 1}},
-		"five on three":        {nil, 5, []int{1, 2, 2}},
+		"three on three nodes": {nil, 3, []int{1, 1, 1}},
+		"five on three nodes":  {nil, 5, []int{1, 2, 2}},
 		"pinned to GPUs":       {map[string]string{"pal_pin": "gpu"}, 3, []int{1, 1, 1}},
 		"near each other":      {map[string]string{"pal_locality": "node"}, 3, []int{3}},
 		"they need each other": {map[string]string{"pal_on_failure": "gang"}, 3, []int{3}},
@@ -102,7 +104,7 @@ func TestReplicasAreSpread(t *testing.T) {
 	}
 }
 
-// A gang that waits for services, and could start on a node that was drained, is told so.
+// A gang waits for services, but could also start on a drained node. explain says so.
 func TestServicesAndDrainedNodes(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -127,7 +129,7 @@ func TestServicesAndDrainedNodes(t *testing.T) {
 	})
 }
 
-// Who holds GPUs is listed by when they come free.
+// The holders of GPUs are listed in the order in which their GPUs become free.
 func TestHoldersInOrder(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 5)
@@ -150,7 +152,8 @@ func TestHoldersInOrder(t *testing.T) {
 	})
 }
 
-// What jobs without a gate hold is no lack of the cluster's: a gang that needs it waits for GPUs.
+// If jobs without a gate hold the GPUs that a gang needs, the cluster is not too small: the gang
+// waits for GPUs.
 func TestNativeJobsHoldWhatAGangNeeds(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -165,7 +168,8 @@ func TestNativeJobsHoldWhatAGangNeeds(t *testing.T) {
 	})
 }
 
-// A plan of a service starts at once, though closer GPUs may come free: services do not wait.
+// The plan of a service starts at once although closer GPUs may become free, because services do
+// not wait for locality.
 func TestPlanOfAServiceDoesNotWait(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -185,8 +189,8 @@ func TestPlanOfAServiceDoesNotWait(t *testing.T) {
 	})
 }
 
-// The node of two members of a service is drained, and Nomad moves one after the other. Nobody gets the GPU
-// that the second one will need while the first is moved.
+// The node of two members of a service is drained, and Nomad moves one after the other. While it
+// moves the first, no other gang gets the GPU that the second will need.
 func TestServiceIsDrainedMemberByMember(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -194,7 +198,7 @@ func TestServiceIsDrainedMemberByMember(t *testing.T) {
 		w.Submit(Gang{Name: "serve", Service: true, Members: 2})
 		w.ExpectRunning("serve", 10*time.Second)
 		w.AddNodes(1, 2)
-		w.RunFor(time.Minute) // its deployment is over
+		w.RunFor(time.Minute) // its deployment has ended
 		drained := w.Members(Key("serve"))[0].Node
 		w.Nomad.DrainWithin(drained, 0)
 		w.Submit(Gang{Name: "next", Runs: time.Hour})

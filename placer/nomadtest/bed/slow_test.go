@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// An author had hundreds of jobs and has purged them. That Nomad is slow to remove
-// what is kept of their decisions is no reason for anybody to wait.
+// An author has purged hundreds of jobs. Nomad is slow to remove the records of their decisions,
+// but no other job waits for that.
 func TestManyRecordsToRemove(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -48,8 +48,8 @@ func TestManyRecordsToRemove(t *testing.T) {
 	})
 }
 
-// While Nomad takes long to tell of one job, those of its namespace start of which nothing is
-// to be read.
+// While Nomad takes long to answer about one job, jobs in the same namespace start if the placer
+// needs no answer about them.
 func TestSlowAnswerHoldsNoNewJob(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -68,14 +68,15 @@ func TestSlowAnswerHoldsNoNewJob(t *testing.T) {
 			return nomadtest.None
 		})
 		w.StartPlacer()
-		w.ExpectRunning("new", 15*time.Second) // ten of which the answer takes
+		w.ExpectRunning("new", 15*time.Second) // the slow answer takes ten of these
 	})
 }
 
-// A start whose GPUs Nomad gives to another job, while it does not answer what the start waits
-// for, is put off (walks 8500446 and 8500622): Nomad may preempt that job for it, and begins
-// some of its members while the other one's tasks still run. So it is where the placer cannot have
-// heard of that job, as the servers have restarted and its events have ended (walk 9002546).
+// While a start waits for an answer of Nomad, Nomad gives the start's GPUs to another job. Then the
+// start is postponed (walks 8500446 and 8500622). Otherwise Nomad may preempt that job, and start
+// some of the gang's members while the other job's tasks still run. This also holds if the placer
+// cannot know about that job, because the servers have restarted and its event stream has ended
+// (walk 9002546).
 func TestGPUsTakenBeforeTheStart(t *testing.T) {
 	const source, plan = "GET /v1/job/gang/submission", "PUT /v1/job/gang/plan"
 	for name, c := range map[string]struct {
@@ -90,7 +91,7 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 				w.RunFor(time.Second)
 				w.Nomad.Fail("placer-1", c.slow, nomadtest.Slow, 1)
 				w.Submit(Gang{Name: "gang", Members: 2, Runs: time.Minute, Change: func(j *api.Job) {
-					j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // asks for a dry run
+					j.TaskGroups[0].Tasks[0].Resources.Cores = new(1) // makes the placer request a dry run
 				}})
 				w.RunFor(500 * time.Millisecond)
 				if c.restart {
@@ -105,8 +106,8 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 	}
 }
 
-// What Nomad does not answer about one author's jobs, for example because their versions are huge,
-// keeps his jobs from being placed and no others.
+// If Nomad does not answer requests about one author's jobs, for example because their versions are
+// huge, only that author's jobs are not placed.
 func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
 	for _, f := range []nomadtest.Fault{nomadtest.Lost, nomadtest.Slow} {
 		t.Run(f.String(), func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
 				w.RunFor(time.Second)
 				for i := range 50 {
 					job := Gang{Name: fmt.Sprint("aaa-", i), Namespace: "aaa", GPUs: 8}.Job()
-					for range 2 { // the second is version 1
+					for range 2 { // the second one becomes version 1
 						if err := w.Register(job); err != nil {
 							t.Fatal(err)
 						}
@@ -136,22 +137,22 @@ func TestOneAuthorsRequestsAreNotAnswered(t *testing.T) {
 					w.ExpectFinished(name, 2*time.Minute)
 				}
 				if v := p.Vitals(); v.Restarts > 0 {
-					t.Errorf("it started again %d times: %s", v.Restarts, v.LastError)
+					t.Errorf("the placer restarted %d times: %s", v.Restarts, v.LastError)
 				}
 			})
 		})
 	}
 }
 
-// Nomad is slow to say why a gang is not whole, and meanwhile it is: nothing of it is
-// stopped for what was true when Nomad was asked (walk 45888).
+// Nomad is slow to answer why a gang is incomplete, and meanwhile the gang becomes complete.
+// Nothing of it is stopped because of the old state (walk 45888).
 func TestWholeWhileNomadAnswers(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
 		w.StartPlacer()
 		w.Submit(Gang{Name: "a", GPUs: 2, Runs: time.Hour, Reschedules: 1})
 		w.ExpectRunning("a", time.Minute)
-		w.RunFor(10 * time.Second) // longer than the gang may be in part
+		w.RunFor(10 * time.Second) // longer than the gang may be incomplete
 		node := w.Members(Key("a"))[0].Node
 		w.Nomad.CutNode(node)
 		w.Nomad.Fail("placer-1", "GET /v1/job/a/evaluations", nomadtest.Slow, 1)
@@ -167,15 +168,15 @@ func TestWholeWhileNomadAnswers(t *testing.T) {
 	})
 }
 
-// A job in which the placer meets a bug, sent again and again to be registered, has
-// it start again once and not each time.
+// A job that makes the placer panic is submitted again and again. The placer restarts once, not
+// each time.
 func TestSubmissionsThatPanic(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
 		p := w.StartPlacer()
 		w.RunFor(time.Second)
 		bad := Gang{Name: "bad"}.Job()
-		bad.Name = nil // the agent lets no such job in
+		bad.Name = nil // the agent would refuse such a job
 		for range 10 {
 			ctx, cancel := context.WithTimeout(w.T.Context(), 5*time.Second)
 			_, _ = p.Submit(ctx, bad, func(context.Context, *api.Job, bool) (*api.JobRegisterResponse, error) {

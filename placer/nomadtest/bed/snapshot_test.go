@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// What commands say of a cluster's jobs is what happens to them.
+// The answers about a cluster's jobs agree with what happens to them.
 func TestSnapshotTellsTheTruth(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -46,14 +46,14 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 			}
 		}
 		if e := w.explained("runs"); e.Decision == nil || e.Decision.Chosen == nil || len(e.Allocations) != 1 || e.Ready.IsZero() {
-			t.Errorf("of what runs is said: %+v", e)
+			t.Errorf("explain about the running job: %+v", e)
 		}
 		if e := w.explained("waits"); e.Wait == nil || e.Decision == nil {
-			t.Errorf("of what waits is said: %+v", e)
+			t.Errorf("explain about the waiting job: %+v", e)
 		}
 		s := w.snapshot()
 		if _, err := s.Explain(context.Background(), Key("missing")); err == nil {
-			t.Error("a job that is not there is explained")
+			t.Error("a job that does not exist is explained")
 		}
 		if len(s.Jobs()) != 6 {
 			t.Errorf("jobs: %+v", s.Jobs())
@@ -62,8 +62,8 @@ func TestSnapshotTellsTheTruth(t *testing.T) {
 	})
 }
 
-// checkGPUs checks what is said of GPUs: two are busy, one is Nomad's alone, one in
-// quarantine.
+// checkGPUs checks the answers about GPUs: two are held by a gang, one by a job that only Nomad
+// manages, one is in quarantine.
 func (w *World) checkGPUs(s *query.Snapshot) {
 	w.T.Helper()
 	busy := map[string]int{}
@@ -74,7 +74,7 @@ func (w *World) checkGPUs(s *query.Snapshot) {
 		}
 	}
 	if busy["default/runs"] != 2 || busy["default/alone"] != 1 {
-		w.T.Errorf("who has GPUs: %v", busy)
+		w.T.Errorf("held GPUs: %v", busy)
 	}
 	if s.Model().Profile != nil || len(s.Warnings()) > 0 {
 		w.T.Errorf("profile: %v, warnings: %q", s.Model().Profile, s.Warnings())
@@ -85,11 +85,11 @@ func (w *World) checkGPUs(s *query.Snapshot) {
 		}
 	}
 	if k, err := query.FindJob(s.Model().State.SortedJobs(), "*", "nobody"); err != nil || k.Namespace != "default" {
-		w.T.Errorf("nobody anywhere is %v, %v", k, err)
+		w.T.Errorf("job nobody in any namespace is %v, %v", k, err)
 	}
 }
 
-// What is planned of a job comes to pass when it is submitted.
+// A plan of a job predicts what happens when the job is submitted.
 func TestPlansComeTrue(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -125,7 +125,7 @@ func TestPlansComeTrue(t *testing.T) {
 	}
 }
 
-// Plan says of a job that runs what running its file again would do, and that is so.
+// The plan of a running job predicts what happens when its file is run again.
 func TestPlansOfRunningJobsComeTrue(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -23,11 +23,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// stepSeeds are the walks of a run of the tests in which authors do what explain offers.
+// stepSeeds is the number of walks in a normal run of the tests.
 const stepSeeds = 40
 
-// TestNextSteps walks at random where nothing fails. Between what happens authors ask explain of a job that waits, and
-// do what it offers: then what it said has to come about.
+// TestNextSteps walks at random without faults. Again and again, authors query explain about a
+// waiting job and do what it offers. Then what explain predicted must happen.
 //
 //	FOLLOW_SEED=7         one walk, with the placer's log
 //	FOLLOW_STEPS=1000000  walks of a million steps together
@@ -51,7 +51,7 @@ func TestNextSteps(t *testing.T) {
 				mix := DefaultMix()
 				mix.Requests, mix.Events = 0, nomadtest.EventFaults{}
 				mix.Kill, mix.Second, mix.Restart, mix.Clock = 0, 0, 0, 0
-				mix.Forget = 0 // for up to 20 s the placer offers GPUs of a node of which Nomad knows nothing, and sends no event
+				mix.Forget = 0 // after a node is forgotten, the placer offers its GPUs for up to 20 s, because Nomad sends no event
 				x := &follower{Walk: NewWalk(w, mix), taken: taken, pick: rand.New(rand.NewPCG(seed, 13))}
 				w.rules.limit, w.rules.perUser = limited(seed), perUser(seed)
 				count := func(n *int) func(nomadtest.Member) {
@@ -72,7 +72,7 @@ func TestNextSteps(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d walks, %d steps; taken: %v; %d did not come about as others came or went", walks, steps, taken, unsure)
+	t.Logf("%d walks, %d steps; taken: %v; %d predictions failed because other jobs started or ended", walks, steps, taken, unsure)
 	if seeds == stepSeeds {
 		for _, what := range []string{"fewer fit", "priority", "stop the holders", "tradeoff"} {
 			if taken[what] == 0 {
@@ -87,24 +87,24 @@ type follower struct {
 	*Walk
 	taken map[string]int
 	pick  *rand.Rand
-	// placed and ended count members of other jobs than the one that is changed: what was offered holds for
-	// the moment. unsure counts what did not come about where others came or went.
+	// placed and ended count members of jobs other than the changed one, because an offer holds
+	// only for the moment. unsure counts offers that failed because other jobs started or ended.
 	placed, ended, unsure int
 	changed               nomadtest.Key
 }
 
-// offer is something that explain offers, and whether it came about.
+// offer is something that explain offers, and a check of whether its prediction has come true.
 type offer struct {
 	what string
 	do   func() error
 	ok   func() bool
 	says string
-	// within is how long that takes. sure: whatever others do meanwhile.
+	// within is how long that may take. sure: it must come true, whatever other jobs do meanwhile.
 	within time.Duration
 	sure   bool
 }
 
-// follow does one thing that is offered to a job that waits.
+// follow takes one of the offers made to waiting jobs.
 func (x *follower) follow() {
 	s := x.snapshot()
 	var offers []offer
@@ -140,21 +140,21 @@ func (x *follower) follow() {
 	case !o.sure && x.placed+x.ended > 0:
 		x.unsure++
 	default:
-		x.T.Errorf("%s was taken, and it did not come about: %s\n%s", o.what, o.says, x.Describe())
+		x.T.Errorf("%s was done, but the prediction did not come true: %s\n%s", o.what, o.says, x.Describe())
 		if testing.Verbose() {
 			x.T.Log(x.Log())
 		}
 	}
 }
 
-// offersOf is what explain offers to a job.
+// offersOf returns explain's offers to a job.
 func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 	k := Key(e.Job)
 	add := func(what, try string, ok func() bool) {
 		says := fmt.Sprintf("%s, which is %s: %s: %s", e.Job, e.State, e.Reason.String(), try)
 		out = append(out, offer{what, func() error { return x.change(k, try) }, ok, says, 5 * time.Second, false})
 	}
-	// What fits may still wait, for GPUs that suit it better.
+	// A gang that fits may still wait, for GPUs that suit it better.
 	starts := func() bool { return len(x.GPUs(k)) > 0 || x.reason(e.Job).Kind == reason.Locality }
 	for _, r := range e.Remedies {
 		switch r.Kind {
@@ -180,7 +180,8 @@ func (x *follower) offersOf(e *query.Explanation) (out []offer) {
 	return out
 }
 
-// stopHolders stops those that are said to make room together: then it, or another that waited, starts there.
+// stopHolders stops the jobs that, according to explain, make enough room together. Then this gang,
+// or another waiting one, must start there.
 func (x *follower) stopHolders(e *query.Explanation) offer {
 	var jobs []string
 	for _, h := range e.Holders.Jobs {
@@ -198,7 +199,7 @@ func (x *follower) stopHolders(e *query.Explanation) offer {
 	}, func() bool { return x.placed > 0 || len(x.GPUs(Key(e.Job))) > 0 }, fmt.Sprintf("%s waits for %v", e.Job, jobs), time.Minute, true}
 }
 
-// change has the author change a job as is offered.
+// change makes the author change a job as offered.
 func (x *follower) change(k nomadtest.Key, try string) error {
 	x.changed = k
 	changes, err := query.ParseChanges(try)
@@ -208,7 +209,7 @@ func (x *follower) change(k nomadtest.Key, try string) error {
 	return x.Edit(k, func(j *api.Job) { err = changes.Apply(j) })
 }
 
-// reason is why a job is where it stands, as is shown.
+// reason returns the reason for a job's state, as commands show it.
 func (x *follower) reason(name string) reason.Reason {
 	for _, j := range x.placers[len(x.placers)-1].Status().Jobs {
 		if j.Job == name {
@@ -218,7 +219,7 @@ func (x *follower) reason(name string) reason.Reason {
 	return reason.Reason{}
 }
 
-// state is the state of a job as commands show it.
+// state returns a job's state, as commands show it.
 func (x *follower) state(name string) gang.State {
 	for _, j := range x.placers[len(x.placers)-1].Status().Jobs {
 		if j.Job == name {

@@ -17,9 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// A gang that its author runs again is drained before the placer can give it its
-// pins back: Nomad drops its blocked evaluation and calls it dead, and it is
-// started again all the same (walk 212).
+// A gang that its author runs again is drained before the placer can restore its pins. Nomad drops
+// its blocked evaluation and shows it as dead. The placer still starts it again (walk 212).
 func TestDrainedBehindItsGate(t *testing.T) {
 	Run(t, Options{Seed: 212}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -36,7 +35,7 @@ func TestDrainedBehindItsGate(t *testing.T) {
 		}
 		w.ExpectGone("a", 5*time.Second)
 		if back() == 0 {
-			t.Error("the placer did not ask")
+			t.Error("the placer did not request an evaluation")
 		}
 		for n := range 2 {
 			w.Nomad.SetEligible(NodeID(n), true)
@@ -45,8 +44,8 @@ func TestDrainedBehindItsGate(t *testing.T) {
 	})
 }
 
-// One of the nodes of a gang is drained: Nomad stops the members there and does not run them
-// again, and says so nowhere. The others are not left to run as half of a gang.
+// One of a gang's nodes is drained. Nomad stops the members there, does not run them again, and
+// reports that nowhere. The other members do not keep running as half of a gang.
 func TestDrainedInPart(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(3, 2)
@@ -59,8 +58,8 @@ func TestDrainedInPart(t *testing.T) {
 	})
 }
 
-// Nomad refuses the placer its events, and says nothing: gangs start, late, and operators are
-// warned until events come.
+// Nomad refuses the placer its events, without an error. Gangs start late, and operators get a
+// warning until events arrive.
 func TestEventsRefused(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -76,13 +75,13 @@ func TestEventsRefused(t *testing.T) {
 		w.Nomad.RefuseEvents("placer-1", false)
 		w.RunFor(time.Minute)
 		w.Submit(Gang{Name: "b", Members: 2, GPUs: 4, Runs: time.Minute})
-		w.Expect("the warning is gone", time.Minute, func() bool { return !warned() })
+		w.Expect("the warning has disappeared", time.Minute, func() bool { return !warned() })
 		w.ExpectFinished("b", 5*time.Minute)
 	})
 }
 
-// A machine is reinstalled: its node is purged, of which Nomad sends no event, and it comes back
-// with another id. Its GPUs do not count for the node that is gone until the next full read.
+// A machine is reinstalled: its node is purged, without an event from Nomad, and comes back with
+// another id. Its GPUs do not count for the old node until the next full read.
 func TestPurgedAndBack(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -98,8 +97,8 @@ func TestPurgedAndBack(t *testing.T) {
 	})
 }
 
-// Two placers that do not know of each other serve a crowd together: each gang is
-// placed once, and all finish.
+// Two placers that do not know of each other serve many gangs together. Each gang is placed once,
+// and all finish.
 func TestTwoPlacers(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(4, 4)
@@ -114,8 +113,7 @@ func TestTwoPlacers(t *testing.T) {
 	})
 }
 
-// Nothing that the placer asks is answered for a minute, in the middle of its
-// work.
+// For a minute, in the middle of its work, none of the placer's requests is answered.
 func TestBlackHole(t *testing.T) {
 	for _, f := range []nomadtest.Fault{nomadtest.Lost, nomadtest.Unanswered} {
 		t.Run(f.String(), func(t *testing.T) {
@@ -143,8 +141,8 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// The event stream falls silent, loses events or tells them late and twice: the
-// placer goes on with what the lists say.
+// The event stream goes silent, loses events, or delivers them late and twice. The placer continues
+// with what the lists show.
 func TestEventsGoWrong(t *testing.T) {
 	for name, wrong := range map[string]func(w *World){
 		"silent":        func(w *World) { w.Nomad.Silence() },
@@ -169,8 +167,8 @@ func TestEventsGoWrong(t *testing.T) {
 	}
 }
 
-// A machine is reinstalled: its client has another id, lists the same GPUs, and
-// the old one is down for a day.
+// A machine is reinstalled: its client has another id and lists the same GPUs, while the old node
+// stays down for a day.
 func TestReinstalledClient(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -186,7 +184,7 @@ func TestReinstalledClient(t *testing.T) {
 	})
 }
 
-// Half an answer, 429 and 500 on the lists, again and again.
+// Requests for the lists fail again and again: half an answer, 429 and 500.
 func TestListsFail(t *testing.T) {
 	for _, f := range []nomadtest.Fault{nomadtest.TooMany, nomadtest.Failed, nomadtest.Half} {
 		for _, list := range []string{"/v1/nodes", "/v1/jobs", "/v1/allocations", "/v1/vars"} {
@@ -203,8 +201,8 @@ func TestListsFail(t *testing.T) {
 	}
 }
 
-// A gang that fails by its own fault is tried on other GPUs, also if its other members
-// take longer to end than the pause before the next try.
+// A gang that fails by its own fault is retried on other GPUs, even if its other members take
+// longer to end than the pause before the next try.
 func TestRetriesGoElsewhere(t *testing.T) {
 	for _, kill := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {
 		t.Run(kill.String(), func(t *testing.T) {
@@ -220,7 +218,7 @@ func TestRetriesGoElsewhere(t *testing.T) {
 				for _, m := range w.Nomad.Members(Key("a")) {
 					for _, id := range m.GPUs {
 						if v, ok := tried[id]; ok && v != *m.Version.Version {
-							t.Errorf("GPU %s is tried again, though 60 others are free", id)
+							t.Errorf("GPU %s is used again, although 60 others are free", id)
 						}
 						tried[id] = *m.Version.Version
 					}
@@ -233,9 +231,9 @@ func TestRetriesGoElsewhere(t *testing.T) {
 	}
 }
 
-// A gang all of whose members fail at once, so that Nomad calls its job dead, is
-// tried on other GPUs, and given up after that; unless its author wants no other
-// try (pal_on_failure). One that failed long before a placer came is not, and says so.
+// All members of a gang fail at once, so Nomad shows its job as dead. The gang is retried on other
+// GPUs and then given up, unless its author wants no retry (pal_on_failure). A gang that failed
+// long before a placer started is not retried, and its status says so.
 func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -245,7 +243,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 		want        int // GPUs
 		phase       gang.State
 	}{
-		{"as Nomad's default", 1, nil, false, 3, gang.Failed},
+		{"Nomad's default", 1, nil, false, 3, gang.Failed},
 		{"never by Nomad", 0, nil, false, 3, gang.Failed},
 		{"no other try", 1, map[string]string{"pal_on_failure": "none"}, false, 1, gang.Failed},
 		{"by an earlier placer", 1, nil, true, 1, gang.Failed},
@@ -284,7 +282,7 @@ func TestFailsAtOnceAndIsTriedElsewhere(t *testing.T) {
 	}
 }
 
-// A job that fits on no cluster of this size stands behind all that can run.
+// A job that cannot fit on this cluster comes after all jobs that can run.
 func TestImpossibleStandsLast(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -297,13 +295,13 @@ func TestImpossibleStandsLast(t *testing.T) {
 		w.RunFor(5 * time.Second)
 		for _, j := range p.Status().Jobs {
 			if j.Job == "impossible" && (j.Position != 0 || j.State != gang.Unschedulable) || j.Job == "next" && j.Position != 1 {
-				t.Errorf("%s is %d in the queue: %s: %s", j.Job, j.Position, j.State, j.Reason.String())
+				t.Errorf("%s has position %d: %s: %s", j.Job, j.Position, j.State, j.Reason.String())
 			}
 		}
 	})
 }
 
-// A sweep with a typo does not take the GPUs away from everybody else.
+// A sweep with a typo does not take the GPUs from everybody else.
 func TestSweepWithATypo(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -319,8 +317,8 @@ func TestSweepWithATypo(t *testing.T) {
 	})
 }
 
-// What is published of a job is not older than the last change for long, though
-// nothing else happens.
+// The published status of a job is soon up to date with its last change, even if nothing else
+// happens.
 func TestStatusKeepsUp(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -329,13 +327,13 @@ func TestStatusKeepsUp(t *testing.T) {
 		w.ExpectFinished("a", 5*time.Second)
 		w.RunFor(3 * time.Second)
 		for _, j := range p.Status().Jobs {
-			t.Errorf("a job that is over is shown as %s", j.State)
+			t.Errorf("a job that has ended is shown as %s", j.State)
 		}
 	})
 }
 
-// Steps of the servers' clocks do no harm: a failure after one is noticed, and
-// what comes then is placed.
+// Steps of the servers' clocks do no harm: a failure after a step is noticed, and later jobs are
+// placed.
 func TestClockSteps(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
@@ -359,8 +357,8 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// A node is back while the servers' clocks are wrong: what it still runs is not
-// begun beside (walks 4, 26, 28, 63 with steps of the clocks).
+// A node is back while the servers' clocks are wrong. Nothing starts on GPUs on which it still runs
+// tasks (walks 4, 26, 28, 63 with steps of the clocks).
 func TestNodeIsBackAfterAClockStep(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, 0, time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
@@ -383,14 +381,14 @@ func TestNodeIsBackAfterAClockStep(t *testing.T) {
 	}
 }
 
-// A job whose pins name nodes, not GPUs, is not given a GPU on which a node that is
-// back still runs what was lost (walk 172), or one that is in quarantine.
+// A job whose pins name nodes, not GPUs, does not get a GPU that is in quarantine, or one on which
+// a returned node still runs lost tasks (walk 172).
 func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
 	t.Run("its node is back", func(t *testing.T) {
 		Run(t, Options{Seed: 3, Nomad: nomadtest.Options{Kill: 10 * time.Second}}, func(w *World) {
 			w.AddNodes(1, 2)
 			w.Nomad.Observe(nomadtest.Observer{Shared: func(gpu string, a, b nomadtest.Member) {
-				t.Errorf("%s begins on GPU %s, which still runs %s", b.Job, gpu, a.Job)
+				t.Errorf("%s starts on GPU %s, which still runs %s", b.Job, gpu, a.Job)
 			}})
 			w.StartPlacer()
 			w.Submit(Gang{Name: "a", GPUs: 1, Priority: 20})
@@ -421,9 +419,8 @@ func TestServiceGetsNoGPUThatIsKeptOut(t *testing.T) {
 	})
 }
 
-// The tasks of a purged job go on for their kill_timeout, though no list has their
-// allocations: their GPUs are not given to others before that, be the job
-// registered again or not.
+// The tasks of a purged job run for up to their kill_timeout, although no list contains their
+// allocations. Until then, their GPUs are not given to others, even if the job is registered again.
 func TestPurgedTasksGoOn(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprint(again), func(t *testing.T) {
@@ -446,9 +443,9 @@ func TestPurgedTasksGoOn(t *testing.T) {
 	}
 }
 
-// While a cycle waits for an answer, Nomad places a job of its own, and its author purges
-// it: its tasks still end, though the placer never saw it, and Nomad counts its GPUs as
-// free (walk 301247).
+// While a cycle waits for an answer, Nomad places a job that only it manages, and the author purges
+// that job. Its tasks take a while to end, but the placer has never seen it, and Nomad counts its
+// GPUs as free (walk 301247).
 func TestPurgedDuringACycle(t *testing.T) {
 	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -468,8 +465,9 @@ func TestPurgedDuringACycle(t *testing.T) {
 	})
 }
 
-// While a cycle waits for an answer, Nomad places a job of its own, and its node is lost. Its
-// tasks run on, and end when the node is back: no gang may be sent there meanwhile (walk 4001471).
+// While a cycle waits for an answer, Nomad places a job that only it manages, and the job's node is
+// lost. Its tasks keep running until the node is back. Meanwhile no gang may be sent there (walk
+// 4001471).
 func TestLostDuringACycle(t *testing.T) {
 	Run(t, Options{Seed: 1, Nomad: nomadtest.Options{Kill: 8 * time.Second}}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -486,15 +484,15 @@ func TestLostDuringACycle(t *testing.T) {
 		if err := w.Stop(Key("native")); err != nil {
 			t.Fatal(err)
 		}
-		w.RunFor(4800 * time.Millisecond) // just after the answer
+		w.RunFor(4800 * time.Millisecond) // shortly after the answer
 		w.Nomad.RecoverNode(NodeID(0))
 		w.ExpectFinished("waits", 2*time.Minute)
 	})
 }
 
-// A gang is purged while it is requeued, and the write comes late: it brings the
-// job back, and what is decided upon it makes a second version. It is purged again
-// (walk 178 with steps of the clocks).
+// A gang is purged while it is requeued, and Nomad writes the registration late: that restores the
+// job, and the decision that follows makes a second version. The job is purged again (walk 178 with
+// steps of the clocks).
 func TestPurgedWhileItIsRequeued(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -513,16 +511,15 @@ func TestPurgedWhileItIsRequeued(t *testing.T) {
 		if err := w.Purge(Key("a")); err != nil {
 			t.Fatal(err)
 		}
-		w.RunFor(3 * time.Minute) // what was slow once is not asked for again at once
+		w.RunFor(3 * time.Minute) // the placer does not query a slow answer again at once
 		if job := w.Nomad.Job(Key("a")); job != nil {
-			t.Errorf("it is there again:\n%s", w.Describe())
+			t.Errorf("it exists again:\n%s", w.Describe())
 		}
 	})
 }
 
-// A member of a gang ends long before the other one, whose work goes on: its GPU is free
-// once it was kept for a moment, and the placer's books say so, [World.Broken] sees to
-// that.
+// A member of a gang ends long before the other, whose work continues. After a moment its GPU is
+// free, also in the placer's ledger: the rules check that, see [World.Broken].
 func TestMembersEndOneByOne(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -536,13 +533,13 @@ func TestMembersEndOneByOne(t *testing.T) {
 		w.ExpectFinished("b", 20*time.Second)
 		w.ExpectFinished("a", 2*time.Minute)
 		if w.rules.counted().ledgers == 0 {
-			t.Error("nobody looks into the placer's books")
+			t.Error("the rules never checked the placer's ledger")
 		}
 	})
 }
 
-// A service all of whose members have failed is dead, and its author still wants it:
-// garbage collection leaves it alone, as it does not a batch job.
+// A service whose members have all failed is dead, but its author still wants it. Garbage
+// collection leaves it alone, unlike a batch job.
 func TestCollectLeavesServices(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -557,9 +554,9 @@ func TestCollectLeavesServices(t *testing.T) {
 	})
 }
 
-// A placer's start of a gang is written ten seconds after Nomad has checked it, when another
-// placer's gang has started and finished: Nomad runs it again. The placer hears of it and stops the
-// job, as soon as Nomad lets it (walk 3002590).
+// Nomad writes a placer's start of a gang ten seconds after it has checked it, when another
+// placer's start of the gang has already finished. So Nomad runs the gang again. The placer learns
+// of it and stops the job as soon as Nomad allows (walk 3002590).
 func TestLateStartOfAFinishedGang(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		t.Run(fmt.Sprint("slow stop ", slow), func(t *testing.T) {
@@ -586,8 +583,8 @@ func TestLateStartOfAFinishedGang(t *testing.T) {
 	}
 }
 
-// A registration of the placer's is written after the placer has ceased to wait for it, and after its
-// author has purged the job: the job is purged again, whatever was registered.
+// Nomad writes a placer's registration after the placer has stopped waiting for it, and after the
+// author has purged the job. The job is purged again, whatever was registered.
 func TestPurgedBeforeALateWrite(t *testing.T) {
 	for name, late := range map[string]func(w *World){
 		"start": func(w *World) {
@@ -615,7 +612,7 @@ func TestPurgedBeforeALateWrite(t *testing.T) {
 					}
 					w.RunFor(40 * time.Second)
 					if job := w.Nomad.Job(Key("a")); job != nil || len(w.Members(Key("a"))) > 0 {
-						t.Errorf("it is there again:\n%s", w.Describe())
+						t.Errorf("it exists again:\n%s", w.Describe())
 					}
 				})
 			})
@@ -623,8 +620,8 @@ func TestPurgedBeforeALateWrite(t *testing.T) {
 	}
 }
 
-// All members of a service fail, and Nomad tries none again. It starts again elsewhere if they
-// need each other.
+// All members of a service fail, and Nomad retries none. The service starts again elsewhere if its
+// members need each other.
 func TestServiceLosesAllMembers(t *testing.T) {
 	for why, again := range map[string]bool{"gang": true, "": false} {
 		Run(t, Options{Seed: 1, Unchecked: true}, func(w *World) {
@@ -645,8 +642,8 @@ func TestServiceLosesAllMembers(t *testing.T) {
 	}
 }
 
-// A placer whose start was written over its author's stop knows that, and is killed before it has
-// stopped the job again. What it has recorded of the start meanwhile vouches for nothing: the
+// Nomad wrote a placer's start over the author's stop. The placer knows that, but is killed before
+// it has stopped the job again. What it has recorded about the start meanwhile proves nothing: the
 // next placer stops the job (walk 8502027).
 func TestKilledBeforeItUndid(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
@@ -668,8 +665,8 @@ func TestKilledBeforeItUndid(t *testing.T) {
 	})
 }
 
-// A placer that begins while a gang ends that was stopped for another one stops no second one for
-// it: the GPUs that come free are as good.
+// A gang was stopped for another gang and is still ending when a new placer starts. The new placer
+// does not stop a second gang: the GPUs that become free suffice.
 func TestRestartWhileAGangEnds(t *testing.T) {
 	for _, after := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -695,7 +692,7 @@ func TestRestartWhileAGangEnds(t *testing.T) {
 					}
 				}
 				if len(stopped) != 1 {
-					t.Errorf("stopped were %q, want one:\n%s", stopped, w.Describe())
+					t.Errorf("stopped gangs: %q, want one:\n%s", stopped, w.Describe())
 				}
 			})
 		})

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// A job that Nomad places itself takes one of the GPUs of a gang that is about to start. The gang waits
-// again, at its place: its author has asked for nothing else.
+// A job that only Nomad manages takes one of the GPUs of a gang that is about to start. The gang
+// waits again and keeps its position, because its author has requested nothing else.
 func TestAGPUTakenAsItStarts(t *testing.T) {
 	met := 0
 	for seed := range uint64(20) {
@@ -26,18 +26,18 @@ func TestAGPUTakenAsItStarts(t *testing.T) {
 			w.Submit(Gang{Name: "b", Members: 2, Runs: time.Hour})
 			w.RunFor(time.Minute)
 			if len(w.Members(Key("a"))) > 0 {
-				return // the native job came late
+				return // the native job came too late
 			}
 			met++
 			for _, j := range w.placers[0].Status().Jobs {
 				if j.Job == "a" && j.Submitted.After(submitted.Add(50*time.Millisecond)) {
-					w.T.Errorf("seed %d: it waits at %d, since %v after it was submitted", seed, j.Position, j.Submitted.Sub(submitted))
+					w.T.Errorf("seed %d: its position is %d, and its submission is recorded %v late", seed, j.Position, j.Submitted.Sub(submitted))
 				}
 			}
 			if strings.Contains(w.Log(), "its author wants more members than its pins name GPUs for") {
-				w.T.Errorf("seed %d: it is taken for one that was scaled up:\n%s", seed, w.Describe())
+				w.T.Errorf("seed %d: it counts as scaled up:\n%s", seed, w.Describe())
 			}
 		})
 	}
-	t.Logf("met in %d of 20", met)
+	t.Logf("the case occurred in %d of 20 walks", met)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A child that is purged while it is being placed is purged again. Its first version is that of its
-// template, and Nomad takes what comes through the RPC port with its version.
+// template, and Nomad stores a job that comes through the RPC port with the version that it has.
 func TestChildPurgedWhileItIsPlaced(t *testing.T) {
 	for edits := range 3 {
 		t.Run(fmt.Sprint(edits), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestChildPurgedWhileItIsPlaced(t *testing.T) {
 				}
 				w.RunFor(time.Minute)
 				if job := w.Nomad.Job(k); job != nil {
-					t.Errorf("it is back:\n%s", w.Describe())
+					t.Errorf("it exists again:\n%s", w.Describe())
 				}
 			})
 		})

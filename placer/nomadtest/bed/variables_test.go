@@ -17,9 +17,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// The placer keeps in variables what makes it better, not what it needs: where it
-// can read or write none of them, for example because a quota is used up, or somebody has locked
-// one, it places all the same and says what does not work.
+// The placer stores in variables what improves its decisions, not what it needs. If it cannot read
+// or write any of them, for example because a quota is used up or somebody has locked one, it still
+// places jobs, and reports what does not work.
 func TestNoVariables(t *testing.T) {
 	for name, fails := range map[string]func(r nomadtest.Request) bool{
 		"none can be written": func(r nomadtest.Request) bool { return r.Method != http.MethodGet },
@@ -40,9 +40,9 @@ func TestNoVariables(t *testing.T) {
 				w.Submit(Gang{Name: "a", Members: 2, GPUs: 2, Runs: 10 * time.Second})
 				w.ExpectRunning("a", 5*time.Second)
 				w.ExpectFinished("a", time.Minute)
-				w.Expect("it says what does not work", 10*time.Second, func() bool { return len(p.Status().Warnings) > 0 })
+				w.Expect("it reports what does not work", 10*time.Second, func() bool { return len(p.Status().Warnings) > 0 })
 				if v := p.Vitals(); v.Restarts > 0 {
-					t.Errorf("it started again %d times: %s", v.Restarts, v.LastError)
+					t.Errorf("the placer restarted %d times: %s", v.Restarts, v.LastError)
 				}
 				w.Nomad.FailBy(nil)
 				w.Expect("all works again", 10*time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
@@ -51,9 +51,9 @@ func TestNoVariables(t *testing.T) {
 	}
 }
 
-// Whoever may write variables writes nonsense into all of them: gangs are placed,
-// failures are noted, and everybody can ask, at the latest when the placer has
-// written them again.
+// Somebody with write permission writes nonsense into all variables. Gangs are still placed,
+// failures are recorded, and all queries work, at the latest when the placer has written the
+// variables again.
 func TestNonsenseInVariables(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)
@@ -78,21 +78,21 @@ func TestNonsenseInVariables(t *testing.T) {
 			fs, err := store.In(client).Failures().Read(w.T.Context())
 			return err == nil && slices.ContainsFunc(fs.Of.Kept, func(f failure.Failure) bool { return f.Job == "bad" })
 		}
-		w.Expect("the failure is noted", time.Minute, noted)
+		w.Expect("the failure is recorded", time.Minute, noted)
 		nonsense()
 		w.Submit(Gang{Name: "b", Members: 2, GPUs: 2})
 		w.ExpectRunning("b", 5*time.Second)
 		if jobs := w.snapshot().Jobs(); len(jobs) == 0 {
-			t.Error("no job is shown")
+			t.Error("no jobs are shown")
 		}
 		if v := p.Vitals(); v.Restarts > 0 {
-			t.Errorf("it started again %d times: %s", v.Restarts, v.LastError)
+			t.Errorf("the placer restarted %d times: %s", v.Restarts, v.LastError)
 		}
 	})
 }
 
-// Nomad takes ten seconds for each variable that is written. No gang waits for what the
-// placer remembers, and nothing of it is lost.
+// Nomad takes ten seconds for each write of a variable. No gang waits for these writes, and no
+// record is lost.
 func TestSlowVariables(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(2, 4)

@@ -21,21 +21,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// testSeeds are the walks of each run of the tests where nothing else is said.
+// testSeeds is the number of walks in a normal run of the tests.
 const testSeeds = 60
 
-// ranAgain is a gang that had finished and was not stopped in time.
+// ranAgain counts finished gangs that ran again and were not stopped in time.
 const ranAgain = "ran again while Nomad did not answer"
 
-// mostFailed ends it.
+// mostFailed is the number of failed walks that ends the test.
 const mostFailed = 20
 
-// TestWalk walks at random, and expects that no invariant is broken and that
-// everything settles once faults have stopped.
+// TestWalk walks at random. No invariant may be broken, and everything must settle once faults have
+// stopped.
 //
 //	SIMULATE_SEED=7         one walk, with the placer's log
 //	SIMULATE_STEPS=1000000  walks of a million steps together, from seed SIMULATE_FROM on
-//	SIMULATE_FOR=10m        as many walks as that takes
+//	SIMULATE_FOR=10m        as many walks as fit in this time
 //	SIMULATE_REPORT=x.md    the outcome, as a page of the docs and x.csv
 func TestWalk(t *testing.T) {
 	if text := os.Getenv("SIMULATE_SEED"); text != "" {
@@ -76,8 +76,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// walkAll walks seeds from the first on, as many at a time as there are processors, for
-// as long as more are wanted after those that were walked.
+// walkAll walks seeds from the first on while more wants more. It runs as many walks in parallel as
+// there are processors.
 func walkAll(t *testing.T, from uint64, more func(walked) bool) walked {
 	sum := walked{from: from, acts: map[string]int{}, faults: map[string]int{}, met: map[string]int{}, badly: map[string]int{}}
 	var mu sync.Mutex
@@ -103,10 +103,10 @@ func walkAll(t *testing.T, from uint64, more func(walked) bool) walked {
 	return sum
 }
 
-// sideBySide does what next gives it, as many things at a time as there are processors,
-// until that is nil.
+// sideBySide runs the functions that next returns, as many in parallel as there are processors,
+// until next returns nil.
 func sideBySide(next func() func()) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // memory is not what it takes
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // walks need little memory
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
@@ -118,16 +118,15 @@ func sideBySide(next func() func()) {
 	workers.Wait()
 }
 
-// walked is what came of walks.
+// walked is the result of walks.
 type walked struct {
 	from, begun          uint64
 	walks, failed, steps int
 	broken, open         int
 	acts, faults         map[string]int
-	// met are the walks in which it happened, by act and fault; badly those of them
-	// that failed.
+	// met counts the walks in which an action or fault happened, badly those of them that failed.
 	met, badly map[string]int
-	bad        []uint64 // seeds
+	bad        []uint64 // seeds that failed
 }
 
 func (s *walked) add(o walked) {
@@ -185,7 +184,7 @@ or reruns one gang, the placer or a node crashes, and one write is not answered,
 	return b.String()
 }
 
-// csv counts what happened, and what went wrong.
+// csv counts what happened, and what failed.
 func (s *walked) csv() string {
 	var b strings.Builder
 	b.WriteString("kind,what,times,in_walks,of_which_failed\n")
@@ -200,7 +199,7 @@ func (s *walked) csv() string {
 	return b.String()
 }
 
-// walk walks one seed.
+// walk runs the walk of one seed.
 func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 	ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		Run(t, Options{Seed: seed, Unchecked: true, Partial: 90 * time.Second, Placer: vary(seed), Sampled: true}, func(w *World) {
@@ -238,13 +237,13 @@ func walk(t *testing.T, seed uint64, verbose bool) (out walked) {
 	return out
 }
 
-// A walk meets every fault that a request may have, but late writes: stories have those
-// (TestPurgedBeforeALateWrite). In a walk Nomad's clock is stepped meanwhile, too, and then no
-// version tells which of them was written late (walk 122 with them).
+// Walks contain every fault that a request may have, except late writes: TestPurgedBeforeALateWrite
+// covers those. Walks also step Nomad's clock, and then no version shows which of two registrations
+// was written late (walk 122 with both).
 func TestWalksMeetEveryFault(t *testing.T) {
 	t.Parallel()
 	got, want := slices.Sorted(slices.Values(DefaultMix().Faults)), nomadtest.EveryFault()
 	if want = slices.DeleteFunc(want, func(f nomadtest.Fault) bool { return f == nomadtest.LateWrite }); !slices.Equal(got, want) {
-		t.Errorf("walks meet %v, there are %v", got, want)
+		t.Errorf("walks contain %v, but the faults are %v", got, want)
 	}
 }

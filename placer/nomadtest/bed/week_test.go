@@ -26,7 +26,7 @@ func (w *World) decision(name string) gang.Record {
 	return r.Of
 }
 
-// days is how long a test waits that is about days: hours where it is one of a sample.
+// days is how long tests about days wait; it is only hours if not all tests run.
 func days() time.Duration {
 	if long.All() {
 		return 70 * time.Hour
@@ -34,8 +34,8 @@ func days() time.Duration {
 	return 2 * time.Hour
 }
 
-// A gang fails by itself and is given up. Days later its author has mended it and runs it again: it
-// waits from then on, behind those that have waited longer.
+// A gang fails by its own fault and is given up. Days later its author runs a corrected version. It
+// waits from then on, behind gangs that have waited longer.
 func TestGivenUpThenRunAgain(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -53,17 +53,17 @@ func TestGivenUpThenRunAgain(t *testing.T) {
 		for _, j := range w.placers[0].Status().Jobs {
 			t.Logf("%s: %s, position %d, submitted %v, %s", j.Job, j.State, j.Position, j.Submitted, j.Reason.String())
 			if j.Job == "a" && j.Submitted.Before(again.Add(-time.Minute)) {
-				t.Errorf("a waits since %v before it was run again", again.Sub(j.Submitted))
+				t.Errorf("a has waited since %v before it was run again", again.Sub(j.Submitted))
 			}
 			if j.Job == "b" && j.Position != 1 {
-				t.Errorf("b stands at %d", j.Position)
+				t.Errorf("b has position %d, want 1", j.Position)
 			}
 		}
 	})
 }
 
-// The third try of a gang runs when its author has mended what failed, and runs it again. The new
-// program has tries of its own.
+// During the third try of a gang, its author corrects what failed and runs it again. The new
+// program has its own tries.
 func TestMendedWhileItRuns(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 2)
@@ -92,8 +92,8 @@ func (w *World) failures(name string) int {
 	return r.Of.UserFailures
 }
 
-// A gang has made room for another one after two hours. It runs again, and is given another count,
-// which fits beside it: what it has run before still counts.
+// A gang was stopped for another gang after two hours. It runs again and gets another count that
+// fits beside the other gang. Its earlier run time still counts.
 func TestResizedKeepsWhatItRan(t *testing.T) {
 	for name, beside := range map[string]bool{"beside": true, "over its own": false} {
 		t.Run(name, func(t *testing.T) {
@@ -120,15 +120,15 @@ func TestResizedKeepsWhatItRan(t *testing.T) {
 				is := w.decision("a")
 				t.Logf("was %v %v %v, is %v %v %v", was.Attained, was.Done, was.Waited, is.Attained, is.Done, is.Waited)
 				if is.Attained < was.Attained {
-					t.Errorf("it had run %v, and is said to have run %v: %+v\n%s", was.Attained, is.Attained, is, w.Describe())
+					t.Errorf("it ran %v, but %v are recorded: %+v\n%s", was.Attained, is.Attained, is, w.Describe())
 				}
 			})
 		})
 	}
 }
 
-// A service whose author asks for more members than fit runs on as it is; a member that fails then
-// is tried again, on the GPU that it had.
+// A service whose author requests more members than fit keeps running as it is. A member that fails
+// then is retried on the GPU that it had.
 func TestServiceWaitsForMoreAndLosesAMember(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -149,7 +149,7 @@ func TestServiceWaitsForMoreAndLosesAMember(t *testing.T) {
 	})
 }
 
-// A job comes after one that its author has scaled to nothing.
+// A job comes after one that its author has scaled to no members.
 func TestAfterNothing(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -167,7 +167,7 @@ func TestAfterNothing(t *testing.T) {
 	})
 }
 
-// A gang is scaled to nothing and back.
+// A gang is scaled to no members and back.
 func TestScaledToNothingAndBack(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)
@@ -186,7 +186,7 @@ func TestScaledToNothingAndBack(t *testing.T) {
 	})
 }
 
-// A gang that waits is scaled to nothing and back.
+// A waiting gang is scaled to no members and back.
 func TestWaitingScaledToNothingAndBack(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(1, 4)

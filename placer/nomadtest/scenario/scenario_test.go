@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("rewrite", false, "write what the model shows")
 
-// model is the in-memory Nomad as a cluster.
+// model is the in-memory Nomad as a Cluster.
 type model struct{ *bed.World }
 
 func (m model) API() *api.Client    { return m.Author }
@@ -50,8 +50,8 @@ func (m model) Purge(n int) {
 	})
 }
 
-// The model shows what a real Nomad shows: e2e compares that with the same files. Chance depends on
-// the ids of the jobs, what is seen does not.
+// The model shows the same as a real Nomad, with which e2e compares the same files. The ids of jobs
+// influence random choices, but not the output.
 func TestScenarios(t *testing.T) {
 	for _, s := range All {
 		t.Run(s.Name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestOfEachKind(t *testing.T) {
 	}
 }
 
-// What goes wrong ends that scenario alone, with what was seen until then, and leaves no job behind.
+// An error ends only its own scenario, with the output so far, and leaves no job behind.
 func TestPlayFails(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(3, 2)
@@ -117,14 +117,14 @@ func TestPlayFails(t *testing.T) {
 				tc.then(x)
 			}}, "p-")
 			if err == nil || !strings.Contains(err.Error(), tc.why) || seen != "# so far\n" {
-				w.T.Errorf("%s: %v, seen: %q; want %s", name, err, seen, tc.why)
+				w.T.Errorf("%s: %v, output: %q; want %s", name, err, seen, tc.why)
 			}
 			jobs, _, err := w.Author.Jobs().List(&api.QueryOptions{Prefix: "p-"})
 			if err != nil || len(jobs) > 0 {
 				w.T.Errorf("%s: left behind: %v %v", name, jobs, err)
 			}
 			w.Nomad.SetHealth(true, "GPU-2-1")
-			_, _, _ = w.Author.Jobs().Deregister("other", true, nil) // of one of them
+			_, _, _ = w.Author.Jobs().Deregister("other", true, nil) // left behind by one of them
 		}
 	})
 }
