@@ -10,21 +10,21 @@ type Bar struct {
 	Name      string
 	Colour    int
 	Value     float64
-	Low, High float64 // both 0: no spread is drawn
-	// Beside is a value to set beside it, drawn as a diamond; 0: none.
+	Low, High float64 // both 0: no spread to draw
+	// Beside is a value to compare with, drawn as a diamond; 0: none.
 	Beside float64
-	Note   string // after the value
+	Note   string // text after the value
 }
 
-// Bars is a plot of horizontal bars, each with its name and value.
+// Bars is a plot of horizontal bars, each with a name and a value.
 type Bars struct {
 	Name, Title string
-	Label       string // of the axis
-	Beside      string // what the diamonds are; "": there are none
+	Label       string // label of the axis
+	Beside      string // meaning of the diamonds; "": there are none
 	Bars        []Bar
 }
 
-// The rows of bars in a figure.
+// Sizes of the rows of bars in a figure.
 const (
 	namesWidth = 220.0
 	barsWidth  = figureWidth - namesWidth - 170 // room for value and note
@@ -60,7 +60,7 @@ func (b Bars) Figure() Figure {
 	return Figure{b.Name, figureWidth, height, c.String()}
 }
 
-// bar draws one around the height y.
+// bar draws one bar, centred at height y.
 func (c *canvas) bar(r Bar, s scale, y float64) {
 	x := func(v float64) float64 { return namesWidth + barsWidth*s.at(v) }
 	c.text(namesWidth-8, y+4, "end", "", r.Name)

@@ -5,7 +5,7 @@ package plot
 
 import "fmt"
 
-// Heat is a plot with a row per thing and a column per slot of time.
+// Heat is a plot with one row per object and one column per time slot.
 type Heat struct {
 	Name, Title string
 	X           string // label of the time axis
@@ -13,14 +13,14 @@ type Heat struct {
 	Rows        [][]Cell // all of the same length
 }
 
-// Cell is a row in one slot: Share of the slot, 0 to 1, is how strong it is drawn;
-// Warm, 0 to 1, goes from blue to red.
+// Cell is one row in one time slot. Share, 0 to 1, is its opacity: the share of the slot. Warm, 0
+// to 1, is its colour, from blue to red.
 type Cell struct{ Share, Warm float64 }
 
-// The cells in a figure, and the marks along its axes.
+// Sizes of the cells in a figure, and the marks along its axes.
 const (
 	cellHeight = 5.0
-	heatMarks  = 16 // rows that are named, at most
+	heatMarks  = 16 // maximum number of rows with names
 	heatHours  = 6
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Point is a place in a plot, in the axes' units.
+// Point is a point of a plot, in the units of the axes.
 type Point struct{ X, Y float64 }
 
 // Series is one line.
@@ -16,20 +16,20 @@ type Series struct {
 	Name   string
 	Colour int
 	Dashed bool
-	Points []Point // by X
+	Points []Point // in order of X
 }
 
-// Lines is a plot of series over one pair of axes.
+// Lines is a plot of several series over the same axes.
 type Lines struct {
 	Name, Title string
 	X, Y        Axis
 	Series      []Series
-	Steps       bool // a value holds until the next one
+	Steps       bool // a value stays until the next point
 	Marks       bool // a dot at every point
 }
 
-// Distribution is the share of all values, in percent, that are at most so
-// large. Values that are missing from the all count as larger than any other.
+// Distribution is the cumulative distribution of the values, in percent of all. If there are
+// fewer values than all, the missing ones count as larger than any other.
 func Distribution(values []float64, all int) []Point {
 	asc := slices.Sorted(slices.Values(values))
 	points := make([]Point, len(asc))
@@ -39,7 +39,7 @@ func Distribution(values []float64, all int) []Point {
 	return points
 }
 
-// The area of a plot in a figure.
+// Size and position of the plot in a figure.
 const (
 	figureWidth = 720.0
 	areaLeft    = 64.0
@@ -85,7 +85,7 @@ func (c *canvas) axes(x, y scale) {
 	c.upright(areaTop+areaHeight/2, y.axis.Label)
 }
 
-// rows draws the grid of a vertical axis from the height top on.
+// rows draws the grid lines of a vertical axis, from height top downwards.
 func (c *canvas) rows(y scale, top, height float64) {
 	for _, v := range y.ticks {
 		at := top + height*(1-y.at(v))
@@ -94,7 +94,7 @@ func (c *canvas) rows(y scale, top, height float64) {
 	}
 }
 
-// upright is a vertical axis's label around the height y.
+// upright draws the label of a vertical axis, centred at height y.
 func (c *canvas) upright(y float64, label string) {
 	fmt.Fprintf(c, `<g transform="translate(14 %.1f) rotate(-90)">`, y)
 	c.text(0, 0, "middle", "", label)
@@ -126,7 +126,7 @@ func (l Lines) draw(c *canvas, s Series, x, y scale) {
 	}
 }
 
-// shown are the points of a series that have a place on the axes.
+// shown returns the points of a series that the axes can show.
 func (l Lines) shown(s Series) []Point {
 	return slices.DeleteFunc(slices.Clone(s.Points), func(p Point) bool { return !l.X.shows(p.X) || !l.Y.shows(p.Y) })
 }

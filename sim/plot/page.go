@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 )
 
-// Page is a report: one file with everything in it, no script.
+// Page is a report: one self-contained file without scripts.
 type Page struct {
 	Title    string
 	Lead     []string // paragraphs
@@ -27,7 +27,7 @@ type Fact struct{ Value, Name string }
 type Section struct {
 	Title   string
 	Notes   []string // paragraphs
-	Table   *Table   // nil: none
+	Table   *Table   // nil if there is no table
 	Figures []Figure
 }
 
@@ -68,7 +68,7 @@ func (p Page) Print(out io.Writer) {
 	}
 }
 
-// Figures are those of all sections.
+// Figures returns the figures of all sections.
 func (p Page) Figures() []Figure {
 	var all []Figure
 	for _, s := range p.Sections {

@@ -1,12 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package plot draws the figures of the simulator and of the measurements: lines,
-// distributions, bars, areas and heat maps as SVG that needs nothing else, in a page
-// or as files of their own, for light and dark screens. Same input, same bytes.
+// Package plot draws the figures of the simulator and of the measurements: lines, distributions,
+// bars, areas and heat maps as self-contained SVG, in a page or as separate files, for light and
+// dark screens. The same input gives the same bytes.
 //
-// It is our own because it ships: gonum.org/v1/plot adds 5.6 MB and eight modules
-// (fonts, PDF, LaTeX) to a binary.
+// We wrote our own because it is part of the product: gonum.org/v1/plot adds 5.6 MB and eight
+// modules (fonts, PDF, LaTeX) to a binary.
 package plot
 
 import (
@@ -19,19 +19,19 @@ import (
 
 // Figure is a drawing.
 type Figure struct {
-	Name          string // of its file, without .svg
+	Name          string // file name, without .svg
 	width, height float64
 	body          string
 }
 
-// Colours is the number of colours; by convention those below Ours are for what
-// is compared with, the others for ours.
+// Colours is the number of colours; by convention, those below Ours are for the policies to
+// compare with, and the others for ours.
 const (
 	Colours = 10
 	Ours    = 5
 )
 
-// Bad and Good are for two things of which one is wanted.
+// Bad and Good are for two quantities, one undesirable and one desirable.
 const (
 	Bad  = 3
 	Good = Ours + 2
@@ -44,12 +44,12 @@ const style = `.plot{--paper:#fff;--ink:#1f2328;--soft:#656d76;--grid:#d8dee4;--
 .plot .grid{stroke:var(--grid);stroke-width:1}.plot .mark{stroke:var(--ink);stroke-width:1.5;fill:none}.plot .line{fill:none;stroke-width:2;stroke-linejoin:round}
 `
 
-// Inline is the drawing for a page that has [Page]'s style.
+// Inline returns the drawing for a page with the style of [Page].
 func (f Figure) Inline() template.HTML {
-	return template.HTML(f.svg("", "")) // #nosec: texts are escaped where they are drawn
+	return template.HTML(f.svg("", "")) // #nosec: all texts are escaped when they are drawn
 }
 
-// File is the drawing as a file of its own.
+// File returns the drawing as a separate file.
 func (f Figure) File() string {
 	return f.svg(` xmlns="http://www.w3.org/2000/svg"`, "<style>"+style+"</style>") + "\n"
 }
@@ -59,7 +59,7 @@ func (f Figure) svg(space, style string) string {
 		space, f.width, f.height, f.width, style, f.width, f.height, f.body)
 }
 
-// canvas collects what is drawn.
+// canvas collects the elements of a drawing.
 type canvas struct{ strings.Builder }
 
 func (c *canvas) text(x, y float64, anchor, class, text string) {
@@ -76,10 +76,10 @@ func (c *canvas) box(x, y, w, h float64, colour int) {
 
 func hue(colour int) string { return fmt.Sprintf("var(--c%d)", colour%Colours) }
 
-// title is drawn over every figure.
+// title draws the title above a figure.
 func (c *canvas) title(text string) { c.text(8, 20, "start", "title", text) }
 
-// Number is a value as axes and labels show it: three digits.
+// Number formats a value for axes and labels, with three digits.
 func Number(v float64) string {
 	a := math.Abs(v)
 	switch {

@@ -45,7 +45,7 @@ func TestTicks(t *testing.T) {
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
 
-// The ends enclose the values, ticks ascend, and there are not too many to read.
+// The ends of an axis enclose the values; ticks are ascending, and not too many.
 func TestTicksProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -74,7 +74,7 @@ func TestScale(t *testing.T) {
 
 func TestDistribution(t *testing.T) {
 	t.Parallel()
-	got := Distribution([]float64{3, 1}, 4) // two are missing
+	got := Distribution([]float64{3, 1}, 4) // two of the four values are missing
 	if want := []Point{{1, 25}, {3, 50}}; !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))
 	}
@@ -89,8 +89,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// figures are awkward ones: no values, values that no axis can show, texts that
-// are markup.
+// figures returns difficult figures: no values, values that no axis can show, texts with markup.
 func figures() []Figure {
 	return []Figure{
 		Lines{Name: "empty", Title: "empty"}.Figure(),
@@ -120,20 +119,20 @@ func TestFiguresAreWellFormed(t *testing.T) {
 		}
 		for _, bad := range []string{"NaN", "Inf", "<script", "<i>", "<n>"} {
 			if strings.Contains(text, bad) {
-				t.Errorf("%s holds %s", f.Name, bad)
+				t.Errorf("%s contains %s", f.Name, bad)
 			}
 		}
 		if text != f.File() {
-			t.Errorf("%s differs from one drawing to the next", f.Name)
+			t.Errorf("%s differs between two drawings", f.Name)
 		}
 	}
 }
 
-// A step goes across at the old height, then up.
+// A step goes horizontally at the old height, then up.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	if text := figures()[2].File(); !strings.Contains(text, "M380.0 260.0L696.0 260.0L696.0 36.0") {
-		t.Errorf("no such step in %s", text)
+		t.Errorf("this step is missing in %s", text)
 	}
 }
 
@@ -154,7 +153,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Panels stack their bands, share their axes, and end where they say.
+// Panels stack their bands, share their axes, and end at their End.
 func TestAreas(t *testing.T) {
 	t.Parallel()
 	f := Areas{Name: "a", Title: "t", X: Axis{Label: "s"}, Y: Axis{Label: "GPUs", Ticks: []float64{0, 4, 8}},
@@ -173,7 +172,7 @@ func TestAreas(t *testing.T) {
 		"V" + full,    // 2 + 6 fill the scale
 		"V" + quarter, // the lower band alone
 		fmt.Sprintf("H%.1fV%.1fZ", areaLeft+areaWidth, top+panelHeight),
-		fmt.Sprintf("M%.1f", areaLeft+areaWidth/10), // the second begins later
+		fmt.Sprintf("M%.1f", areaLeft+areaWidth/10), // the second starts later
 		"first", "second", "held &lt;",
 	} {
 		if !strings.Contains(text, want) {
@@ -182,7 +181,7 @@ func TestAreas(t *testing.T) {
 	}
 }
 
-// A cell lies in its row and column; one that is not busy is not drawn.
+// A cell is drawn in its row and column, unless its share is 0.
 func TestHeat(t *testing.T) {
 	t.Parallel()
 	text := Heat{Rows: [][]Cell{{{}, {1, 1}}, {{0.5, 0}, {}}}}.Figure().File()
@@ -199,7 +198,7 @@ func TestHeat(t *testing.T) {
 	}
 }
 
-// A terminal gets the lead and the tables of a page, and its figures are those of all sections.
+// Print writes the lead and the tables of a page; Figures returns those of all sections.
 func TestPagePrints(t *testing.T) {
 	t.Parallel()
 	p := Page{Lead: []string{"What it is."}, Sections: []Section{

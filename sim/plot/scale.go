@@ -5,23 +5,23 @@ package plot
 
 import "math"
 
-// Axis says what an axis shows.
+// Axis describes an axis.
 type Axis struct {
 	Label string
-	Log   bool // base 10; values that are not positive are left out
-	// Ticks are the values to label; none: round ones.
+	Log   bool // logarithmic, base 10; only positive values are shown
+	// Ticks are the values to label; empty: round values.
 	Ticks []float64
 }
 
 // scale maps values to a length.
 type scale struct {
 	axis     Axis
-	min, max float64 // shown, at the ends
+	min, max float64 // values at the ends
 	ticks    []float64
 }
 
-// newScale covers the values that it can show; linear scales start at 0 if no
-// value is below.
+// newScale makes a scale for the values that the axis can show; linear scales start at 0 if no
+// value is negative.
 func newScale(a Axis, values []float64) scale {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, v := range values {
@@ -48,7 +48,7 @@ func (a Axis) shows(v float64) bool {
 	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!a.Log || v > 0)
 }
 
-// at is the place of a value between the ends, 0 to 1.
+// at is the position of a value between the ends, from 0 to 1.
 func (s scale) at(v float64) float64 {
 	lo, hi := s.min, s.max
 	if s.axis.Log {
@@ -57,13 +57,13 @@ func (s scale) at(v float64) float64 {
 	return min(1, max(0, (v-lo)/(hi-lo)))
 }
 
-// linearTicks are multiples of 1, 2 or 5 times a power of ten, eight of them at
-// most, of which the ends enclose lo and hi.
+// linearTicks returns at most eight multiples of 1, 2 or 5 times a power of ten; first and last
+// enclose lo and hi.
 func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	if hi <= lo {
 		hi = lo + 1
 	}
-	// Ticks closer than a number's precision would never end.
+	// If ticks were closer than the precision of numbers, the loop would not end.
 	hi = max(hi, lo+1e-6*max(math.Abs(lo), math.Abs(hi)))
 	least := (hi - lo) / 6.25
 	power := math.Pow(10, math.Floor(math.Log10(least)))
@@ -80,8 +80,8 @@ func linearTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	return from * step, to * step, ticks
 }
 
-// logTicks are powers of ten, with their doubles and fivefolds if there are
-// few. The ends are ticks.
+// logTicks returns powers of ten and, if there are few, also 2 and 5 times these. The ends are
+// ticks.
 func logTicks(lo, hi float64) (first, last float64, ticks []float64) {
 	within := []float64{1}
 	if math.Log10(hi/lo) < 2.5 {

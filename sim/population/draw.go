@@ -12,35 +12,36 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Outliers says which GPUs of a drawn cluster are outliers in application
-// class A. The zero value is none.
+// Outliers specifies which GPUs of a drawn cluster are outliers in application class A. The zero
+// value means none.
 type Outliers struct {
 	measured bool
 	count    int
 }
 
-// AsMeasured makes each GPU an outlier with the measured share of outlier runs.
+// AsMeasured makes each GPU an outlier with a probability of the measured share of outlier runs.
 func AsMeasured() Outliers { return Outliers{measured: true} }
 
 // Exactly makes k of the GPUs outliers.
 func Exactly(k int) Outliers { return Outliers{count: k} }
 
-// Spec says what cluster to draw.
+// Spec describes the cluster to draw.
 type Spec struct {
-	Cluster            string // whose measurements: "longhorn", "frontera", "lonestar6"
+	Cluster            string // source of the measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int
-	// Apps are the applications that stand for classes A, B, C and D; "" for
-	// the default: resnet50, bert, bert and pagerank, as in PAL (C has no data
-	// of its own). An application not measured on Cluster is Longhorn's.
+	// Apps are the applications that stand for classes A, B, C and D; "" for the default:
+	// resnet50, bert, bert and pagerank, as in PAL (C has no data of its own). If an application
+	// was not measured on Cluster, Draw uses Longhorn's table.
 	Apps     [pal.NumClasses]string
 	Outliers Outliers
-	// Correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). The
-	// sources name GPUs differently per application, so the true one is not
-	// known; 0, as in PAL, draws classes independently.
+	// Correlation is that of a GPU's ranks in two classes, 0…1 (Gaussian copula). The true one is
+	// unknown, because the sources name GPUs differently for each application; 0, as in PAL,
+	// draws classes independently.
 	Correlation float64
-	// IslandGPUs is the number of GPUs joined by NVLink; 0: all of a node.
+	// IslandGPUs is the number of GPUs per NVLink island; 0: all of a node.
 	IslandGPUs int
-	// Tables replace [Tables], to draw from measured GPUs themselves.
+	// Tables, if not nil, replace the shipped [Tables], to draw from the measured GPUs
+	// themselves.
 	Tables []Table
 }
 
@@ -53,25 +54,25 @@ type GPU struct {
 	MemoryMiB int
 	PowerW    int    // enforced limit
 	BusID     string // "0000:1a:00.0"
-	NUMA      int    // two NUMA nodes a node
+	NUMA      int    // there are two NUMA nodes per node
 	Island    int    // NVLink island, from 0 on each node
 	// Key is the comparability key of Times: "<cluster>/emulated".
 	Key string
-	// Scores are the true times over the median GPU's, per class A…D; Times
-	// the times in the source's unit, Noise their relative run-to-run standard
-	// deviation.
+	// Scores are the true times, per class A…D, relative to the median GPU. Times are the times
+	// in the source's unit, and Noise is their relative run-to-run standard deviation.
 	Scores, Times, Noise [pal.NumClasses]float64
-	// Rates are what it does in a second, in the units of [attr.RateUnit]: what compares across models.
+	// Rates are the work per second, in the units of [attr.RateUnit], which compare across
+	// models.
 	Rates   [pal.NumClasses]float64
 	Outlier bool // in class A
 }
 
-// hardware is the GPU models of the sources.
+// hardware describes the GPU model of a source.
 type hardware struct {
 	model             string
 	memoryMiB, powerW int
-	// rates are those of a median GPU, from NVIDIA's data sheets: FP32 and tensor TFLOP/s, GB/s, and
-	// 10⁹ gathers/s, which move a sector of 32 bytes each.
+	// rates are those of a median GPU, from NVIDIA's data sheets: FP32 and tensor TFLOP/s, GB/s,
+	// and 10⁹ gathers/s (a gather moves a sector of 32 bytes).
 	rates [pal.NumClasses]float64
 }
 
@@ -87,9 +88,9 @@ func hardwareOf(cluster string) (hardware, bool) {
 	return hardware{}, false
 }
 
-// Draw makes the cluster, GPUs by node and index. The same spec and the same
-// random source give the same GPUs; ids and all scores of GPUs that are no
-// outliers stay the same when only Outliers differs.
+// Draw draws the cluster's GPUs, in order of node and index. The same spec and the same random
+// source give the same GPUs. If only Outliers differs, the ids, and the scores of GPUs that are
+// not outliers, stay the same.
 func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	hw, ok := hardwareOf(s.Cluster)
 	if !ok {
@@ -141,7 +142,7 @@ func (s Spec) check() error {
 	return nil
 }
 
-// classTables gives the table of each class.
+// classTables returns the table of each class.
 func (s Spec) classTables() ([pal.NumClasses]Table, error) {
 	all := s.Tables
 	if all == nil {
@@ -174,7 +175,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores makes the same number of draws for every spec.
+// drawScores draws the scores of a GPU. It makes the same number of draws for every spec.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {
@@ -187,13 +188,13 @@ func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	}
 }
 
-// normal is the standard normal quantile of u, bounded so that u = 0 is finite.
+// normal is the standard normal quantile of u, bounded so that it is finite for u = 0.
 func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers comes after all else, so that it changes nothing else. Clusters
-// without outliers of their own have Longhorn's.
+// drawOutliers runs after all other draws, so that it does not change them. If a cluster's
+// measurements have no outliers, it draws from Longhorn's.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	all := s.Tables
 	if all == nil {
@@ -221,7 +222,7 @@ func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	}
 }
 
-// gpuID is a random UUID (version 4) as NVML writes them.
+// gpuID returns a random UUID (version 4) in NVML's form.
 func gpuID(rng *rand.Rand) string {
 	hi, lo := rng.Uint64(), rng.Uint64()
 	hi = hi&^0xf000 | 0x4000

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Inventory is the inventory file, in HCL, that makes the device plugin's
-// emulated backend serve the drawn GPUs of one node.
+// Inventory returns the inventory file, in HCL, with which the device plugin's emulated backend
+// serves the drawn GPUs of one node.
 func Inventory(gpus []GPU) string {
 	var b strings.Builder
 	for i, g := range gpus {
@@ -43,7 +43,8 @@ func Inventory(gpus []GPU) string {
 	return b.String()
 }
 
-// byClass keeps 9 digits, more than enough to distinguish two scores. Unknown values are left out.
+// byClass writes known values by class, with 9 digits: more than enough to distinguish two
+// scores.
 func byClass(values [pal.NumClasses]float64) string {
 	var parts []string
 	for i, c := range pal.AppClasses() {
@@ -54,7 +55,7 @@ func byClass(values [pal.NumClasses]float64) string {
 	return "{ " + strings.Join(parts, ", ") + " }"
 }
 
-// architecture is the vendor's data on the sources' models.
+// architecture returns NVIDIA's data on the GPU models of the sources.
 func architecture(model string) (name string, major, minor, sms int) {
 	switch {
 	case strings.Contains(model, "K80"):

@@ -71,7 +71,7 @@ func TestDrawIsStable(t *testing.T) {
 	}
 }
 
-// A GPU that takes longer does less in a second, and its inventory tells that.
+// A GPU that takes longer does less work per second, and its inventory says so.
 func TestRates(t *testing.T) {
 	for cluster, compute := range map[string]float64{"longhorn": 15.7, "frontera": 11.2} {
 		for _, g := range draw(t, Spec{Cluster: cluster, Nodes: 2, GPUsPerNode: 2, Outliers: Exactly(1)}, 1) {
@@ -118,7 +118,7 @@ func TestDrawFollowsTheTables(t *testing.T) {
 		}
 	}
 	if share := float64(outliers) / 8000; math.Abs(share-0.0142) > 0.004 {
-		t.Errorf("share of outliers %v, measured 0.0142", share)
+		t.Errorf("share of outliers %v, want the measured 0.0142", share)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestDrawLayout(t *testing.T) {
 	if g.Node != 1 || g.Index != 2 || g.BusID != "0000:12:00.0" || g.NUMA != 1 || g.Island != 1 {
 		t.Errorf("third GPU of the second node: %+v", g)
 	}
-	// Lonestar6 has ResNet-50 only: the other classes are Longhorn's.
+	// Lonestar6 has only ResNet-50, so the other classes use Longhorn's tables.
 	gpus = draw(t, Spec{Cluster: "lonestar6", Nodes: 1, GPUsPerNode: 1}, 1)
 	if got := gpus[0].Times[3]; got < 60000 || got > 70000 {
 		t.Errorf("class D on lonestar6 takes %v, want Longhorn's about 66046", got)

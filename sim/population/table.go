@@ -11,32 +11,32 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// OutlierFrom is the time, relative to the median GPU, from which a run counts
-// as an outlier and not as part of the spread.
+// OutlierFrom is the time, relative to the median GPU, at which a run counts as an outlier
+// instead of as part of the spread.
 const OutlierFrom = 1.5
 
-// Table is how the GPUs of one cluster differ in one application.
+// Table describes how the GPUs of one cluster differ in one application.
 type Table struct {
 	Cluster string // "longhorn", "frontera" or "lonestar6"
 	App     string // "sgemm", "resnet50", "bert" or "pagerank"
-	GPUs    int    // GPUs measured
-	Runs    int    // runs of all of them
-	// MedianTime is the median GPU's time in the unit of the source, which does
-	// not say it (milliseconds, by their size).
+	GPUs    int    // number of measured GPUs
+	Runs    int    // number of runs on all of them
+	// MedianTime is the median GPU's time in the unit of the source. The source does not state
+	// it; judging by the values, it is milliseconds.
 	MedianTime float64
-	// Quantiles are those of the GPUs' median times over MedianTime, without
-	// outliers, at [Probabilities] or, with another length, at even steps.
+	// Quantiles are those of the GPUs' median times over MedianTime, without outliers. They are
+	// at [Probabilities] or, if their number differs from it, at even steps.
 	Quantiles []float64
-	// Noise is the median over GPUs of the relative run-to-run standard
-	// deviation (robust, GPUs with 3 runs or more); 0 if there was one run.
+	// Noise is the median over GPUs of the relative run-to-run standard deviation (robust, for
+	// GPUs with at least 3 runs); 0 if each GPU had only one run.
 	Noise float64
-	// OutlierShare is the share of runs of at least OutlierFrom times the
-	// median, OutlierQuantiles their times over MedianTime at even steps.
+	// OutlierShare is the share of runs of at least OutlierFrom times the median, and
+	// OutlierQuantiles are the quantiles of their times over MedianTime at even steps.
 	OutlierShare     float64
 	OutlierQuantiles []float64
 }
 
-// Probabilities are where the tables that come with the product hold quantiles.
+// Probabilities are those of the quantiles in the shipped tables.
 func Probabilities() []float64 {
 	return []float64{0, .01, .025, .05, .1, .15, .2, .3, .4, .5, .6, .7, .8, .85, .9, .95, .975, .99, 1}
 }
@@ -62,7 +62,7 @@ type Run struct {
 	Time float64 // any unit
 }
 
-// NewTable computes the full table of measured runs: every GPU is a quantile.
+// NewTable computes the full table of measured runs, with a quantile for every GPU.
 func NewTable(cluster, app string, runs []Run) (Table, error) {
 	byGPU := map[string][]float64{}
 	for i, r := range runs {

@@ -3,9 +3,9 @@
 
 package population
 
-// Tables are the tables that come with the product: Longhorn (Tesla V100),
-// Frontera (Quadro RTX 5000) and Lonestar6 (A100). Source: measurements in
-// hal-uw/blox-pal, tag artifact-v1.4; as TestShippedTables in sim/paldata computes them.
+// Tables returns the shipped tables: Longhorn (Tesla V100), Frontera (Quadro RTX 5000) and
+// Lonestar6 (A100). Source: measurements in hal-uw/blox-pal, tag artifact-v1.4; TestShippedTables
+// in sim/paldata computes them.
 func Tables() []Table {
 	return []Table{
 		{

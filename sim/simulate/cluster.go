@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// readProfiles reads a file per class.
+// readProfiles reads one file per class.
 func readProfiles(files profiles) (rows [pal.NumClasses][]paldata.Row, err error) {
 	for k, class := range pal.AppClasses() {
 		if files[class] == "" {
@@ -27,7 +27,7 @@ func readProfiles(files profiles) (rows [pal.NumClasses][]paldata.Row, err error
 	return rows, nil
 }
 
-// overMedian are the times over their median.
+// overMedian returns the times divided by their median.
 func overMedian(xs []float64) []float64 {
 	m := profile.Median(xs)
 	out := make([]float64, len(xs))
@@ -54,8 +54,8 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	return p, err
 }
 
-// drawMeasured gives every GPU of the cluster the score of a measured one; as
-// long as there are enough, each is used once.
+// drawMeasured gives every GPU of the cluster the score of a measured one. It uses each measured
+// GPU once before it uses one again.
 func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
 	rows, err := readProfiles(o.profile)
 	if err != nil {
@@ -73,7 +73,7 @@ func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
 	return nil
 }
 
-// gpuMedians are the median times of the GPUs, in order of first appearance.
+// gpuMedians returns the median times of the GPUs, in order of first appearance.
 func gpuMedians(rows []paldata.Row) []float64 {
 	runs, order := map[string][]float64{}, []string{}
 	for _, r := range rows {

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// TestOneDefault: what is simulated if nothing else is said is the one default,
-// whether the jobs may be stopped or not.
+// TestOneDefault: without flags, the simulator uses the same default queue as the agent, whether
+// jobs may be stopped or not.
 func TestOneDefault(t *testing.T) {
 	for _, args := range [][]string{nil, {"-preempt"}} {
 		o, err := parse(args, io.Discard)

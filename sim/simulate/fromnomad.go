@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// readNomad reads the cluster from the server that Nomad's environment names, and the jobs that
-// ended: from the agent's history with -from-history, else from Nomad, which forgets them.
+// readNomad reads the cluster from the server that Nomad's environment names, and the ended jobs:
+// with -from-history from the agent's history, else from Nomad, which soon forgets them.
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {
@@ -52,7 +52,7 @@ func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	return pastJobs(jobs, allocs, c), cluster, nil
 }
 
-// nomadNodes turns nodes with GPUs into the core's, calibrated from the raw
+// nomadNodes turns nodes with GPUs into nodes of package pal, calibrated from the raw
 // measurements that they publish.
 func nomadNodes(stubs []*api.NodeListStub, o profile.Options) ([]pal.Node, error) {
 	var samples []profile.Sample
@@ -90,7 +90,7 @@ func nomadNodes(stubs []*api.NodeListStub, o profile.Options) ([]pal.Node, error
 	return nodes, calibrate(nodes, samples, o)
 }
 
-// calibrate fills in scores and bins; GPUs without measurements stay unscored.
+// calibrate sets scores and bins; GPUs without measurements get none.
 func calibrate(nodes []pal.Node, samples []profile.Sample, o profile.Options) error {
 	if len(samples) == 0 {
 		return nil
@@ -113,7 +113,7 @@ func calibrate(nodes []pal.Node, samples []profile.Sample, o profile.Options) er
 	return nil
 }
 
-// past is one job of the history: the allocations of one version.
+// past is one job of Nomad's history: the allocations of one version.
 type past struct {
 	key     string
 	class   pal.AppClass
@@ -121,15 +121,15 @@ type past struct {
 	tenant  string
 	submit  int64 // Unix nanoseconds
 	members []pal.Member
-	gpus    int // of a member
+	gpus    int // GPUs per member
 	from    time.Time
 	to      time.Time
 	reason  string // why it is left out
 	speeds  pal.Speeds
 }
 
-// pastJobs turns finished batch jobs into a trace: the time all allocations ran
-// together, over the predicted cost of the GPUs they had, is the work.
+// pastJobs turns finished batch jobs into a trace. The work is the time for which all allocations
+// ran together, divided by the predicted cost on their GPUs.
 func pastJobs(jobs []*api.JobListStub, allocs []*api.AllocationListStub, c *pal.Cluster) trace.Trace {
 	slices.SortFunc(allocs, func(a, b *api.AllocationListStub) int {
 		return cmp.Or(cmp.Compare(a.CreateTime, b.CreateTime), cmp.Compare(a.ID, b.ID))
@@ -179,7 +179,7 @@ func newPast(key string, a *api.AllocationListStub, j *api.JobListStub) *past {
 	return p
 }
 
-// add books an allocation: its GPUs and when its tasks ran.
+// add adds an allocation: its GPUs, and when its tasks ran.
 func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 	var gpus []int
 	if a.AllocatedResources != nil {
@@ -193,7 +193,7 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 			}
 		}
 	}
-	if len(gpus) == 0 || a.NextAllocation != "" { // replaced: its successor counts
+	if len(gpus) == 0 || a.NextAllocation != "" { // it was replaced, and only its successor counts
 		return
 	}
 	slices.Sort(gpus)
@@ -212,7 +212,8 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 	}
 }
 
-// job is the run as a job; a run that is not a job is left out of the trace.
+// job turns the run into a job. If that is not possible, it records in the trace that the run is
+// left out.
 func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
 	reason := p.reason
 	switch {

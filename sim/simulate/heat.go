@@ -12,28 +12,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// heat is which GPU was busy when, and how slow the GPU was for what ran.
+// heat records when each GPU was busy, and how slow it was for the job on it.
 type heat struct {
-	since map[int]span // by job
+	since map[int]span // by job: its current span
 	spans []span
 	last  time.Duration
 	cells [][]cell // by GPU, then time slot
 }
 
-// span is one run of one job on its GPUs.
+// span is the time of one run of a job on its GPUs.
 type span struct {
 	from, to time.Duration
 	gpus     []int
 	class    int
 }
 
-// cell is one GPU in one slot of time: the share it was busy, and the busy
-// share times its PM score.
+// cell is one GPU in one slot of time: the share of the slot in which it was busy, and this share
+// times its PM score.
 type cell struct{ busy, slow float64 }
 
 const (
 	heatSlots = 120
-	heatGPUs  = 256 // if there are more jobs, only this many are drawn
+	heatGPUs  = 256 // maximum number of GPUs to draw
 )
 
 func newHeat() *heat { return &heat{since: map[int]span{}} }
@@ -52,7 +52,7 @@ func (r *Report) watch(c *sim.Config, _ *pal.Cluster) {
 	}
 }
 
-// change ends the job's present run and begins the next one, if it continues.
+// change ends the job's current span and, if it runs on, begins the next one.
 func (h *heat) change(now time.Duration, job, class int, gpus []int, runs bool) {
 	h.last = max(h.last, now)
 	if s, ok := h.since[job]; ok {
@@ -65,12 +65,12 @@ func (h *heat) change(now time.Duration, job, class int, gpus []int, runs bool) 
 	}
 }
 
-// paint turns the runs into cells.
+// paint turns the spans into cells.
 func (h *heat) paint(c *pal.Cluster) {
 	if h.last == 0 {
 		return
 	}
-	for _, job := range slices.Sorted(maps.Keys(h.since)) { // untracked jobs that still run
+	for _, job := range slices.Sorted(maps.Keys(h.since)) { // untracked jobs that are still running
 		h.change(h.last, job, 0, nil, false)
 	}
 	h.cells = make([][]cell, min(heatGPUs, c.NumGPUs()))

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
-// writeHTML writes a page with everything in it: no script, no other file.
+// writeHTML writes a self-contained page without scripts.
 func (r *Report) writeHTML(w io.Writer) error { return r.page().Write(w) }
 
 func (r *Report) page() plot.Page {
@@ -58,7 +58,7 @@ func sums(rows []row) *plot.Table {
 	return t
 }
 
-// maxCurvePoints are the points of a line over time.
+// maxCurvePoints is the maximum number of points of a line over time.
 const maxCurvePoints = 400
 
 func (r *Report) figures() []plot.Figure {
@@ -90,7 +90,7 @@ func (r *Report) figures() []plot.Figure {
 	return append(figures, slowdown.Figure())
 }
 
-// figure draws a row per GPU. A GPU is drawn red from a PM score of 1.3 on.
+// figure draws a row per GPU. From a PM score of 1.3 on, a GPU is red.
 func (h *heat) figure() plot.Figure {
 	f := plot.Heat{Title: "GPUs over time", X: "hours", End: h.last.Hours()}
 	for _, cells := range h.cells {

@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// How a gang's GPU model is chosen.
+// The ways to choose a gang's GPU model.
 const (
 	chooseOurs    = "advantage"
 	chooseFastest = "fastest"
@@ -27,17 +27,17 @@ const (
 	chooseAny     = "agnostic"
 )
 
-// inTime is how many times as long as on its fastest model a job without a deadline may take for
-// chooseSlowest.
+// inTime is how many times as long as on its fastest model a job without a deadline may take
+// under chooseSlowest.
 const inTime = 1.5
 
-// gpuModel is how many GPUs of a model a cluster has.
+// gpuModel is a GPU model of a cluster, and its number of GPUs.
 type gpuModel struct {
 	name string
 	gpus int
 }
 
-// fleet are the GPUs of a cluster of several models: 16xV100,16xP100.
+// fleet lists the GPU models of a cluster: 16xV100,16xP100.
 type fleet []gpuModel
 
 func (f fleet) String() string {
@@ -48,7 +48,7 @@ func (f fleet) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Set reads them.
+// Set reads the value of -gpus.
 func (f *fleet) Set(s string) error {
 	*f = nil
 	for part := range strings.SplitSeq(s, ",") {
@@ -65,7 +65,7 @@ func (f *fleet) Set(s string) error {
 	return nil
 }
 
-// names are the models.
+// names returns the names of the models.
 func (f fleet) names() (names []string) {
 	for _, m := range f {
 		names = append(names, m.name)
@@ -74,7 +74,7 @@ func (f fleet) names() (names []string) {
 }
 
 func (o *options) modelFlags(f *flag.FlagSet) {
-	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile hold for each model")
+	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile apply to each model")
 	f.StringVar(&o.speeds, "speeds", "", "read from `FILE` how fast the applications of the jobs run on each GPU model: columns model, gpu_model and rate (work a second), or Sia's (gpu_type, model, local_batch, step_s); -generate mixed draws from its applications")
 	f.StringVar(&o.choice, "model-choice", chooseOurs, fmt.Sprintf("how to choose the GPU model of a job whose speeds are known. %s: as the agent does, by its gain against that of others. %s: the fastest that is free. %s: the slowest that meets its deadline; a job without one takes at most %v times as long as on its fastest. %s: any model, as baselines always do.", chooseOurs, chooseFastest, chooseSlowest, inTime, chooseAny))
 }
@@ -106,7 +106,7 @@ func (o *options) checkModels() error {
 	return nil
 }
 
-// widest is how many nodes of one model there are at most: no gang runs on two models.
+// widest is the largest number of nodes of one model. No gang runs on two models.
 func (o *options) widest() int {
 	if len(o.fleet) == 0 {
 		return o.nodes
@@ -151,8 +151,8 @@ func (o *options) withSpeeds(t trace.Trace, nodes []pal.Node) (trace.Trace, erro
 	return t.OnModels(models), nil
 }
 
-// mixedNodes are the nodes of all models in turn, so that no model comes first. PM scores and
-// their classes are those of each model by itself.
+// mixedNodes returns the nodes of all models in turn, so that no model comes first. Each model
+// has its own PM scores and classes.
 func (o *options) mixedNodes() ([]pal.Node, error) {
 	var each [][]pal.Node
 	for i, m := range o.fleet {
@@ -189,7 +189,7 @@ func (o *options) mixedNodes() ([]pal.Node, error) {
 	return all, nil
 }
 
-// onModels has the run choose GPU models as -model-choice says.
+// onModels makes the run choose GPU models as -model-choice says.
 func (o *options) onModels(cfg *sim.Config, c *pal.Cluster) {
 	choice := o.choice
 	if _, ok := o.baseline(); ok {
@@ -226,7 +226,7 @@ func (o *options) onModels(cfg *sim.Config, c *pal.Cluster) {
 	}
 }
 
-// preferred are the models that a job tries, in order.
+// preferred returns the models that a job tries, in order.
 func preferred(j trace.Job, choice string) []string {
 	if choice == chooseAny || j.Speeds == nil {
 		return nil

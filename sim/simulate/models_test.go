@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// report is the output of -json.
+// report runs the command with -json and returns its report.
 func report(t *testing.T, args ...string) (r Report) {
 	t.Helper()
 	out, _ := simulate(t, 0, append(args, "-quiet", "-json")...)
@@ -20,9 +20,9 @@ func report(t *testing.T, args ...string) (r Report) {
 	return r
 }
 
-// On an empty cluster a job runs on the model that it is fastest on, and takes its duration
-// there; one that hardly minds may take the slower model, which -model-choice decides. What is
-// not known of is as slow as it is all the same.
+// On an empty cluster a job runs on its fastest model, and there takes its duration. A job that
+// is hardly slower on another model may use that one, if -model-choice says so. Under a choice
+// that ignores speeds, the slower model is slower nevertheless.
 func TestModelChoice(t *testing.T) {
 	jobs := filepath.Join(t.TempDir(), "jobs.csv")
 	const table = `job_id,members,member_gpus,submit_time,duration,model,deadline,speed
@@ -56,8 +56,8 @@ later,1,4,99999,1000,llm2,20000,"V100=1,K80=0.1"
 	}
 }
 
-// The shipped workload shows what it is for: with speeds jobs end sooner. Nothing that knows no
-// run times beats the clairvoyant policy, which knows speeds, too.
+// In the generated mixed workload, jobs end sooner if their speeds are known. No policy without
+// run times is better than the clairvoyant one, which also knows speeds.
 func TestMixedWorkload(t *testing.T) {
 	avg := map[string]float64{}
 	for _, choice := range []string{"advantage", "agnostic"} {
@@ -71,8 +71,8 @@ func TestMixedWorkload(t *testing.T) {
 	}
 }
 
-// Speeds by application come from a file. Under each policy a job takes longer where its fastest
-// model is not there.
+// Speeds by application come from a file. Under each policy, a job takes longer on a cluster
+// without its fastest model.
 func TestSpeedsFile(t *testing.T) {
 	dir := t.TempDir()
 	speeds, jobs := filepath.Join(dir, "speeds.csv"), filepath.Join(dir, "jobs.csv")

@@ -40,7 +40,7 @@ type options struct {
 	cluster     string
 	fleet       fleet
 	speeds      string
-	choice      string // of GPU models
+	choice      string // how to choose GPU models
 	sharing     sharing
 	outliers    int
 	locality    localityFlag
@@ -52,21 +52,21 @@ type options struct {
 	mtbf        time.Duration
 	repair      time.Duration
 	estimates   string
-	progress    float64 // share of the jobs that report it
-	drift       float64 // how wrong they are
+	progress    float64 // share of the jobs that report their progress
+	drift       float64 // how wrong the reports are
 	rendezvous  time.Duration
 	limit       bool
 	tenant      string
 	taskGPUs    int
 	elastic     trace.Elastic
 	config      []string
-	rules       model.Config // of the agent: -config, then the flags
+	rules       model.Config // the agent's rules: from -config, then the flags
 	seed        uint64
 	json        bool
 	csv         string
 	html        string
 	quiet       bool
-	begin       time.Time       // simulated time 0
+	begin       time.Time       // date of simulated time 0
 	set         map[string]bool // flags given on the command line
 }
 
@@ -124,19 +124,19 @@ func (l *localityFlag) Set(s string) error {
 	return nil
 }
 
-// parse reads the command line; flag.ErrHelp if help was asked for.
+// parse reads the command line; it returns flag.ErrHelp for -help.
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{profile: profiles{}, set: map[string]bool{}}
 	o.locality = localityFlag{"1.7", pal.TwoTier(pal.DefaultPenalty)}
 	f := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // an error is one line, without the whole help
+	f.SetOutput(io.Discard) // so that an error is one line, without the whole help
 	o.inputFlags(f)
 	o.policyFlags(f)
 	o.modelFlags(f)
 	o.sharing.flags(f)
-	f.Uint64Var(&o.seed, "seed", 42, "seed of everything that is drawn; the same seed repeats a run to the byte")
+	f.Uint64Var(&o.seed, "seed", 42, "seed of all random numbers; the same seed gives the same report, byte for byte")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON")
-	f.StringVar(&o.csv, "csv", "", "write one line a job to `FILE`")
+	f.StringVar(&o.csv, "csv", "", "write one line per job to `FILE`")
 	f.StringVar(&o.html, "html", "", "write a report with plots to `FILE`, readable offline")
 	f.BoolVar(&o.quiet, "quiet", false, "no progress on standard error")
 	switch err := f.Parse(args); {
@@ -161,31 +161,31 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 }
 
 func (o *options) inputFlags(f *flag.FlagSet) {
-	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, a table of your own, or a published trace (Sia, Philly, Helios, Acme, Alibaba 2020, 2023 and 2026); gzip may have packed it")
-	f.BoolVar(&o.strict, "strict", false, "refuse a trace of which a job would be left out")
-	f.StringVar(&o.tenant, "tenant", "", "of the trace only the jobs of `NAME`, a virtual cluster or user")
+	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`: what sacct -P writes, a table of your own, or a published trace (Sia, Philly, Helios, Acme, Alibaba 2020, 2023 and 2026); the file may be compressed with gzip")
+	f.BoolVar(&o.strict, "strict", false, "refuse a trace if a job would be left out")
+	f.StringVar(&o.tenant, "tenant", "", "only the trace's jobs of `NAME`, a virtual cluster or user")
 	f.IntVar(&o.taskGPUs, "task-gpus", 0, "write gangs as tasks of up to this many GPUs, each on one node; 1: tasks of one GPU, on any node; 0: as in the trace")
-	f.Float64Var(&o.elastic.Share, "elastic", 0, "share of the gangs that are elastic (pal_elastic), from 0 to 1")
+	f.Float64Var(&o.elastic.Share, "elastic", 0, "share of the gangs to make elastic (pal_elastic), from 0 to 1")
 	o.elastic.Least, o.elastic.Most = 0.5, 2
-	f.Func("elastic-members", "with -elastic: between how many members they run, as `LOW:HIGH` multiples of what the trace says (default 0.5:2)", func(s string) error {
+	f.Func("elastic-members", "with -elastic: the least and the most members, as `LOW:HIGH` multiples of the trace's number (default 0.5:2)", func(s string) error {
 		if n, err := fmt.Sscanf(s, "%g:%g", &o.elastic.Least, &o.elastic.Most); n != 2 || err != nil || !(0 < o.elastic.Least && o.elastic.Least <= 1 && 1 <= o.elastic.Most) {
 			return fmt.Errorf("not LOW:HIGH with LOW of at most 1 and HIGH of at least 1, such as 0.5:2")
 		}
 		return nil
 	})
-	f.Float64Var(&o.elastic.Efficiency, "elastic-efficiency", 1, "with -elastic: what each doubling of their members keeps of a linear speed-up (pal_elastic_efficiency)")
+	f.Float64Var(&o.elastic.Efficiency, "elastic-efficiency", 1, "with -elastic: the share of a linear speed-up that each doubling of the members gives (pal_elastic_efficiency)")
 	f.StringVar(&o.generate, "generate", "sia", "without -trace: generate jobs as sia (Sia-Philly-like), heavy (large shared cluster) or mixed (applications that differ in how fast they run on each GPU model; with -gpus)")
 	f.IntVar(&o.jobs, "jobs", 160, "how many jobs to generate")
-	f.Float64Var(&o.load, "load", 1, "scale of the arrival rate: 2 lets jobs come twice as fast")
+	f.Float64Var(&o.load, "load", 1, "factor of the arrival rate: with 2, jobs arrive twice as fast")
 	f.BoolVar(&o.fromNomad, "from-nomad", false, "replay the cluster and the job history of NOMAD_ADDR")
-	f.BoolVar(&o.fromHistory, "from-history", false, "replay the cluster of NOMAD_ADDR and the jobs that the agent's history keeps (as nomad-pal history asks for them)")
+	f.BoolVar(&o.fromHistory, "from-history", false, "replay the cluster of NOMAD_ADDR and the jobs in the agent's history (as nomad-pal history reads it)")
 	f.StringVar(&o.since, "since", "", "with -from-history: only runs from `TIME` on, such as 30d or 2026-11-01")
 	f.StringVar(&o.until, "until", "", "with -from-history: only runs until `TIME`")
 	f.Var(o.profile, "profile", "measurements to draw the GPUs from: `A=FILE,B=FILE,…` (CSV with columns uuid and perf)")
 	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
 	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
 	f.IntVar(&o.rackNodes, "rack-nodes", 0, "nodes of a rack; 0: racks are unknown")
-	f.StringVar(&o.cluster, "cluster", "longhorn", "without -profile: whose published variability (longhorn, frontera, lonestar6)")
+	f.StringVar(&o.cluster, "cluster", "longhorn", "without -profile: the cluster whose published variability to use (longhorn, frontera, lonestar6)")
 	f.IntVar(&o.outliers, "outliers", -1, "without -profile: how many GPUs are outliers; -1: as many as measured")
 	f.Var(&o.locality, "locality", "slowdown of a gang across nodes, or `TIER=PENALTY,…` (island, numa, node, rack, datacenter, cluster)")
 	f.DurationVar(&o.mtbf, "mtbf", 0, "mean time between failures of one GPU; 0: none fail")
@@ -194,20 +194,20 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 
 func (o *options) policyFlags(f *flag.FlagSet) {
 	d := model.DefaultConfig()
-	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated: its placement, locality, calibration, queue and tenants hold as far as no flag says otherwise", func(s string) error {
+	f.Func("config", "the agent's configuration `FILE` or directory, may be repeated; its placement, locality, calibration, queue and tenants apply unless a flag overrides them", func(s string) error {
 		o.config = append(o.config, s)
 		return nil
 	})
 	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above")
 	o.queueFlags.add(f, d)
-	f.BoolVar(&o.preempt, "preempt", false, "gangs may be stopped and moved (pal_preempt), as far as the queue does either")
+	f.BoolVar(&o.preempt, "preempt", false, "gangs may be stopped and moved (pal_preempt), if the queue does so")
 	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
-	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): what it did since the last is lost when it is stopped; 0: nothing is")
-	f.StringVar(&o.estimates, "estimates", "none", "what users say of run times: none (what the trace says), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
+	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): a stop loses the work since the last checkpoint; 0: it loses none")
+	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
 	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
-	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong reports are: the pace that a job reports at its end is off by up to this factor either way; 1: none is wrong")
+	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong reports are: the speed that a job reports at its end is off by up to this factor either way; 1: all are right")
 	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts again; 0: never")
-	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far from it the policy is")
+	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far the policy is from it")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
 		o.begin, err = time.Parse(time.RFC3339, s)
@@ -222,12 +222,12 @@ The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `
 
-// mostDrift bounds -progress-wrong: a float64 holds what such jobs report.
+// mostDrift limits -progress-wrong, so that a float64 can hold what these jobs report.
 const mostDrift = 100
 
 // describePolicies lists the baselines.
 func describePolicies(w io.Writer) {
-	fmt.Fprint(w, "Policies beside the agent's own (-policy NAME; they take no option of the queue):\n\n")
+	fmt.Fprint(w, "Other policies than the agent's own (-policy NAME; they accept no options of the queue):\n\n")
 	for _, p := range sim.Baselines() {
 		fmt.Fprintf(w, "  %s\n    \t%s\n", p.Name, p.About)
 	}

@@ -22,24 +22,24 @@ import (
 // Report is the result of a run, as -json prints it. Times are seconds.
 type Report struct {
 	Trace       string         `json:"trace"`
-	Skipped     map[string]int `json:"skipped,omitempty"`  // jobs that are left out, by reason
-	Notes       map[string]int `json:"notes,omitempty"`    // what is played in another way than the trace says
-	Warnings    []string       `json:"warnings,omitempty"` // what may make the figures those of other jobs
+	Skipped     map[string]int `json:"skipped,omitempty"`  // number of jobs that are left out, by reason
+	Notes       map[string]int `json:"notes,omitempty"`    // number of jobs that are played differently from the trace, by difference
+	Warnings    []string       `json:"warnings,omitempty"` // reasons why the figures may be misleading
 	Policy      string         `json:"policy"`
 	Order       string         `json:"order"`
 	Seed        uint64         `json:"seed"`
 	Nodes       int            `json:"nodes"`
-	GPUsPerNode int            `json:"gpus_per_node,omitempty"` // 0: not the same everywhere
+	GPUsPerNode int            `json:"gpus_per_node,omitempty"` // 0: not the same on all nodes
 	GPUs        int            `json:"gpus"`
-	Parts       int            `json:"parts_per_gpu,omitempty"` // of GPUs that are shared
+	Parts       int            `json:"parts_per_gpu,omitempty"` // of shared GPUs
 	Neighbours  string         `json:"neighbours,omitempty"`
-	GPUModels   string         `json:"gpu_models,omitempty"` // of a cluster of several
+	GPUModels   string         `json:"gpu_models,omitempty"` // if the cluster has several
 	ModelChoice string         `json:"model_choice,omitempty"`
 	Locality    string         `json:"locality"`
 
 	AvgJCT      float64 `json:"avg_jct_s"`
-	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"` // what the clairvoyant policy comes to
-	OverLimit   float64 `json:"over_clairvoyant,omitempty"`      // AvgJCT over that
+	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"` // average completion time under the clairvoyant policy
+	OverLimit   float64 `json:"over_clairvoyant,omitempty"`      // AvgJCT divided by LimitAvgJCT
 	GeoJCT      float64 `json:"geomean_jct_s"`
 	P50         float64 `json:"p50_jct_s"`
 	P90         float64 `json:"p90_jct_s"`
@@ -47,12 +47,12 @@ type Report struct {
 	MaxJCT      float64 `json:"max_jct_s"`
 	AvgWait     float64 `json:"avg_wait_s"`
 	Makespan    float64 `json:"makespan_s"`
-	Utilisation float64 `json:"utilisation"`        // GPU time held
-	Useful      float64 `json:"useful_utilisation"` // of all GPU time, work done and kept, at cost 1
+	Utilisation float64 `json:"utilisation"`        // share of GPU time that gangs held
+	Useful      float64 `json:"useful_utilisation"` // share of GPU time: work done and kept, at cost 1
 	Restarts    int     `json:"restarts"`
-	Resizes     int     `json:"resizes,omitempty"` // of elastic gangs that ran
-	LostGPUh    float64 `json:"gpu_hours_lost"`    // in restarts and failures
-	Unfinished  int     `json:"unfinished"`        // jobs that never end
+	Resizes     int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
+	LostGPUh    float64 `json:"gpu_hours_lost"`    // to restarts and failures
+	Unfinished  int     `json:"unfinished"`        // jobs that never finish
 
 	BySize  []row     `json:"by_size"`
 	ByTier  []row     `json:"by_locality"`
@@ -64,17 +64,17 @@ type Report struct {
 	heat    *heat
 }
 
-// row sums up the jobs of one kind.
+// row summarises the jobs of one kind.
 type row struct {
 	Kind     string  `json:"kind"`
 	Jobs     int     `json:"jobs"`
 	AvgJCT   float64 `json:"avg_jct_s"`
 	AvgWait  float64 `json:"avg_wait_s"`
 	P90Wait  float64 `json:"p90_wait_s"`
-	Slowdown float64 `json:"slowdown"` // time on GPUs over work
+	Slowdown float64 `json:"slowdown"` // time on GPUs divided by work
 }
 
-// jobLine is one job; a time of -1 never came.
+// jobLine is one job; a time of -1 means never.
 type jobLine struct {
 	ID       string  `json:"id"`
 	Class    string  `json:"class"`
@@ -90,10 +90,10 @@ type jobLine struct {
 	GPUModel string  `json:"gpu_model,omitempty"`
 }
 
-// most is the share of the jobs above which the report warns that they are left out.
+// most is the share of left-out jobs above which the report warns.
 const most = 0.05
 
-// leftOut reports how many jobs are left out, beside those that are played, and why.
+// leftOut says how many jobs are left out and why, out of these and the played ones.
 func leftOut(skipped map[string]int, played int) string {
 	left := 0
 	var texts []string
@@ -135,7 +135,7 @@ func newReport(o *options, t trace.Trace) *Report {
 	return r
 }
 
-// fill works out the figures.
+// fill computes the figures.
 func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	r.Nodes, r.GPUs = c.NumNodes(), c.NumGPUs()/max(1, r.Parts)
 	done := make([]sim.JobResult, 0, len(out.Jobs))
@@ -166,7 +166,7 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	}
 }
 
-// models are the cluster's GPU models.
+// models returns the cluster's GPU models.
 func models(c *pal.Cluster) (names []string) {
 	for g := range c.Groups() {
 		if _, name := c.Group(g); !slices.Contains(names, name) {
@@ -184,7 +184,7 @@ func tiers() []string {
 	return names
 }
 
-// sizeOf is the size class, as the Philly study groups them.
+// sizeOf is the size class of a job, as in the Philly study.
 func sizeOf(j sim.JobResult) string {
 	switch {
 	case j.GPUs == 1:
@@ -197,8 +197,7 @@ func sizeOf(j sim.JobResult) string {
 	return "more than 8 GPUs"
 }
 
-// group sums up the jobs by kind, in the order of kinds; kinds without jobs are
-// left out.
+// group summarises the jobs by kind, in the order of kinds, without kinds that have no jobs.
 func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...string) []row {
 	byKind := map[string][]sim.JobResult{}
 	for _, j := range jobs {
@@ -226,7 +225,7 @@ func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...strin
 	return rows
 }
 
-// ratio is time on GPUs over work: 1 if there is no work.
+// ratio is the time on GPUs divided by the work; 1 if there is no work.
 func ratio(held, work float64) float64 {
 	if work <= 0 {
 		return 1
@@ -243,7 +242,8 @@ func (r *Report) writeJSON(w io.Writer) error {
 	return nil
 }
 
-// whyUnfinished says why jobs never end. Jobs that the cluster has no room for were left out before.
+// whyUnfinished says why jobs never finish. Jobs that are too large for the cluster were left out
+// before.
 func (r *Report) whyUnfinished() string {
 	if p, ok := sim.PolicyOf(r.Policy); ok && p.Nomad() {
 		return "hold GPUs and wait for each other"
@@ -258,7 +258,7 @@ func (r *Report) writeTable(out io.Writer) error {
 		order = ", order " + r.Order
 	}
 	seed := fmt.Sprintf(", seed %d", r.Seed)
-	if strings.HasSuffix(r.Trace, seed[1:]) { // a generated trace names it
+	if strings.HasSuffix(r.Trace, seed[1:]) { // the name of a generated trace has the seed
 		seed = ""
 	}
 	fmt.Fprintf(w, "%s, policy %s%s, %d GPUs on %d nodes%s\n", r.Trace, r.Policy, order, r.GPUs, r.Nodes, seed)

@@ -16,15 +16,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// queueFlags are the flags that stand for keys of the agent's configuration, with
-// the values that were given.
+// queueFlags are the flags that set keys of the agent's configuration, with the given values.
 type queueFlags struct {
 	given       map[string]string // by key
 	calibration string
 }
 
-// queueKeys are the keys of the queue that are flags. Whether gangs are stopped is
-// for -preempt and the configuration to say; what that costs has a flag of its own.
+// queueKeys are the keys of the queue that have flags. Whether the queue stops gangs depends on
+// -preempt and the configuration, and -restart-cost is a separate flag.
 func queueKeys() []model.Key {
 	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool {
 		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"
@@ -53,7 +52,7 @@ func (q *queueFlags) add(f *flag.FlagSet, d model.Config) {
 	f.StringVar(&q.calibration, "calibration", string(d.Calibration.Method), "how PM scores become classes: edges (as the agent), kmeans (as the PAL artifact) or kmeans-silhouette")
 }
 
-// over lays the flags that were given over the rules.
+// over applies the given flags to the rules.
 func (q *queueFlags) over(to *model.Config, set map[string]bool) error {
 	for _, k := range queueKeys() {
 		if value, given := q.given[k.Name]; given {
@@ -68,7 +67,8 @@ func (q *queueFlags) over(to *model.Config, set map[string]bool) error {
 	return nil
 }
 
-// settle works out the rules: the agent's defaults, its configuration, the flags.
+// settle computes the rules from the agent's defaults, its configuration and the flags, in this
+// order.
 func (o *options) settle() error {
 	o.rules = model.DefaultConfig()
 	if len(o.config) > 0 {
@@ -98,7 +98,7 @@ func (o *options) settle() error {
 	return o.checkBaseline()
 }
 
-// baseline is the baseline that -policy names.
+// baseline returns the baseline that -policy names, if it names one.
 func (o *options) baseline() (sim.Policy, bool) {
 	p, ok := sim.PolicyOf(string(o.rules.Placement))
 	if ok && p.Nomad() && o.set["rendezvous"] {
@@ -107,7 +107,7 @@ func (o *options) baseline() (sim.Policy, bool) {
 	return p, ok
 }
 
-// checkBaseline refuses what a baseline would not heed.
+// checkBaseline refuses flags that a baseline would ignore.
 func (o *options) checkBaseline() error {
 	p, ok := o.baseline()
 	if !ok {
@@ -128,7 +128,7 @@ func (o *options) checkBaseline() error {
 	return nil
 }
 
-// orderName is the order of the queue, "" if the policy has none to name.
+// orderName is the order of the queue; "" if the policy has none.
 func (o *options) orderName() string {
 	if p, ok := o.baseline(); ok {
 		return string(p.Queue.Order)
@@ -136,7 +136,7 @@ func (o *options) orderName() string {
 	return string(o.rules.Queue.Order)
 }
 
-// localityText writes the locality penalties as -locality takes them.
+// localityText writes the locality penalties in the form of -locality.
 func (o *options) localityText() string {
 	l := o.rules.Locality
 	var tiers []string

@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// PastRuns asks the agent for the runs that its history keeps, from and until a time as people
-// write it; "": no bound.
+// PastRuns asks the agent for the runs in its history, since and until a time as people write it;
+// "": no limit.
 type PastRuns func(since, until string) ([]accounting.Run, error)
 
 // Run is the command: it returns the exit code. past is for -from-history.
@@ -82,7 +82,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return f.Close()
 }
 
-// inputs are the jobs and the cluster.
+// inputs returns the jobs and the nodes of the cluster.
 func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 	switch {
 	case o.ofNomad():
@@ -150,17 +150,17 @@ func (o *options) drawNodes() ([]pal.Node, error) {
 	return p.PalNodes(o.rules.Calibration)
 }
 
-// selected is the trace as -tenant and -task-gpus have it. A task of the trace
-// that is wider than a node is cut into tasks that are not.
+// selected applies -tenant and -task-gpus to the trace. It splits tasks that are wider than a
+// node.
 func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 	if o.tenant != "" {
 		all := t
 		tenants := slices.DeleteFunc(slices.Clone(all.Tenants()), func(name string) bool { return name == "" })
 		if t = all.Of(o.tenant); len(t.Jobs) == 0 && len(tenants) == 0 {
-			return t, fmt.Errorf("trace %q holds no job of %q: it names no tenants", all.Name, o.tenant)
+			return t, fmt.Errorf("trace %q has no job of %q: it names no tenants", all.Name, o.tenant)
 		}
 		if len(t.Jobs) == 0 {
-			return t, fmt.Errorf("trace %q holds no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(tenants[:min(5, len(tenants))], ", "))
+			return t, fmt.Errorf("trace %q has no job of %q; the largest of its tenants are %s", all.Name, o.tenant, strings.Join(tenants[:min(5, len(tenants))], ", "))
 		}
 	}
 	if o.taskGPUs > 0 {
@@ -180,9 +180,9 @@ func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*
 	return rep, o.compare(t, nodes, rep)
 }
 
-// compare runs the clairvoyant policy, which the report's is measured against.
+// compare runs the clairvoyant policy, to compare the report's policy with it.
 func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *Report) error {
-	if !o.limit || o.sharing.parts > 0 { // it shares no GPUs
+	if !o.limit || o.sharing.parts > 0 { // the clairvoyant policy shares no GPUs
 		return nil
 	}
 	c, err := pal.NewCluster(nodes, o.rules.Locality)
@@ -235,7 +235,7 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 	return nil
 }
 
-// world is the run as the agent's rules and the flags have it.
+// world makes the run's configuration from the agent's rules and the flags.
 func (o *options) world(t trace.Trace, c *pal.Cluster) (sim.Config, error) {
 	if o.elastic.Share > 0 {
 		e := o.elastic

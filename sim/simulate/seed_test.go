@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// The seed stands once in the head of a report: a generated trace has it in its name.
+// The head of a report has the seed only once, although the name of a generated trace has it,
+// too.
 func TestSeedIsSaidOnce(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Who gets which neighbours.
+// The values of -neighbours.
 const (
 	neighboursOurs   = "classes"
 	neighboursRandom = "random"
@@ -27,7 +27,7 @@ type sharing struct {
 	neighbours string
 }
 
-// mostParts is how many jobs share a GPU at most: as many as one MPS server takes clients.
+// mostParts is the maximum number of jobs on a GPU: one MPS server accepts this many clients.
 const mostParts = 48
 
 func (s *sharing) flags(f *flag.FlagSet) {
@@ -58,7 +58,7 @@ func (o *options) checkSharing() error {
 	return nil
 }
 
-// share has the jobs of the run share GPUs.
+// share makes the jobs of the run share GPUs.
 func (o *options) share(cfg *sim.Config, c *pal.Cluster) error {
 	pairs, err := o.pairs(cfg.Jobs, models(c))
 	if err != nil {
@@ -82,7 +82,7 @@ func (o *options) share(cfg *sim.Config, c *pal.Cluster) error {
 	return nil
 }
 
-// pairs are those of the jobs' applications on the GPU models.
+// pairs returns the pairs of the jobs' applications on the GPU models.
 func (o *options) pairs(jobs []trace.Job, devices []string) (trace.Pairs, error) {
 	classes := map[string]pal.AppClass{}
 	for _, j := range jobs {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Two jobs on the one GPU of a cluster slow each other as the pairs say, relative to alone. A pair that does
-// not fit in memory is not made: one of them asks for the whole GPU.
+// Two jobs on the one GPU of a cluster slow each other as the pairs say, relative to alone. Jobs
+// that do not fit in memory together never share: one of them requests the whole GPU.
 func TestShare(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -26,14 +26,15 @@ func TestShare(t *testing.T) {
 	pairs := write("pairs.csv", "gpu,job_a,job_b,gpus,steps_per_s_a,steps_per_s_b\nv100,lm,lm,1,5,5\nv100,lm,a3c,1,8,2\nv100,a3c,a3c,1,2,2\n")
 	large := write("large.csv", "gpu,job_a,job_b,gpus,steps_per_s_a,steps_per_s_b\nv100,lm,lm,1,5,5\nv100,lm,a3c,1,0,0\nv100,a3c,a3c,1,0,0\n")
 	one := []string{"-trace", jobs, "-gpus", "1xV100", "-gpus-per-node", "1", "-outliers", "0", "-limit=false"}
-	// a has 0.8 of the GPU beside b, which has half of it: a ends at 1250, when b has 375 of 1000 left.
+	// Beside each other, a runs at speed 0.8 and b at half speed: a ends at 1250, when b has 375
+	// of 1000 left.
 	for _, tc := range []struct {
 		args   []string
 		jcts   [2]float64
 		shared bool
 	}{
 		{nil, [2]float64{1000, 2000}, false},
-		{[]string{"-share", "2", "-pairs", pairs}, [2]float64{1000, 2000}, true}, // by their classes they would do less together
+		{[]string{"-share", "2", "-pairs", pairs}, [2]float64{1000, 2000}, true}, // by their classes they would together do less work
 		{[]string{"-share", "2", "-pairs", pairs, "-refuse-bad-neighbours=false"}, [2]float64{1250, 1625}, true},
 		{[]string{"-share", "2", "-pairs", pairs, "-neighbours", "random"}, [2]float64{1250, 1625}, true},
 		{[]string{"-share", "2", "-pairs", large}, [2]float64{1000, 2000}, true},
@@ -50,7 +51,8 @@ func TestShare(t *testing.T) {
 			t.Errorf("%v: the report has %d GPUs of %d parts", tc.args, r.GPUs, r.Parts)
 		}
 	}
-	// Without names, jobs of one class are one application. Random pairs are around the means of classes.
+	// Without names, jobs of one class are one application. Random pairs are close to the means
+	// of their classes.
 	classes := write("classes.csv", "job_id,gpus,submit_time,duration,class\na,1,0,1000,A\nb,1,0,1000,A\nd,1,0,10,D\n")
 	r := report(t, append(one, "-trace", classes, "-share", "3", "-refuse-bad-neighbours=false", "-seed", "3")...)
 	if a := r.Jobs[0]; a.JCT < 1500 {
@@ -71,7 +73,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// The shipped workload on shared GPUs: all jobs end, and wait less for a part than for a GPU.
+// The generated workload on shared GPUs: all jobs end, and wait less for a part than for a GPU.
 func TestShareGenerated(t *testing.T) {
 	shared, alone := report(t, "-share", "2", "-load", "3"), report(t, "-load", "3", "-limit=false")
 	if shared.Unfinished != 0 || shared.Parts != 2 || shared.GPUs != 64 || shared.LimitAvgJCT != 0 {

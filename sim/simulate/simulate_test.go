@@ -35,7 +35,7 @@ func simulate(t *testing.T, want int, args ...string) (stdout, stderr string) {
 	return simulatePast(t, want, nil, args...)
 }
 
-// simulatePast is the same with runs that the agent keeps.
+// simulatePast is the same with runs in the agent's history.
 func simulatePast(t *testing.T, want int, past PastRuns, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -88,7 +88,7 @@ func TestBadInput(t *testing.T) {
 		"wrong progress":      {[]string{"-progress", "1", "-progress-wrong", "0.5"}, "-progress-wrong 0.5 is not between 1 and 100"},
 		"progress, baseline":  {[]string{"-policy", "las", "-progress", "1"}, "-progress does not go with -policy las"},
 		"tasks":               {[]string{"-trace", good, "-task-gpus", "8"}, "-task-gpus 8 is more than the 4 GPUs of a node"},
-		"tenant":              {[]string{"-trace", good, "-tenant", "ann"}, `holds no job of "ann"`},
+		"tenant":              {[]string{"-trace", good, "-tenant", "ann"}, `has no job of "ann"`},
 		"calibration":         {[]string{"-trace", good, "-calibration", "guess"}, `-calibration: method "guess" is unknown (one of edges, kmeans, kmeans-silhouette)`},
 		"configuration":       {[]string{"-trace", good, "-config", write("bad.hcl", "queue { order = \"best\" }\n")}, `queue order "best" is unknown`},
 		"failures":            {[]string{"-trace", good, "-policy", "nomad", "-mtbf", "10h"}, "simulate nomad: GPUs that fail are not modelled"},
@@ -119,7 +119,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestExample: the table in the docs means what they say.
+// TestExample: the table in the docs means what the docs say.
 func TestExample(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operators/simulate.md")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestExample(t *testing.T) {
 	_, rest, _ := strings.Cut(string(page), "```csv\n")
 	table, _, found := strings.Cut(rest, "```")
 	if !found {
-		t.Fatal("the docs hold no table")
+		t.Fatal("the docs have no table")
 	}
 	file := filepath.Join(t.TempDir(), "jobs.csv")
 	if err := os.WriteFile(file, []byte(table), 0o600); err != nil {
@@ -208,7 +208,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// profilesIn writes small measurement files and returns the -profile value.
+// profilesIn writes small measurement files and returns the value of -profile.
 func profilesIn(t *testing.T, dir string) string {
 	t.Helper()
 	var flags []string
@@ -252,11 +252,11 @@ func TestRepeatable(t *testing.T) {
 	}
 	for _, want := range []string{"<svg", "GPUs over time", `"avg_jct_s"`, "id,class,gpus"} {
 		if !strings.Contains(one, want) {
-			t.Errorf("the reports do not hold %q", want)
+			t.Errorf("the reports do not contain %q", want)
 		}
 	}
 	if strings.Contains(one, "http://") || strings.Contains(one, "https://") || strings.Contains(one, "<script") {
-		t.Error("the page needs something that is not in it")
+		t.Error("the page is not self-contained")
 	}
 }
 
@@ -269,7 +269,7 @@ func TestEveryPolicyEnds(t *testing.T) {
 		}
 	}
 	for _, p := range sim.Baselines() {
-		if p.Name != "nomad" && p.Name != "nomad-spread" { // gangs deadlock
+		if p.Name != "nomad" && p.Name != "nomad-spread" { // gangs may deadlock
 			runs = append(runs, []string{p.Name})
 		}
 	}
@@ -293,7 +293,8 @@ func TestEveryPolicyEnds(t *testing.T) {
 	}
 }
 
-// A report says why jobs never end: under the agent's queue because of a limit of their tenant, not because they hold GPUs.
+// A report says why jobs never finish: under the agent's queue because of a limit of their
+// tenant, not because they hold GPUs.
 func TestNeverFinishes(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -322,7 +323,7 @@ func TestNeverFinishes(t *testing.T) {
 	}
 }
 
-// TestFromNomad replays a small history served as Nomad serves it.
+// TestFromNomad replays a small history from a server that answers as Nomad does.
 func TestFromNomad(t *testing.T) {
 	answers := map[string]string{
 		"/v1/nodes": `[{"ID":"n1","Name":"one","Datacenter":"dc1","NodeResources":{"Devices":[{"Vendor":"nvidia","Type":"gpu","Name":"H200",
@@ -370,8 +371,9 @@ func TestFromNomad(t *testing.T) {
 	}
 }
 
-// TestFromHistory replays the agent's history on the cluster that Nomad has: work is the time that a
-// run ran without its waits, at slowdown 1. What has not ended, or cannot be played, is counted.
+// TestFromHistory replays the agent's history on the cluster in Nomad. Work is the time for which
+// a run ran, without waits, at slowdown 1. Runs that have not ended or cannot be played are
+// counted.
 func TestFromHistory(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(map[string]string{
@@ -388,7 +390,8 @@ func TestFromHistory(t *testing.T) {
 		return accounting.Run{Namespace: "default", Job: job, Class: "B", GPUs: gpus, MemberGPUs: member, State: accounting.Complete,
 			Submitted: at(submitted), Started: at(submitted), Ended: at(submitted + minutes)}
 	}
-	// Waits of 5 and 20 minutes, 5 for its other members, and 60 at slowdown 1.5.
+	// It waited 5 and 20 minutes, 5 minutes for its other members, and ran for 60 at slowdown
+	// 1.5.
 	train := run("train", 2, 2, 0, 90)
 	train.Started, train.Whole, train.Waited, train.Predicted = at(5), at(10), span(25), 1.5
 	whole := run("whole", 1, 1, 1000, 90)
@@ -463,7 +466,7 @@ func figuresOf(t *testing.T, args ...string) figures {
 	return f
 }
 
-// TestElastic: with -elastic gangs change their size, without nobody does.
+// TestElastic: with -elastic gangs change their size, without it none does.
 func TestElastic(t *testing.T) {
 	if f := figuresOf(t, "-generate", "heavy"); f.Resizes != 0 {
 		t.Errorf("gangs of one size changed it %d times", f.Resizes)
@@ -473,15 +476,15 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// TestProgress: what jobs report changes when they end, how wrong they are changes it again, and nobody reports
-// unless asked to.
+// TestProgress: reports of progress change when jobs end, and so does their error. Without
+// -progress no job reports.
 func TestProgress(t *testing.T) {
 	of := func(args ...string) float64 {
 		return figuresOf(t, append(args, "-generate", "heavy", "-jobs", "300", "-preempt", "-limit=false")...).AvgJCT
 	}
 	silent, exact, wrong, none := of(), of("-progress", "1"), of("-progress", "1", "-progress-wrong", "5"), of("-progress", "0", "-progress-wrong", "5")
 	if exact >= silent || wrong == exact || wrong == silent || none != silent {
-		t.Errorf("average completion time: nobody reports %v, all do %v, all do wrongly %v, none of them does %v", silent, exact, wrong, none)
+		t.Errorf("average completion time: without reports %v, with reports %v, with wrong reports %v, with a share of 0 %v", silent, exact, wrong, none)
 	}
 }
 
@@ -498,8 +501,8 @@ func TestNoWork(t *testing.T) {
 	}
 }
 
-// TestDistanceFromTheLimit: the clairvoyant policy is as far from itself as it
-// should be, others are further.
+// TestDistanceFromTheLimit: the clairvoyant policy has distance 1 from itself; others are farther
+// away.
 func TestDistanceFromTheLimit(t *testing.T) {
 	if f := figuresOf(t, "-policy", "clairvoyant"); f.Over != 1 || f.Limit != f.AvgJCT {
 		t.Errorf("clairvoyant: %+v", f)
@@ -516,7 +519,7 @@ func TestDistanceFromTheLimit(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreDescribed: -help says what each policy does.
+// TestPoliciesAreDescribed: -help describes each policy.
 func TestPoliciesAreDescribed(t *testing.T) {
 	_, help := simulate(t, 0, "-help")
 	for _, p := range sim.Baselines() {
@@ -529,7 +532,7 @@ func TestPoliciesAreDescribed(t *testing.T) {
 	}
 }
 
-// TestTenantsAndTasks: a virtual cluster alone, its gangs as tasks.
+// TestTenantsAndTasks: only one virtual cluster of a trace, with its gangs as tasks.
 func TestTenantsAndTasks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "helios.csv")
 	text := "job_id,user,vc,gpu_num,submit_time,duration\n" +
@@ -544,16 +547,17 @@ func TestTenantsAndTasks(t *testing.T) {
 		t.Fatalf("%d and %d jobs, want the 3 of the tenant", len(any.Jobs), len(tasks.Jobs))
 	}
 	if table, _ := simulate(t, 0, append(args, "-quiet")...); strings.Contains(table, "left out") || strings.Contains(table, "note") {
-		t.Errorf("what is said of the other tenant's jobs is said of this one's:\n%s", table)
+		t.Errorf("the report of one tenant has notes on another one's jobs:\n%s", table)
 	}
-	// 3 + 3 GPUs leave one on each of two nodes: two one-GPU members fit, one task of two does not.
+	// 3 + 3 GPUs leave one GPU on each of two nodes: two one-GPU members fit, but not one task of
+	// two GPUs.
 	if a, b := any.Jobs[2].JCT, tasks.Jobs[2].JCT; !(a < 30) || !(b > 80) {
 		t.Errorf("two GPUs on two nodes take %v s as members of one and %v s as a task", a, b)
 	}
 }
 
-// TestAgentsConfiguration: without flags everything is as in the agent, a
-// configuration changes it, and flags go over that.
+// TestAgentsConfiguration: without flags all rules are the agent's; a configuration changes them,
+// and flags override it.
 func TestAgentsConfiguration(t *testing.T) {
 	d := model.DefaultConfig()
 	rules := func(args ...string) model.Config {
@@ -616,7 +620,7 @@ calibration { method = "kmeans" }
 	}
 }
 
-// TestPreemptedGangs: gangs are stopped only if they may be, and the queue does it.
+// TestPreemptedGangs: gangs are stopped only if they may be, and only if the queue preempts.
 func TestPreemptedGangs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.hcl")
 	if err := os.WriteFile(file, []byte("queue {\n  preempt = false\n  migrate = false\n}\n"), 0o600); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/window"
 )
 
-// windows are those of the agent's configuration in simulated time; nil for none. Of
-// simulated nodes the name, the rack and the datacenter are known.
+// windows returns the windows of the agent's configuration in simulated time; nil if there are
+// none. Simulated nodes have only a name, a rack and a datacenter.
 func (o *options) windows(c *pal.Cluster) func(time.Duration) ([]queue.Window, time.Duration) {
 	if len(o.rules.Windows) == 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWindows: a nightly window on the only node keeps a job of an hour waiting that comes
-// half an hour before it, in the time of -begin.
+// TestWindows: a nightly window on the only node delays a job of an hour that arrives half an
+// hour before it. Times start at -begin..
 func TestWindows(t *testing.T) {
 	dir := t.TempDir()
 	trace, config := filepath.Join(dir, "sia.csv"), filepath.Join(dir, "agent.hcl")
@@ -31,9 +31,9 @@ func TestWindows(t *testing.T) {
 		t.Helper()
 		return figuresOf(t, append(args, begin...)...).Jobs[job].JCT
 	}
-	least := jct(0) // it has ended long before two
+	least := jct(0) // long before the window at two
 	for begin, want := range map[string]float64{"2024-01-01T03:00:00Z": 0, "2024-01-01T02:30:00Z": 0.5 * 3600, "2024-01-01T02:30:00+01:00": 1.5 * 3600} {
-		for job := range 2 { // the second comes a day later
+		for job := range 2 { // the second job arrives a day later
 			if got := jct(job, "-begin", begin) - least; got < want-1 || got > want+1 {
 				t.Errorf("from %s on job %d takes %v s longer, want %v", begin, job, got, want)
 			}
