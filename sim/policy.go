@@ -66,12 +66,12 @@ func Baselines() []Policy {
 	} {
 		unbounded := p
 		p.Queue.MaxWait = queue.DefaultMaxWait
-		p.About += fmt.Sprintf("; who has waited %.0f hours goes first", queue.DefaultMaxWait.Hours())
+		p.About += fmt.Sprintf("; a job that has waited %.0f hours goes first", queue.DefaultMaxWait.Hours())
 		unbounded.Name += "-unbounded"
 		unbounded.About += "; no bound on waiting"
 		ps = append(ps, p, unbounded)
 	}
-	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time and stops, starts and moves gangs for nothing: least remaining GPU time first; it pays slow GPUs and distance; what all others are measured against"})
+	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time, and stops, starts and moves gangs at no cost; least remaining GPU time first; slow GPUs and distance cost it time, too; all others are compared with it"})
 }
 
 // PolicyOf returns the baseline of that name.

@@ -61,7 +61,7 @@ type GPU struct {
 	// Scores are the true times, per class A…D, relative to the median GPU. Times are the times
 	// in the source's unit, and Noise is their relative run-to-run standard deviation.
 	Scores, Times, Noise [pal.NumClasses]float64
-	// Rates are the work per second, in the units of [attr.RateUnit], which compare across
+	// Rates are the work per second, in the units of attr.RateUnit, which compare across
 	// models.
 	Rates   [pal.NumClasses]float64
 	Outlier bool // in class A

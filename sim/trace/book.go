@@ -14,28 +14,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// defaultPriority is that of Nomad's jobs which name none.
+// defaultPriority is the priority that Nomad gives to jobs without one.
 const defaultPriority = 50
 
 // row is a row of a table: one run of a job.
 type row struct {
-	Job // what is the job's; its GPUs, times and work come from what is below
+	Job // the job's fields; its GPUs, times and work come from the fields below
 
 	line   int
-	column string // that is being read
+	column string // the column that is being read
 	clock  *clock
-	step   bool // a step of a job, not a job
+	step   bool // it describes a step of a job, not a job
 
 	cluster, group, user string
 	modelClass           pal.AppClass
-	gpus, nodes          opt // GPUs in all
+	gpus, nodes          opt // gpus: GPUs in total
 	members, each        opt
 	submit, start, end   opt
 	lasted, deadline     opt
-	steps                float64 // of work, if the table counts it
+	steps                float64 // steps of work, if the table counts them
 	state                state
 	rowNote              string
-	leftOut              string // what else than its columns says that it is no run
+	leftOut              string // a reason, other than in its columns, why it is no run
 }
 
 // run is one run of a task group of a job.
@@ -45,10 +45,10 @@ type run struct {
 	start         opt
 	gpus, each    int
 	submitS, work float64
-	leftOut       string // why it is none that ended on GPUs
+	leftOut       string // why it did not end on GPUs; "" if it did
 }
 
-// Why a run does not count as one that ended on GPUs.
+// Reasons why a run does not count as one that ended on GPUs.
 const (
 	noGPU        = "no GPU"
 	neverStarted = "never started"
@@ -60,7 +60,7 @@ const (
 	backwards    = "ends before it starts"
 )
 
-// Jobs that are counted, as they are played in another way than the trace says.
+// Ways in which jobs are played differently from the trace; a report counts them.
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
 	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
@@ -86,14 +86,14 @@ type book struct {
 	arrays  map[string]bound
 }
 
-// bound is how many jobs of an array run at a time, and which line says so.
+// bound is how many jobs of an array may run at a time, and the line that says so.
 type bound struct{ parallel, line int }
 
 func newBook(name string) *book {
 	return &book{name: name, index: map[string]int{}, arrays: map[string]bound{}}
 }
 
-// add books a row of a table.
+// add adds a row of a table to the book.
 func (b *book) add(r *row, t *table) error {
 	if err := r.settle(); err != nil {
 		return err
@@ -127,7 +127,7 @@ func sameJob(a, b Job) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// book books a run of a job. The job's fields come from the first row with GPUs.
+// book adds a run to its job. The job's fields come from the first row with GPUs.
 func (b *book) book(j Job, u run, note string) {
 	i, known := b.index[j.ID]
 	if !known {
@@ -177,7 +177,7 @@ func (r *row) settle() error {
 	return r.size()
 }
 
-// size works out GPUs and members from each other.
+// size computes the numbers of GPUs and of members from each other.
 func (r *row) size() error {
 	if r.members.ok && r.members.v == 0 {
 		r.gpus = opt{0, true}
@@ -194,11 +194,11 @@ func (r *row) size() error {
 		if r.each.set(n / r.members.v); r.each.v != float64(int(r.each.v)) {
 			return fmt.Errorf("%v GPUs are not the same for each of %v members", n, r.members.v)
 		}
-	case r.gpus.ok && r.nodes.v > 0: // the last node may have fewer
+	case r.gpus.ok && r.nodes.v > 0: // the last node may have fewer GPUs
 		r.each.set(float64((int(n) + int(r.nodes.v) - 1) / int(r.nodes.v)))
 	}
 	if r.gpus.v > most {
-		return fmt.Errorf("%v GPUs are more than there can be", r.gpus.v)
+		return fmt.Errorf("%v GPUs are more than any cluster has", r.gpus.v)
 	}
 	if r.LeastMembers > 0 && (r.each.v == 0 || float64(r.LeastMembers)*r.each.v > r.gpus.v || int(r.gpus.v)%int(r.each.v) != 0) {
 		return fmt.Errorf("least_members %d is more than the members, or the table does not say how many there are", r.LeastMembers)
@@ -240,8 +240,8 @@ func (r *row) run(t *table) (run, error) {
 	return u, nil
 }
 
-// length is how long the run took. What a trace says of that beside start and end may
-// hold the wait, or the time before the end of a run that goes on.
+// length is how long the run took. It prefers start and end: a trace's duration may include the
+// wait, or may be that of a run that has not ended.
 func (r *row) length(t *table) opt {
 	if t.format.prompt && !t.starts {
 		r.start = r.submit
@@ -252,7 +252,7 @@ func (r *row) length(t *table) opt {
 	return r.lasted
 }
 
-// close turns the booked runs into jobs.
+// close turns the collected runs into jobs.
 func (b *book) close(t *Trace) {
 	for i := range b.entries {
 		e := &b.entries[i]
@@ -267,8 +267,8 @@ func (b *book) close(t *Trace) {
 	}
 }
 
-// spread refuses a log of more years than there are: one of its times is none, but stands
-// for one that is missing.
+// spread refuses a log over an implausible number of years: one of its times is then a
+// placeholder for a missing time.
 func (b *book) spread(t *Trace) error {
 	if len(t.Jobs) == 0 {
 		return nil
@@ -282,8 +282,9 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves which job comes after which, as arrays and jobs that are not played go. A
-// job that the file does not name at all is an error, unless the trace is part of a log.
+// order resolves which job comes after which: it replaces arrays by their jobs, and drops jobs
+// that are not played. A job that is not in the file is an error, unless the trace is part of a
+// log.
 func (b *book) order(t *Trace, log bool) error {
 	arrays := map[string][]string{}
 	for _, j := range t.Jobs {
@@ -299,12 +300,12 @@ func (b *book) order(t *Trace, log bool) error {
 			switch {
 			case !known && len(arrays[id]) > 0:
 				if id != j.Array && len(j.After) == 1 {
-					after = arrays[id] // that others share: tasks of arrays are many
+					after = arrays[id] // shared, not copied, because arrays may have many tasks
 					break
 				}
 				after = append(after, slices.DeleteFunc(slices.Clone(arrays[id]), func(task string) bool { return task == j.ID })...)
 			case !known && !log:
-				return fmt.Errorf("%s:%d: job %q comes after job %q, which the file does not name", b.name, j.Line, j.ID, id)
+				return fmt.Errorf("%s:%d: job %q comes after job %q, which is not in the file", b.name, j.Line, j.ID, id)
 			default:
 				after = append(after, id)
 			}
@@ -315,8 +316,8 @@ func (b *book) order(t *Trace, log bool) error {
 	return t.inTurn()
 }
 
-// merge makes one job of all runs: one task group after the other, whose runs are those of a
-// job that was requeued. A run that goes on leaves the whole job out.
+// merge makes one job of all runs. Runs of different task groups form a gang; several runs of one
+// group mean that the job was requeued. If a run has not ended, the whole job is left out.
 func (e *booked) merge() (leftOut string, line int) {
 	var groups []run
 	without, again := false, false
@@ -359,14 +360,14 @@ func (e *booked) merge() (leftOut string, line int) {
 	return "", 0
 }
 
-// once returns each run once, in order of time. Outputs of sacct overlap: a run that is in two
-// of them has the same start, and may have ended in the later one only, or not have started in
-// the earlier one.
+// once returns each run once, in order of time. Outputs of sacct may overlap. A run that is in
+// two of them has the same start in both; it may have its end only in the later one, or may not
+// have started in the earlier one.
 func once(rows []run) []run {
 	if len(rows) == 1 {
 		return rows
 	}
-	started := map[string]int{} // line of the last start of a group
+	started := map[string]int{} // last line with a start of the group
 	for _, u := range rows {
 		if u.start.ok {
 			started[u.group] = max(started[u.group], u.line)
@@ -396,7 +397,7 @@ func once(rows []run) []run {
 	return runs
 }
 
-// from is the time when the run starts: it waits until then.
+// from is the time when the run starts; +Inf if unknown.
 func (u run) from() float64 {
 	if u.start.ok {
 		return u.start.v
@@ -404,7 +405,7 @@ func (u run) from() float64 {
 	return math.Inf(1)
 }
 
-// gather makes the gang of its groups. All hold their GPUs until the last has ended.
+// gather makes the gang from its groups. All groups hold their GPUs until the last one has ended.
 func (e *booked) gather(groups []run) {
 	for _, g := range groups {
 		e.GPUs += g.gpus

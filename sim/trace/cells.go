@@ -18,14 +18,14 @@ type opt struct {
 	ok bool
 }
 
-// set keeps the first value: of two columns that say the same, the first of the format counts.
+// set keeps the first value: if two columns have the same meaning, the format's first one counts.
 func (o *opt) set(v float64) {
 	if !o.ok {
 		*o = opt{v, true}
 	}
 }
 
-// missing reports whether a cell holds no number, time or duration.
+// missing reports whether a cell stands for a missing number, time or duration.
 func missing(cell string) bool {
 	switch strings.ToLower(cell) {
 	case "", "-", "none", "null", "(null)", `\n`, "nan", "nat", "n/a", "na", "unknown", "invalid":
@@ -46,11 +46,10 @@ func number(cell string, low float64) (float64, error) {
 	return v, nil
 }
 
-// most is more GPUs, or members, than there can be.
+// most is more GPUs, or members, than any cluster has.
 const most = 1e6
 
-// whole reads a whole number; "8.0" is one too, as tools that know no missing integers
-// write it.
+// whole reads a whole number; also "8.0", which tools without missing integers write.
 func whole(cell string, low int) (int, error) {
 	v, err := strconv.Atoi(strings.TrimSuffix(cell, ".0"))
 	switch {
@@ -80,11 +79,11 @@ func truth(cell string) (bool, error) {
 
 var clockTime = regexp.MustCompile(`^(?:(\d+)(?:-| days? |  ?days?, ))?(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)$`)
 
-// longest is longer, in seconds, than anything runs, or than a log is: 31 years.
+// longest is an upper limit for a run or a log, in seconds: about 31 years.
 const longest = 1e9
 
-// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". Whether
-// "01:30" is minutes or hours it does not guess.
+// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". It refuses
+// "01:30", because that may be minutes or hours.
 func span(cell string) (s float64, err error) {
 	if s, err = strconv.ParseFloat(cell, 64); err != nil {
 		if s, err = spanText(cell); err != nil {
@@ -113,10 +112,10 @@ func spanText(cell string) (float64, error) {
 	return s, nil
 }
 
-// clock reads the times of a file, which all have to be of one kind: that of the first.
+// clock reads the times of a file. All must be of the same kind as the first.
 type clock struct {
 	kind  clockKind
-	first string // what and where it was
+	first string // the first time, with its column and line
 }
 
 type clockKind string
@@ -127,11 +126,11 @@ const (
 	zoned   clockKind = "a date with an offset from UTC"
 )
 
-// afterAll is later, in seconds since 1970, than anything was submitted: it is in
-// milliseconds.
+// afterAll is a time, in seconds since 1970, after which no job was submitted: a larger number
+// must be in milliseconds.
 const afterAll = 9e9
 
-// read reads a time in seconds since a beginning that all times of the file share.
+// read reads a time in seconds since an origin that all times of the file share.
 func (c *clock) read(cell, column string, line int) (float64, error) {
 	kind, s := seconds, 0.0
 	v, err := strconv.ParseFloat(cell, 64)
@@ -156,7 +155,7 @@ func (c *clock) read(cell, column string, line int) (float64, error) {
 	return s, nil
 }
 
-// dates are how times are written, once T stands between date and time.
+// dates are the accepted forms of a date, after a space between date and time is replaced by T.
 var dates = []struct {
 	layout string
 	kind   clockKind
@@ -173,7 +172,7 @@ func (c *clock) date(cell string) (clockKind, float64, error) {
 	if len(at) > 10 && at[10] == ' ' {
 		at = at[:10] + "T" + at[11:]
 	}
-	at = strings.ReplaceAll(at, " ", "") // before an offset
+	at = strings.ReplaceAll(at, " ", "") // space before an offset
 	for _, d := range dates {
 		if t, err := time.Parse(d.layout, at); err == nil {
 			return d.kind, float64(t.UnixMicro()) / 1e6, nil
@@ -192,7 +191,7 @@ const (
 	ended
 )
 
-// states are the words of Slurm, of Alibaba's and Microsoft's traces, and of Kubernetes.
+// states are the names in Slurm, in Alibaba's and Microsoft's traces, and in Kubernetes.
 var states = map[string]state{
 	"pending": waiting, "waiting": waiting, "configuring": waiting, "requeue_hold": waiting, "requeue_fed": waiting,
 	"special_exit": waiting, "resv_del_hold": waiting, "queued": waiting,
@@ -203,7 +202,7 @@ var states = map[string]state{
 	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
 }
 
-// stateOf reads a state: "CANCELLED by 1001" is one, and so is what sacct cuts, "CANCELLED+".
+// stateOf reads a state: also "CANCELLED by 1001", and "CANCELLED+", which sacct truncated.
 func stateOf(cell string) (state, error) {
 	if missing(cell) {
 		return unsaid, nil

@@ -11,15 +11,15 @@ import (
 
 // Elastic chooses the elastic gangs of a trace, and their range.
 type Elastic struct {
-	Share float64 // of the gangs of several equal members, from 0 to 1
-	// Least and Most bound the members, as multiples of what the trace says.
+	Share float64 // share of the gangs with several equal members, from 0 to 1
+	// Least and Most bound the members, as multiples of the trace's number.
 	Least, Most float64
 	Efficiency  float64 // see [Job]
-	GPUs        int     // of the cluster: nobody gets more
+	GPUs        int     // of the cluster; no gang gets more
 }
 
 // Elastic returns the trace with some gangs made elastic, drawn from a seed: all gangs of a name,
-// or none. Their GPU time at the trace's number of members stays the same.
+// or none. With the trace's number of members, their GPU time stays the same.
 func (t Trace) Elastic(seed uint64, e Elastic) Trace {
 	r := rand.New(rand.NewPCG(seed, 0xe1a5))
 	t.Jobs = slices.Clone(t.Jobs)

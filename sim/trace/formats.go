@@ -16,24 +16,25 @@ import (
 // format is a kind of table: its columns and their meaning.
 type format struct {
 	name  string
-	title string // as docs and errors call it
-	hint  string // how to write such a table
-	// known are the columns by which a table is of the format: it has all of them. "a|b" is
-	// one of both, "a+b" both.
+	title string // name in docs and errors
+	hint  string // advice on how to write such a table
+	// known are the columns that identify the format: a table with all of them is of this format.
+	// "a|b" means one of the two, "a+b" means both.
 	known []string
-	// needs are columns that the table must have beside.
+	// needs are further columns that the table must have.
 	needs []string
-	// columns are read in this order. Of two with the same meaning, the first with a value counts.
+	// columns are read in this order. If two have the same meaning, the first with a value
+	// counts.
 	columns []column
-	// exact formats hold jobs in order of submission, and nothing else.
+	// exact formats have only jobs, one per row, in order of submission.
 	exact bool
 	// closed formats have no other columns.
 	closed bool
-	// prompt: without a time of its start, a job starts when it is submitted.
+	// prompt: a job without a start time starts when it is submitted.
 	prompt bool
-	// rates is the file beside the table that says how fast its jobs run; "": none.
+	// rates is the file with the speeds of the jobs, in the table's directory; "": none.
 	rates string
-	// elapsed: a duration counts before start and end.
+	// elapsed: a duration takes precedence over start and end.
 	elapsed bool
 }
 
@@ -43,7 +44,7 @@ type column struct {
 	read func(r *row, cell string) error
 }
 
-// formats are the kinds of tables. The first that fits counts.
+// formats lists the kinds of tables. The first one that matches counts.
 func formats() []format {
 	ran := []string{"job_id", "submit_time", "duration|start_time+end_time"}
 	helios := []column{
@@ -87,13 +88,13 @@ func formats() []format {
 	}
 }
 
-// sacct writes what can be read of a log of Slurm.
+// sacct is a hint: the command that writes a readable log of Slurm.
 const sacct = "; to write it: sacct -a -D -P -S BEGIN -o JobID,JobName,User,Account,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,AllocTRES"
 
 // paiColumns are those of pai_task_table.csv, which has no header.
 var paiColumns = []string{"job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type"}
 
-// unnamed gives the columns of a table whose first line is no header; nil: it is one.
+// unnamed returns the columns of a table whose first line is not a header; nil if it is one.
 func unnamed(first []string) []string {
 	if len(first) != len(paiColumns) {
 		return nil
@@ -104,7 +105,7 @@ func unnamed(first []string) []string {
 	return paiColumns
 }
 
-// Where a row keeps the columns' values.
+// The fields of a row in which the columns' values are stored.
 func id(r *row) *string      { return &r.ID }
 func group(r *row) *string   { return &r.group }
 func tenant(r *row) *string  { return &r.Tenant }
@@ -128,7 +129,7 @@ func steps(r *row) *float64      { return &r.steps }
 func least(r *row) *int          { return &r.LeastMembers }
 func efficiency(r *row) *float64 { return &r.Efficiency }
 
-// value reads a cell that may hold no value.
+// value reads a cell that may be empty.
 func value[T any](to func(*row) *T, read func(string) (T, error)) func(*row, string) error {
 	return func(r *row, cell string) (err error) {
 		if !missing(cell) {
@@ -148,14 +149,13 @@ func words(to func(*row) *string) func(*row, string) error {
 	}
 }
 
-// heldBy reads a user, who stands for a tenant and for the name of what runs if the row
-// says neither.
+// heldBy reads a user. The user is also the tenant, and the job's name, if the row has none.
 func heldBy(r *row, cell string) error {
 	r.user = cell
 	return nil
 }
 
-// moment reads a time. Tools that know no missing number write -1 for it.
+// moment reads a time. Tools without missing numbers write -1.
 func moment(to func(*row) *opt) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) || cell == "-1" {
@@ -167,7 +167,7 @@ func moment(to func(*row) *opt) func(*row, string) error {
 	}
 }
 
-// count reads how many GPUs, members or nodes there are.
+// count reads a number of GPUs, members or nodes.
 func count(to func(*row) *opt) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) {
@@ -175,14 +175,14 @@ func count(to func(*row) *opt) func(*row, string) error {
 		}
 		n, err := whole(cell, 0)
 		if err == nil && n > most {
-			err = fmt.Errorf("%d is more than there can be", n)
+			err = fmt.Errorf("%d is more than any cluster has", n)
 		}
 		to(r).set(float64(n))
 		return err
 	}
 }
 
-// share reads the GPUs of a member, in parts of 1/n; parts of a GPU are rounded up.
+// share reads the GPUs of a member, in units of 1/parts GPU; it rounds up parts of a GPU.
 func share(parts float64) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) {
@@ -191,7 +191,7 @@ func share(parts float64) func(*row, string) error {
 		}
 		v, err := number(cell, 0)
 		if err == nil && v/parts > most {
-			err = fmt.Errorf("%s are more GPUs than there can be", cell)
+			err = fmt.Errorf("%s are more GPUs than any cluster has", cell)
 		}
 		if r.each.set(math.Ceil(v / parts)); r.each.v != v/parts {
 			r.rowNote = noteShare
@@ -210,13 +210,13 @@ func lasted(r *row, cell string) error {
 	return err
 }
 
-// became reads a state.
+// became reads the final state of a run.
 func became(r *row, cell string) (err error) {
 	r.state, err = stateOf(cell)
 	return err
 }
 
-// positive reads a duration that is not negative.
+// positive reads a duration, and refuses a negative one.
 func positive(cell string) (float64, error) {
 	s, err := span(cell)
 	if err == nil && s < 0 {
@@ -225,7 +225,7 @@ func positive(cell string) (float64, error) {
 	return s, err
 }
 
-// kept reads what a doubling of members keeps of twice the speed.
+// kept reads an efficiency: the share of a linear speed-up that a doubling of members gives.
 func kept(cell string) (float64, error) {
 	v, err := number(cell, 0.5)
 	if err == nil && v > 1 {
@@ -261,14 +261,14 @@ func (r *row) setDeadline(cell string) (err error) {
 	return nil
 }
 
-// setModel reads what runs. The class of a model of the Sia traces is known.
+// setModel reads the model, which is the job's name. Models of the Sia traces have a known class.
 func (r *row) setModel(cell string) error {
 	r.Name = cell
 	r.modelClass = modelsByName()[cell].Class
 	return nil
 }
 
-// setSiaModel reads the model, which says how long an iteration takes.
+// setSiaModel reads the model, which determines the time per iteration.
 func (r *row) setSiaModel(cell string) error {
 	m, ok := modelsByName()[cell]
 	if !ok {
@@ -278,10 +278,10 @@ func (r *row) setSiaModel(cell string) error {
 	return nil
 }
 
-// spotPriority is that of spot jobs, which yield to all others.
+// spotPriority is the priority of spot jobs, which is lower than that of all others.
 const spotPriority = defaultPriority / 2
 
-// setSpot reads whether the job runs on spare GPUs, until others want them.
+// setSpot reads whether the job runs on spare GPUs until other jobs need them.
 func (r *row) setSpot(cell string) error {
 	switch strings.ToLower(cell) {
 	case "hp":

@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestTables reads the tables in testdata, and writes what each means.
+// TestTables reads the tables in testdata, and compares the jobs in each with the expected ones.
 func TestTables(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -54,7 +54,7 @@ func TestColumnsAreDocumented(t *testing.T) {
 		}
 		for _, c := range f.columns {
 			if (own || f.elapsed) && !strings.Contains(part, "`"+c.name+"`") {
-				t.Errorf("the docs do not say what column %s of %s means", c.name, f.title)
+				t.Errorf("the docs do not explain column %s of %s", c.name, f.title)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func TestColumnsAreDocumented(t *testing.T) {
 			if !slices.ContainsFunc(formats(), func(f format) bool {
 				return f.closed && slices.ContainsFunc(f.columns, func(c column) bool { return c.name == name })
 			}) {
-				t.Errorf("the docs name a column %s, which is not read", name)
+				t.Errorf("the docs name a column %s, which no format reads", name)
 			}
 		}
 	}

@@ -15,17 +15,16 @@ import (
 // Shape is the kind of workload to generate.
 type Shape struct {
 	Jobs    int
-	MaxGPUs int // bounds the size of a job; 0: 48
+	MaxGPUs int // maximum size of a job; 0: 48
 }
 
-// ratePerHour is the mean rate of arrivals (Poisson): it brings 160 jobs in 5 hours, as
-// the Sia-Philly workloads do.
+// ratePerHour is the mean rate of arrivals (Poisson): 160 jobs in 5 hours, as in the Sia-Philly
+// workloads.
 const ratePerHour = 32.0
 
-// mix is one row of what the generator draws from: how often a model comes in
-// which sizes and how long it runs. The weights follow what the Sia paper
-// (SOSP'23) and the Philly study (ATC'19) publish: most jobs small and short,
-// few of them wide and long, which hold most of the GPU time.
+// mix is one kind of job that the generator draws: a model, its weight, its sizes and its run
+// times. The weights follow the Sia paper (SOSP'23) and the Philly study (ATC'19): most jobs are
+// small and short, and the few wide and long ones use most of the GPU time.
 type mix struct {
 	model   string
 	weight  float64
@@ -47,9 +46,8 @@ func mixes() []mix {
 	}
 }
 
-// SiaPhilly generates a workload like the Sia-Philly ones: the same sizes (1,
-// 4, 6, 8, 12, 16, 24, 32, 48), models and Poisson arrivals. Same seed and
-// shape, same workload.
+// SiaPhilly generates a workload like the Sia-Philly ones: the same sizes (1, 4, 6, 8, 12, 16,
+// 24, 32, 48), models and Poisson arrivals. The same seed and shape give the same workload.
 func SiaPhilly(seed uint64, s Shape) Trace {
 	r := rand.New(rand.NewPCG(seed, 0x5a1a))
 	s.MaxGPUs = cmp.Or(s.MaxGPUs, 48)
@@ -92,7 +90,7 @@ func pick(r *rand.Rand, ms []mix) mix {
 	return ms[len(ms)-1]
 }
 
-// draw is the work in seconds.
+// draw draws the work in seconds.
 func (m mix) draw(r *rand.Rand) float64 {
 	span := m.shortS
 	if r.Float64() < m.longPct {
@@ -105,9 +103,10 @@ func logUniform(r *rand.Rand, low, high float64) float64 {
 	return low * math.Pow(high/low, r.Float64())
 }
 
-// HeavyTail generates jobs as a large shared cluster sees them (Philly, Helios). Sizes are powers
-// of two, most jobs have one GPU, and work is lognormal with a heavy tail. The cluster's GPUs are
-// busy at the given load (0…1 and above). Jobs belong to tenants and repeat names of their tenant.
+// HeavyTail generates jobs like those of a large shared cluster (Philly, Helios). Sizes are
+// powers of two, most jobs have one GPU, and work is lognormal with a heavy tail. The load is the
+// work over the capacity of the cluster's GPUs, and may exceed 1. Jobs belong to tenants, and
+// their names recur within a tenant.
 func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	r := rand.New(rand.NewPCG(seed, 0x4ea7))
 	t := Trace{Name: fmt.Sprintf("heavy-tail seed %d", seed), Jobs: make([]Job, 0, jobs)}
@@ -115,7 +114,7 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	for i := range jobs {
 		tenant := r.IntN(40)
 		name := r.IntN(25)
-		// A name's median is its own, its runs vary by a factor of e.
+		// Each name has its own median; its runs vary by a factor of e (one standard deviation).
 		median := 300 * math.Exp(1.5*stable(uint64(tenant*1000+name)))
 		j := Job{
 			ID: fmt.Sprint(i), Name: fmt.Sprintf("job-%d-%d", tenant, name), Tenant: fmt.Sprintf("team-%d", tenant),
@@ -134,11 +133,11 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	return t
 }
 
-// maxWorkS bounds the work of a generated job: 3 days.
+// maxWorkS limits the work of a generated job to 3 days.
 const maxWorkS = 3 * 86400
 
-// gangSize draws a power of two as Helios reports them: half of the jobs one
-// GPU, few above 8.
+// gangSize draws a power of two, distributed as Helios reports: about half of the jobs have one
+// GPU, and few have more than 8.
 func gangSize(r *rand.Rand) int {
 	u := r.Float64()
 	for i, p := range []float64{0.55, 0.65, 0.78, 0.94, 0.97, 0.985, 0.995} {
@@ -149,7 +148,7 @@ func gangSize(r *rand.Rand) int {
 	return 128
 }
 
-// stable is a standard normal number that belongs to a key.
+// stable is a standard normal number that depends only on the key.
 func stable(key uint64) float64 {
 	return rand.New(rand.NewPCG(key, 0x57ab)).NormFloat64()
 }

@@ -18,22 +18,22 @@ import (
 // bandwidth in GB/s. A K80 is one of the two GPUs of its board.
 type model struct{ tflops, gbs float64 }
 
-// dataSheets are the models that the generator of mixed workloads knows.
+// dataSheets has the models that the generator of mixed workloads knows.
 var dataSheets = map[string]model{
 	"K80": {4.4, 240}, "P100": {10.6, 732}, "V100": {15.7, 900}, "T4": {8.1, 320}, "A10": {62.5, 600},
 	"L4": {60, 300}, "L40S": {183, 864}, "A100": {156, 1555}, "H100": {495, 3350}, "H200": {495, 4800},
 }
 
-// application is a kind of application of ours: how its time on a V100 divides into work of the
-// tensor units, of the memory, and of what no GPU does faster (input, host, latency).
+// application is a made-up application: the shares of its time on a V100 for compute, for memory,
+// and for work that no GPU speeds up (input, host, latency).
 type application struct {
 	name                  string
 	class                 pal.AppClass
 	compute, memory, host float64
 }
 
-// applications are made so that their speeds spread as those that Gavel (OSDI'20) and Sia
-// (SOSP'23) measured: a recommendation job hardly gains by a newer GPU, a language model most.
+// applications are chosen so that their speeds vary like those measured by Gavel (OSDI'20) and
+// Sia (SOSP'23): a recommendation job hardly gains by a newer GPU, a language model gains most.
 var applications = []application{
 	{"language", pal.ClassB, 0.70, 0.25, 0.05},
 	{"vision", pal.ClassA, 0.60, 0.30, 0.10},
@@ -43,7 +43,7 @@ var applications = []application{
 	{"simulation", pal.ClassD, 0.05, 0.05, 0.90},
 }
 
-// Applications are those of ours on these GPU models.
+// Applications returns the made-up applications, with their speeds on these GPU models.
 func Applications(models []string) ([]App, error) {
 	v100 := dataSheets["V100"]
 	for _, m := range models {
@@ -63,11 +63,11 @@ func Applications(models []string) ([]App, error) {
 	return apps, nil
 }
 
-// nodeGPUs is the most GPUs of a generated job that belong together on one node.
+// nodeGPUs is the maximum number of GPUs per member of a generated job; a member is on one node.
 const nodeGPUs = 8
 
 // Mixed generates jobs of these applications on these GPU models: sizes and run times as in
-// [SiaPhilly]. A run time is that on the mean model.
+// [SiaPhilly]. Run times are for a mean over the models.
 func Mixed(seed uint64, shape Shape, models []string, apps []App) Trace {
 	t := SiaPhilly(seed, shape)
 	t.Name = fmt.Sprintf("mixed seed %d", seed)

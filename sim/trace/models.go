@@ -5,15 +5,15 @@ package trace
 
 import "github.com/nomad-pal/nomad-pal/pal"
 
-// Model has the figures of a training model in the Sia traces: seconds per iteration and
-// application class (PAL artifact, workload.py:427-452).
+// Model is a training model of the Sia traces, with its seconds per iteration and application
+// class (PAL artifact, workload.py:427-452).
 type Model struct {
 	Name      string
 	IterTimeS float64
 	Class     pal.AppClass
 }
 
-// SiaModels are the models of the Sia traces.
+// SiaModels returns the models of the Sia traces.
 func SiaModels() []Model {
 	return []Model{
 		{"resnet50", 0.17540429367763434, pal.ClassA},

@@ -9,12 +9,12 @@ import (
 	"io"
 )
 
-// openbDefault is the pod list that the lists without times were made from.
+// openbDefault is the pod list from which the lists without times were made.
 const openbDefault = "openb_pod_list_default.csv"
 
-// podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists hold
-// the same pods under the same names and more pods after them, all without times: those
-// take the times of the pods of the same number of GPUs, in turn.
+// podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists have the
+// same pods under the same names, followed by more pods, all without times. The additional pods
+// get the times of pods with the same number of GPUs, in turn.
 type podTimes struct {
 	byName  map[string]Job
 	byGPUs  map[int][]Job
@@ -22,10 +22,10 @@ type podTimes struct {
 	turn    map[int]int
 }
 
-// timesBeside reads openb_pod_list_default.csv beside the list.
+// timesBeside reads openb_pod_list_default.csv in the directory of the list.
 func timesBeside(list string, siblings func(string) (io.ReadCloser, error)) (*podTimes, error) {
 	if siblings == nil {
-		return nil, fmt.Errorf("%s:1: the list has no times; they are in %s, which must lie beside it", list, openbDefault)
+		return nil, fmt.Errorf("%s:1: the list has no times; they are in %s, which must be in the same directory", list, openbDefault)
 	}
 	f, err := siblings(openbDefault)
 	if err != nil {
@@ -59,7 +59,8 @@ func timesBeside(list string, siblings func(string) (io.ReadCloser, error)) (*po
 	return p, nil
 }
 
-// fill gives a row of a list without times its own, or those of a pod of its size.
+// fill gives a row without times the times of its pod or, if that has none, those of a pod of the
+// same size.
 func (p *podTimes) fill(r *row) {
 	gpus := int(r.each.v)
 	like := p.byGPUs[gpus]

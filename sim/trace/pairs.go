@@ -18,14 +18,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pairs is how fast the first of two applications runs next to the second on one GPU, relative to
-// alone, by GPU model. 0: they do not fit in the GPU's memory.
+// Pairs has, by GPU model, how fast the first of two applications runs next to the second on one
+// GPU, relative to alone. 0: they do not fit in the GPU's memory.
 type Pairs map[string]map[Pair]float64
 
-// Pair is an application and the one beside it.
+// Pair is an application and its neighbour.
 type Pair struct{ Of, Beside string }
 
-// AppOf is the application of a job: its name, up to "×" in it. Jobs of one class without a name count as one.
+// AppOf is the application of a job: its name up to "×". Jobs of one class without a name count
+// as one.
 func AppOf(j Job) string {
 	app, _, _ := strings.Cut(j.Name, "×")
 	if app == "" && j.Class != "" {
@@ -34,7 +35,7 @@ func AppOf(j Job) string {
 	return app
 }
 
-// Apps are the applications that have pairs on the GPU model, sorted.
+// Apps returns the applications with pairs on the GPU model, sorted.
 func (ps Pairs) Apps(model string) []string {
 	apps := map[string]bool{}
 	for p := range ps[model] {
@@ -43,8 +44,8 @@ func (ps Pairs) Apps(model string) []string {
 	return slices.Sorted(maps.Keys(apps))
 }
 
-// Rate is how fast an application runs beside others: nobody has measured more than two together, so
-// what each costs adds up, as turns on the GPU do.
+// Rate is how fast an application runs beside others: nobody has measured more than two together,
+// so the costs of all others add up, like turns on the GPU.
 func (ps Pairs) Rate(model, app string, others []string) float64 {
 	longer := 1.0
 	for _, o := range others {
@@ -57,8 +58,8 @@ func (ps Pairs) Rate(model, app string, others []string) float64 {
 	return 1 / longer
 }
 
-// Large are the applications that leave no memory for another on a GPU of one of the models. Any
-// two other applications fit together.
+// Large returns the applications that leave too little memory for another on a GPU of one of the
+// models. Any two other applications fit together.
 func (ps Pairs) Large(models []string) map[string]bool {
 	large := map[string]bool{}
 	for _, model := range models {
@@ -68,7 +69,7 @@ func (ps Pairs) Large(models []string) map[string]bool {
 				if r <= 0 && !large[p.Of] && !large[p.Beside] {
 					misfits[p.Of]++
 					if p.Of == p.Beside {
-						misfits[p.Of] += len(ps[model]) // it does not fit in half of the memory
+						misfits[p.Of] += len(ps[model]) // it does not fit into half of the memory
 					}
 				}
 			}
@@ -83,8 +84,9 @@ func (ps Pairs) Large(models []string) map[string]bool {
 }
 
 // ReadPairs reads measured pairs: Gavel's table (gpu, job_a, job_b, gpus, steps_per_s_a,
-// steps_per_s_b), with throughputs.csv beside it, which has the jobs alone. Pairs on several GPUs are
-// left out: in Gavel's table they are all 0, of small jobs, too.
+// steps_per_s_b), with throughputs.csv in the same directory, which has the rates of the jobs
+// alone. It ignores pairs on several GPUs: in Gavel's table all of them are 0, even for small
+// jobs.
 func ReadPairs(path string) (Pairs, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -125,15 +127,16 @@ func ReadPairs(path string) (Pairs, error) {
 	return ps, err
 }
 
-// What the pairs of [MixedPairs] have in common with those that Gavel measured on a V100: how much
-// pairs of the same classes differ, and how many applications leave no memory for another.
+// Properties of Gavel's measured pairs on a V100 that [MixedPairs] copies: the standard deviation
+// of pairs of the same classes, and the share of applications that leave too little memory for
+// another.
 const (
 	pairsDiffer = 0.16
 	largeApps   = 2. / 26
 )
 
-// MixedPairs generates pairs of the applications on each GPU model: as fast as their classes say
-// (pal.Interference), with as much difference between them as measured pairs have.
+// MixedPairs generates pairs of the applications on each GPU model: on average as fast as their
+// classes say (pal.Interference), and varying as much as measured pairs.
 func MixedPairs(seed uint64, models []string, classes map[string]pal.AppClass) Pairs {
 	ps := Pairs{}
 	rng := rand.New(rand.NewPCG(seed, 0x9a15))

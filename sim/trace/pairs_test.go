@@ -20,7 +20,7 @@ const (
 	ratesHead = "gpu,consolidated,job,gpus,steps_per_s\n"
 )
 
-// Pairs are rates relative to alone, of both jobs, on one GPU.
+// ReadPairs returns the rates of both jobs on one GPU, relative to alone.
 func TestReadPairs(t *testing.T) {
 	rates := ratesHead + "v100,yes,lm/80,1,10\nv100,yes,a3c,1,4\nv100,no,a3c,1,100\nv100,yes,a3c,2,8\n"
 	dir := write(t, map[string]string{"throughputs.csv": rates,
@@ -42,7 +42,7 @@ func TestReadPairs(t *testing.T) {
 	}
 }
 
-// Several neighbours add up; one that does not fit leaves no rate.
+// The costs of several neighbours add up; with one that does not fit, the rate is 0.
 func TestRateBesideSeveral(t *testing.T) {
 	ps := Pairs{"V100": {{"a", "b"}: 0.5, {"a", "c"}: 0.8, {"a", "d"}: 0}}
 	for _, tc := range []struct {
@@ -55,8 +55,8 @@ func TestRateBesideSeveral(t *testing.T) {
 	}
 }
 
-// Those leave no room that do not fit in half of the memory; of two others that do not fit together, one. No
-// pair of the rest does not fit.
+// Large returns applications that do not fit into half of the memory, and one of every other two
+// that do not fit together. All remaining pairs fit.
 func TestLarge(t *testing.T) {
 	ps := Pairs{"V100": {}, "K80": {}}
 	for _, a := range []string{"big", "p", "q", "small"} {
@@ -75,7 +75,8 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// Generated pairs are the same for the same seed, about what the classes say, and some do not fit.
+// The same seed generates the same pairs. Their rates are near the means of their classes, and
+// some pairs do not fit.
 func TestMixedPairs(t *testing.T) {
 	classes := map[string]pal.AppClass{}
 	for i := range 60 {
@@ -83,7 +84,7 @@ func TestMixedPairs(t *testing.T) {
 	}
 	ps := MixedPairs(7, []string{"V100"}, classes)
 	if !reflect.DeepEqual(ps, MixedPairs(7, []string{"V100"}, classes)) || reflect.DeepEqual(ps, MixedPairs(8, []string{"V100"}, classes)) {
-		t.Error("the seed does not decide")
+		t.Error("pairs do not depend on the seed alone")
 	}
 	sum, n, none := [2]float64{}, [2]float64{}, 0
 	for p, r := range ps["V100"] {

@@ -30,9 +30,9 @@ type phillyAttempt struct {
 	} `json:"detail"`
 }
 
-// readPhilly reads the public Philly trace (cluster_job_log.json of
-// msr-fiddle/philly-traces): a list of jobs with their attempts, which are runs of a job
-// that was requeued. The trace knows no models; every job is of class A.
+// readPhilly reads the public Philly trace (cluster_job_log.json of msr-fiddle/philly-traces): a
+// list of jobs with their attempts, which are the runs of a requeued job. The trace has no
+// models, so every job is of class A.
 func readPhilly(b *book, r io.Reader) error {
 	d, t := &lineDecoder{r: r}, &table{starts: true, ends: true}
 	d.json = json.NewDecoder(d)
@@ -57,7 +57,7 @@ func readPhilly(b *book, r io.Reader) error {
 	return nil
 }
 
-// book books the attempts of the job; one without is a job that never started.
+// book adds the attempts of the job to the book; a job without attempts never started.
 func (p *phillyJob) book(b *book, t *table, line int) error {
 	if p.ID == "" {
 		return errors.New("the job has no jobid")
@@ -82,7 +82,7 @@ func (p *phillyJob) book(b *book, t *table, line int) error {
 			}
 		}
 		if i+1 < len(attempts) {
-			r.state = unsaid // of the last
+			r.state = unsaid // state of the last attempt
 		}
 		n := 0
 		for _, d := range a.Detail {
@@ -98,7 +98,7 @@ func (p *phillyJob) book(b *book, t *table, line int) error {
 	return nil
 }
 
-// lineDecoder counts the lines that a JSON decoder has consumed.
+// lineDecoder finds the line that a JSON decoder has reached.
 type lineDecoder struct {
 	r     io.Reader
 	json  *json.Decoder
@@ -117,8 +117,8 @@ func (d *lineDecoder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// line is the line that the decoder is on: the log has millions, so that they
-// are searched, not counted.
+// line is the line that the decoder is on. A log has millions of lines, so it searches their
+// offsets instead of counting.
 func (d *lineDecoder) line() int {
 	n, _ := slices.BinarySearch(d.lines, d.json.InputOffset())
 	return n + 1

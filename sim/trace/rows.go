@@ -15,10 +15,11 @@ import (
 	"strings"
 )
 
-// headBytes are looked at to tell the formats apart.
+// headBytes is how many bytes it reads ahead to tell formats apart.
 const headBytes = 1 << 16
 
-// text returns what the file holds as UTF-8 without its mark, unpacked if gzip packed it.
+// text returns the content of the file as UTF-8 without a byte order mark, decompressed if it is
+// gzip.
 func text(r io.Reader) (*bufio.Reader, error) {
 	b := bufio.NewReaderSize(r, headBytes)
 	head, err := b.Peek(4)
@@ -27,7 +28,7 @@ func text(r io.Reader) (*bufio.Reader, error) {
 	}
 	is := func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) }
 	switch {
-	case is("\ufeff"): // what spreadsheets put before UTF-8
+	case is("\ufeff"): // byte order mark, which spreadsheets write
 		_, err = b.Discard(len("\ufeff"))
 		return b, err
 	case is("\x1f\x8b"):
@@ -46,17 +47,17 @@ func text(r io.Reader) (*bufio.Reader, error) {
 	return b, nil
 }
 
-// rows are those of a table. They know the line that they are on.
+// rows reads the rows of a table, and keeps the current line.
 type rows struct {
 	name   string
-	header []string // as the file writes it
-	line   int      // of the row that was read last
-	comma  byte     // between values
+	header []string // as in the file
+	line   int      // of the last row read
+	comma  byte     // separator of values
 	next   func() ([]string, error)
 }
 
-// openRows reads what comes before the rows. unnamed gives the columns of a table whose
-// first line is no header; nil: it is one.
+// openRows reads the lines before the rows. unnamed returns the columns of a table whose first
+// line is not a header, and nil if it is one.
 func openRows(name string, b *bufio.Reader, unnamed func(first []string) []string) (*rows, error) {
 	rs := &rows{name: name}
 	comma, first := byte(0), ""
@@ -70,7 +71,7 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 		}
 		line, _, ended := strings.Cut(string(head), "\n")
 		first = strings.TrimSpace(line)
-		if sep, ok := strings.CutPrefix(first, "sep="); ok && len(sep) == 1 { // as Excel writes it
+		if sep, ok := strings.CutPrefix(first, "sep="); ok && len(sep) == 1 { // Excel writes this line
 			comma = sep[0]
 		} else if !idle(first) {
 			break
@@ -102,7 +103,7 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 // idle reports whether a line is empty.
 func idle(line string) bool { return line == "" || strings.HasPrefix(line, "#") }
 
-// separator is the most frequent separator of the first line, outside quotes.
+// separator is the most frequent separator in the first line, outside quotes.
 func separator(first string) byte {
 	counts, quoted := map[byte]int{}, false
 	for i := range len(first) {
@@ -130,7 +131,7 @@ func split(line string, comma byte) []string {
 	return parts
 }
 
-// quoted reads rows whose values may stand in quotes.
+// quoted reads rows whose values may be in quotes.
 func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 	c := csv.NewReader(b)
 	c.Comma, c.Comment, c.FieldsPerRecord = rune(comma), '#', -1
@@ -185,8 +186,7 @@ func (rs *rows) nameless(row []string) int {
 	return -1
 }
 
-// each reads all rows, until one is wrong. Rows without a value and repeated headers are
-// left out.
+// each reads all rows until one is invalid. It skips rows without values and repeated headers.
 func (rs *rows) each(do func(row []string) error) error {
 	for {
 		row, err := rs.next()

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// slurm are the columns of sacct. What was allocated counts before what was asked for.
+// slurm returns the columns of sacct. Allocated resources take precedence over requested ones.
 func slurm() []column {
 	return []column{
 		{"jobid", (*row).setSlurmID}, {"jobidraw", (*row).setSlurmID}, {"cluster", words(func(r *row) *string { return &r.cluster })},
@@ -44,7 +44,7 @@ func (r *row) setSlurmID(cell string) error {
 	return nil
 }
 
-// setTRES reads billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=1: GPUs in all, and nodes.
+// setTRES reads billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=1: GPUs in total, and nodes.
 func (r *row) setTRES(cell string) error {
 	if missing(cell) {
 		return nil
@@ -79,7 +79,7 @@ func (r *row) setTRES(cell string) error {
 
 var gres = regexp.MustCompile(`^(?:gres[:/])?(\w+)(?:[:/][A-Za-z][^:(]*)?(?:[:=](\d+))?(?:\([^)]*\))?$`)
 
-// setGRES reads what Slurm before 21.08 writes: gpu:4 or gpu:a100:4, on all nodes together.
+// setGRES reads the form of Slurm before 21.08: gpu:4 or gpu:a100:4, in total over all nodes.
 func (r *row) setGRES(cell string) error {
 	if missing(cell) {
 		return nil
@@ -105,15 +105,15 @@ func (r *row) setGRES(cell string) error {
 	return nil
 }
 
-// setGPUs keeps the first count above 0: where Slurm does not count GPUs as TRES, their other
-// columns tell.
+// setGPUs keeps the first count above 0: if Slurm does not count GPUs as TRES, another column has
+// their number.
 func (r *row) setGPUs(n float64) {
 	if r.gpus.v == 0 {
 		r.gpus = opt{n, true}
 	}
 }
 
-// gpuNumber is what Slurm wrote in place of "gpu" if its database did not know the name.
+// gpuNumber is what Slurm writes instead of "gpu" if its database does not know the name.
 const gpuNumber = "7696487"
 
 var minutes = regexp.MustCompile(`^\d+:[0-5]\d(\.\d+)?$`)
@@ -160,13 +160,13 @@ func (r *row) setLimit(cell string) (err error) {
 
 var dependency = regexp.MustCompile(`^(?:([a-z]+):)?((?:\d+(?:_(?:\d+|\*))?(?:\+\d+)?:?)+)(?:\([a-z]+\))?$`)
 
-// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). What lets a job
-// start before others have ended is counted, not played.
+// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). Dependencies that let a
+// job start before the others have ended are noted, not played.
 func (r *row) setDependency(cell string) error {
 	if missing(cell) {
 		return nil
 	}
-	if strings.Contains(cell, "?") { // any one of them
+	if strings.Contains(cell, "?") { // any one of them is enough
 		r.rowNote = noteDependency
 		return nil
 	}

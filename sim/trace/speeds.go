@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// parseSpeeds reads speeds as the hint pal_speed writes them.
+// parseSpeeds reads speeds in the form of the hint pal_speed.
 func parseSpeeds(cell string) (pal.Speeds, error) {
 	said, err := pal.ParseSpeeds(cell)
 	if err != nil {
@@ -26,9 +26,9 @@ func parseSpeeds(cell string) (pal.Speeds, error) {
 	return pal.SpeedsOf(said), nil
 }
 
-// OnModels is the trace on a cluster of these GPU models (vendor/type/name). Speeds are then by
-// these names, and the work is that on the fastest of them. A job that names none of them is left
-// out. If it names only one, nothing tells the models apart, as in the placer.
+// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). Speeds are
+// then by these names, and the work is that on the fastest of them. A job with speeds on none of
+// them is left out. If it has the speed on only one, its speeds are dropped, as in the placer.
 func (t Trace) OnModels(models []string) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {
@@ -54,7 +54,7 @@ func (t Trace) OnModels(models []string) Trace {
 	return t
 }
 
-// onModels are the job's speeds on the models that it names.
+// onModels returns the job's speeds on those of the models that it names.
 func (j Job) onModels(models []string) map[string]float64 {
 	rates := map[string]float64{}
 	for _, model := range models {
@@ -65,15 +65,15 @@ func (j Job) onModels(models []string) map[string]float64 {
 	return rates
 }
 
-// ModelName is the last part of the name of a device: without vendor and type.
+// ModelName is the name of a device without vendor and type.
 func ModelName(model string) string {
 	parts := strings.SplitN(model, "/", 3)
 	return parts[len(parts)-1]
 }
 
-// WithSpeeds is the trace with the speeds of its applications: those whose name is that of a job,
-// or what comes before "×" in it. Jobs that have speeds keep them. It returns how many jobs have
-// speeds now.
+// WithSpeeds returns the trace with the speeds of its applications. A job's application is the
+// one with its name, or with its name up to "×". Jobs that already have speeds keep them. The
+// number is how many jobs have speeds now.
 func (t Trace) WithSpeeds(apps []App) (Trace, int) {
 	byName, have := map[string]pal.Speeds{}, 0
 	for _, a := range apps {
@@ -93,7 +93,7 @@ func (t Trace) WithSpeeds(apps []App) (Trace, int) {
 	return t, have
 }
 
-// App is an application, with its speeds by the last part of a GPU model's name.
+// App is an application, with its speeds by GPU model, without vendor and type.
 type App struct {
 	Name   string
 	Class  pal.AppClass
@@ -101,9 +101,9 @@ type App struct {
 }
 
 // ReadSpeeds reads how fast applications run. The table has the columns model, gpu_model and rate
-// (work a second, in any unit). Or it is Sia's, with gpu_type, model, local_batch and step_s; the
-// largest batch that all kinds of GPU ran counts. ReadSpeeds returns the GPU models in the order in
-// which they come, and the applications by name.
+// (work a second, in any unit). Or it is Sia's, with gpu_type, model, local_batch and step_s;
+// then the largest batch that ran on all kinds of GPU counts. ReadSpeeds returns the GPU models
+// in order of appearance, and the applications by name.
 func ReadSpeeds(path string) (models []string, apps []App, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -131,7 +131,8 @@ func ReadSpeeds(path string) (models []string, apps []App, err error) {
 	return models, apps, nil
 }
 
-// readRates reads work a second by application, batch (0: the table has none) and GPU model.
+// readRates reads the work per second by application, batch (0 if the table has none) and GPU
+// model.
 func readRates(path string, f io.Reader) (models []string, rates map[string]map[int]map[string]float64, err error) {
 	of := map[string]map[int]map[string]float64{}
 	read := func(get func(string) string) error {
@@ -168,7 +169,7 @@ func readRates(path string, f io.Reader) (models []string, rates map[string]map[
 	return models, of, nil
 }
 
-// eachOf reads the rows of a table that has one of these sets of columns.
+// eachOf reads the rows of a table that must have one of these sets of columns.
 func eachOf(path string, f io.Reader, sets [][]string, read func(get func(column string) string) error) error {
 	in, err := text(f)
 	if err != nil {
@@ -201,19 +202,20 @@ func eachOf(path string, f io.Reader, sets [][]string, read func(get func(column
 // gavelRates is the file with the rates that Gavel measured.
 const gavelRates = "throughputs.csv"
 
-// gavelGPUs is the most that Gavel measured a job on, on one node.
+// gavelGPUs is the largest number of GPUs of one node on which Gavel measured a job.
 const gavelGPUs = 8
 
-// rates are steps a second of a job on n GPUs of each model: [ofGPUs].
+// rates has the steps per second of a job on n GPUs (see [ofGPUs]) of each model.
 type rates map[string]map[string]float64
 
-// ofGPUs is the key of a job on n GPUs.
+// ofGPUs is the key in rates of a job on n GPUs.
 func ofGPUs(job string, gpus int) string { return fmt.Sprintf("%s×%d", job, gpus) }
 
-// ratesBeside reads the rates of a trace of Gavel, on GPUs of one node.
+// ratesBeside reads the rates for a trace of Gavel on GPUs of one node, from the trace's
+// directory.
 func ratesBeside(list, file string, siblings func(string) (io.ReadCloser, error)) (rates, error) {
 	if siblings == nil {
-		return nil, fmt.Errorf("%s:1: the list counts steps; how long they take is in %s, which must lie beside it", list, file)
+		return nil, fmt.Errorf("%s:1: the list counts steps; how long they take is in %s, which must be in the same directory", list, file)
 	}
 	f, err := siblings(file)
 	if err != nil {
@@ -243,8 +245,8 @@ func ratesBeside(list, file string, siblings func(string) (io.ReadCloser, error)
 	return all, err
 }
 
-// fill works out speeds and work of a job: it is as fast as on as many GPUs, or, where nobody
-// measured that, on the most below.
+// fill computes the speeds and the work of a job. It uses the rates for the job's number of GPUs
+// or, if nobody measured them, for the next lower number.
 func (all rates) fill(r *row) error {
 	app, gpus := r.Name, int(r.gpus.v)
 	for n := gpus; n > 0; n-- {
@@ -264,8 +266,8 @@ func (all rates) fill(r *row) error {
 	return fmt.Errorf("%s has no rate of %s on %d GPUs or fewer", gavelRates, app, gpus)
 }
 
-// GavelClass is the class of Gavel's jobs: that by which four classes explain its pairs on a V100
-// best, with ResNet-50 in A and the Transformer in B (make sim-neighbours).
+// GavelClass is the class of one of Gavel's jobs. Of all divisions with ResNet-50 in A and the
+// Transformer in B, this one explains its pairs on a V100 best (make sim-neighbours).
 func GavelClass(name string) pal.AppClass {
 	switch app, _, _ := strings.Cut(name, "/"); app {
 	case "resnet-50":

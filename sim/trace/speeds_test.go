@@ -24,8 +24,8 @@ func write(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-// A trace of Gavel takes run times and speeds from the rates beside it: those on one node, on as
-// many GPUs, or on the most below.
+// A trace of Gavel gets run times and speeds from the rates in its directory: those on one node,
+// for the same number of GPUs or the next lower one.
 func TestGavel(t *testing.T) {
 	const list = "job_id,submit_s,job,gpus,steps\n7,100,lm/80,1,600\n8,160,lm/80,4,600\n"
 	dir := write(t, map[string]string{
@@ -54,8 +54,8 @@ func TestGavel(t *testing.T) {
 	}
 }
 
-// On a cluster without its fastest model a job takes longer. One that names no model of the
-// cluster is left out; a job that says nothing stays as it is.
+// On a cluster without its fastest model, a job takes longer. A job that names no model of the
+// cluster is left out; a job without speeds is unchanged.
 func TestOnModels(t *testing.T) {
 	of := pal.Speeds{"A100": 1, "V100": 0.5, "K80": 0.1}
 	all := Trace{Jobs: []Job{
@@ -74,11 +74,12 @@ func TestOnModels(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got.Jobs, want)
 	}
 	if skipped := got.Skipped(); skipped["runs on none of the cluster's GPU models"] != 1 || all.Jobs[0].EstimateS != 80 {
-		t.Errorf("left out are %v; the trace is now %+v", skipped, all.Jobs[0])
+		t.Errorf("%v are left out; the trace is now %+v", skipped, all.Jobs[0])
 	}
 }
 
-// Sia's table counts the largest batch that all kinds of GPU ran; ours has one rate.
+// From Sia's table, ReadSpeeds uses the largest batch that ran on all kinds of GPU; our table has
+// one rate.
 func TestReadSpeeds(t *testing.T) {
 	dir := write(t, map[string]string{
 		"sia.csv":  "gpu_type,model,local_batch,step_s\nrtx,bert,4,1\nrtx,bert,8,2\nrtx,bert,16,9\na100,bert,8,0.5\na100,bert,4,0.5\na100,bert,32,1\n",
@@ -95,8 +96,8 @@ func TestReadSpeeds(t *testing.T) {
 	}
 }
 
-// A generated workload belongs to its seed, and its applications differ as measured ones do: what
-// gains most by a newer model gains several times as much as what gains least.
+// The same seed generates the same workload. Its applications differ as measured ones do: the one
+// that gains most by a newer GPU gains several times as much as the one that gains least.
 func TestMixed(t *testing.T) {
 	models := []string{"V100", "P100", "K80"}
 	apps, err := Applications(models)
@@ -113,6 +114,6 @@ func TestMixed(t *testing.T) {
 	shape := Shape{Jobs: 50, MaxGPUs: 16}
 	a, b := Mixed(1, shape, models, apps), Mixed(1, shape, models, apps)
 	if !reflect.DeepEqual(a, b) || reflect.DeepEqual(a.Jobs, Mixed(2, shape, models, apps).Jobs) {
-		t.Error("a seed does not make one workload")
+		t.Error("the workload does not depend on the seed alone")
 	}
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/nearest"
 )
 
-// table reads rows as its format has them.
+// table reads rows according to a format.
 type table struct {
 	*rows
 	format format
-	at     map[string]int // columns by name in lower case
+	at     map[string]int // positions of columns by name in lower case
 	clock  clock
 	twice  []string // columns that appear twice
-	// starts and ends: columns of these times are read.
+	// starts and ends report whether the table has columns of these times.
 	starts, ends bool
-	// times are those of a list that has none; nil: it has.
+	// times has the times for a list without times; nil if the list has times.
 	times *podTimes
-	// rates are how fast jobs run, if the table has no run times; nil: it has.
+	// rates has the speeds of jobs, if the table has no run times; nil if it has.
 	rates rates
 }
 
@@ -51,7 +51,7 @@ func newTable(rs *rows) (*table, error) {
 	return t, nil
 }
 
-// has reports whether the table has the columns "a+b", or those of one of "a|b".
+// has reports whether the table has all columns of "a+b", or one alternative of "a|b".
 func (t *table) has(columns string) bool {
 	return slices.ContainsFunc(strings.Split(columns, "|"), func(all string) bool {
 		return !slices.ContainsFunc(strings.Split(all, "+"), func(c string) bool { _, ok := t.at[c]; return !ok })
@@ -63,7 +63,7 @@ func (t *table) lacks(columns []string) []string {
 	return slices.DeleteFunc(slices.Clone(columns), t.has)
 }
 
-// check refuses a table that lacks columns, or has others than its format knows.
+// check refuses a table that lacks columns, or has columns that its format does not know.
 func (t *table) check() error {
 	var known []string
 	for _, c := range t.format.columns {
@@ -93,8 +93,9 @@ func (t *table) check() error {
 	return nil
 }
 
-// misspelt refuses a column that nobody reads, and whose name is almost that of one that the
-// table does not have: people write tables in published formats, too. Slurm checks names itself.
+// misspelt refuses a column that is not read if its name is close to that of a missing column.
+// Users write tables in published formats, too, and misspell names. Slurm's own tools check
+// names.
 func (t *table) misspelt(known []string) error {
 	if t.format.elapsed {
 		return nil
@@ -108,8 +109,8 @@ func (t *table) misspelt(known []string) error {
 	return nil
 }
 
-// columnsText writes columns such as "a|b+c" for people, with what the table may have in
-// their place.
+// columnsText writes columns such as "a|b+c" for people, with columns of the table that may be
+// misspelt ones.
 func (t *table) columnsText(columns []string) string {
 	texts := make([]string, len(columns))
 	for i, c := range columns {
@@ -121,7 +122,7 @@ func (t *table) columnsText(columns []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// unknown reports that no format has these columns, which formats there are, and which of them
+// unknown is the error for columns that no format has. It lists the formats, and says which one
 // is nearest.
 func (t *table) unknown(all []format) error {
 	var titles []string
@@ -210,7 +211,7 @@ func (t *table) read(b *book) error {
 	})
 }
 
-// exact checks a row of a format in which each row is a job, in order.
+// exact checks a row of an exact format.
 func (r *row) exact(last float64) error {
 	switch {
 	case !r.gpus.ok || r.gpus.v < 1:

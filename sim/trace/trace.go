@@ -1,13 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package trace turns published job traces into jobs for the simulator, and
-// generates workloads of its own from a seed.
+// Package trace reads published job traces for the simulator, and generates workloads from a
+// seed.
 //
-// [ReadFile] reads the log of Slurm, a table of our own and published traces (formats and
-// readPhilly say which), and tells them apart by their columns. What cannot be read is an error
-// that names file, line and column. A job that did not run on GPUs, or has not ended, is in
-// [Trace.LeftOut] with the reason.
+// [ReadFile] reads Slurm's logs, a table of our own and published traces (see formats and
+// readPhilly), and tells them apart by their columns. Errors name file, line and column. A job
+// that did not run on GPUs, or has not ended, is in [Trace.LeftOut] with the reason.
 //
 //	t, err := trace.ReadFile("workload-1.csv")
 //	for _, j := range t.Jobs { … }
@@ -33,49 +32,48 @@ import (
 // Job is one job of a trace.
 type Job struct {
 	ID     string
-	Line   int    // of the file; 0: it comes from none
-	Name   string // what runs: the model, or the job's name; the key of its history
+	Line   int    // line of the file; 0: not from a file
+	Name   string // its model, or the job's name; the key of its run history
 	Tenant string // user or virtual cluster
 	Class  pal.AppClass
 	GPUs   int
 	// MemberGPUs is the number of GPUs that a member has on one node; the last
 	// member may have fewer. 0: each GPU may be on any node, as in PAL.
 	MemberGPUs int
-	// Groups are the task groups of a gang with several; together they have GPUs. nil: GPUs and
-	// MemberGPUs describe the only one.
+	// Groups are the task groups, if the gang has several; GPUs is their sum. nil: GPUs and
+	// MemberGPUs describe the only group.
 	Groups []Group
 	// SubmitS is the time of submission in seconds since the trace began.
 	SubmitS float64
 	// Iterations × IterTimeS is the work: seconds on GPUs of PM score 1 that
 	// are close together.
 	Iterations, IterTimeS float64
-	// After are jobs that must have finished first, by ID.
+	// After has the IDs of the jobs that must finish first.
 	After []string
-	// DeadlineS is its deadline, in seconds after SubmitS; 0: none.
+	// DeadlineS is the deadline, in seconds after SubmitS; 0: none.
 	DeadlineS float64
-	// Priority is as Nomad's: the higher goes first.
+	// Priority is like Nomad's: a higher one goes first.
 	Priority int
-	// Preemptible jobs may be stopped, and started again later.
+	// Preemptible reports whether the job may be stopped, and started again later.
 	Preemptible bool
-	// Array is the array that it belongs to, "" for none, of which Parallel jobs run at a
-	// time.
+	// Array is the job array of the job; "" for none. At most Parallel jobs of it run at a time.
 	Array    string
 	Parallel int
-	// LeastMembers makes the gang elastic: it runs with at least this many members, at most with
-	// all of GPUs; 0: with all. Efficiency is what each doubling of members keeps of a linear
-	// speed-up; 0: 1.
+	// LeastMembers makes the gang elastic: it runs with at least this many members, and at most
+	// with all GPUs; 0: always with all. Efficiency is the share of a linear speed-up that each
+	// doubling of members gives; 0 means 1.
 	LeastMembers int
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
-	// Speeds are how fast it runs on GPU models, by the last part of their name; nil: nothing is
-	// said. The work is then that on the fastest. See [Trace.OnModels].
+	// Speeds has the job's speeds by GPU model, without vendor and type; nil: unknown. If they
+	// are known, the work is that on the fastest model. See [Trace.OnModels].
 	Speeds pal.Speeds
-	// Notes tell where it is played differently from the trace.
+	// Notes say how the job is played differently from the trace.
 	Notes []string
 }
 
-// note adds a note to the job, whose copies may have the same notes.
+// note adds a note to the job, but not to its copies, which may share its notes.
 func (j *Job) note(what string) {
 	if !slices.Contains(j.Notes, what) {
 		j.Notes = append(slices.Clip(j.Notes), what)
@@ -85,8 +83,8 @@ func (j *Job) note(what string) {
 // Group is a task group: members with the same number of GPUs each.
 type Group struct{ Members, GPUs int }
 
-// TaskGroups are the groups of the job's gang: Groups, or members of MemberGPUs, the last
-// with what is left.
+// TaskGroups returns the groups of the job's gang: Groups, or members of MemberGPUs GPUs and a
+// last one with the rest.
 func (j Job) TaskGroups() []Group {
 	if j.Groups != nil {
 		return j.Groups
@@ -113,7 +111,7 @@ func (j Job) WorkS() float64 { return j.Iterations * j.IterTimeS }
 // Trace is a list of jobs in order of submission.
 type Trace struct {
 	Name   string
-	Format string // slurm, jobs (a table of our own), sia, gavel, philly, helios, acme or alibaba; "": not read from a file
+	Format string // slurm, jobs (a table of our own), sia, gavel, philly, helios, acme or alibaba; "": not from a file
 	Jobs   []Job
 	// LeftOut are the jobs that are not played.
 	LeftOut []LeftOut
@@ -122,10 +120,10 @@ type Trace struct {
 // LeftOut is a job that is not played.
 type LeftOut struct {
 	Reason, ID, Tenant string
-	Line               int // of the file; 0: it comes from none
+	Line               int // line of the file; 0: not from a file
 }
 
-// Skip leaves out a job.
+// Skip records that a job is left out.
 func (t *Trace) Skip(reason string, j Job) {
 	t.LeftOut = append(t.LeftOut, LeftOut{reason, j.ID, j.Tenant, j.Line})
 }
@@ -148,7 +146,7 @@ func (t Trace) Skipped() map[string]int {
 	return counts
 }
 
-// Notes counts the jobs that are played differently from the trace, by the difference.
+// Notes counts the jobs that are played differently from the trace, by difference.
 func (t Trace) Notes() map[string]int {
 	counts := map[string]int{}
 	for _, j := range t.Jobs {
@@ -171,7 +169,7 @@ func ReadFile(path string) (Trace, error) {
 	})
 }
 
-// Read reads a trace in any of the formats; name is what errors call it.
+// Read reads a trace in any of the formats; name is its name in errors.
 func Read(name string, r io.Reader) (Trace, error) { return read(name, r, nil) }
 
 func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
@@ -212,7 +210,7 @@ func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)
 		return t, err
 	}
 	b.close(&t)
-	if tb.format.elapsed { // sacct
+	if tb.format.elapsed { // only sacct's logs have it
 		t.rank()
 	}
 	if !tb.format.exact {
@@ -224,10 +222,10 @@ func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)
 	return t, b.order(&t, tb.format.elapsed)
 }
 
-// highestPriority is that of a job of Nomad.
+// highestPriority is the highest priority of a job in Nomad.
 const highestPriority = 32_766
 
-// rank writes priorities that are larger than Nomad's as their rank among each other.
+// rank replaces all priorities by their ranks if one is higher than Nomad's highest.
 func (t *Trace) rank() {
 	var all []int
 	for _, j := range t.Jobs {
@@ -243,7 +241,7 @@ func (t *Trace) rank() {
 	}
 }
 
-// drop forgets dependencies on jobs that are not played: those have ended.
+// drop removes dependencies on jobs that are not played, as if those had ended.
 func (t *Trace) drop() {
 	played := make(map[string]bool, len(t.Jobs))
 	for _, j := range t.Jobs {
@@ -258,7 +256,7 @@ func (t *Trace) drop() {
 	}
 }
 
-// inTurn refuses jobs that come after each other: none of them would ever start.
+// inTurn refuses a cycle of jobs that come after each other: none of them could start.
 func (t *Trace) inTurn() error {
 	index := make(map[string]int, len(t.Jobs))
 	for i, j := range t.Jobs {
@@ -292,8 +290,8 @@ func (t *Trace) inTurn() error {
 	return nil
 }
 
-// Fit leaves out jobs that do not fit a cluster of that many nodes, even if it is empty. Logs of
-// other, larger clusters often have some. In a Sia trace one is an error.
+// Fit leaves out jobs that do not fit a cluster of this many nodes, even if it is empty. Logs of
+// larger clusters often have some. In a Sia trace, such a job is an error.
 func (t *Trace) Fit(nodes, gpusPerNode int) error {
 	kept := t.Jobs[:0]
 	for _, j := range t.Jobs {
@@ -321,7 +319,7 @@ func fits(groups []Group, nodes, gpusPerNode int) bool {
 	if all > nodes*gpusPerNode {
 		return false
 	}
-	free := map[int]int{gpusPerNode: nodes} // how many nodes have this many GPUs left
+	free := map[int]int{gpusPerNode: nodes} // number of nodes by the GPUs that they have left
 	largest := func(a, b Group) int { return b.GPUs - a.GPUs }
 	for _, g := range slices.SortedFunc(slices.Values(groups), largest) {
 		for left := g.Members; left > 0; {
@@ -334,7 +332,7 @@ func fits(groups []Group, nodes, gpusPerNode int) bool {
 			if tightest == math.MaxInt {
 				return false
 			}
-			here := min(tightest/g.GPUs, left) // on one node
+			here := min(tightest/g.GPUs, left) // members that fit on one node
 			used := max(1, min(free[tightest], left/here))
 			free[tightest] -= used
 			free[tightest-here*g.GPUs] += used
@@ -357,7 +355,7 @@ func (t *Trace) Rebase() {
 	}
 }
 
-// Tenants are the tenants of the trace, those with most GPU time first.
+// Tenants returns the tenants of the trace, those with the most GPU time first.
 func (t Trace) Tenants() []string {
 	work := map[string]float64{}
 	for _, j := range t.Jobs {
@@ -368,7 +366,7 @@ func (t Trace) Tenants() []string {
 	return names
 }
 
-// Of is the trace of one tenant's jobs alone, from its first submission on.
+// Of returns the trace with only the jobs of one tenant, from its first submission on.
 func (t Trace) Of(tenant string) Trace {
 	one := t
 	one.Name, one.Jobs = t.Name+", "+tenant, nil
@@ -383,10 +381,10 @@ func (t Trace) Of(tenant string) Trace {
 	return one
 }
 
-// InTasks returns the trace with every job written as tasks, as Nomad's users write gangs. A task
-// has at most that many GPUs, which are on one node. All tasks have the same size if one of at
-// least half of that many divides the job. Otherwise they are full, and the last has the rest. 1:
-// every GPU may be anywhere.
+// InTasks returns the trace with each job divided into tasks, as Nomad's users write gangs. A
+// task has at most gpus GPUs, all on one node. If a size of at least half of gpus divides the
+// job's GPUs, all tasks have this size. Otherwise all tasks are full except the last, which has
+// the rest. 1: every GPU may be on any node.
 func (t Trace) InTasks(gpus int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {
@@ -395,8 +393,8 @@ func (t Trace) InTasks(gpus int) Trace {
 	return t
 }
 
-// NoWider is the trace with no member wider than a node: a wider one is cut into members
-// that are not. Those of an elastic gang stay all of one size.
+// NoWider returns the trace without members wider than a node: it splits wider ones. The members
+// of an elastic gang all keep the same size.
 func (t Trace) NoWider(gpusPerNode int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {
@@ -434,5 +432,5 @@ func taskOf(gang, most int) int {
 	return min(gang, most)
 }
 
-// String is the group as errors write it.
+// String returns the group for errors.
 func (g Group) String() string { return fmt.Sprintf("%d × %d GPUs", g.Members, g.GPUs) }

@@ -28,7 +28,7 @@ const philly = `[
    {"start_time": "2017-10-07 01:00:00", "end_time": "2017-10-07 02:00:00", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]}]}
 ]`
 
-// played leaves out what says where in the file something is.
+// played ignores the line numbers of jobs in the file.
 var played = []cmp.Option{cmpopts.IgnoreFields(Job{}, "Line"), cmpopts.IgnoreFields(Trace{}, "LeftOut"), cmpopts.EquateEmpty()}
 
 const openbDefaultSample = `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
@@ -38,8 +38,8 @@ p3,1000,1,0,0,,LS,Running,5,25,6
 p4,1000,1,2,1000,,LS,Failed,10,20,10
 `
 
-// TestListsWithoutTimes: the multigpu lists hold the pods of the default list and
-// more, none with its times.
+// TestListsWithoutTimes: the multigpu lists have the pods of the default list and more, all
+// without times.
 func TestListsWithoutTimes(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "openb_pod_list_multigpu20.csv")
@@ -71,14 +71,14 @@ func TestListsWithoutTimes(t *testing.T) {
 	}
 }
 
-// TestTenants: a trace by virtual cluster, and its gangs as tasks.
+// TestTenants: the jobs of one virtual cluster of a trace, with gangs as tasks.
 func TestTenants(t *testing.T) {
 	tr, err := read("f", strings.NewReader(philly), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"vc2", "vc1"}, tr.Tenants()); d != "" {
-		t.Errorf("by GPU time (-want +got):\n%s", d)
+		t.Errorf("tenants by GPU time (-want +got):\n%s", d)
 	}
 	one := tr.Of("vc1")
 	if len(one.Jobs) != 1 || one.Jobs[0].ID != "app_1" || one.Jobs[0].SubmitS != 0 || one.Name != "f, vc1" {
@@ -92,8 +92,8 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestPhillyInALongFile: the line of each job is found, not counted: a log of
-// many lines is read in time that grows with its length.
+// TestPhillyInALongFile: the line of each job is found by search, so reading a long log takes
+// time proportional to its length.
 func TestPhillyInALongFile(t *testing.T) {
 	const jobs = 20_000
 	text := "[" + strings.Repeat(strings.Repeat("\n", 50)+`{"jobid":"a","submitted_time":"2017-10-07 01:00:00"},`, jobs)
@@ -126,7 +126,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 	}
 }
 
-// A table is read however a spreadsheet writes it.
+// Tables are readable in all forms that spreadsheets write.
 func TestTablesOfSpreadsheets(t *testing.T) {
 	plain := "job_id,user,gpu_num,submit_time,duration\n1,bob,2,2024-01-01 00:00:00,3600\n"
 	want, err := read("f", strings.NewReader(plain), nil)
@@ -134,12 +134,12 @@ func TestTablesOfSpreadsheets(t *testing.T) {
 		t.Fatal(want, err)
 	}
 	for name, text := range map[string]string{
-		"mark of UTF-8":          "\ufeff" + plain,
-		"lines of Windows":       strings.ReplaceAll(plain, "\n", "\r\n"),
+		"byte order mark":        "\ufeff" + plain,
+		"Windows line ends":      strings.ReplaceAll(plain, "\n", "\r\n"),
 		"semicolons":             strings.ReplaceAll(plain, ",", ";"),
 		"spaces":                 strings.ReplaceAll(plain, ",", " , "),
 		"capitals":               strings.Replace(plain, "job_id,user,gpu_num", "Job_ID,User,GPU_num", 1),
-		"times of ISO 8601":      strings.Replace(plain, " 00:00:00", "T00:00:00Z", 1),
+		"ISO 8601 times":         strings.Replace(plain, " 00:00:00", "T00:00:00Z", 1),
 		"quotes after the mark":  "\ufeff" + strings.Replace(plain, "job_id", `"job_id"`, 1),
 		"tabs":                   strings.ReplaceAll(plain, ",", "\t"),
 		"bars":                   strings.ReplaceAll(plain, ",", "|"),
@@ -191,8 +191,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestGenerators: the same seed gives the same workload, and it is what it
-// says it is.
+// TestGenerators: the same seed gives the same workload, and it has the properties that it should
+// have.
 func TestGenerators(t *testing.T) {
 	a, b, c := SiaPhilly(1, Shape{Jobs: 200}), SiaPhilly(1, Shape{Jobs: 200}), SiaPhilly(2, Shape{Jobs: 200})
 	if d := cmp.Diff(a, b); d != "" {
@@ -217,7 +217,7 @@ func TestGenerators(t *testing.T) {
 	}
 }
 
-// FuzzRead: what is read can be played. Each table in testdata is a seed.
+// FuzzRead: any trace that can be read can be played. Each table in testdata is a seed.
 func FuzzRead(f *testing.F) {
 	f.Add(philly)
 	f.Add(openbDefaultSample)
@@ -265,8 +265,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Elastic gangs have the GPU time that they had, at any number of members if twice as
-// many are twice as fast, and at the trace's number in any case.
+// At the trace's number of members, a gang that Elastic makes elastic has the same GPU time as
+// before.
 func TestElastic(t *testing.T) {
 	was := HeavyTail(1, 500, 128, 0.8).InTasks(2)
 	is := was.Elastic(1, Elastic{Share: 0.5, Least: 0.5, Most: 2, Efficiency: 0.8, GPUs: 128})
