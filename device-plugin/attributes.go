@@ -27,7 +27,7 @@ type view struct {
 	rating   rating
 	cfg      VariabilityConfig
 	compat   Compat
-	accounts map[string]attr.Account // of measuring, by GPU; nil if nothing is measured
+	accounts map[string]attr.Account // state of measuring each GPU; nil if nothing is measured
 	forms    map[string]form         // of the devices that are published in parts
 }
 
@@ -129,7 +129,7 @@ func (a attributes) hardware(inv gpu.Inventory, ds []gpu.Device, compat Compat) 
 	a.text("persistence_mode", compat.state(first(ds, func(d *gpu.Device) string { return d.PersistenceMode })))
 }
 
-// platform sets the other attributes that are constant for a model.
+// platform sets the other attributes that are the same for all GPUs of a model.
 func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	a.text(attr.Architecture, first(ds, func(d *gpu.Device) string { return d.Architecture }))
 	if c := first(ds, func(d *gpu.Device) [2]int { return [2]int{d.ComputeMajor, d.ComputeMinor} }); c[0] > 0 {
@@ -150,8 +150,8 @@ func (a attributes) platform(inv gpu.Inventory, ds []gpu.Device) {
 	}
 }
 
-// sharing sets attributes of parts. Their memory is their share of the GPU's; time slicing does not
-// enforce it.
+// sharing sets the attributes of parts. A part's memory is its share of the GPU's memory;
+// time slicing does not enforce it.
 func (a attributes) sharing(f form, ds []gpu.Device) {
 	if !f.shared() {
 		return
@@ -196,7 +196,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists publishes one list for each number that a device can have; -1 is none.
+// lists publishes one list of instances per number that number returns; -1 means that a
+// device has none.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {
@@ -209,7 +210,7 @@ func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, co
 	}
 }
 
-// variability publishes classes, scores and raw times: classes by instance, for constraints, the
+// variability publishes classes, scores and raw times: classes by instance, for constraints; the
 // rest by GPU. Every list exists even when empty, because Nomad's scheduler needs the attribute.
 func (v *view) variability(a attributes, all []instance, gpus []string) {
 	list := func(name string, c pal.AppClass, k int, count string) {

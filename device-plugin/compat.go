@@ -5,18 +5,18 @@ package deviceplugin
 
 import "github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 
-// Compat is how far attributes that nomad-device-nvidia also has follow its values where those are
-// wrong.
+// Compat is how closely attributes that nomad-device-nvidia publishes, too, follow its
+// values when those are wrong.
 type Compat string
 
 const (
-	// CompatJobs: constraints that hold for the incumbent's values hold for ours, too. The PCIe
-	// bandwidth is never below the incumbent's, which rounds generations 3 and 4 up. States are
-	// words: no job could compare the incumbent's digits.
+	// CompatJobs keeps existing constraints true: what holds for nomad-device-nvidia's values also
+	// holds for ours. The PCIe bandwidth is never below its value, which rounds generations 3 and
+	// 4 up. States are words, because no job could use its digits in a comparison.
 	CompatJobs Compat = "jobs"
-	// CompatExact: PCIe bandwidth and states are the incumbent's own.
+	// CompatExact publishes nomad-device-nvidia's own PCIe bandwidth and states.
 	CompatExact Compat = "exact"
-	// CompatNone: values are right.
+	// CompatNone publishes the right values.
 	CompatNone Compat = "none"
 )
 

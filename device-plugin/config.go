@@ -11,21 +11,21 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Config is the plugin's configuration, checked and with defaults filled in.
-// [configSchema] and [decodeConfig] read the tags: the key; its default ("",
-// false or nothing without one); the allowed words, the first of them the
-// default; the least value (0 without one); and the most.
+// Config is the plugin's configuration, checked and with defaults filled in. [configSchema]
+// and [decodeConfig] read the tags: codec is the key; default its default ("", false or
+// nothing without the tag); words the allowed words, of which the first is the default;
+// least the minimum (0 without the tag); most the maximum.
 type Config struct {
 	Enabled           bool          `codec:"enabled" default:"true"`
-	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; a GPU's UUID covers its MIG instances
+	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; the UUID of a GPU covers its MIG instances
 	FingerprintPeriod time.Duration `codec:"fingerprint_period" default:"1m" least:"100ms"`
 	Backend           string        `codec:"backend" words:"nvml,emulated"`
 	Inventory         string        `codec:"inventory"` // the emulated backend's file
 	NVMLLibrary       string        `codec:"nvml_library" default:"libnvidia-ml.so.1"`
-	ProfilePath       string        `codec:"profile"` // calibrated profile; "" for none
+	ProfilePath       string        `codec:"profile"` // file of the calibrated profile; "" for none
 	// StateDir stores latched faults and measurements across restarts; "": in memory.
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
-	CDI      bool   `codec:"cdi"` // Reserve adds CDI device names
+	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
 	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
 	// Watchdog: a driver call that takes longer ends the process; 0: never.
 	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
@@ -37,7 +37,7 @@ type Config struct {
 	Sharing     []SharingConfig   `codec:"sharing"`
 	// MPS is a block for another plugin; [decodeConfig] converts it to Sharing.
 	MPS *MPSConfig `codec:"mps"`
-	// Nomad is the Nomad to ask for the profile, and for who has which GPU.
+	// Nomad is how to reach Nomad, for the profile and to ask which allocations hold GPUs.
 	Nomad nomad.Options `codec:"nomad"`
 	// ProfileFromNomad is nil if it is off, or ProfilePath is set.
 	ProfileFromNomad *NomadProfileConfig `codec:"profile_from_nomad"`
@@ -46,20 +46,20 @@ type Config struct {
 // NomadProfileConfig configures reading the profile from Nomad Variables.
 type NomadProfileConfig struct {
 	Namespace string        `codec:"namespace"`
-	Period    time.Duration `codec:"period" default:"1m" least:"1s"` // between two looks
+	Period    time.Duration `codec:"period" default:"1m" least:"1s"` // between two reads
 }
 
 // MeasureConfig configures when the plugin measures GPUs by itself.
 type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
-	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two sessions of one GPU
-	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // a GPU must have been idle for this long
-	// Jitter is the time after the start in which no measurement begins by itself. Each node draws
-	// its own time within it.
+	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two measurements of a GPU
+	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // how long a GPU must have been idle
+	// Jitter is the time after the start in which no measurement begins without an order.
+	// Each node draws its own time within it.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
-	Warmup      time.Duration `codec:"warmup" default:"3m"`            // at most, before measuring
-	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // of one GPU's session
-	OneByOne    bool          `codec:"one_by_one"`                     // else all idle GPUs at once, as jobs share cooling and power
+	Warmup      time.Duration `codec:"warmup" default:"3m"`            // longest warm-up
+	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // longest session of a GPU
+	OneByOne    bool          `codec:"one_by_one"`                     // otherwise all idle GPUs at once, because jobs share cooling and power, too
 	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
 }
 
@@ -68,8 +68,8 @@ type Sharing string
 
 // The ways of sharing.
 const (
-	TimeSlicing Sharing = "time-slicing" // the driver's own: tasks take turns, nothing is limited
-	MPS         Sharing = "mps"          // by NVIDIA's Multi-Process Service: tasks run at a time, within limits
+	TimeSlicing Sharing = "time-slicing" // the driver's default: tasks take turns, nothing is limited
+	MPS         Sharing = "mps"          // NVIDIA's Multi-Process Service: tasks run at the same time, within limits
 )
 
 // SharingConfig publishes GPUs in parts.
@@ -78,19 +78,19 @@ type SharingConfig struct {
 	Replicas int      `codec:"replicas" least:"2" most:"100"` // parts of a GPU
 	GPUs     []string `codec:"gpus" default:"[\"*\"]"`        // UUID, index, model, or "*" for all
 	// Threads is a part's share of a GPU's multiprocessors, in percent; 0: 100 / replicas.
-	// MaxThreads and MaxMemory are the most that one task gets, in percent; 0: as much as a part.
+	// MaxThreads and MaxMemory are the most that one task gets, in percent; 0: as much as
+	// one part.
 	Threads    int `codec:"threads" most:"100"`
 	MaxThreads int `codec:"max_threads" most:"100"`
 	MaxMemory  int `codec:"max_memory" most:"100"`
-	// PipeDirectory belongs to the operator's own control daemon. If it is "", the plugin starts
-	// one daemon per GPU, each with a folder in Directory.
+	// PipeDirectory is that of the operator's own control daemon. If it is "", the plugin
+	// starts one daemon per GPU, each with a folder in Directory.
 	PipeDirectory string `codec:"pipe_directory"`
 	Directory     string `codec:"directory" default:"/run/nomad-device-pal/mps"`
 	Control       string `codec:"control" default:"nvidia-cuda-mps-control"`
 }
 
-// MPSConfig is the block of the sharing that HashiCorp prepares (nomad-device-nvidia, branch
-// NMD-1234).
+// MPSConfig is the mps block that HashiCorp is preparing (nomad-device-nvidia, branch NMD-1234).
 type MPSConfig struct {
 	Enabled       bool              `codec:"enabled"`
 	User          string            `codec:"mps_user"`
@@ -107,37 +107,37 @@ type MPSDeviceConfig struct {
 	LogDirectory  string `codec:"mps_log_directory"`
 }
 
-// ReserveConfig is what a task gets beside NVIDIA_VISIBLE_DEVICES.
+// ReserveConfig is what a task gets in addition to NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
 	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // it overrides what the job sets
 	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
-	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // denied, a task is placed again at once
+	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // if denied, Nomad places the task again at once
 }
 
 // StatsConfig configures statistics.
 type StatsConfig struct {
 	GPM         string        `codec:"gpm" words:"auto,off"`                    // profiling metrics, on Hopper and later
-	MinInterval time.Duration `codec:"min_interval" default:"1s" least:"100ms"` // GPUs are read at most this often
+	MinInterval time.Duration `codec:"min_interval" default:"1s" least:"100ms"` // shortest time between two readings of the GPUs
 }
 
 // HealthConfig overrides health verdicts.
 type HealthConfig struct {
 	Enabled             bool     `codec:"enabled" default:"true"` // false: every GPU that exists is healthy
 	IgnoreXids          []int    `codec:"ignore_xids"`            // never make a GPU unhealthy
-	FatalXids           []int    `codec:"fatal_xids"`             // always do
+	FatalXids           []int    `codec:"fatal_xids"`             // always make a GPU unhealthy
 	Ignore              []string `codec:"ignore"`                 // reasons that never make a GPU unhealthy
 	DegradedIsUnhealthy bool     `codec:"degraded_is_unhealthy"`
 	// RecoverPolls is how many good readings in a row make a GPU healthy again.
 	RecoverPolls int `codec:"recover_polls" default:"2" least:"1"`
 }
 
-// VariabilityConfig selects the classes that are published.
+// VariabilityConfig selects which application classes are published.
 type VariabilityConfig struct {
 	AppClasses []pal.AppClass `codec:"app_classes" default:"[\"a\", \"b\", \"c\", \"d\"]"`
-	Default    pal.AppClass   `codec:"default_app_class" default:"a"` // of unique.variability_le_<k>
+	Default    pal.AppClass   `codec:"default_app_class" default:"a"` // the class of unique.variability_le_<k>
 }
 
-// DefaultStateDir has what must survive a restart of the plugin: latched faults,
+// DefaultStateDir stores what must survive a restart of the plugin: latched faults,
 // measurements, the list of GPUs.
 const DefaultStateDir = "/var/lib/nomad-device-pal"
 

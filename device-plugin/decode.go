@@ -51,7 +51,7 @@ func schemaOf(t reflect.Type) *hclspec.Spec {
 	return hclspec.NewObject(body)
 }
 
-// key is a field of a block.
+// key describes a field of a block, from its tags.
 type key struct {
 	reflect.StructField
 	key string
@@ -67,8 +67,8 @@ func keysOf(t reflect.Type) []key {
 	return out
 }
 
-// blockOf returns the type of a field that is a block; nil for a value. A block behind a pointer is
-// nil if it is not given.
+// blockOf returns the struct type of a field that is a block, or nil if the field is a
+// value. A block behind a pointer is nil if it is not given.
 func blockOf(f key) reflect.Type {
 	switch f.Type.Kind() {
 	case reflect.Pointer:
@@ -79,7 +79,7 @@ func blockOf(f key) reflect.Type {
 	return nil
 }
 
-// listOf returns the type of the blocks of a field that holds several; nil for other fields.
+// listOf returns the struct type of a field that holds several blocks, or nil for other fields.
 func listOf(f key) reflect.Type {
 	if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
 		return f.Type.Elem()
@@ -87,7 +87,7 @@ func listOf(f key) reflect.Type {
 	return nil
 }
 
-// fallback returns the default of a text.
+// fallback returns the default as text.
 func (f key) fallback() string {
 	first, _, _ := strings.Cut(f.Tag.Get("words"), ",")
 	return cmp.Or(f.Tag.Get("default"), first)
@@ -133,7 +133,7 @@ func decodeConfig(msgpack []byte) (c Config, err error) {
 	return c, errors.Join(checkReasons(c.Health.Ignore), checkSharing(c.Sharing))
 }
 
-// decode sets the fields of a block to the given values, or to their defaults.
+// decode sets the fields of a block to the given values or to their defaults.
 func decode(given map[string]any, into reflect.Value, at string) error {
 	for _, f := range keysOf(into.Type()) {
 		to := into.FieldByIndex(f.Index)
@@ -164,7 +164,7 @@ func decode(given map[string]any, into reflect.Value, at string) error {
 	return nil
 }
 
-// decodeList decodes the blocks of one name. Errors number them from 1.
+// decodeList decodes the blocks of one name. Errors number the blocks from 1.
 func decodeList(given any, into reflect.Value, name string) error {
 	blocks, _ := given.([]any)
 	for i, b := range blocks {
@@ -178,7 +178,7 @@ func decodeList(given any, into reflect.Value, name string) error {
 	return nil
 }
 
-// set sets a field to a value, whose type Nomad has checked, or to the default for nil.
+// set sets a field to a value whose type Nomad has checked, or to the default if the value is nil.
 func (f key) set(to reflect.Value, value any) error {
 	if f.Type == reflect.TypeFor[time.Duration]() {
 		text, _ := value.(string)
@@ -194,7 +194,7 @@ func (f key) set(to reflect.Value, value any) error {
 		err = json.Unmarshal(literal, to.Addr().Interface())
 	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("%s is not a whole number", strings.TrimPrefix(wrong.Value, "number ")) // Nomad checked the rest
+		return fmt.Errorf("%s is not a whole number", strings.TrimPrefix(wrong.Value, "number ")) // Nomad checked everything else
 	}
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (f key) set(to reflect.Value, value any) error {
 	return err
 }
 
-// duration parses a Go duration with a lower bound.
+// duration parses a Go duration and checks it against the minimum.
 func duration(value, least string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil {
@@ -233,7 +233,7 @@ func duration(value, least string) (time.Duration, error) {
 	return d, nil
 }
 
-// oneOf checks a word; "" means the first.
+// oneOf checks that a word is allowed, and sets an empty one to the first.
 func oneOf(word reflect.Value, words []string) error {
 	if word.String() == "" {
 		word.SetString(words[0])

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// firstWithin is after how long the first message goes out, scanned or not, if no GPU is known yet:
-	// Nomad's client waits for it when it starts. If GPUs were here before, the plugin waits as
-	// long as a scan may take. Nomad tolerates that, and the GPUs do not become unhealthy before
-	// they were scanned.
+	// firstWithin is when the first message goes out, even before a scan, if no GPU is
+	// known yet: Nomad's client waits for it when it starts. If GPUs are known from before,
+	// the plugin waits as long as a scan may take. Nomad tolerates that, and the GPUs do
+	// not become unhealthy before they are scanned.
 	firstWithin = 800 * time.Millisecond
 	// lookInterval is how often files and the watchdog are checked.
 	lookInterval = time.Second
@@ -37,10 +37,10 @@ const (
 	// eventScan is the shortest time between scans that events trigger: an application may cause
 	// any number of events.
 	eventScan = time.Second
-	// recoverScan is the longest time between scans while a GPU's verdict is open.
+	// recoverScan is the longest time between scans while a GPU's verdict is unsettled.
 	recoverScan = 5 * time.Second
-	// startsWithin is how long GPUs may take to start if the driver does not keep them ready
-	// (persistence mode off): one after the other, some seconds each.
+	// startsWithin is how long the GPUs may take to start if the driver does not keep them ready
+	// (persistence mode off). They start one after the other and take some seconds each.
 	startsWithin = 2 * time.Minute
 	// hungExit and restartExit are exit statuses: the driver hangs; the driver
 	// was replaced.
@@ -60,10 +60,10 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
 		profiles: make(chan *profile.Profile), books: make(chan books), opened: time.Now(),
 	}
-	if p.measures != nil && p.running != p.measures { // by one stream only
+	if p.measures != nil && p.running != p.measures { // only one stream measures
 		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
 	}
-	if p.kept != p.keeper { // by one stream only
+	if p.kept != p.keeper { // only one stream runs the keeper
 		p.kept, s.keeper = p.keeper, p.keeper
 		s.troubled = p.keeper.Changed()
 	}
@@ -93,20 +93,20 @@ type stream struct {
 	measures *measure.Scheduler
 	changed  <-chan struct{}
 	profiles chan *profile.Profile // from the file or from Nomad
-	waits    bool                  // the profile's file has not been looked at
-	books    chan books            // who holds GPUs whose form changes
+	waits    bool                  // the profile's file has not been read yet
+	books    chan books            // which tasks hold the GPUs whose form changes
 	// keeper is nil unless this stream runs it; troubled receives a value when one of its daemons
 	// begins or ceases to fail.
 	keeper   *mps.Keeper
 	troubled <-chan struct{}
 
-	pending <-chan singleflight.Result // of the scan that runs, nil for none
-	begun   time.Time                  // of the last scan
-	again   bool                       // something happened since it began
-	away    bool                       // the driver is released: no scan begins
+	pending <-chan singleflight.Result // the running scan; nil for none
+	begun   time.Time                  // begin of the last scan
+	again   bool                       // something happened since that scan began
+	away    bool                       // the driver is released, so no scan begins
 	sent    []*device.DeviceGroup
 	any     bool // a message was sent
-	hung    bool // the GPUs were called unhealthy because a scan hangs
+	hung    bool // GPUs were reported as unhealthy because a scan hangs
 }
 
 // run owns the stream: it starts and ends the event source and closes out. Nothing waits for the
@@ -145,7 +145,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// loop scans, publishes, and waits for a reason to do so again.
+// loop scans, publishes, and waits for the next reason to do so.
 func (s *stream) loop(ctx context.Context) {
 	first := time.NewTimer(s.patience)
 	defer first.Stop()
@@ -212,7 +212,7 @@ func (s *stream) untilEventScan() time.Duration {
 	return max(0, eventScan-time.Since(s.begun))
 }
 
-// settle handles a scan's result and returns when the next scan is due.
+// settle handles a scan's result and returns how long to wait for the next scan.
 func (s *stream) settle(r scanResult) time.Duration {
 	s.pending, s.hung = nil, false
 	s.p.mu.Lock()
@@ -233,8 +233,8 @@ func (s *stream) settle(r scanResult) time.Duration {
 	return wait
 }
 
-// unscanned stands in for a first scan that takes too long: it publishes the GPUs that were there
-// before as not answering. Callers hold mu.
+// unscanned replaces a first scan that takes too long: it publishes the GPUs of the stored
+// list as not answering. Callers hold mu.
 func (s *stream) unscanned() {
 	if s.p.scanned {
 		return
@@ -264,8 +264,8 @@ func (s *stream) take(e gpu.Event) {
 	}
 }
 
-// look does what needs no driver: the operator's orders, the watchdog. It reports whether anything
-// may have changed.
+// look does everything that needs no driver: it reads the operator's orders and runs the
+// watchdog. It reports whether anything may have changed.
 func (s *stream) look() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
@@ -277,7 +277,7 @@ func (s *stream) look() bool {
 	return s.watch() || changed
 }
 
-// watch checks for a scan that takes too long.
+// watch handles a scan that takes too long.
 func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
 	if limit := s.cfg.Watchdog; limit > 0 && running > limit && time.Since(s.p.started) >= min(limit, leastUptime) {
@@ -305,8 +305,8 @@ func (s *stream) watch() (changed bool) {
 	return true
 }
 
-// publish sends the view if it differs from the last one sent. Before the first scan has ended and
-// the profile was read, it sends nothing, unless the deadline of the first message has passed.
+// publish sends the view if it differs from the last one sent. It sends nothing until the first
+// scan has ended and the profile has been read, or the deadline of the first message has passed.
 func (s *stream) publish(ctx context.Context) {
 	s.p.mu.Lock()
 	known, groups := s.p.scanned, s.p.view.groups()

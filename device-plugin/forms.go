@@ -12,25 +12,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// forms tracks in what form each device is published. If the form of a device changes while a task
-// holds it, the device keeps the old form, which Nomad's books have, until all its tasks have
-// ended. Its instances are unhealthy meanwhile, so that no new task gets them. They can still be
-// reserved, so that running tasks can restart.
+// forms tracks the form in which each device is published. If a device's form changes in
+// the configuration while a task holds it, the device keeps the old form, which Nomad
+// knows, until all its tasks have ended. Meanwhile its instances are unhealthy, so that no
+// new task gets them. They can still be reserved, so that running tasks can restart.
 type forms struct {
-	shared map[string]form   // as published last, by device; whole ones are not in it
-	known  map[string]bool   // devices that were published before, in any form
-	waits  map[string]string // devices that keep their former form, by whom: which task holds it; "" not known yet
-	want   map[string]form   // by the configuration
-	warned string            // why Nomad could not be asked, as logged last
+	shared map[string]form   // as last published, by device; whole devices are not in it
+	known  map[string]bool   // devices that were published at any time, in any form
+	waits  map[string]string // devices that keep their old form, with the task that holds them; "" if not known yet
+	want   map[string]form   // as configured
+	warned string            // last logged reason why Nomad could not be asked
 }
 
 // sharingFile holds the forms of the devices that are published in parts.
 const sharingFile = "sharing.json"
 
-// formsEvery is how often Nomad is asked who holds devices that keep their old form.
+// formsEvery is how often the plugin asks Nomad which tasks hold devices that keep their old form.
 const formsEvery = 5 * time.Second
 
-// openForms reads what is stored. before are the devices that were published last.
+// openForms reads the stored forms. before are the devices that were published last.
 func openForms(s *store, before []gpu.Device) (*forms, error) {
 	f := &forms{shared: map[string]form{}, known: map[string]bool{}, waits: map[string]string{}, want: map[string]form{}}
 	_, err := s.Read(sharingFile, &f.shared)
@@ -43,8 +43,8 @@ func openForms(s *store, before []gpu.Device) (*forms, error) {
 	return f, err
 }
 
-// take applies a plan to these devices, except where a task may hold one in another form. changed
-// reports whether there is something to store.
+// take applies a plan to these devices, except those that a task may hold in another form.
+// changed reports whether there is something to store.
 func (f *forms) take(want map[string]form, ds []gpu.Device) (changed bool) {
 	f.want = want
 	for _, d := range ds {
@@ -77,8 +77,8 @@ func (f *forms) adopt(id string) {
 // waiting returns the devices that keep their old form, sorted.
 func (f *forms) waiting() []string { return slices.Sorted(maps.Keys(f.waits)) }
 
-// shape sets the forms of the view's devices. complete: the driver listed all its devices. Callers
-// hold mu.
+// shape sets the forms of the view's devices. complete means that the driver listed all its
+// devices. Callers hold mu.
 func (p *Plugin) shape(complete bool) {
 	plan := planSharing(p.cfg.Sharing, p.view.inv.Devices, complete)
 	for _, problem := range plan.problems {
@@ -92,8 +92,8 @@ func (p *Plugin) shape(complete bool) {
 	p.wantDaemons()
 }
 
-// SharingProblems lists what the sharing blocks request and an inventory does not have, one
-// sentence each.
+// SharingProblems lists what the sharing blocks request but the inventory does not have,
+// one sentence each.
 func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,11 +101,11 @@ func (p *Plugin) SharingProblems(inv gpu.Inventory) []string {
 }
 
 func (p *Plugin) saveForms() {
-	p.stored("it cannot be stored how GPUs are shared: a change is not noticed after a restart", p.store.Write(sharingFile, p.forms.shared))
+	p.stored("the forms of shared GPUs cannot be stored: a change will not be noticed after a restart", p.store.Write(sharingFile, p.forms.shared))
 }
 
-// reshape gives a device its new form: nothing holds it, or the operator orders it. Callers hold
-// mu.
+// reshape gives a device its new form, because nothing holds it or the operator orders it.
+// Callers hold mu.
 func (p *Plugin) reshape(id string) {
 	if _, waiting := p.forms.waits[id]; !waiting {
 		return
@@ -118,14 +118,14 @@ func (p *Plugin) reshape(id string) {
 	p.wantDaemons()
 }
 
-// books is what Nomad tells about devices that keep their old form.
+// books is Nomad's answer about devices that keep their old form.
 type books struct {
 	asked []string
-	held  map[string]string // by device
+	held  map[string]string // the task that holds each device
 	err   error
 }
 
-// followForms asks Nomad who holds these devices, until ctx ends.
+// followForms asks Nomad which tasks hold these devices, until ctx ends.
 func (s *stream) followForms(ctx context.Context) {
 	tick := time.NewTicker(formsEvery)
 	defer tick.Stop()
@@ -157,7 +157,7 @@ func (s *stream) consult(b books) {
 	if b.err != nil {
 		if said := b.err.Error(); said != p.forms.warned {
 			p.forms.warned = said
-			p.log.Warn("GPUs keep the form that they had, as it is not known whether tasks hold them", "gpus", b.asked, "error", said,
+			p.log.Warn("GPUs keep their old form, because it is not known whether tasks hold them", "gpus", b.asked, "error", said,
 				"next", "let the plugin ask Nomad (config block nomad), or drain the node, then: "+Order(p.cfg.StateDir, "clear", b.asked...))
 		}
 		return
@@ -170,7 +170,7 @@ func (s *stream) consult(b books) {
 		case by == "":
 			p.reshape(id)
 		case by != was:
-			p.log.Info("GPU keeps the form that it had until its tasks have ended", "gpu", id, "held_by", by,
+			p.log.Info("GPU keeps its old form until its tasks have ended", "gpu", id, "held_by", by,
 				"is", p.forms.shared[id], "will_be", p.forms.want[id])
 			p.forms.waits[id] = by
 		}

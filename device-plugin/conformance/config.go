@@ -27,8 +27,8 @@ func EncodeConfig(schema *hclspec.Spec, text string) ([]byte, error) {
 	return encode(schema, f)
 }
 
-// EncodeJSON is EncodeConfig for a block in JSON: the agent's configuration reaches the
-// schema in that form.
+// EncodeJSON is EncodeConfig for a block in JSON. Nomad's agent passes the configuration to
+// the schema in that form.
 func EncodeJSON(schema *hclspec.Spec, text []byte) ([]byte, error) {
 	f, diags := hclparse.NewParser().ParseJSON(text, "config.json")
 	if diags.HasErrors() {
@@ -49,7 +49,7 @@ func encode(schema *hclspec.Spec, f *hcl.File) ([]byte, error) {
 	return msgpack.Marshal(value, value.Type())
 }
 
-// decoder turns a schema as received over the wire into one that can decode.
+// decoder turns a schema, as received over the wire, into a spec that can decode.
 func decoder(s *hclspec.Spec, at string) (hcldec.Spec, error) {
 	switch b := s.GetBlock().(type) {
 	case *hclspec.Spec_Object:
@@ -84,7 +84,7 @@ func decoder(s *hclspec.Spec, at string) (hcldec.Spec, error) {
 	case *hclspec.Spec_Literal:
 		return literal(b.Literal.GetValue(), at)
 	}
-	return nil, fmt.Errorf("schema at %s: %T is not known", at, s.GetBlock())
+	return nil, fmt.Errorf("schema at %s: %T is unknown", at, s.GetBlock())
 }
 
 // typeOf reads a type expression like list(string).

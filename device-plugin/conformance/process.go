@@ -15,10 +15,10 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 )
 
-// Process is a plugin that runs, as Nomad's client starts it.
+// Process is a running plugin, started as Nomad's client starts it.
 type Process struct {
 	client *plugin.Client
-	// Device and Base are the two faces of the plugin.
+	// Device and Base are the plugin's two interfaces.
 	Device device.DevicePlugin
 	Base   base.BasePlugin
 }
@@ -35,7 +35,7 @@ func Start(path string, env []string, log io.Writer) (*Process, error) {
 			base.PluginTypeDevice: &device.PluginDevice{},
 		},
 		Cmd:              cmd,
-		SkipHostEnv:      true, // it would come behind env, and win
+		SkipHostEnv:      true, // the host's variables would follow env and override it
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: log, DisableTime: true}),
 		SyncStdout:       io.Discard,

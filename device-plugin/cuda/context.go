@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// Context runs kernels on one GPU. It belongs to the OS thread that made it.
+// Context runs kernels on one GPU. Only the OS thread that made it may use it.
 type Context struct {
 	d   *Driver
 	dev Device
@@ -28,12 +28,12 @@ func (d *Driver) Context(dev Device) (*Context, error) {
 	return &Context{d, dev}, nil
 }
 
-// Close gives the context back, and with it all that was made in it.
+// Close releases the context and everything created in it.
 func (c *Context) Close() error {
 	return c.d.check("closing the GPU", c.d.contextRelease(c.dev.handle))
 }
 
-// Function is a kernel.
+// Function is a loaded kernel.
 type Function uintptr
 
 // Options of cuModuleLoadDataEx.
@@ -42,7 +42,7 @@ const (
 	jitErrorLogSize = 6
 )
 
-// Load compiles PTX and gives its kernel of that name.
+// Load compiles PTX and returns its kernel with the name entry.
 func (c *Context) Load(ptx []byte, entry string) (Function, error) {
 	op := fmt.Sprintf("compiling kernel %q", entry)
 	image := append(append([]byte(nil), ptx...), 0)
@@ -63,30 +63,30 @@ func (c *Context) Load(ptx []byte, entry string) (Function, error) {
 	return Function(fn), err
 }
 
-// Memory is a piece of the GPU's memory.
+// Memory is an allocation in the GPU's memory.
 type Memory struct {
 	Address uint64
 	Bytes   uint64
 }
 
-// Alloc takes memory; its content is undefined.
+// Alloc allocates memory; its content is undefined.
 func (c *Context) Alloc(bytes uint64) (Memory, error) {
 	m := Memory{Bytes: bytes}
-	err := c.d.check(fmt.Sprintf("taking %d MiB of the GPU's memory", bytes>>20), c.d.memAlloc(&m.Address, bytes))
+	err := c.d.check(fmt.Sprintf("allocating %d MiB of the GPU's memory", bytes>>20), c.d.memAlloc(&m.Address, bytes))
 	return m, err
 }
 
-// Free gives memory back.
+// Free frees memory.
 func (c *Context) Free(m Memory) error {
-	return c.d.check("giving memory back", c.d.memFree(m.Address))
+	return c.d.check("freeing memory", c.d.memFree(m.Address))
 }
 
-// Fill sets every 32-bit word.
+// Fill sets every 32-bit word of m.
 func (c *Context) Fill(m Memory, word uint32) error {
 	return c.d.check("filling the GPU's memory", c.d.memset32(m.Address, word, m.Bytes/4))
 }
 
-// Read copies the start of m, after all launched kernels have ended.
+// Read copies the start of m after all launched kernels have ended.
 func (c *Context) Read(m Memory, into []byte) error {
 	if uint64(len(into)) > m.Bytes {
 		return fmt.Errorf("reading %d bytes of %d", len(into), m.Bytes)
@@ -94,13 +94,14 @@ func (c *Context) Read(m Memory, into []byte) error {
 	return c.d.check("reading the GPU's memory", c.d.copyDtoH(&into[0], m.Address, uint64(len(into))))
 }
 
-// Grid is the shape of a launch: blocks of threads, with dynamic shared memory.
+// Grid is the shape of a launch: number of blocks, threads per block, bytes of dynamic
+// shared memory.
 type Grid struct {
 	Blocks, Threads, SharedBytes uint32
 }
 
-// Launch starts a kernel. Arguments are pointers to the values, of the types
-// that the kernel's parameters have: *uint64, *uint32 or *float32.
+// Launch starts a kernel. Each argument is a pointer to a value of its parameter's type:
+// *uint64, *uint32 or *float32.
 func (c *Context) Launch(fn Function, g Grid, args ...any) error {
 	params := make([]pointer, len(args))
 	var pin runtime.Pinner
@@ -126,18 +127,18 @@ func (c *Context) Launch(fn Function, g Grid, args ...any) error {
 // Event marks a point in the sequence of launches.
 type Event uintptr
 
-// blockingSync is CU_EVENT_BLOCKING_SYNC: waiting for the event sleeps, where it
-// else keeps a core busy.
+// blockingSync is CU_EVENT_BLOCKING_SYNC: a thread that waits for the event sleeps instead
+// of keeping a core busy.
 const blockingSync = 1
 
-// Event makes one.
+// Event creates an event.
 func (c *Context) Event() (Event, error) {
 	var ev uintptr
-	err := c.d.check("making an event", c.d.eventCreate(&ev, blockingSync))
+	err := c.d.check("creating an event", c.d.eventCreate(&ev, blockingSync))
 	return Event(ev), err
 }
 
-// Record puts the event behind everything launched so far.
+// Record places the event after everything launched so far.
 func (c *Context) Record(e Event) error {
 	return c.d.check("recording an event", c.d.eventRecord(uintptr(e), 0))
 }
@@ -147,7 +148,7 @@ func (c *Context) Wait(e Event) error {
 	return c.d.check("waiting for a kernel", c.d.eventSync(uintptr(e)))
 }
 
-// Milliseconds is the GPU's time between two events that it has reached.
+// Milliseconds returns the time between two events that the GPU has reached, by its own clock.
 func (c *Context) Milliseconds(from, to Event) (float64, error) {
 	var ms float32
 	err := c.d.check("reading a kernel's time", c.d.eventElapsed(&ms, uintptr(from), uintptr(to)))

@@ -139,7 +139,7 @@ func TestFailures(t *testing.T) {
 		{"mismatch", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803), the CUDA library and the loaded kernel driver are of different versions: reload the driver or reboot", true},
 		{"no-compat", "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE (804), a CUDA compatibility package (cuda-compat) is found before", true},
 		{"no-binary", "CUDA_ERROR_NO_BINARY_FOR_GPU (209)", false},
-		{"oom", "taking 2 MiB of the GPU's memory: CUDA_ERROR_OUT_OF_MEMORY (2)", false},
+		{"oom", "allocating 2 MiB of the GPU's memory: CUDA_ERROR_OUT_OF_MEMORY (2)", false},
 		{"lost", "launching a kernel: CUDA_ERROR_LAUNCH_FAILED (719)", true},
 		{"ecc", "launching a kernel: CUDA_ERROR_ECC_UNCORRECTABLE (214)", true},
 	} {

@@ -1,14 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package cuda runs kernels through the CUDA driver library, which it opens at
-// run time: nothing of CUDA is needed to build it, and a machine without the
-// driver gets an error that says so.
+// Package cuda runs kernels through the CUDA driver library, which it opens at run time. It builds
+// without any part of CUDA. On a machine without the driver, [Open] returns an error that says so.
 //
-// It knows what measuring needs and no more: devices, one context, modules
-// from PTX, memory, launches, events. A [Context] belongs to the OS thread that
-// made it (runtime.LockOSThread). After an error for which [Sticky] holds, the
-// context is lost and the process should end.
+// It offers only what measuring needs: devices, one context, modules from PTX, memory, launches,
+// events. A [Context] belongs to the OS thread that made it (runtime.LockOSThread). After an error
+// for which [Sticky] holds, the context is lost and the process should end.
 package cuda
 
 import (
@@ -21,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// Library is the driver's default name.
+// Library is the usual name of the driver library.
 const Library = "libcuda.so.1"
 
 // Driver is an open driver library.
@@ -56,9 +54,9 @@ type Driver struct {
 	eventElapsed func(ms *float32, from, to uintptr) int32
 }
 
-// Open opens the driver library ("" for [Library]) and starts it. A name that the dynamic
-// linker does not know is looked for where drivers put their libraries. The error says what is
-// missing: the library, a function of it, or a working driver.
+// Open opens the driver library ("" for [Library]) and starts it. If the dynamic linker
+// does not know the name, Open looks where drivers put their libraries. The error says what
+// is missing: the library, a function in it, or a working driver.
 func Open(path string) (*Driver, error) {
 	path = gpu.FindLibrary("/", cmp.Or(path, Library))
 	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
@@ -67,7 +65,7 @@ func Open(path string) (*Driver, error) {
 	}
 	d := &Driver{}
 	for _, f := range d.functions() {
-		// RegisterLibFunc panics for a missing name: ask first.
+		// RegisterLibFunc panics if the name is missing, so check first.
 		if _, err := purego.Dlsym(lib, f.name); err != nil {
 			return nil, fmt.Errorf("CUDA driver library %q has no %s: the driver is too old", path, f.name)
 		}
@@ -105,7 +103,7 @@ func (d *Driver) Version() (major, minor int, err error) {
 
 // Device is one GPU that the driver shows to this process.
 type Device struct {
-	UUID         string // as NVML writes it: GPU-…
+	UUID         string // in NVML's form: GPU-…
 	Name         string
 	Major, Minor int // compute capability
 	SMs          int

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// Codes of the driver that callers tell apart.
+// Error codes of the driver that callers distinguish.
 const (
 	OutOfMemory       = 2
 	NoDevice          = 100
@@ -29,10 +29,10 @@ const (
 
 // Error is a failed driver call.
 type Error struct {
-	Op   string // what was being done
+	Op   string // what was being done when it failed
 	Code int
 	Name string // CUDA_ERROR_…
-	Log  string // the JIT compiler's, if there is one
+	Log  string // log of the JIT compiler, if there is one
 }
 
 func (e *Error) Error() string {
@@ -71,7 +71,7 @@ func (e *Error) hint() string {
 	return ""
 }
 
-// CodeOf is the driver's code in err, 0 if there is none.
+// CodeOf returns the driver's code in err; 0 if there is none.
 func CodeOf(err error) int {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -79,17 +79,17 @@ func CodeOf(err error) int {
 	return 0
 }
 
-// Sticky reports whether the context is lost after err: an uncorrectable
-// memory error, a kernel that failed, a GPU that is gone.
+// Sticky reports whether err means that the context is lost: an uncorrectable memory error,
+// a kernel that failed, a GPU that fell off the bus.
 func Sticky(err error) bool {
 	c := CodeOf(err)
 	return c == ECCUncorrectable || c == DeviceUnavailable || c >= 700
 }
 
-// pointer is a kernel argument's address.
+// pointer is the address of a kernel argument.
 type pointer = unsafe.Pointer
 
-// check is nil for the driver's code 0, else what failed.
+// check returns nil for the driver's code 0, otherwise the error.
 func (d *Driver) check(op string, code int32) error {
 	if code == 0 {
 		return nil
@@ -102,7 +102,7 @@ func (d *Driver) check(op string, code int32) error {
 	return e
 }
 
-// cLength is the length of a C string, at most 256.
+// cLength returns the length of a C string, at most 256.
 func cLength(s *byte) int {
 	n := 0
 	for n < 256 && *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {

@@ -12,12 +12,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Values of a GPU's fault key.
+// Values of a gpu block's fault key.
 const (
 	FaultLost       = "lost"        // the driver lost the GPU
-	FaultReset      = "reset"       // a reset is required
+	FaultReset      = "reset"       // the GPU needs a reset
 	FaultHang       = "hang"        // calls for this GPU do not return
-	FaultHangDriver = "hang-driver" // no driver call returns at all
+	FaultHangDriver = "hang-driver" // no driver call returns, for any GPU
 	FaultRemap      = "remap"       // a row remap failed
 	FaultRemapWait  = "remap-pending"
 	FaultFabric     = "fabric"  // fabric not ready
@@ -46,7 +46,7 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 		Key: or(f.Key, ""),
 	}
 	if d.MIGProfile != "" && !strings.Contains(d.Model, " MIG ") {
-		d.Model += " MIG " + d.MIGProfile // as NVML names instances
+		d.Model += " MIG " + d.MIGProfile // as NVML names MIG instances
 	}
 	if d.Island >= 0 {
 		d.P2P, d.Links = "nvswitch", 18
@@ -79,7 +79,7 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	return d, inject(&d.Signals, or(f.Fault, ""))
 }
 
-// inject sets the readings of a fault; why names an unknown one.
+// inject sets the readings that a fault causes. why is the error text for an unknown fault.
 func inject(s *gpu.Signals, fault string) (why string) {
 	switch fault {
 	case "", FaultHangDriver:

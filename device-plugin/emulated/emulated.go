@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// pollInterval is how often the inventory file is looked at for changes.
+// pollInterval is how often the inventory file is checked for changes.
 const pollInterval = 200 * time.Millisecond
 
 // Backend serves the GPUs of an inventory file.
@@ -22,13 +22,13 @@ type Backend struct {
 
 	mu    sync.Mutex
 	stamp stamp
-	inv   *inventory // last good one; nil before the first
-	err   error      // of the last read
+	inv   *inventory // last valid one; nil before the first
+	err   error      // error of the last read
 	done  chan struct{}
 	once  sync.Once
 }
 
-// stamp differs if a file changed. It includes the size because a file can be replaced
+// stamp differs if a file has changed. It includes the size, because a file can be replaced
 // twice within the clock's resolution.
 type stamp struct {
 	mod  time.Time
@@ -41,11 +41,11 @@ func Open(path string) *Backend { return &Backend{path: path, done: make(chan st
 // Disconnect does nothing: there is no driver.
 func (*Backend) Disconnect() {}
 
-// Close ends calls that hang on purpose.
+// Close ends calls that were made to hang.
 func (b *Backend) Close() { b.once.Do(func() { close(b.done) }) }
 
-// Scan returns the inventory. A file that became unreadable or bad leaves the
-// last good one in force, with a warning; without one there is no driver.
+// Scan returns the inventory. If the file becomes unreadable or invalid, the last valid one stays
+// in force, with a warning. If there never was a valid one, Scan reports that there is no driver.
 func (b *Backend) Scan() (gpu.Inventory, error) {
 	inv, err := b.load()
 	for inv != nil && inv.hang {
@@ -63,7 +63,7 @@ func (b *Backend) Scan() (gpu.Inventory, error) {
 		return gpu.Inventory{}, &gpu.Unavailable{What: inv.unavailable}
 	}
 	out := inv.devices
-	out.Complete = true // whoever edits the file takes GPUs out on purpose
+	out.Complete = true // whoever edits the file removes GPUs on purpose
 	out.Devices = append([]gpu.Device(nil), inv.devices.Devices...)
 	if err != nil {
 		out.Warnings = []string{fmt.Sprintf("%v; the previous inventory stays in force", err)}
@@ -71,7 +71,7 @@ func (b *Backend) Scan() (gpu.Inventory, error) {
 	return out, nil
 }
 
-// load reads the file if it changed.
+// load reads the file if it has changed.
 func (b *Backend) load() (*inventory, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,8 +100,8 @@ func stampOf(path string) (stamp, error) {
 	return stamp{st.ModTime(), st.Size()}, nil
 }
 
-// Events sends an event for every change of the file, and the Xids that the
-// file newly names, until ctx ends.
+// Events sends an event for every change of the file, and for Xids that are new in it,
+// until ctx ends.
 func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 	known := map[string]int{}
 	last, _ := stampOf(b.path)
@@ -146,8 +146,7 @@ func send(ctx context.Context, out chan<- gpu.Event, e gpu.Event) {
 	}
 }
 
-// Sample makes up a reading from the file's fields: an idle GPU unless the file
-// says otherwise.
+// Sample makes up a reading from the file's fields. Without fields, it is that of an idle GPU.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 	inv, _ := b.load()
 	out := make(map[string]gpu.Sample, len(ids))

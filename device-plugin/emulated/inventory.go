@@ -39,12 +39,12 @@ type file struct {
 	DriverVersion string   `hcl:"driver_version,optional"`
 	CUDAVersion   string   `hcl:"cuda_version,optional"`
 	DriverLoad    string   `hcl:"driver_load,optional"`        // changes when the driver is reloaded
-	Unavailable   string   `hcl:"driver_unavailable,optional"` // as if there were no driver, with this reason
+	Unavailable   string   `hcl:"driver_unavailable,optional"` // emulates a missing driver, with this reason
 	Remain        hcl.Body `hcl:",remain"`
 }
 
-// fields are the keys of a gpu block and of the defaults block. nil means not
-// given: the default, then the built-in value, counts.
+// fields are the keys of a gpu block and of the defaults block. A nil field was not given:
+// the defaults block applies, then the built-in value.
 type fields struct {
 	Model          *string            `hcl:"model,optional"`
 	Architecture   *string            `hcl:"architecture,optional"`
@@ -77,7 +77,7 @@ type fields struct {
 	TemperatureC   *int64             `hcl:"temperature_c,optional"`
 }
 
-// inventory is a file read and checked.
+// inventory is an inventory file that was read and checked.
 type inventory struct {
 	devices     gpu.Inventory
 	unavailable string
@@ -147,7 +147,7 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 	return inv, nil
 }
 
-// add decodes one gpu block over the defaults.
+// add decodes one gpu block; the defaults fill its missing keys.
 func (inv *inventory) add(block *hcl.Block, defaults fields) hcl.Diagnostics {
 	id, at := block.Labels[0], &block.DefRange
 	f := defaults
@@ -184,7 +184,8 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// byClass checks values of a GPU by application class. key is the key that holds them.
+// byClass checks a GPU's values by application class. key is the key that holds them, for
+// the error.
 func byClass(key string, in map[string]float64) (map[pal.AppClass]float64, string) {
 	if len(in) == 0 {
 		return nil, ""

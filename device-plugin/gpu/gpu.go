@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package gpu holds what the backends (NVML, emulated inventory) tell the
-// device plugin about GPUs: plain values with units in their names. No NVML
-// type leaves the NVML adapter. A nil pointer means that the device does not
-// support the value: it is then absent from what Nomad sees, never zero.
+// Package gpu holds what the backends (NVML, emulated inventory) report to the device
+// plugin about GPUs: plain values with units in their names. No NVML type leaves the NVML
+// adapter. A nil pointer means that the device does not support the value: Nomad then does
+// not see the value at all, rather than zero.
 package gpu
 
 import (
@@ -22,29 +22,30 @@ type Inventory struct {
 	// CUDAMajor and CUDAMinor are the newest CUDA version that the driver
 	// supports; both 0 when unknown.
 	CUDAMajor, CUDAMinor int
-	// Boot identifies the boot of the machine and DriverLoad the load of the
-	// driver's kernel module: faults latched before either changed are void.
+	// Boot identifies the machine's boot, and DriverLoad the load of the driver's kernel
+	// module. Faults latched before either changed are void.
 	Boot, DriverLoad string
 	Devices          []Device // sorted by ID, ids unique
-	// Hidden are the GPUs that the driver lists and that do not say who they are, by index.
-	// They cannot be published: a job is given a GPU by its UUID.
+	// Hidden are GPUs that the driver lists by index, but whose UUID is unknown or
+	// unusable. They cannot be published, because a job is given a GPU by its UUID.
 	Hidden []Hidden
-	// Complete: what is not listed was taken out on purpose, and is not missed.
+	// Complete means that a GPU that is not listed was removed on purpose and does not
+	// count as missing.
 	Complete bool
 	// Warnings say what the scan could not read, one sentence each, sorted.
 	Warnings []string
 }
 
-// Hidden is a GPU that the driver lists and that cannot be published.
+// Hidden is a GPU that the driver lists but that cannot be published.
 type Hidden struct {
-	Index int    // NVML's
-	ID    string // its UUID, where it says it
-	Why   string // in words; a question that failed as [Failure] writes it
-	Code  int    // NVML's, 0 for none
-	Lost  bool   // the driver lost it
+	Index int    // NVML's index
+	ID    string // UUID, if known
+	Why   string // reason in words; a failed question in the form of [Failure]
+	Code  int    // NVML's return code; 0 for none
+	Lost  bool   // the driver lost the GPU
 }
 
-// Silent is why a GPU is hidden whose driver calls do not return.
+// Silent is why a GPU is hidden if driver calls for it do not return.
 const Silent = "it does not answer"
 
 func (h Hidden) String() string {
@@ -54,7 +55,8 @@ func (h Hidden) String() string {
 	return fmt.Sprintf("GPU %d: %s", h.Index, h.Why)
 }
 
-// Unidentified is how many GPUs may be any of those that are missed. A lost one is not.
+// Unidentified returns the number of hidden GPUs that may be any of the missing ones. A
+// lost GPU does not count.
 func (inv *Inventory) Unidentified() int {
 	n := 0
 	for _, h := range inv.Hidden {
@@ -65,7 +67,7 @@ func (inv *Inventory) Unidentified() int {
 	return n
 }
 
-// Physical is how many GPUs the machine has, as far as is known.
+// Physical returns how many GPUs the machine is known to have.
 func (inv *Inventory) Physical() int {
 	ids := map[string]bool{}
 	for i := range inv.Devices {
@@ -74,14 +76,14 @@ func (inv *Inventory) Physical() int {
 	return len(ids) + len(inv.Hidden)
 }
 
-// Why a device that is there cannot be used, whatever its health.
+// Why an existing device cannot be used, whatever its health.
 const (
-	// MIGEmpty: the GPU is in MIG mode and has no instance.
+	// MIGEmpty means that the GPU is in MIG mode and has no instance.
 	MIGEmpty = "mig-without-instances"
-	// MIGUnread: the GPU is in MIG mode, and its instances cannot be read.
+	// MIGUnread means that the GPU is in MIG mode and its instances cannot be read.
 	MIGUnread = "mig-instances-unread"
-	// SameUUID: another GPU of the node has the same UUID. Jobs are given GPUs
-	// by UUID, so neither can be used.
+	// SameUUID means that another GPU of the node has the same UUID. Jobs are given GPUs by
+	// UUID, so neither can be used.
 	SameUUID = "duplicate-uuid"
 )
 
@@ -92,28 +94,29 @@ type Device struct {
 	Model      string // the device group's name; a MIG instance's includes its profile
 	MIGProfile string // for example "3g.20gb"; "" for a whole GPU
 
-	// GPUInstance and ComputeInstance are NVML's numbers of a MIG instance.
+	// GPUInstance and ComputeInstance are NVML's ids of a MIG instance.
 	GPUInstance, ComputeInstance int
 
 	VBIOS                      string // version; "" unknown
 	Architecture               string // "hopper"; "" unknown
 	ComputeMajor, ComputeMinor int    // 0.0 unknown
 	SMCount                    int    // 0 unknown
-	Virtual                    bool   // a share of a GPU, in a virtual machine
+	Virtual                    bool   // a virtual GPU: a share of a GPU, in a virtual machine
 
-	Index      int    // the GPU's number in nvidia-smi, which a boot may change
+	Index      int    // the GPU's number in nvidia-smi; may change at a boot
 	Minor      int    // N of /dev/nvidiaN; -1 unknown
-	BusID      string // as sysfs spells it: 0000:1a:00.0
+	BusID      string // as sysfs writes it: 0000:1a:00.0
 	NUMANode   int    // -1 unknown
-	PCIeSwitch int    // number of the PCIe switch above it; -1 none or unknown
+	PCIeSwitch int    // number of the PCIe switch above the device; -1 none or unknown
 	Island     int    // number of the NVLink or NVSwitch island; -1 none
 	Links      int    // active NVLinks; -1 none or unknown
-	MostLinks  int    // that were active at a time, as far as is remembered
+	MostLinks  int    // the most links that were active at once, as far as remembered
 	P2P        string // "nvswitch", "nvlink", "pcie", "none"; "" unknown
 	Clique     string // "<cluster uuid>.<clique id>" on multi-node NVLink
 
 	MemoryMiB *int64
-	// SystemMemory: the memory is a NUMA node of the machine, where the system has pages.
+	// SystemMemory means that the GPU's memory is a NUMA node of the machine, in which the
+	// system may keep pages.
 	SystemMemory bool
 
 	PowerLimitW        *int64 // enforced limit
@@ -121,31 +124,31 @@ type Device struct {
 	CoresClockMHz      *int64 // maximum
 	MemoryClockMHz     *int64 // maximum
 	PCIBandwidthMBPerS *int64 // maximum link width × per-lane rate
-	PCIGeneration      int    // the most that GPU and slot can; 0 unknown
+	PCIGeneration      int    // the highest that GPU and slot support; 0 unknown
 	PCIWidth           int    // lanes
 	DisplayState       string // "Enabled" or "Disabled"; "" unknown
 	PersistenceMode    string
 	ECC                *bool
 
-	// Unusable is why no job can use the device, one of the codes above; "" if one can.
+	// Unusable is why no job can use the device, one of the codes above; "" if jobs can.
 	Unusable string
 
 	Signals Signals
 
-	// Key and Times are measured times per fixed work unit that came with the
-	// inventory (see attr.Measurement); empty if the backend has none.
+	// Key and Times are the measured times per fixed work unit that the inventory contains
+	// (see attr.Measurement); empty if the backend has none.
 	Key   string
 	Times map[pal.AppClass]float64
-	// Rates are the measured rates of work (see attr.RateUnit).
+	// Rates are the measured work rates (see attr.RateUnit).
 	Rates map[pal.AppClass]float64
 }
 
-// Sort puts devices in the order of an inventory.
+// Sort sorts devices in the order of an inventory.
 func Sort(ds []Device) {
 	slices.SortFunc(ds, func(a, b Device) int { return strings.Compare(a.ID, b.ID) })
 }
 
-// Physical is the UUID of the GPU that holds the device.
+// Physical returns the UUID of the GPU that the device is or belongs to.
 func (d *Device) Physical() string {
 	if d.Parent != "" {
 		return d.Parent
@@ -159,59 +162,60 @@ type Signals struct {
 	Unlisted      bool // lost, and the driver does not even list it
 	ResetRequired bool
 	Unanswered    bool // a driver call for it did not return in time
-	// Failed are the questions that count and that were not answered, in the order of
-	// [Questions].
+	// Failed are the questions that affect health and got no answer, in the order of [Questions].
 	Failed []Failure
-	// Recovery is the action the driver asks for: 0 none, 1 reset, 2 reboot, 3
-	// drain P2P, 4 drain and reset, 5 recover IMEX. nil before R570.
+	// Recovery is the action that the driver requests: 0 none, 1 reset, 2 reboot, 3 drain
+	// P2P, 4 drain and reset, 5 recover IMEX. nil before R570.
 	Recovery     *int
-	RemapFailed  bool // a row remap failed: the card is for return
-	RemapPending bool // remapped at the next reset; no harm until then
+	RemapFailed  bool // a row remap failed: the card must be replaced
+	RemapPending bool // rows are remapped at the next reset; harmless until then
 	RetiredPages int  // before Ampere
-	// RetirementPending: pages are retired at the next reset (before Ampere).
+	// RetirementPending means that pages are retired at the next reset (before Ampere).
 	RetirementPending bool
 	// ECCUncorrected counts memory errors since the driver was loaded; nil: not counted.
 	ECCUncorrected *int64
-	SRAMFault      bool // uncorrectable SRAM errors past the driver's threshold
-	// NVLinkDown: a link is down that the GPU had up, or GPUs of the same model have.
+	SRAMFault      bool // more uncorrectable SRAM errors than the driver's threshold
+	// NVLinkDown means that a link is down that was up before, or that other GPUs of the
+	// model have up.
 	NVLinkDown bool
-	// NVLinkErrors: packets arrive damaged or are sent again all the time.
+	// NVLinkErrors means that packets keep arriving damaged or being sent again.
 	NVLinkErrors bool
-	// FabricLimits say in what way an NVSwitch system's fabric serves the GPU badly, by
-	// what NVML says of it: sorted short codes. Alone the GPU may compute well.
+	// FabricLimits are the ways in which, according to NVML, the fabric of an NVSwitch system
+	// serves the GPU badly: sorted short codes. The GPU may still compute well alone.
 	FabricLimits []string
-	// CUDARefused: CUDA does not start on the node, as the system is not ready (error 802).
+	// CUDARefused means that CUDA does not start on the node because the system is not
+	// ready (error 802).
 	CUDARefused  bool
-	PCIeDegraded bool // narrower than half its width, or replays past the threshold
-	// Slow: measured far below what any sound GPU of the model reaches.
+	PCIeDegraded bool // narrower than half its width, or more replays than the threshold
+	// Slow means that the GPU was measured far below the rate that any healthy GPU of the
+	// model reaches.
 	Slow bool
-	// Wrong: when it was measured, it computed something else than before, or than most
-	// GPUs like it.
+	// Wrong means that the GPU, when measured, computed another result than before, or than
+	// most GPUs like it.
 	Wrong bool
-	// ThermalSlowdown and PowerBrake hold at this moment.
+	// ThermalSlowdown and PowerBrake are the state at this moment.
 	ThermalSlowdown, PowerBrake bool
-	// Reported is a fault that the backend itself decided on: a short stable
-	// code, "" for none.
+	// Reported is a fault that the backend itself found: a short stable code; "" for none.
 	Reported string
 }
 
-// Limits of a fabric that does not serve the GPU, as NVML says: some machines report them, and
-// their GPUs work.
+// Ways in which NVML reports that the fabric does not serve the GPU. Some machines report
+// them although their GPUs work.
 const (
-	FabricNotReady = "not-ready" // it is being set up, or never was
+	FabricNotReady = "not-ready" // it is being set up, or was never set up
 	FabricFailed   = "failed"    // setting it up failed
 )
 
 // Event is something the driver reported between two scans.
 type Event struct {
-	// GPU is the UUID of the physical GPU or of one MIG instance; "" means that
-	// the inventory should be read again.
+	// GPU is the UUID of the physical GPU or of one MIG instance; "" means that the
+	// inventory should be scanned again.
 	GPU string
-	// Xid is NVIDIA's error number; 0 when the event carries none.
+	// Xid is NVIDIA's error number; 0 if the event has none.
 	Xid int
 }
 
-// Reasons why the clocks are held down that say something about the GPU.
+// Reasons for lowered clocks that say something about the GPU.
 const (
 	ThrottlePower      = "power-cap"
 	ThrottleSWThermal  = "sw-thermal"
@@ -228,12 +232,12 @@ type Sample struct {
 	EncoderPercent, DecoderPercent         *int64
 	TemperatureC, MemoryTemperatureC       *int64
 	MemoryUsedMiB, MemoryTotalMiB          *int64
-	MemoryAllocatedMiB                     *int64 // used, without what the driver keeps for itself
+	MemoryAllocatedMiB                     *int64 // used memory, without what the driver reserves for itself
 	BAR1UsedMiB, BAR1TotalMiB              *int64
-	ECCL1, ECCL2, ECCMemory                *int64 // corrected, since the driver was loaded
+	ECCL1, ECCL2, ECCMemory                *int64 // corrected errors since the driver was loaded
 	ECCUncorrected                         *int64 // since the driver was loaded
 	SMClockMHz, MemoryClockMHz             *int64
-	Throttle                               *string // comma-joined reasons, "none"
+	Throttle                               *string // comma-separated reasons, or "none"
 	PowerCapPercent, ThermalCapPercent     *float64
 	EnergyJ                                *float64
 	PCIeRxMBPerS, PCIeTxMBPerS             *float64
@@ -244,20 +248,20 @@ type Sample struct {
 	SMActivePercent, SMOccupancyPercent    *float64
 	TensorActivePercent, DRAMActivePercent *float64
 	XidLast, XidCount                      *int64
-	// ParentPowerAndTemperature: a MIG instance shows its GPU's.
+	// ParentPowerAndTemperature means that a MIG instance shows the values of its GPU.
 	ParentPowerAndTemperature bool
 	NoSampleReason            string // why nothing could be read; "" when it could
 }
 
-// AllocatedMiB is the memory that tasks use, as far as the driver tells; nil unknown.
+// AllocatedMiB returns the memory that tasks use, as far as the driver reports it; nil if unknown.
 func (s Sample) AllocatedMiB() *int64 { return cmp.Or(s.MemoryAllocatedMiB, s.MemoryUsedMiB) }
 
-// Unavailable is the error of a scan that found no usable driver: the plugin
-// stays alive without devices and tries again.
+// Unavailable is the error of a scan that found no usable driver. The plugin stays alive
+// without devices and tries again.
 type Unavailable struct {
-	What string // what is missing, for people
+	What string // what is missing, as text for people
 	Err  error
-	// Restart: only a new process can find the driver again.
+	// Restart means that only a new process can find the driver again.
 	Restart bool
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// LibraryDirs are where the driver's libraries are on machines whose dynamic linker does not
+// LibraryDirs returns where the driver's libraries are on machines whose dynamic linker does not
 // know them: GKE's installer, the driver container of NVIDIA's GPU operator, WSL2, NixOS.
 func LibraryDirs() []string {
 	return []string{
@@ -23,9 +23,10 @@ func LibraryDirs() []string {
 	}
 }
 
-// FindLibrary is how a library of the driver is opened: by its name where the dynamic linker
-// knows it, else by its path in the first of [LibraryDirs] that has it. A path stays as it is,
-// and so does the name of a library that is nowhere. root is where these folders are found.
+// FindLibrary returns the name or path to open a driver library by. If the dynamic linker
+// knows the name, it returns the name, otherwise the path in the first of [LibraryDirs]
+// that has it. It returns a path, or a name that it cannot find, unchanged. root is the
+// root of the file system to search.
 func FindLibrary(root, name string) string {
 	if strings.Contains(name, "/") || linkerKnows(root, name) {
 		return name
@@ -40,7 +41,7 @@ func FindLibrary(root, name string) string {
 }
 
 // linkerKnows reports whether the dynamic linker finds a library by its name: in
-// LD_LIBRARY_PATH, in its cache, or in the folders that it looks into without one.
+// LD_LIBRARY_PATH, in its cache, or in the folders that it always searches.
 func linkerKnows(root, name string) bool {
 	dirs := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), filepath.Join(root, "/lib"), filepath.Join(root, "/usr/lib"),
 		filepath.Join(root, "/lib64"), filepath.Join(root, "/usr/lib64"))
@@ -53,7 +54,7 @@ func linkerKnows(root, name string) bool {
 	if err != nil {
 		return false
 	}
-	for entry := range bytes.SplitSeq(cache, []byte{0}) { // names and paths, among numbers
+	for entry := range bytes.SplitSeq(cache, []byte{0}) { // the cache has names and paths among numbers
 		path := string(entry)
 		if !strings.HasPrefix(path, "/") || filepath.Base(path) != name {
 			continue
@@ -65,9 +66,9 @@ func linkerKnows(root, name string) bool {
 	return false
 }
 
-// LibraryPath is a value for LD_LIBRARY_PATH with which a library finds the driver's others:
-// the compiler of kernels lies beside it. It is the present one where the library is opened by
-// its name.
+// LibraryPath returns a value for LD_LIBRARY_PATH with which a library finds the driver's
+// others: the compiler of kernels lies beside it. If the library is opened by its name, it
+// returns the present value.
 func LibraryPath(library string) string {
 	path := os.Getenv("LD_LIBRARY_PATH")
 	if !strings.Contains(library, "/") {

@@ -12,12 +12,12 @@ import (
 
 // Failure is a question that NVML answered with a code instead of a value.
 type Failure struct {
-	Function string // without the suffix of its version: nvmlDeviceGetTemperature
+	Function string // without the version suffix: nvmlDeviceGetTemperature
 	Code     int    // nvmlReturn_t
 }
 
-// String is the failure as health reasons and logs show it. It has no spaces at its ends and
-// never changes while the failure lasts.
+// String returns the failure as health reasons and logs show it. The text has no leading or
+// trailing spaces, and does not change while the failure lasts.
 func (f Failure) String() string {
 	return fmt.Sprintf("%s=%d %s", f.Function, f.Code, CodeName(f.Code))
 }
@@ -25,17 +25,17 @@ func (f Failure) String() string {
 // InsufficientPower is NVML's code for a GPU that lacks an external power cable.
 const InsufficientPower = 8
 
-// RemedyDenied is what an operator does where the plugin may not ask.
+// RemedyDenied is what an operator does if the plugin lacks permission.
 const RemedyDenied = "run Nomad's client as root, and let its cgroup have the device files /dev/nvidia* and /dev/nvidia-caps/*"
 
-// Answer is what NVML's return code says, whatever the question was.
+// Answer is the meaning of NVML's return code, whatever the question was.
 type Answer int
 
 // The kinds of answers.
 const (
 	Answered    Answer = iota // the value
-	Unsupported               // this GPU or this driver does not have the value: no fault
-	Denied                    // the plugin may not ask: no fault of the GPU
+	Unsupported               // this GPU or driver does not have the value: not a fault
+	Denied                    // the plugin lacks permission: not a fault of the GPU
 	Lost                      // the GPU fell off the bus
 	NeedsReset                // the GPU must be reset
 	DriverGone                // the driver was unloaded or replaced, for all GPUs
@@ -45,11 +45,11 @@ const (
 // answer is one row of the table of return codes.
 type answer struct {
 	code   int
-	name   string // as people read it
+	name   string // text for people
 	answer Answer
 }
 
-// answers are NVML's return codes. Any other code is Failed.
+// answers returns NVML's return codes. Any other code means Failed.
 func answers() []answer {
 	return []answer{
 		{0, "success", Answered},
@@ -81,7 +81,7 @@ func answers() []answer {
 	}
 }
 
-// Codes are the return codes that have a name, but for success.
+// Codes returns the return codes that have a name, except success.
 func Codes() []int {
 	var out []int
 	for _, a := range answers() {
@@ -92,7 +92,7 @@ func Codes() []int {
 	return out
 }
 
-// KindOf is the meaning of a return code.
+// KindOf returns the meaning of a return code.
 func KindOf(code int) Answer {
 	for _, a := range answers() {
 		if a.code == code {
@@ -102,7 +102,7 @@ func KindOf(code int) Answer {
 	return Failed
 }
 
-// CodeName is a return code in words.
+// CodeName returns a return code in words.
 func CodeName(code int) string {
 	for _, a := range answers() {
 		if a.code == code {
@@ -112,27 +112,27 @@ func CodeName(code int) string {
 	return "see nvmlReturn_t"
 }
 
-// Weight is what it means for a GPU's health that a question ends in [Failed].
+// Weight is how a question that ends in [Failed] affects a GPU's health.
 type Weight int
 
 // The weights.
 const (
-	Nothing  Weight = iota // the value is missing, no more
+	Nothing  Weight = iota // only the value is missing
 	Detail                 // the GPU is degraded
 	Basic                  // the GPU is degraded; with a second basic question, unhealthy
-	Identity               // the GPU cannot be told from others: not usable
+	Identity               // the GPU cannot be distinguished from others: not usable
 )
 
-// Question is what the plugin asks NVML for.
+// Question is a function of NVML that the plugin calls.
 type Question struct {
 	Function string
 	Weight   Weight
 	Why      string // the reason for the weight
 }
 
-// Questions are the functions whose failure counts, the most telling first: a health reason
-// names the first that fails. All others weigh Nothing: the value is missing, and its absence
-// says nothing about the work that the GPU can do.
+// Questions returns the functions whose failure counts, the most telling first: a health
+// reason names the first that fails. All other functions weigh Nothing: only the value is
+// missing, which says nothing about the GPU's ability to work.
 func Questions() []Question {
 	const sensor = "every GPU has it; a single sensor may break while the GPU computes"
 	const judged = "it shows faults of the GPU, which are missed without an answer"
@@ -161,7 +161,7 @@ func Questions() []Question {
 	}
 }
 
-// WeightOf is the weight of a function, without the suffix of its version.
+// WeightOf returns the weight of a function, named without its version suffix.
 func WeightOf(function string) Weight {
 	for _, q := range Questions() {
 		if q.Function == function {
@@ -171,8 +171,8 @@ func WeightOf(function string) Weight {
 	return Nothing
 }
 
-// BaseName is a function's name without the version suffix. If several versions
-// are joined by |, it is the first one's.
+// BaseName returns a function's name without the version suffix. If several versions are
+// joined by |, it returns the first one's.
 func BaseName(symbol string) string {
 	name, _, _ := strings.Cut(symbol, "|")
 	if i := strings.LastIndex(name, "_v"); i > 0 {
@@ -181,7 +181,7 @@ func BaseName(symbol string) string {
 	return name
 }
 
-// SortFailures puts failures in the order of [Questions].
+// SortFailures sorts failures in the order of [Questions].
 func SortFailures(fs []Failure) {
 	qs := Questions()
 	place := func(f Failure) int {

@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// Printable replaces what is no text, or what a terminal would obey, in words
-// that come from elsewhere.
+// Printable replaces invalid text and terminal control characters in strings from outside.
 func Printable(s string) string {
 	return strings.Map(func(c rune) rune {
 		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// ErrNoAnswer is the error of a scan that takes too long. The scan goes on, and
-// whoever closes its backend waits for it: leave it open.
+// ErrNoAnswer is the error of a scan that takes too long. The scan keeps running, and
+// closing its backend would wait for it: leave the backend open.
 var ErrNoAnswer = errors.New("the driver does not answer")
 
-// DriverWithin is how long the driver may take to list the GPUs, and CUDA's to start.
+// DriverWithin is how long the driver may take to list the GPUs, and CUDA to start.
 const DriverWithin = 20 * time.Second
 
-// Within asks the driver, for commands that people wait for: a driver that hangs
-// must not hang them, for they are asked when something is wrong.
+// Within asks the driver with a time limit. It is for commands that people wait for: they
+// run them when something is wrong, so a hung driver must not hang the command.
 func Within[T any](limit time.Duration, doing string, ask func() (T, error)) (v T, err error) {
 	done := make(chan struct{})
 	var answer T

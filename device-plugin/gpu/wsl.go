@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 )
 
-// Under WSL2 the driver is Windows's: there is no kernel module, and no device file of it.
+// Under WSL2 the driver is that of Windows: Linux has no kernel module and no device files for it.
 const (
 	WSLDevice    = "/dev/dxg"
 	WSLLibraries = "/usr/lib/wsl/lib"
 )
 
-// IsWSL reports whether the system with that root runs under WSL2, by its device file. A
-// kernel module of NVIDIA's own is no WSL2.
+// IsWSL reports whether the system with this root runs under WSL2: it has WSL2's device
+// file and no NVIDIA kernel module.
 func IsWSL(root string) bool {
 	_, module := os.Stat(filepath.Join(root, "proc/driver/nvidia"))
 	_, dxg := os.Stat(filepath.Join(root, WSLDevice))

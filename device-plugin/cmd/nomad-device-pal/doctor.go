@@ -46,7 +46,7 @@ type diagnosis struct {
 	source
 	nomadConfig string
 	cudaLibrary string
-	patience    time.Duration // with the driver
+	patience    time.Duration // how long to wait for the driver
 	nomad       nomad.Options // how to reach Nomad, as in the plugin's configuration
 	unmeasured  bool          // measuring is off in the configuration
 	stateless   bool          // the configuration sets no state_dir
@@ -241,8 +241,8 @@ func (d *diagnosis) health() {
 	}
 }
 
-// degraded reports a GPU that works, but not as it should. A question that the driver cannot answer
-// is a fault that somebody has to look at.
+// degraded reports a GPU that works, but not as it should. A question that the driver
+// cannot answer is a fault that somebody must look into.
 func (d *diagnosis) degraded(id, reasons string) {
 	status := statusWarn
 	var fixes []string
@@ -302,7 +302,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 			continue
 		}
 		d.add(statusWarn, "gpus", fmt.Sprintf("the PCI bus has a GPU at %s that NVML does not list (kernel driver: %s)", bus, driver),
-			"lspci -k -s "+bus+" shows who has it, dmesg | grep "+bus+" why; if the GPU is old, its driver may no longer support it")
+			"lspci -k -s "+bus+" shows which driver has it, dmesg | grep "+bus+" why; if the GPU is old, its driver may no longer support it")
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 // source holds the flags that say where to read GPUs from.
 type source struct {
 	inventory, library, profile string
-	stateDir                    string // of the running plugin
+	stateDir                    string // the running plugin's
 	ignored                     []string
 	json                        bool
 }
@@ -41,7 +41,7 @@ const sourceHelp = `
   -json            Print JSON.
 `
 
-// stateDirHelp is of the commands that open the driver themselves.
+// stateDirHelp documents -state-dir for the commands that open the driver themselves.
 const stateDirHelp = `  -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal). If the
                    plugin there has released the driver, this command does not open it.
 `
@@ -104,11 +104,11 @@ func quiet() hclog.Logger {
 // block the reset of a GPU, and the operator would not know why.
 func released(stateDir string) error {
 	if stateDir == "" {
-		return nil // a plugin without state takes no orders
+		return nil // without state, a plugin gets no orders
 	}
 	until, _, err := deviceplugin.ReleasedUntil(stateDir, time.Now())
 	if err != nil || until.IsZero() {
-		return nil // a user who cannot read the plugin's orders did not give them
+		return nil // a user who cannot read the plugin's orders cannot have given them
 	}
 	return fmt.Errorf("the driver is released until %s, and this command would open it. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
@@ -149,7 +149,7 @@ func fingerprintCommand(ui cli.Ui) *command {
 	}
 }
 
-// firstFingerprint is the plugin's first message.
+// firstFingerprint returns the plugin's first message.
 func firstFingerprint(p *deviceplugin.Plugin) ([]*device.DeviceGroup, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), gpu.DriverWithin)
 	defer cancel()
@@ -195,7 +195,7 @@ func printGroups(ui cli.Ui, groups []*device.DeviceGroup, asJSON bool) int {
 	return 0
 }
 
-// attributeText formats an attribute for people.
+// attributeText formats an attribute for display.
 func attributeText(a *structs.Attribute) string {
 	text := ""
 	switch {

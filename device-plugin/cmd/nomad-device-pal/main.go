@@ -61,7 +61,7 @@ func childCommand() []string {
 	return []string{self, measure.ChildCommand}
 }
 
-// serve speaks to Nomad until it is told to stop.
+// serve serves the plugin to Nomad until Nomad stops it.
 func serve() {
 	go endWith(os.Getppid())
 	log := hclog.New(&hclog.LoggerOptions{Name: deviceplugin.Name, Level: hclog.Trace, JSONFormat: true, Output: os.Stderr})
@@ -73,7 +73,7 @@ func serve() {
 // settleWithin is below two seconds: Nomad kills a plugin that takes longer to stop.
 const settleWithin = 1500 * time.Millisecond
 
-// open makes the backend that the configuration names.
+// open returns the backend that the configuration names.
 func open(cfg deviceplugin.Config) deviceplugin.Backend {
 	if cfg.Backend == "emulated" {
 		return emulated.Open(cfg.Inventory)

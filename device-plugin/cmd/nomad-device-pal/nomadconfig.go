@@ -61,7 +61,7 @@ type agentFile struct {
 // pluginBlock is a plugin block: its label and the keys that matter here.
 type pluginBlock struct {
 	Name   string         `hcl:",key"`
-	Raw    map[string]any `hcl:"config"` // all of it
+	Raw    map[string]any `hcl:"config"` // the whole config block
 	Config struct {
 		Backend     string  `hcl:"backend"`
 		Inventory   string  `hcl:"inventory"`
@@ -120,7 +120,7 @@ func (c *nomadConfig) installed(binary string) string {
 	return ""
 }
 
-// labels are those of all plugin blocks.
+// labels returns the labels of all plugin blocks.
 func (c *nomadConfig) labels() []string {
 	var out []string
 	for _, b := range c.blocks {

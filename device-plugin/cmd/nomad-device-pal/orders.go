@@ -81,7 +81,7 @@ func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done str
 	return 0
 }
 
-// among returns the GPU with this UUID or unique prefix.
+// among returns the known GPU with this UUID or unique prefix.
 func among(known []string, name string) (string, error) {
 	if slices.Contains(known, name) {
 		return name, nil
@@ -166,11 +166,11 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code in
 	return dir, 0, true
 }
 
-// releaseWithin is how long the plugin may take to release the driver: it first ends a measurement
-// and one wait for events.
+// releaseWithin is how long the plugin may take to release the driver: first it ends a
+// running measurement, and one wait for driver events.
 const releaseWithin = time.Minute
 
-// moment is the format of times. It names the zone, so the reader need not guess.
+// moment is the format of displayed times. It names the zone, so the reader need not guess.
 const moment = time.DateTime + " MST"
 
 func runRelease(ui cli.Ui, args []string) int {

@@ -55,12 +55,12 @@ func statsCommand(ui cli.Ui) *command {
 	}
 }
 
-// statistics takes two readings and returns the second, which alone has rates.
+// statistics takes two readings and returns the second, because only the second has rates.
 func (s *source) statistics(ctx context.Context, interval time.Duration) ([]*device.DeviceGroupStats, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := s.plugin()
-	devices, err := p.Fingerprint(ctx) // the stream stays open: statistics need its scans
+	devices, err := p.Fingerprint(ctx) // the stream stays open, because statistics need its scans
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func printStats(ui cli.Ui, groups []*device.DeviceGroupStats, asJSON bool) int {
 	return 0
 }
 
-// statText formats a statistic for people.
+// statText formats a statistic for display.
 func statText(v *structs.StatValue) string {
 	text := ""
 	switch {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package fakecuda builds a CUDA driver library without a GPU behind it, for
-// tests and for trying things out: see src/libcuda.c for what it can be told to do.
+// Package fakecuda builds a CUDA driver library that needs no GPU, for tests and
+// experiments. src/libcuda.c documents what it can simulate.
 package fakecuda
 
 import (
@@ -15,16 +15,17 @@ import (
 	"sync"
 )
 
-// ErrNoCompiler: there is no C compiler to build the library with.
+// ErrNoCompiler means that no C compiler was found to build the library with.
 var ErrNoCompiler = errors.New("no C compiler (gcc or cc) on PATH")
 
-// Env names the file that tells the library what to do.
+// Env is the environment variable with the path of the file that controls the library.
 const Env = "FAKECUDA"
 
 //go:embed src/libcuda.c
 var source []byte
 
-// Build makes libcuda.so.1 in the directory and returns its path. A process compiles it once.
+// Build makes libcuda.so.1 in the directory and returns its path. Each process compiles it
+// only once.
 func Build(dir string) (string, error) {
 	code, err := compiled()
 	if err != nil {
@@ -37,7 +38,7 @@ func Build(dir string) (string, error) {
 	return lib, nil
 }
 
-// compiled is the library.
+// compiled returns the library's bytes.
 var compiled = sync.OnceValues(func() ([]byte, error) {
 	compiler, err := exec.LookPath("gcc")
 	if err != nil {
@@ -60,7 +61,7 @@ var compiled = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(lib)
 })
 
-// UUID is the id of the library's GPU number i, from 0.
+// UUID returns the UUID of the library's GPU number i, counted from 0.
 func UUID(i int) string {
 	b := i + 1
 	return fmt.Sprintf("GPU-%02[1]x%02[1]x%02[1]x%02[1]x-%02[1]x%02[1]x-%02[1]x%02[1]x-%02[1]x%02[1]x-%02[1]x%02[1]x%02[1]x%02[1]x%02[1]x%02[1]x", b)
