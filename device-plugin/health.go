@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Reasons, as Nomad's health description shows them. They are stable codes:
-// every change of a description registers the node again.
+// Reasons in Nomad's health description. They are stable codes, because each change of a
+// description registers the node again.
 const (
 	reasonLost       = "gpu-lost"
 	reasonUnanswered = "driver-not-answering"
@@ -25,13 +25,13 @@ const (
 	reasonRetired    = "page-retirement"
 	reasonSRAM       = "sram-ecc-threshold"
 	reasonECC        = "ecc-uncorrected"
-	reasonNVML       = "nvml"             // followed by ":" and the question that failed, also a degradation
+	reasonNVML       = "nvml"             // followed by ":" and the question that failed; also a degradation
 	reasonFabric     = "fabric-not-ready" // CUDA does not start
 	reasonNVLink     = "nvlink-down"
 	reasonDegraded   = "degraded"       // followed by ":" and the first degradation
 	reasonXid        = "xid"            // followed by ":" and the number
-	reasonReleased   = "released"       // the operator has the plugin leave the driver alone
-	reasonSharing    = "sharing-change" // it will be divided in another way once its tasks have ended
+	reasonReleased   = "released"       // the operator released the driver
+	reasonSharing    = "sharing-change" // it gets another form once its tasks have ended
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"
@@ -67,25 +67,26 @@ const (
 	// slowEnd is the share below which a degraded GPU recovers. It is lower, so that a GPU at the
 	// limit does not flip.
 	slowEnd = 0.3
-	// silentFor is how long a GPU may fail to answer scans. The driver queues calls while it starts
-	// or resets another GPU, or lists many processes.
+	// silentFor is how long a GPU may leave scans without an answer. The driver queues
+	// calls while it starts or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
-	// clearAfter readings in a row without a recovery action end a latch.
+	// clearAfter is how many readings in a row without a recovery action end a latch.
 	clearAfter = 2
-	// confirmReadings of a GPU that was just lost come quickly: it may be back already.
+	// confirmReadings is how many readings of a GPU that was just lost come quickly: it may
+	// be back already.
 	confirmReadings = 3
-	// containedWithin is how far apart Xid 48 and 94 of one error may come.
+	// containedWithin is how far apart Xid 48 and 94 of one error may be.
 	containedWithin = 10 * time.Second
 )
 
-// verdict is the outcome for one device.
+// verdict is the health of one device.
 type verdict struct {
 	healthy bool
 	reason  string // "" when healthy
 	// degraded lists lesser problems, sorted.
 	degraded []string
-	// unsettled: the next readings decide, so they should come soon. Good readings are being
-	// counted, or an answer is late.
+	// unsettled means that the next readings decide, so they should come soon: good
+	// readings are being counted, or an answer is late.
 	unsettled bool
 }
 
@@ -100,45 +101,46 @@ func (v verdict) description() string {
 // latch is a fatal Xid that holds until something clears it.
 type latch struct {
 	Xid  int    `json:"xid"`
-	Boot string `json:"boot,omitempty"` // boot of the machine and load of the
-	Load string `json:"load,omitempty"` // the driver load during which it was seen
-	// Chosen: the operator listed the Xid in fatal_xids. The driver requests no recovery for it, so
-	// the driver cannot clear it.
+	Boot string `json:"boot,omitempty"` // identifies the machine's boot
+	Load string `json:"load,omitempty"` // identifies the driver load during which it was seen
+	// Chosen means that the operator listed the Xid in fatal_xids. The driver requests no
+	// recovery for it, so the driver cannot clear it.
 	Chosen bool `json:"chosen,omitempty"`
-	// Counted: no Xid was seen. The driver counted an error of the kind that Xid 48 reports.
+	// Counted means that no Xid was seen, but the driver counted an error of the kind that
+	// Xid 48 reports.
 	Counted bool `json:"counted,omitempty"`
-	good    int  // readings of "no recovery action" since
+	good    int  // readings in a row without a recovery action
 }
 
-// count is how many uncorrectable memory errors of a GPU have been judged.
+// count is how many of a GPU's uncorrectable memory errors have been judged.
 type count struct {
 	Errors int64  `json:"errors"`
-	Boot   string `json:"boot,omitempty"` // the driver counts from its load on
+	Boot   string `json:"boot,omitempty"` // as in latch; the driver counts from its load on
 	Load   string `json:"load,omitempty"`
 }
 
 // record is what is known about one device.
 type record struct {
 	latches   []latch // sorted by Xid
-	reason    string  // why it is unhealthy; "" healthy
-	good      int     // good readings since
+	reason    string  // why it is unhealthy; "" if healthy
+	good      int     // good readings in a row since then
 	bad       int     // bad readings in a row
 	questions questions
 	ecc       count
-	eccRead   time.Time   // when the driver was last asked for it
+	eccRead   time.Time   // when the error count was last read from the driver
 	fresh     bool        // the last reading has not been counted yet
-	answered  bool        // it has answered once
-	silent    time.Time   // since when it has not answered; zero while it does
-	late      bool        // for too short to say anything
+	answered  bool        // it has answered at least once
+	silent    time.Time   // start of its silence; zero while it answers
+	late      bool        // silent, but too short to count
 	last      gpu.Signals // of its last answer
 	lost      bool
 	nvlinkXid bool
-	doubleBit time.Time // of the last Xid 48
-	whole     bool      // that was of all of the GPU that the MIG instance belongs to
-	contained time.Time // of the last Xid 94
-	beside    time.Time // of the last Xid 94 of another MIG instance of the GPU
+	doubleBit time.Time // time of the last Xid 48
+	whole     bool      // the last Xid 48 named the whole GPU of this MIG instance
+	contained time.Time // time of the last Xid 94
+	beside    time.Time // time of the last Xid 94 of another MIG instance of the GPU
 	slow      []slowReading
-	thermal   bool // degraded by heat, by power brake, as of the last scan
+	thermal   bool // degraded by heat or power brake, as of the last scan
 	brake     bool
 	xidLast   int
 	xidCount  int
@@ -152,7 +154,7 @@ type slowReading struct {
 // health turns readings and events into verdicts. It does no I/O; its owner stores the latches.
 type health struct {
 	records    map[string]*record
-	boot, load string // of the last scan
+	boot, load string // as of the last scan
 	changed    bool   // latches differ from what was stored
 }
 
@@ -167,7 +169,7 @@ func (h *health) record(id string) *record {
 	return r
 }
 
-// event handles an Xid of one device; whole: it named the GPU of a MIG instance.
+// event handles an Xid of one device. whole means that it named the GPU of a MIG instance.
 func (h *health) event(now time.Time, id string, xid int, whole bool, cfg HealthConfig) {
 	r := h.record(id)
 	r.xidLast, r.xidCount = xid, r.xidCount+1
@@ -196,7 +198,7 @@ func (h *health) containedBeside(now time.Time, id string) {
 	}
 }
 
-// excuse clears an Xid 48 whose error was contained.
+// excuse clears an Xid 48 if its error was contained.
 func (h *health) excuse(now time.Time, r *record) {
 	if now.Sub(r.doubleBit) <= containedWithin {
 		h.unlatch(r, func(l latch) bool { return l.Xid == 48 })
@@ -220,8 +222,8 @@ func (h *health) unlatch(r *record, drop func(latch) bool) {
 	h.changed = h.changed || len(r.latches) != before
 }
 
-// clear forgets the latches of one device, for the operator's command. It reports whether the
-// device is known.
+// clear forgets the latches of one device, for the operator's command. It reports whether
+// the device is known.
 func (h *health) clear(id string) bool {
 	r := h.records[id]
 	if r == nil {
@@ -248,7 +250,7 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 	}
 }
 
-// hear records since when a device has not answered.
+// hear tracks since when a device has not answered.
 func (r *record) hear(now time.Time, s gpu.Signals) {
 	if !s.Unanswered {
 		r.answered, r.silent, r.late = true, time.Time{}, false
@@ -292,7 +294,7 @@ func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	r.doubleBit, r.whole = now, d.Parent != "" // Xid 94 may still come
 }
 
-// hung marks all devices as silent for so long that it counts.
+// hung marks all devices as silent for long enough to count.
 func (h *health) hung() {
 	for _, r := range h.records {
 		r.late = false
@@ -306,7 +308,7 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		out[d.ID] = h.record(d.ID).judge(concerning(d, physical), cfg)
-		if d.Unusable != "" { // whatever is ignored
+		if d.Unusable != "" { // not even health.ignore changes this
 			out[d.ID] = verdict{reason: d.Unusable}
 		}
 	}
@@ -366,7 +368,7 @@ func (r *record) sampleSlow(now time.Time, s gpu.Signals, spacing time.Duration)
 	r.brake = r.slowed(r.brake, func(s slowReading) bool { return s.brake })
 }
 
-// slowed reports whether too many of the readings show a slowdown; was is the previous answer.
+// slowed reports whether too many readings show a slowdown. was is the previous result.
 func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 	n := 0
 	for _, s := range r.slow {
@@ -384,7 +386,7 @@ func (r *record) slowed(was bool, is func(slowReading) bool) bool {
 // judge combines the current readings and the record.
 func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	late := s.Unanswered && r.late
-	if late { // the last verdict holds, and does not count again
+	if late { // the last verdict holds, and the late reading does not count again
 		s, r.fresh = r.last, false
 	} else if !s.Unanswered {
 		r.last = s
@@ -415,7 +417,7 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	gone := s.Lost && !s.Unlisted || s.ResetRequired
 	v.unsettled = late || reason == "" && !v.healthy || gone && r.bad < confirmReadings || r.questions.unsettled()
-	if !r.answered { // before, it was healthy as far as is known: its first answer decides
+	if !r.answered { // until its first answer it counts as healthy; that answer decides at once
 		r.reason = ""
 	}
 	return v
@@ -461,8 +463,8 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	return ""
 }
 
-// first chooses which failure the reason names: the same as before while that lasts, else the most
-// telling one.
+// first returns the failure that the reason names: the same as before as long as it lasts,
+// otherwise the most telling one.
 func (r *record) first(failed []gpu.Failure) string {
 	for _, f := range failed {
 		if reason := reasonNVML + ":" + f.String(); reason == r.reason {
@@ -472,7 +474,7 @@ func (r *record) first(failed []gpu.Failure) string {
 	return reasonNVML + ":" + failed[0].String()
 }
 
-// latched returns the reason of the first latch that counts; "" for none.
+// latched returns the reason of the first latch that counts; "" if there is none.
 func (r *record) latched(cfg HealthConfig) string {
 	for _, l := range r.latches {
 		switch {

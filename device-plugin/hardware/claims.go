@@ -13,18 +13,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Bounds of what the docs claim of a sound GPU. They were set without one:
-// where a machine disagrees, it may be right.
+// Bounds for what the docs claim about a healthy GPU. They were set without a GPU: if a
+// machine disagrees, the machine may be right.
 const (
 	compileLimit  = 2.0   // seconds a kernel takes to compile
 	repeatLimit   = 0.004 // relative standard deviation of a kernel's runs
 	sessionLimit  = 150.0 // seconds of a whole session
 	abortLimit    = 2.0   // seconds until a killed measurement is gone
 	eventLimit    = 1.0   // seconds until an Xid's event
-	coreLimit     = 0.1   // of a core that a measuring process takes
+	coreLimit     = 0.1   // share of a core that a measuring process uses
 	unitLow       = 40.0  // milliseconds of a unit of work
 	unitHigh      = 160.0
-	gatherLow     = 13.0 // a unit of class D is 80 ms at a tenth of the peak, and 60 % of it are plausible
+	gatherLow     = 13.0 // a unit of class D takes 80 ms at a tenth of the peak, and up to 60 % of the peak is plausible
 	idleMemoryMiB = 1024
 )
 
@@ -33,7 +33,7 @@ var shares = map[string][2]float64{
 	"wgmma1": {0.55, 1.03}, "mma1": {0.45, 1.03}, "ffma1": {0.75, 1.03}, "triad1": {0.75, 0.97}, "gather1": {0.05, 0.6},
 }
 
-// Claims compares what was found with the docs.
+// Claims compares the record with the docs.
 func Claims(r Record) []Claim {
 	var out []Claim
 	for _, check := range []func(Record) Claim{
@@ -45,14 +45,14 @@ func Claims(r Record) []Claim {
 	return out
 }
 
-// tally is what was seen for one claim.
+// tally collects the observations for one claim.
 type tally struct {
 	n       int
 	most    float64 // the largest value
 	against []string
 }
 
-// see takes a value; where it speaks against the claim, the text says so.
+// see adds an observation. If it contradicts the claim, the tally keeps the text.
 func (t *tally) see(value float64, against bool, format string, args ...any) {
 	t.n++
 	t.most = max(t.most, value)
@@ -61,7 +61,7 @@ func (t *tally) see(value float64, against bool, format string, args ...any) {
 	}
 }
 
-// claim is the verdict; found is said where nothing speaks against it.
+// claim returns the verdict. found describes the result if nothing contradicts the claim.
 func (t *tally) claim(text, found string, args ...any) Claim {
 	switch {
 	case t.n == 0:
@@ -112,7 +112,7 @@ func idleIsIdle(r Record) Claim {
 	return t.claim("an idle GPU uses at most 1 GiB of its memory", "at most %.0f MiB", t.most)
 }
 
-// runs are all good runs with their kernel.
+// runs calls each for every good run, with its kernel.
 func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	for _, k := range r.Kernels {
 		for _, run := range k.Runs {
@@ -123,7 +123,7 @@ func runs(r Record, each func(k KernelRuns, run KernelRun)) {
 	}
 }
 
-// kernelsRun counts failed runs: the other claims about kernels know good ones only.
+// kernelsRun counts failed runs. All other claims about kernels use good runs only.
 func kernelsRun(r Record) Claim {
 	var t tally
 	for _, k := range r.Kernels {
@@ -213,8 +213,7 @@ func repeats(r Record) Claim {
 	return t.claim("a kernel's runs repeat within 0.4 % (standard deviation)", "at most %.2f %%", 100*t.most)
 }
 
-// spread is the relative standard deviation of the runs; ok is false below
-// three.
+// spread returns the relative standard deviation of the runs. ok is false below three runs.
 func (k KernelRuns) spread() (s float64, ok bool) {
 	var sum, squares, n float64
 	for _, run := range k.Runs {
@@ -230,7 +229,7 @@ func (k KernelRuns) spread() (s float64, ok bool) {
 }
 
 func sumsAgree(r Record) Claim {
-	sums := map[string]map[string]bool{} // by kernel and model
+	sums := map[string]map[string]bool{} // by model and kernel
 	runs(r, func(k KernelRuns, run KernelRun) {
 		if run.Sum == "" {
 			return
@@ -251,7 +250,7 @@ func sumsAgree(r Record) Claim {
 
 func warmsUp(r Record) Claim {
 	var t tally
-	if r.Quick { // it warms up for less
+	if r.Quick { // a quick run warms up for less
 		r.Session = nil
 	}
 	for _, s := range r.Session {
@@ -331,7 +330,7 @@ func eventsArrive(r Record) Claim {
 	return t.claim("the driver's event of an Xid arrives within 1 s", "%s", found)
 }
 
-// short is a UUID's beginning, for people.
+// short returns the start of a UUID, for display.
 func short(id string) string {
 	if len(id) > 12 {
 		return id[:12]

@@ -24,22 +24,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/wholefile"
 )
 
-// Backend is NVML.
+// Backend is NVML; tests replace it.
 type Backend interface {
 	measure.Backend
 	Events(ctx context.Context, out chan<- gpu.Event)
 }
 
-// Options of a run.
+// Options configure a run.
 type Options struct {
-	Self    string   // this binary, for its own subcommands
+	Self    string   // path of this binary, for its own subcommands
 	Child   []string // the command that runs measure.ChildMain
 	Version string
-	NVML    string // libraries
+	NVML    string // library names or paths
 	CUDA    string
-	Out     string        // the files' name, without extension; Run numbers one that is taken
-	Budget  time.Duration // for all of it
-	Runs    int           // of each kernel, at most
+	Out     string        // base name of the files; Run adds a number if it is taken
+	Budget  time.Duration // total time of the run
+	Runs    int           // runs of each kernel, at most
 	Faults  bool          // also cause faults, one of which the kernel's log shows as an Xid
 	Force   bool          // also measure GPUs that are in use
 	Pace    Pace
@@ -53,21 +53,21 @@ type run struct {
 	backend Backend
 	runner  measure.Runner
 	begun   time.Time
-	usable  []gpu.Device // those that are measured
+	usable  []gpu.Device // GPUs that can be measured
 
-	mu     sync.Mutex // guards what follows, as a step that hangs may go on
+	mu     sync.Mutex // guards the fields below, because a step that hangs keeps running
 	record Record
-	failed error // of writing
+	failed error // first error of writing the files
 }
 
-// keep takes a result into the record, writes the files and then reports it in one line:
-// whoever kills the process loses nothing that was reported. What comes after its step is
-// dropped.
+// keep adds a result to the record, writes the files, and only then reports the result in
+// one line. So whoever kills the process loses nothing that was reported. Results that
+// arrive after their step has ended are dropped.
 type keep func(add func(*Record), format string, args ...any)
 
-// Run takes the steps that fit into the budget, and writes what they find as it comes: as
-// JSON, as a page, and what it reports as a log. It ends early with ctx, and that is no
-// error: what it has is whole. Files of an earlier run stay: Out is then another name.
+// Run takes the steps that fit into the budget, and writes each result at once: as JSON, as a
+// page, and its reports as a log. If ctx ends, Run ends early without an error, and the record so
+// far is valid. Run does not overwrite the files of an earlier run: it changes Out.
 func (o *Options) Run(ctx context.Context) (Record, error) {
 	log, err := o.take()
 	if err != nil {
@@ -75,7 +75,7 @@ func (o *Options) Run(ctx context.Context) (Record, error) {
 	}
 	defer log.Close()
 	r := o.begin()
-	r.Say = io.MultiWriter(log, o.Say) // the file first: a terminal may be closed
+	r.Say = io.MultiWriter(log, o.Say) // the file first, because the terminal may be closed
 	WritePlan(r.Say, o.Budget, r.record.Plan)
 	limited, cancel := context.WithTimeout(ctx, o.Budget)
 	defer cancel()
@@ -93,7 +93,7 @@ func (o *Options) Run(ctx context.Context) (Record, error) {
 	return r.record, r.failed
 }
 
-// take finds a name that no other run has, and makes the log of that name.
+// take finds an unused name and creates the log with it.
 func (o *Options) take() (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(o.Out), 0o755); err != nil {
 		return nil, err
@@ -107,18 +107,18 @@ func (o *Options) take() (*os.File, error) {
 	}
 }
 
-// begin is a run with an empty record.
+// begin returns a run with an empty record.
 func (o *Options) begin() *run {
 	r := &run{Options: *o, backend: o.Open(o.NVML), begun: time.Now()}
 	r.runner = measure.Runner{Self: o.Child, Library: o.CUDA}
 	r.record = Record{Format: Format, Version: o.Version, Quick: o.Pace.Quick, Forced: o.Force, Started: r.begun.UTC().Truncate(time.Second),
 		BudgetSeconds: o.Budget.Seconds(), Plan: o.Plan(), GPUs: []gpu.Device{}, Kernels: []KernelRuns{},
 		System: System{firstLine("/proc/version"), firstLine("/proc/driver/nvidia/version"), runtime.NumCPU()}}
-	r.record.Node, _ = os.Hostname() // a name is a help, not a need
+	r.record.Node, _ = os.Hostname() // the name is useful but not required
 	return r
 }
 
-// add changes the record, writes it and reports.
+// add changes the record, writes it, and then reports.
 func (r *run) add(change func(*Record), format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +138,8 @@ func (r *run) addLocked(change func(*Record), format string, args ...any) {
 	}
 }
 
-// step takes one, if it fits. What hangs is left behind, and does not reach the record.
+// step takes one step, if it fits. A step that hangs is abandoned, and its later results
+// are dropped.
 func (r *run) step(ctx context.Context, s step) {
 	entry := Step{Name: s.name}
 	deadline, ok := ctx.Deadline()
@@ -148,7 +149,7 @@ func (r *run) step(ctx context.Context, s step) {
 	takes, leftOut := s.fit(time.Until(deadline))
 	say := "%s: left out: %s"
 	if s.gpu && len(r.usable) == 0 {
-		leftOut, say = errNoGPU.Error(), "" // the scan said why
+		leftOut, say = errNoGPU.Error(), "" // the scan reported it already
 	}
 	if leftOut != "" {
 		entry.LeftOut = leftOut
@@ -157,7 +158,7 @@ func (r *run) step(ctx context.Context, s step) {
 	}
 	begin := time.Now()
 	switch err := r.within(ctx, s, 2*takes+30*time.Second); {
-	case err != nil && err == ctx.Err(): // as all of it ended: no fault of the step's
+	case err != nil && err == ctx.Err(): // the whole run ended: not the step's fault
 		entry.LeftOut = "cut short, as the run ended"
 	case err != nil:
 		entry.Problem = err.Error()
@@ -166,7 +167,7 @@ func (r *run) step(ctx context.Context, s step) {
 	r.add(func(rec *Record) { rec.Steps = append(rec.Steps, entry) }, "%s: %s", s.name, cmp.Or(entry.Problem, entry.LeftOut, "done"))
 }
 
-// within runs a step and gives up after this time.
+// within runs a step and abandons it after the limit.
 func (r *run) within(ctx context.Context, s step, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -188,7 +189,7 @@ func (r *run) within(ctx context.Context, s step, limit time.Duration) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(5 * time.Second): // to notice
+	case <-time.After(5 * time.Second): // time for the step to notice that it was cancelled
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		left = true
@@ -218,12 +219,12 @@ func (r *run) own(name string, into func(*Record, []byte), more ...string) func(
 		if !json.Valid(out) || len(bytes.TrimSpace(out)) == 0 {
 			return errors.Join(fmt.Errorf("no answer in JSON: %.80q", out), err)
 		}
-		k(func(rec *Record) { into(rec, out) }, "") // what it exits with is in its answer
+		k(func(rec *Record) { into(rec, out) }, "") // the JSON contains what the exit code says
 		return nil
 	}
 }
 
-// output is a program's standard output, and with an error what it said.
+// output returns a program's standard output. Its error includes the program's standard error.
 func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second
@@ -236,7 +237,7 @@ func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// scan lists the GPUs and which of them can be measured.
+// scan lists the GPUs and finds those that can be measured.
 func (r *run) scan(ctx context.Context, k keep) error {
 	inv, err := r.backend.Scan()
 	runner := r.runner
@@ -275,10 +276,10 @@ func (r *run) scan(ctx context.Context, k keep) error {
 	if len(usable) == 0 && cudaErr == nil {
 		cudaErr = noneUsable(inv.Devices, out)
 	}
-	return errors.Join(err, cudaErr) // without CUDA nothing is measured, and it is said once
+	return errors.Join(err, cudaErr) // without CUDA nothing is measured; report that once
 }
 
-// noneUsable names what every GPU is left alone for.
+// noneUsable returns an error with the reason for each GPU.
 func noneUsable(all []gpu.Device, why map[string]string) error {
 	var each []string
 	for _, d := range all {
@@ -287,7 +288,7 @@ func noneUsable(all []gpu.Device, why map[string]string) error {
 	return fmt.Errorf("%w (%s); -force measures GPUs that are in use, too", errNoGPU, strings.Join(each, "; "))
 }
 
-// smi asks nvidia-smi, if there is one.
+// smi asks nvidia-smi, if it is installed.
 func (r *run) smi(ctx context.Context, k keep) error {
 	path, err := exec.LookPath("nvidia-smi")
 	if err != nil {
@@ -302,7 +303,7 @@ func (r *run) smi(ctx context.Context, k keep) error {
 	return err
 }
 
-// errNoGPU: there is nothing to measure.
+// errNoGPU means that there is nothing to measure.
 var errNoGPU = errors.New("no GPU that can be measured")
 
 func firstLine(path string) string {

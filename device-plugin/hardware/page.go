@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// Page tells a record to people, in Markdown: what disagrees first.
+// Page formats a record for people, in Markdown. Disagreements come first.
 func Page(r Record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s: nomad-device-pal on hardware\n\n", cmp.Or(r.Node, "-"))
 	fmt.Fprintf(&b, "Version %s, %s, %.0f s of a budget of %.0f s. Driver %s, %d CPUs.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds,
 		r.BudgetSeconds, cmp.Or(r.Driver, "-"), r.System.CPUs)
 	if r.Interrupted {
-		b.WriteString("Somebody ended the run early. What is here is whole.\n")
+		b.WriteString("Somebody ended the run early. The results so far are complete.\n")
 	}
 	if r.Quick {
-		b.WriteString("A quick run: it shows that everything runs; its figures are worth little.\n")
+		b.WriteString("A quick run: it shows that everything runs; its figures are not reliable.\n")
 	}
 	byModel := map[string]int{}
 	var models []string
@@ -36,7 +36,7 @@ func Page(r Record) string {
 	}
 	for _, d := range r.GPUs {
 		if why := r.InUse[d.ID]; why != "" {
-			fmt.Fprintf(&b, "%s: %s (%s).\n", map[bool]string{true: "In use, and measured all the same where it can be", false: "Left alone"}[r.Forced], d.ID, why)
+			fmt.Fprintf(&b, "%s: %s (%s).\n", map[bool]string{true: "In use, but measured anyway if possible", false: "Left alone"}[r.Forced], d.ID, why)
 		}
 	}
 	r.claims(&b)
@@ -122,7 +122,7 @@ func (r Record) sessions(b *strings.Builder) {
 	}
 }
 
-// soakRows are about how many points of a curve people are shown.
+// soakRows is about how many points of a curve the page shows.
 const soakRows = 12
 
 func (r Record) soak(b *strings.Builder) {
@@ -146,7 +146,7 @@ func (r Record) soak(b *strings.Builder) {
 	}
 }
 
-// rest is all that needs no table of its own.
+// rest writes everything that needs no table of its own.
 func (r Record) rest(b *strings.Builder) {
 	if x := r.Beside; x != nil {
 		fmt.Fprintf(b, "\n## Measuring beside a job\n\nThe job on %s took %.2f ms a unit alone", short(x.GPU), x.AloneMs)
@@ -188,7 +188,7 @@ func (r Record) rest(b *strings.Builder) {
 	}
 }
 
-// head begins a table.
+// head starts a table with these column headings.
 func head(b *strings.Builder, cells ...string) {
 	row(b, cells...)
 	row(b, slices.Repeat([]string{"---"}, len(cells))...)
@@ -201,7 +201,7 @@ func row(b *strings.Builder, cells ...string) {
 	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// cell keeps text in its cell.
+// cell escapes text for a table cell.
 func cell(s string) string { return strings.NewReplacer("|", "/", "\n", " ").Replace(s) }
 
 func unit(v *float64, name string) string {

@@ -13,25 +13,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 )
 
-// Pace is how long things take.
+// Pace is how long the parts of a run take.
 type Pace struct {
-	Warm    time.Duration // warm-up of a compute kernel's run
-	Kernel  time.Duration // a run of a kernel after that, at most
+	Warm    time.Duration // warm-up before a run of a compute kernel
+	Kernel  time.Duration // longest run of a kernel after the warm-up
 	Job     time.Duration // the job that runs beside measurements
-	Event   time.Duration // to wait for an event
+	Event   time.Duration // longest wait for an event
 	Soak    time.Duration // the first minutes at full power
-	Quick   bool          // too short for figures
-	Session measure.Plan  // the whole measurement
+	Quick   bool          // too short for reliable figures
+	Session measure.Plan  // plan of the whole measurement
 }
 
-// quickBelow is the budget below which figures are given up, so that everything runs once.
+// quickBelow is the budget below which a run gives up reliable figures, so that every check
+// runs once.
 const quickBelow = 5 * time.Minute
 
-// PaceFor is the pace for a budget.
+// PaceFor returns the pace for a budget.
 func PaceFor(budget time.Duration) Pace {
 	p := Pace{Warm: 2 * time.Second, Kernel: 6 * time.Second, Job: 10 * time.Second, Event: 10 * time.Second,
 		Soak: 5 * time.Minute, Session: measure.DefaultPlan()}
-	// The plugin has more time: here the clock settles, and the soak shows how hot the GPU gets.
+	// Shorter than the plugin's own session: the clock only has to settle, and the soak
+	// shows how hot the GPU gets.
 	p.Session.Limit, p.Session.Warmup, p.Session.Heat = 2*time.Minute, 45*time.Second, 0
 	if budget < quickBelow {
 		p.Warm, p.Kernel, p.Job, p.Event, p.Quick = 200*time.Millisecond, 2*time.Second, 2*time.Second, 5*time.Second, true
@@ -40,26 +42,26 @@ func PaceFor(budget time.Duration) Pace {
 	return p
 }
 
-// What a step takes beside measuring, about. They were set without a GPU.
+// Approximate times of the steps apart from measuring. They were set without a GPU.
 const (
-	childStart     = 3 * time.Second // a measuring process with its CUDA context
-	plannedKernels = 5               // on Hopper, 3 of them compute
+	childStart     = 3 * time.Second // start of a measuring process with its CUDA context
+	plannedKernels = 5               // kernels on Hopper; 3 of them are compute kernels
 	plannedCompute = 3
 	plannedFaults  = 6
 	leastSoak      = time.Minute
-	firstRuns      = 3 // of each kernel before what matters less: a spread takes three
+	firstRuns      = 3 // runs of each kernel before less important steps: a spread needs three
 )
 
 // step is one thing to try.
 type step struct {
 	name  string
-	takes time.Duration // about
-	least time.Duration // the least budget with which the step is worth trying, if less than takes
-	gpu   bool          // it needs a GPU that can be measured
+	takes time.Duration // approximate time
+	least time.Duration // the shortest time in which the step is useful, if less than takes
+	gpu   bool          // it needs a measurable GPU
 	do    func(context.Context, keep) error
 }
 
-// steps are all of them: what matters most comes first.
+// steps returns all steps, the most important first.
 func (r *run) steps() []step {
 	p := r.Pace
 	all := []step{
@@ -84,7 +86,7 @@ func (r *run) steps() []step {
 	return all
 }
 
-// kernelStep is a run of every kernel.
+// kernelStep returns the step that runs every kernel once.
 func (r *run) kernelStep(n int) step {
 	p := r.Pace
 	return step{name: fmt.Sprintf("kernels, run %d of %d", n, r.Runs), takes: plannedKernels*(p.Kernel+childStart) + plannedCompute*p.Warm,
@@ -96,13 +98,14 @@ type Planned struct {
 	Name  string  `json:"name"`
 	At    float64 `json:"at_seconds"`
 	Takes float64 `json:"takes_seconds"`
-	// LeftOut is why the step is not taken.
+	// LeftOut is why the step does not run.
 	LeftOut string `json:"left_out,omitempty"`
 }
 
-// fit is how long a step may take of what is left; why it is left out, if it does not fit.
+// fit returns how long a step may take in the time left. If the step does not fit, leftOut
+// says why.
 func (s step) fit(left time.Duration) (takes time.Duration, leftOut string) {
-	left = left.Round(time.Second) // as people read it
+	left = left.Round(time.Second) // rounded for display
 	switch {
 	case s.takes <= left:
 		return s.takes, ""
@@ -112,7 +115,7 @@ func (s step) fit(left time.Duration) (takes time.Duration, leftOut string) {
 	return 0, fmt.Sprintf("needs about %s, %s of the budget are left", clock(s.takes), clock(max(0, left)))
 }
 
-// Plan fits the steps into the budget, in their order.
+// Plan fits the steps into the budget, in order.
 func (o Options) Plan() []Planned {
 	var at time.Duration
 	var out []Planned
@@ -148,7 +151,7 @@ func WritePlan(w io.Writer, budget time.Duration, plan []Planned) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// clock is a time as minutes and seconds.
+// clock formats a time as minutes and seconds.
 func clock(d time.Duration) string {
 	d = d.Round(time.Second)
 	return fmt.Sprintf("%d:%02d", d/time.Minute, d%time.Minute/time.Second)

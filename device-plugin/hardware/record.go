@@ -1,14 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package hardware tries the whole device plugin on a machine with GPUs, within a budget
-// of minutes, and reports where the machine disagrees with what the docs claim. It needs
-// the plugin's binary and the NVIDIA driver, no network.
+// Package hardware tries the whole device plugin on a machine with GPUs, within a budget of
+// minutes, and reports where the machine disagrees with the docs. It needs the plugin's
+// binary and the NVIDIA driver, but no network.
 //
-// [Options.Plan] orders the steps by what matters most, and leaves out what does not fit.
-// [Options.Run] takes them and writes the [Record] with every result; [Claims] compares it
-// with the docs; [Page] tells it to people. A step that fails or hangs is a finding, and
-// the next one follows.
+// [Options.Plan] orders the steps by importance, and leaves out those that do not fit.
+// [Options.Run] takes them and writes the [Record] with every result. [Claims] compares the
+// record with the docs; [Page] formats it for people. If a step fails or hangs, that is a
+// finding, and the next step follows.
 package hardware
 
 import (
@@ -22,19 +22,19 @@ import (
 // Format names the JSON form of a [Record].
 const Format = "nomad-pal/hardware/1"
 
-// Record is all that was found.
+// Record is everything that a run found.
 type Record struct {
 	Format  string    `json:"format"`
 	Node    string    `json:"node,omitempty"` // host name
-	Version string    `json:"version"`        // of the plugin
+	Version string    `json:"version"`        // the plugin's version
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	Quick   bool      `json:"quick,omitempty"` // the figures are worth little
-	// Forced: GPUs in use were measured as well.
+	Quick   bool      `json:"quick,omitempty"` // the figures are not reliable
+	// Forced means that GPUs in use were measured, too.
 	Forced        bool      `json:"forced,omitempty"`
 	BudgetSeconds float64   `json:"budget_seconds"`
 	Plan          []Planned `json:"plan"`
-	// Interrupted: somebody ended the run; what is here is whole.
+	// Interrupted means that somebody ended the run early; the results so far are complete.
 	Interrupted bool   `json:"interrupted,omitempty"`
 	System      System `json:"system"`
 	Steps       []Step `json:"steps"`
@@ -45,8 +45,8 @@ type Record struct {
 	Driver  string                `json:"driver,omitempty"`
 	GPUs    []gpu.Device          `json:"gpus"`              // NVML's scan, or the CUDA driver's list
 	Idle    map[string]gpu.Sample `json:"idle,omitempty"`    // telemetry before anything ran
-	InUse   map[string]string     `json:"in_use,omitempty"`  // GPUs that were left alone, and why
-	SMI     *SMI                  `json:"smi,omitempty"`     // nil: not on this machine
+	InUse   map[string]string     `json:"in_use,omitempty"`  // GPUs that were left alone, with the reason
+	SMI     *SMI                  `json:"smi,omitempty"`     // nil if the machine has no nvidia-smi
 	Kernels []KernelRuns          `json:"kernels"`           // every kernel on every GPU
 	Session []measure.Result      `json:"session,omitempty"` // one whole measurement, all GPUs at once
 	Beside  *Beside               `json:"beside,omitempty"`  // measuring beside a running job
@@ -55,7 +55,7 @@ type Record struct {
 	Claims  []Claim               `json:"claims"`
 }
 
-// System is the machine, as the kernel tells it.
+// System describes the machine, from the kernel's files.
 type System struct {
 	Kernel string `json:"kernel,omitempty"` // /proc/version
 	Driver string `json:"driver,omitempty"` // /proc/driver/nvidia/version
@@ -67,10 +67,10 @@ type Step struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Problem string  `json:"problem,omitempty"`
-	LeftOut string  `json:"left_out,omitempty"` // why it was not tried
+	LeftOut string  `json:"left_out,omitempty"` // why it was not tried; "" if it was
 }
 
-// Soak is how one GPU went on at full power, with class A, from its first second on.
+// Soak is the behaviour of one GPU at full power, with class A, from the first second on.
 type Soak struct {
 	GPU     string      `json:"gpu"`
 	Kernel  string      `json:"kernel"`
@@ -78,9 +78,9 @@ type Soak struct {
 	Points  []SoakPoint `json:"points"`
 }
 
-// SoakPoint is the mean of some seconds.
+// SoakPoint is the mean over some seconds.
 type SoakPoint struct {
-	Seconds  float64  `json:"seconds"` // their end
+	Seconds  float64  `json:"seconds"` // end of these seconds, from the start
 	Ms       float64  `json:"ms"`      // per unit of work
 	ClockMHz *float64 `json:"sm_clock_mhz,omitempty"`
 	PowerW   *float64 `json:"power_w,omitempty"`
@@ -95,7 +95,7 @@ type KernelRuns struct {
 	Runs   []KernelRun `json:"runs"`
 }
 
-// KernelRun is one of them; nil pointers were not known.
+// KernelRun is one run; a nil pointer is an unknown value.
 type KernelRun struct {
 	Ms             float64       `json:"ms"` // per unit of work
 	Rate           float64       `json:"rate,omitempty"`
@@ -111,13 +111,13 @@ type KernelRun struct {
 	Warnings       []string      `json:"warnings,omitempty"`
 }
 
-// SMI is nvidia-smi beside our scan.
+// SMI compares nvidia-smi with our scan.
 type SMI struct {
-	Compared int        `json:"compared"` // values
+	Compared int        `json:"compared"` // number of compared values
 	Differ   []Mismatch `json:"differ,omitempty"`
 }
 
-// Mismatch is one value on which they differ.
+// Mismatch is one value that differs between the two.
 type Mismatch struct {
 	GPU   string `json:"gpu"`
 	Field string `json:"field"`
@@ -125,21 +125,20 @@ type Mismatch struct {
 	SMI   string `json:"smi"`
 }
 
-// Beside is a job of ours that ran while others were measured.
+// Beside is the result of measuring while a job of ours ran.
 type Beside struct {
-	GPU string `json:"gpu"` // that the job ran on
-	// AloneMs is the job's time per unit with nothing beside it; NeighboursMs
-	// while all other GPUs were measured, 0 without others; ForcedMs while its own
-	// GPU was measured.
+	GPU string `json:"gpu"` // the GPU that the job ran on
+	// AloneMs is the job's time per unit when nothing else ran; NeighboursMs while all other GPUs
+	// were measured, 0 if there are none; ForcedMs while its own GPU was measured.
 	AloneMs      float64 `json:"alone_ms"`
 	NeighboursMs float64 `json:"neighbours_ms,omitempty"`
 	ForcedMs     float64 `json:"forced_ms,omitempty"`
-	// Seen is what the idle check said of the GPU while the job ran: "" is wrong,
-	// if it was Watched, which takes NVML.
+	// Seen is the idle check's reason why the GPU was in use while the job ran. "" is wrong
+	// if Watched is true, which requires NVML.
 	Seen    string `json:"seen"`
 	Watched bool   `json:"watched"`
-	// AbortSeconds is how long a killed measurement took to be gone; After what
-	// the idle check said then.
+	// AbortSeconds is how long a killed measurement took to end; After is the idle check's
+	// reason afterwards.
 	AbortSeconds float64 `json:"abort_seconds"`
 	After        string  `json:"after,omitempty"`
 }
@@ -148,15 +147,15 @@ type Beside struct {
 type FaultTried struct {
 	Name string `json:"name"`
 	Said string `json:"said"`           // the error that people see
-	Want string `json:"want,omitempty"` // what it should contain
-	// EventSeconds is how long the driver's event took; nil: none came, or none
-	// was waited for.
+	Want string `json:"want,omitempty"` // text that the error should contain
+	// EventSeconds is how long the driver's event took to arrive; nil if none arrived, or
+	// none was expected.
 	EventSeconds *float64 `json:"event_seconds,omitempty"`
 	Xid          int      `json:"xid,omitempty"`
 	WaitedFor    bool     `json:"waited_for_event,omitempty"`
 }
 
-// Verdict is what a claim is worth on this machine.
+// Verdict is whether a claim holds on this machine.
 type Verdict string
 
 // The verdicts.
@@ -166,7 +165,7 @@ const (
 	Unseen    Verdict = "not seen"
 )
 
-// Claim is a sentence of the docs beside what was found.
+// Claim is a statement of the docs, with what was found.
 type Claim struct {
 	Text    string  `json:"claim"`
 	Verdict Verdict `json:"verdict"`

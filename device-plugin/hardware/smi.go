@@ -14,15 +14,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// smiValue is a value that nvidia-smi and our scan both have.
+// smiValue is a value that both nvidia-smi and our scan report.
 type smiValue struct {
 	query string
-	ours  string // "" when we do not know it
+	ours  string // "" if our scan does not know it
 	// slack is the relative difference up to which numbers count as equal.
 	slack float64
 }
 
-// smiValues are those of a GPU.
+// smiValues returns the values to compare for a GPU.
 func smiValues(d gpu.Device, driver string) []smiValue {
 	number := func(p *int64) string {
 		if p == nil {
@@ -48,7 +48,7 @@ func smiValues(d gpu.Device, driver string) []smiValue {
 	}
 }
 
-// smiQuery is what nvidia-smi is asked.
+// smiQuery returns the fields to query from nvidia-smi.
 func smiQuery() []string {
 	names := []string{"uuid"}
 	for _, v := range smiValues(gpu.Device{}, "") {
@@ -57,7 +57,7 @@ func smiQuery() []string {
 	return []string{"--query-gpu=" + strings.Join(names, ","), "--format=csv,noheader,nounits"}
 }
 
-// compareSMI puts nvidia-smi's answer beside the scan.
+// compareSMI compares nvidia-smi's answer with the scan.
 func compareSMI(answer string, ds []gpu.Device, driver string) (*SMI, error) {
 	r := csv.NewReader(strings.NewReader(answer))
 	r.TrimLeadingSpace = true
@@ -101,7 +101,7 @@ func compareSMI(answer string, ds []gpu.Device, driver string) (*SMI, error) {
 	return s, nil
 }
 
-// same compares it with nvidia-smi's spelling.
+// same reports whether our value equals nvidia-smi's, which may be written differently.
 func (v smiValue) same(smi string) bool {
 	if v.query == "pci.bus_id" { // 00000000:1A:00.0 and 0000:1a:00.0
 		smi = strings.TrimPrefix(strings.ToLower(smi), "0000")

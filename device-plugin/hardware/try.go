@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// each runs a session on all these GPUs at once, as the plugin does. done gets each
-// result as it comes; progress may be nil.
+// each runs a session on all these GPUs at once, as the plugin does. It passes each result
+// to done as it arrives; progress may be nil.
 func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) measure.Plan, progress func(measure.Progress), done func(i int, res measure.Result)) {
 	var wg sync.WaitGroup
 	for i, d := range ds {
@@ -29,7 +29,7 @@ func (r *run) each(ctx context.Context, ds []gpu.Device, plan func(gpu.Device) m
 	wg.Wait()
 }
 
-// short is a plan of a few seconds.
+// short returns a plan of a few seconds.
 func (r *run) short(v measure.Variant, warmup time.Duration) measure.Plan {
 	p := r.Pace.Session
 	p.Classes, p.Avoid, p.Warmup, p.Limit = v.Plan.Classes, v.Plan.Avoid, warmup, warmup+r.Pace.Kernel
@@ -38,7 +38,7 @@ func (r *run) short(v measure.Variant, warmup time.Duration) measure.Plan {
 }
 
 // kernels measures every kernel once on every GPU: rate, power, clock, checksum and compile
-// time. Several of these steps show how well they repeat.
+// time. Repeating this step shows how well the results repeat.
 func (r *run) kernels(ctx context.Context, k keep, n int) error {
 	most := 0
 	for _, d := range r.usable {
@@ -60,7 +60,7 @@ func (r *run) kernels(ctx context.Context, k keep, n int) error {
 		}
 		r.each(ctx, ds, plan, nil, func(j int, res measure.Result) {
 			if ctx.Err() != nil {
-				return // it was cut short, which says nothing
+				return // it was cut short, so its result says nothing
 			}
 			d, kernel := ds[j], measure.Variants(ds[j])[i].Kernel
 			run := kernelRun(kernel, res)
@@ -83,7 +83,7 @@ func (rec *Record) addRun(d gpu.Device, kernel string, run KernelRun) {
 	rec.Kernels[i].Runs = append(rec.Kernels[i].Runs, run)
 }
 
-// String is the run in a line of the log.
+// String formats the run for the log.
 func (run KernelRun) String() string {
 	if run.Problem != "" {
 		return run.Problem
@@ -91,8 +91,8 @@ func (run KernelRun) String() string {
 	return fmt.Sprintf("%.4g %s, %.0f %% of peak, limited by %s", run.Rate, run.Unit, 100*run.Share, run.LimitedBy)
 }
 
-// kernelRun takes what a page needs from a session of one class. What another kernel did
-// is no figure of this one: it is measured under its own name.
+// kernelRun takes what a page needs from a session of one class. If another kernel ran
+// instead, it keeps no figures: that kernel is measured under its own name.
 func kernelRun(kernel string, res measure.Result) KernelRun {
 	run := KernelRun{Problem: res.Problem, Warnings: res.Warnings, CompileSeconds: res.Compile[kernel]}
 	if len(res.Apps) == 0 {
@@ -110,8 +110,8 @@ func kernelRun(kernel string, res measure.Result) KernelRun {
 	return run
 }
 
-// session is one whole measurement, as the plugin makes them. Each class is kept as soon
-// as it is measured.
+// session makes one whole measurement, as the plugin does. It keeps each class as soon as
+// it is measured.
 func (r *run) session(ctx context.Context, k keep) error {
 	at := map[string]int{}
 	rows := make([]measure.Result, len(r.usable))
@@ -138,10 +138,10 @@ func (r *run) session(ctx context.Context, k keep) error {
 	return nil
 }
 
-// soakWindow is how long a point of the soak curve is.
+// soakWindow is the length of a point of the soak curve, in seconds.
 const soakWindow = 5.0
 
-// soak runs class A at full power for as long as there is time for, five minutes at most.
+// soak runs class A at full power for as long as time allows, at most five minutes.
 func (r *run) soak(ctx context.Context, k keep) error {
 	deadline, _ := ctx.Deadline()
 	p := r.Pace.Session
@@ -155,7 +155,7 @@ func (r *run) soak(ctx context.Context, k keep) error {
 	return nil
 }
 
-// soakOf is a session's windows as points of some seconds.
+// soakOf combines a session's windows into points of some seconds.
 func soakOf(res measure.Result) Soak {
 	s := Soak{GPU: res.GPU, Problem: res.Problem, Points: []SoakPoint{}}
 	if len(res.Apps) == 0 {
@@ -178,8 +178,8 @@ func soakOf(res measure.Result) Soak {
 	return s
 }
 
-// job is a program that computes on a GPU for a while: a session of class B that
-// is never content.
+// job runs a program that computes on a GPU for a while: a session of class B that never
+// reaches its precision.
 func (r *run) job(ctx context.Context, d gpu.Device, started func()) measure.Result {
 	p := r.Pace.Session
 	p.Classes, p.Warmup, p.Limit, p.MinWindows = []pal.AppClass{pal.ClassB}, 0, r.Pace.Job, 1<<30
@@ -191,8 +191,8 @@ func (r *run) job(ctx context.Context, d gpu.Device, started func()) measure.Res
 	})
 }
 
-// beside measures beside a running job: whether the job is seen, what it costs
-// it, and how fast a measurement is gone.
+// beside measures beside a running job: whether the idle check sees the job, how much the
+// job slows down, and how fast a killed measurement ends.
 func (r *run) beside(ctx context.Context, k keep) error {
 	d, others := r.usable[0], r.usable[1:]
 	b := Beside{GPU: d.ID, Watched: r.runner.Sample != nil}
@@ -240,7 +240,7 @@ func (r *run) beside(ctx context.Context, k keep) error {
 	return ctx.Err()
 }
 
-// abort is how long a measurement takes to be gone, as when a task comes.
+// abort returns how long a measurement takes to end when it is cut short, as by an arriving task.
 func (r *run) abort(ctx context.Context, d gpu.Device) float64 {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -257,7 +257,7 @@ func (r *run) abort(ctx context.Context, d gpu.Device) float64 {
 	return time.Since(killed).Seconds()
 }
 
-// faults causes what can be caused without harm to others.
+// faults causes those faults that harm nobody else.
 func (r *run) faults(ctx context.Context, k keep) error {
 	d := r.usable[0]
 	keep := func(f FaultTried) {
@@ -292,7 +292,7 @@ func (r *run) faults(ctx context.Context, k keep) error {
 	return ctx.Err()
 }
 
-// fault causes one and, where the driver reports it, waits for the event.
+// fault causes one fault. If the driver reports the fault as an event, it waits for the event.
 func (r *run) fault(ctx context.Context, d gpu.Device, f measure.Fault, name, want string) FaultTried {
 	out := FaultTried{Name: name, Want: want}
 	ctx, cancel := context.WithCancel(ctx)

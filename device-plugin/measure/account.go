@@ -10,8 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Accounts say how measuring each GPU of the last scan stands, by id, for all who look at the
-// node.
+// Accounts returns the state of measuring each GPU of the last scan, by id, for publication.
 func (s *Scheduler) Accounts() map[string]attr.Account {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 // unit is a fixed piece of work of one class, ready to be launched.
 type unit struct {
 	class  pal.AppClass
-	kernel kernel // the one whose rate is reported; for the mix, the compute kernel
-	// work is what kernel does in one unit, in FLOP, bytes or loads; 0 for the
-	// mix, which does two kinds.
+	kernel kernel // kernel whose rate is reported; for the mix, the compute kernel
+	// work is how much kernel does in one unit, in FLOP, bytes or loads; 0 for the mix,
+	// which does two kinds of work.
 	work   float64
 	launch func() error
-	out    cuda.Memory // its result, the same after every launch
+	out    cuda.Memory // the unit's result, the same after every launch
 	memory []cuda.Memory
 }
 
@@ -32,25 +32,24 @@ type bench struct {
 	ctx     *cuda.Context
 	dev     cuda.Device
 	compute kernel
-	fn      cuda.Function // of compute
-	// skipped are the reasons why stronger kernels were not used.
+	fn      cuda.Function // the compute kernel
+	// skipped are the reasons why stronger kernels are not used.
 	skipped []string
-	// send tells the parent what is being compiled.
+	// send sends a message to the parent, for example which kernel is being compiled.
 	send func(message) error
 
-	loaded      map[string]cuda.Function // by the kernel's id
-	fill, check cuda.Function            // of the kernels that are not measured
-	total       cuda.Memory              // what check writes
-	idle        cuda.Event               // behind everything launched
+	loaded      map[string]cuda.Function // by kernel id
+	fill, check cuda.Function            // of kernels that are not measured
+	total       cuda.Memory              // the output of check
+	idle        cuda.Event               // recorded after all launches
 }
 
-// seed starts the kernels' random operands. Operands must be random, for zeros
-// draw less power and run 13 % faster; but the same for every launch and GPU,
-// so that a wrong result shows.
+// seed starts the kernels' random operands. Operands must be random, because zeros draw
+// less power and run 13 % faster. They must be the same for every launch and GPU, so that a
+// wrong result shows.
 const seed = 1
 
-// newBench finds the strongest compute kernel that the GPU and driver run and
-// that is not among those to avoid.
+// newBench finds the strongest compute kernel that GPU and driver can run, except those in avoid.
 func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(message) error) (*bench, error) {
 	b := &bench{ctx: ctx, dev: dev, send: send, loaded: map[string]cuda.Function{}}
 	if err := b.prepareData(); err != nil {
@@ -76,8 +75,8 @@ func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(mess
 	return nil, fmt.Errorf("no kernel runs on GPU %q: %s", dev.UUID, strings.Join(b.skipped, "; "))
 }
 
-// load compiles a kernel, once. The driver's compiler may take a while or hang:
-// the parent hears of it first.
+// load compiles a kernel, once. The driver's compiler may take a while or hang, so the
+// parent gets a message first.
 func (b *bench) load(k kernel) (cuda.Function, error) {
 	if fn, ok := b.loaded[k.id]; ok {
 		return fn, nil
@@ -93,7 +92,7 @@ func (b *bench) load(k kernel) (cuda.Function, error) {
 	return fn, errors.Join(err, b.send(message{Compiled: &childCompiled{k.id, time.Since(begin).Seconds()}}))
 }
 
-// prepareData makes what fills and checks memory.
+// prepareData loads the kernels that fill and check memory.
 func (b *bench) prepareData() (err error) {
 	if b.fill, err = b.load(dataKernel(idFill)); err != nil {
 		return err
@@ -108,7 +107,7 @@ func (b *bench) prepareData() (err error) {
 	return err
 }
 
-// prepare makes the unit of a class.
+// prepare builds the unit of a class.
 func (b *bench) prepare(class pal.AppClass) (*unit, error) {
 	u := &unit{class: class}
 	var err error
@@ -133,7 +132,7 @@ func (b *bench) prepare(class pal.AppClass) (*unit, error) {
 	return u, nil
 }
 
-// release gives a unit's memory back.
+// release frees a unit's memory.
 func (b *bench) release(u *unit) error {
 	var errs []error
 	for _, m := range u.memory {
@@ -143,7 +142,7 @@ func (b *bench) release(u *unit) error {
 	return errors.Join(errs...)
 }
 
-// alloc takes memory for the unit.
+// alloc allocates memory for the unit.
 func (b *bench) alloc(u *unit, bytes uint64) (cuda.Memory, error) {
 	m, err := b.ctx.Alloc(bytes)
 	if err != nil {
@@ -153,7 +152,7 @@ func (b *bench) alloc(u *unit, bytes uint64) (cuda.Memory, error) {
 	return m, nil
 }
 
-// content is what random words are cut to.
+// content says which bits of random words are kept, and which are set.
 type content struct{ keep, set uint32 }
 
 var (
@@ -161,8 +160,8 @@ var (
 	randomFloats = content{0x807fffff, 0x3f000000} // ±[0.5, 1)
 )
 
-// random takes memory for the unit and fills it: constants would draw less
-// power, and compress.
+// random allocates memory for the unit and fills it with random words. Constants would draw
+// less power, and could be compressed.
 func (b *bench) random(u *unit, bytes uint64, c content, from uint32) (cuda.Memory, error) {
 	m, err := b.alloc(u, bytes)
 	if err != nil {
@@ -172,15 +171,15 @@ func (b *bench) random(u *unit, bytes uint64, c content, from uint32) (cuda.Memo
 	return m, b.ctx.Launch(b.fill, b.dataGrid(), &m.Address, &n, &c.keep, &c.set, &from)
 }
 
-// dataGrid is the shape of the kernels that fill and check.
+// dataGrid returns the launch shape of the kernels that fill and check.
 func (b *bench) dataGrid() cuda.Grid {
 	return cuda.Grid{Blocks: 8 * uint32(b.dev.SMs), Threads: computeThread}
 }
 
-// outBytes is room for one word a thread.
+// outBytes is the size of one word per thread.
 func outBytes(g cuda.Grid) uint64 { return 4 * uint64(g.Blocks) * uint64(g.Threads) }
 
-// computeLaunch is a launch of the compute kernel that takes about ms.
+// computeLaunch returns a launch of the compute kernel that takes about ms milliseconds.
 func (b *bench) computeLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	g := b.compute.grid(b.dev)
 	if u.out, err = b.alloc(u, outBytes(g)); err != nil {
@@ -192,7 +191,7 @@ func (b *bench) computeLaunch(u *unit, ms float64) (launch func() error, work fl
 	return func() error { return b.ctx.Launch(b.fn, g, &out, &iters, &sd) }, work, nil
 }
 
-// triadLaunch is as many launches of the triad as take about ms.
+// triadLaunch returns as many launches of the triad as take about ms milliseconds.
 func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work float64, err error) {
 	k := triadKernel()
 	fn, err := b.load(k)
@@ -221,7 +220,7 @@ func (b *bench) triadLaunch(u *unit, ms float64) (launch func() error, work floa
 	return launch, float64(times) * float64(n) * k.workPerIteration(b.dev), nil
 }
 
-// prepareMix alternates compute and memory work, about as long each.
+// prepareMix alternates compute and memory work, with about the same time for each.
 func (b *bench) prepareMix(u *unit) error {
 	u.kernel = b.compute
 	compute, _, err := b.computeLaunch(u, mixPartMs)
@@ -259,7 +258,7 @@ func (b *bench) prepareGather(u *unit) error {
 	return nil
 }
 
-// sum is a checksum of the unit's whole result, made by the GPU itself.
+// sum returns a checksum of the unit's whole result. The GPU computes it.
 func (b *bench) sum(u *unit) (string, error) {
 	n := u.out.Bytes / 16
 	buf := make([]byte, 8)
@@ -267,13 +266,13 @@ func (b *bench) sum(u *unit) (string, error) {
 		func() error { return b.ctx.Fill(b.total, 0) },
 		func() error { return b.ctx.Launch(b.check, b.dataGrid(), &b.total.Address, &u.out.Address, &n) },
 		func() error { return b.ctx.Record(b.idle) },
-		func() error { return b.ctx.Wait(b.idle) }, // a copy would wait with a busy core
+		func() error { return b.ctx.Wait(b.idle) }, // a copy would keep a core busy while it waits
 		func() error { return b.ctx.Read(b.total, buf) },
 	)
 	return fmt.Sprintf("%016x", binary.LittleEndian.Uint64(buf)), err
 }
 
-// inTurn takes steps until one fails.
+// inTurn runs steps until one fails.
 func inTurn(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {

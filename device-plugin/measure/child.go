@@ -17,43 +17,41 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The child process holds the CUDA context: a driver that hangs, a kernel that
-// never ends or a GPU that falls off the bus takes the child with it and
-// nothing else, and killing it frees the GPU at once. It reads orders, one a
-// line ("run A", "stop"), runs windows of the class ordered until the next
-// order comes, and writes messages, one JSON object a line. End of input ends
-// it.
+// The child process holds the CUDA context. If the driver hangs, a kernel never ends or a GPU
+// falls off the bus, only the child is lost, and killing it frees the GPU at once. It reads
+// orders, one per line ("run A", "stop"), and runs windows of the ordered class until the next
+// order. It writes messages, one JSON object per line. At the end of its input it exits.
 
-// ChildCommand is the hidden subcommand that [Child] is.
+// ChildCommand is the name of the hidden subcommand that runs [Child].
 const ChildCommand = "measure-child"
 
-// message is one line from the child; one field is set.
+// message is one line from the child. Exactly one field is set.
 type message struct {
-	// Compiling is the kernel that the driver is compiling now. Compiled ends
-	// it, whether or not it succeeded.
+	// Compiling is the kernel that the driver is compiling now. Compiled ends it, even if
+	// compiling failed.
 	Compiling string         `json:"compiling,omitempty"`
 	Compiled  *childCompiled `json:"compiled,omitempty"`
 	Device    *childDevice   `json:"device,omitempty"`
 	Ready     *childReady    `json:"ready,omitempty"`
 	Window    *childWindow   `json:"window,omitempty"`
 	Stopped   bool           `json:"stopped,omitempty"`
-	// Failed is the last message: why the child ends.
+	// Failed is the last message: why the child exits.
 	Failed string `json:"failed,omitempty"`
-	Code   int    `json:"code,omitempty"` // the CUDA driver's, if that is why
+	Code   int    `json:"code,omitempty"` // the CUDA driver's code, if a driver call failed
 }
 
-// childCompiled reports how long a kernel took to compile.
+// childCompiled reports how long compiling a kernel took.
 type childCompiled struct {
 	Kernel  string  `json:"kernel"`
 	Seconds float64 `json:"seconds"`
 }
 
-// childDevice reports which GPU the child has.
+// childDevice reports which GPU the child uses.
 type childDevice struct {
 	UUID    string                  `json:"uuid"`
 	Name    string                  `json:"name"`
-	Compute string                  `json:"compute"` // capability, "9.0"
-	CUDA    string                  `json:"cuda"`    // the driver's, "13.0"
+	Compute string                  `json:"compute"` // compute capability, "9.0"
+	CUDA    string                  `json:"cuda"`    // the driver's CUDA version, "13.0"
 	Work    map[pal.AppClass]string `json:"work"`    // see describe
 	Skipped []string                `json:"skipped,omitempty"`
 }
@@ -62,13 +60,13 @@ type childDevice struct {
 type childReady struct {
 	Class  pal.AppClass `json:"class"`
 	Kernel string       `json:"kernel"`
-	// Work of one unit, in Unit·seconds; Peak the rate, in Unit, that the
-	// hardware cannot exceed at ClockMHz, 0 if not known.
+	// Work is the work of one unit, in Unit·seconds. Peak is the rate, in Unit, that the
+	// hardware cannot exceed at ClockMHz; 0 if unknown.
 	Work     float64 `json:"work,omitempty"`
 	Unit     string  `json:"unit,omitempty"`
 	Peak     float64 `json:"peak,omitempty"`
 	ClockMHz int     `json:"clock_mhz"`
-	// ClockBound: Peak goes with the SM clock.
+	// ClockBound means that Peak is proportional to the SM clock.
 	ClockBound bool `json:"clock_bound"`
 }
 
@@ -80,15 +78,15 @@ type childWindow struct {
 	Sum   string       `json:"sum"`
 }
 
-// childOptions are what the parent asks of a child.
+// childOptions are the parent's options for a child.
 type childOptions struct {
 	library, uuid string
-	windowMs      float64  // length of a window, about
-	avoid         []string // compute kernels that are not tried
+	windowMs      float64  // approximate length of a window
+	avoid         []string // compute kernels to skip
 }
 
-// Child runs the child's side: orders from in, messages to out. It returns the
-// exit code.
+// Child runs the child's side: it reads orders from in and writes messages to out. It
+// returns the exit code.
 func Child(o childOptions, in io.Reader, out io.Writer) int {
 	// The CUDA context belongs to this thread.
 	runtime.LockOSThread()
@@ -105,11 +103,11 @@ func Child(o childOptions, in io.Reader, out io.Writer) int {
 	return 1
 }
 
-// failed is the last message of a child that ends with err.
+// failed returns the last message of a child that ends with err.
 func failed(err error) message { return message{Failed: err.Error(), Code: cuda.CodeOf(err)} }
 
-// orders reads lines until the end of input, which closes the channel. The
-// goroutine ends with the process: reading cannot be cancelled.
+// orders reads lines until the end of input, and then closes the channel. The goroutine
+// lives as long as the process, because reading cannot be cancelled.
 func orders(in io.Reader) <-chan string {
 	out := make(chan string, 16)
 	go func() {
@@ -139,7 +137,7 @@ func (c *child) serve(orders <-chan string) error {
 	return errors.Join(err, ctx.Close())
 }
 
-// open finds the GPU and says so.
+// open finds the GPU and reports it to the parent.
 func (c *child) open() (*cuda.Context, error) {
 	d, err := cuda.Open(c.library)
 	if err != nil {
@@ -177,10 +175,10 @@ func (c *child) open() (*cuda.Context, error) {
 	return nil, fmt.Errorf("the CUDA driver has no GPU %q (a MIG GPU cannot be measured as a whole)", c.uuid)
 }
 
-// capability is a GPU's compute capability, as people write it.
+// capability formats a GPU's compute capability, such as 9.0.
 func capability(dev cuda.Device) string { return fmt.Sprintf("%d.%d", dev.Major, dev.Minor) }
 
-// obey takes orders until there are no more.
+// obey carries out orders until there are no more.
 func (c *child) obey(orders <-chan string) error {
 	order, open := <-orders
 	for open {
@@ -194,7 +192,7 @@ func (c *child) obey(orders <-chan string) error {
 		}
 		class, ok := strings.CutPrefix(order, "run ")
 		if !ok {
-			order, open = <-orders // nothing runs that could be stopped
+			order, open = <-orders // nothing is running, so wait for an order
 			continue
 		}
 		var err error
@@ -205,7 +203,7 @@ func (c *child) obey(orders <-chan string) error {
 	return nil
 }
 
-// run measures windows of one class until the next order, which it returns.
+// run measures windows of one class until the next order, and returns that order.
 func (c *child) run(class pal.AppClass, orders <-chan string) (next string, open bool, err error) {
 	u, err := c.bench.prepare(class)
 	if err != nil {
@@ -257,7 +255,7 @@ func (b *bench) ready(u *unit) *childReady {
 	return r
 }
 
-// watch times units by the GPU's own clock.
+// watch times units with the GPU's own clock.
 type watch struct {
 	ctx      *cuda.Context
 	from, to cuda.Event
@@ -272,7 +270,7 @@ func newWatch(ctx *cuda.Context) (*watch, error) {
 	return &watch{ctx, from, to}, err
 }
 
-// time is the time of one unit, in milliseconds, over n of them.
+// time returns the time of one unit in milliseconds, averaged over n units.
 func (w *watch) time(u *unit, n int) (float64, error) {
 	ms := 0.0
 	err := inTurn(

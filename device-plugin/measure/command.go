@@ -64,32 +64,33 @@ const (
 `
 )
 
-// Backend tells what GPUs there are and how they do.
+// Backend lists the GPUs and reads their telemetry.
 type Backend interface {
 	Scan() (gpu.Inventory, error)
 	Sample(ids []string) map[string]gpu.Sample
-	// Processes are those that compute on each GPU.
+	// Processes returns the processes that compute on each GPU.
 	Processes(ids []string) map[string][]int
 	Close()
 }
 
-// Command is the subcommand, as the plugin's main sets it up.
+// Command is the measure subcommand, configured by the plugin's main.
 type Command struct {
-	// Self is the command that runs [ChildMain].
+	// Self is the command line that runs [ChildMain].
 	Self []string
 	// Open opens NVML.
 	Open func(library string) Backend
-	// Allocated asks Nomad which of the GPUs allocations have.
+	// Allocated asks Nomad which of the GPUs allocations hold.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
-	// Released is an error if the plugin's state directory has an order to release the driver.
+	// Released returns an error if the plugin's state directory has an order to release the
+	// driver.
 	Released func(stateDir string) error
-	// StateDir is that directory, if no flag names another.
+	// StateDir is that directory, unless a flag names another.
 	StateDir string
-	// Terminal: stderr is a terminal.
+	// Terminal means that stderr is a terminal.
 	Terminal       bool
 	Stdout, Stderr io.Writer
-	proc           string        // /proc, when empty
-	patience       time.Duration // with the driver; gpu.DriverWithin, when 0
+	proc           string        // "" means /proc
+	patience       time.Duration // how long to wait for the driver; 0 means gpu.DriverWithin
 }
 
 // options are the parsed flags.
@@ -103,8 +104,8 @@ type options struct {
 	stateDir            string
 }
 
-// Run is the subcommand; it returns the exit code. SIGINT and SIGTERM end it
-// with what has been measured.
+// Run runs the subcommand and returns its exit code. After SIGINT or SIGTERM it ends with
+// the results so far.
 func (c Command) Run(args []string) int {
 	o, err := c.parseOptions(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -207,7 +208,7 @@ func (o *options) setOwn(own Own, pattern string) error {
 // measure runs the sessions.
 func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	report := Report{Format: Format, Started: time.Now().UTC().Truncate(time.Second), Results: []Result{}}
-	report.Node, _ = os.Hostname() // a name is a help, not a need
+	report.Node, _ = os.Hostname() // the name is useful but not required
 	if c.Released != nil {
 		if err := c.Released(o.stateDir); err != nil {
 			return report, err
@@ -246,8 +247,8 @@ func (c Command) measure(ctx context.Context, o options) (Report, error) {
 	return report, nil
 }
 
-// targets are the GPUs to measure. What NVML says of them goes into their keys;
-// without NVML the CUDA driver at least lists them.
+// targets returns the GPUs to measure. NVML's values become part of their keys. Without
+// NVML, the CUDA driver at least lists the GPUs.
 func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner) ([]Target, error) {
 	inv, err := gpu.Within(cmp.Or(c.patience, gpu.DriverWithin), "listing the GPUs", b.Scan)
 	if errors.Is(err, gpu.ErrNoAnswer) {
@@ -294,8 +295,8 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 	return targets, nil
 }
 
-// refuseBusy names the GPUs that something uses, or that Nomad gave to an allocation, and refuses
-// all where Nomad cannot say.
+// refuseBusy returns an error that names the GPUs that are in use, or that Nomad gave to an
+// allocation. It refuses all GPUs if Nomad cannot answer.
 func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Target) error {
 	const anyway = "-force measures all the same"
 	var ids, busy []string
@@ -318,7 +319,7 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	return nil
 }
 
-// deliver writes the report where it was asked for.
+// deliver writes the report to the requested place.
 func (c Command) deliver(o options, r Report) error {
 	data, err := r.Encode()
 	if err != nil {
@@ -337,7 +338,7 @@ func (c Command) deliver(o options, r Report) error {
 	return writeTable(c.Stdout, r)
 }
 
-// ChildMain is the hidden subcommand [ChildCommand].
+// ChildMain runs the hidden subcommand [ChildCommand].
 func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	fs := flag.NewFlagSet(ChildCommand, flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -349,7 +350,7 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	if err := fs.Parse(args); err != nil {
 		return 2
 	}
-	_ = os.WriteFile("/proc/self/comm", []byte(childName), 0) // else that of /proc/self/exe
+	_ = os.WriteFile("/proc/self/comm", []byte(childName), 0) // otherwise the name would be that of /proc/self/exe
 	if *list {
 		return childList(*library, out)
 	}
@@ -360,7 +361,7 @@ func ChildMain(args []string, in io.Reader, out, stderr io.Writer) int {
 	return Child(o, in, out)
 }
 
-// childList prints the driver's GPUs.
+// childList prints the GPUs that the driver lists.
 func childList(library string, out io.Writer) int {
 	enc := json.NewEncoder(out)
 	d, err := cuda.Open(library)

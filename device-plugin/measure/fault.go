@@ -20,24 +20,24 @@ import (
 //go:embed ptx/fault.ptx
 var ptxFault []byte
 
-// Fault is something that goes wrong on a GPU because it was asked for: it harms
-// no one but the process that does it.
+// Fault is an error that a child causes on a GPU on purpose. It harms only the process that
+// causes it.
 type Fault string
 
 // The faults.
 const (
 	FaultPTX     Fault = "ptx"     // a kernel that does not compile
 	FaultMemory  Fault = "memory"  // more memory than the GPU has
-	FaultAddress Fault = "address" // a write to nowhere, which the driver reports as Xid 13 or 31
+	FaultAddress Fault = "address" // a write to an unmapped address, which the driver reports as Xid 13 or 31
 )
 
-// faultKernel writes to an address.
+// faultKernel returns the kernel that writes to an address.
 func faultKernel() kernel { return kernel{id: "fault", entry: "pal_fault", ptx: ptxFault} }
 
 // nowhere is an address in the first page, which is never mapped.
 const nowhere = uint64(16)
 
-// commit does a fault; an error is what it is for.
+// commit causes a fault. It should return an error.
 func (b *bench) commit(f Fault) error {
 	switch f {
 	case FaultPTX:
@@ -57,11 +57,11 @@ func (b *bench) commit(f Fault) error {
 	return fmt.Errorf("fault %q is unknown", f)
 }
 
-// errNoFault: what was to go wrong did not.
+// errNoFault means that the fault did not happen.
 var errNoFault = errors.New("nothing went wrong")
 
-// Fault has a fault done on a GPU. It returns when that began, and what the
-// child says about it; an error when there was no fault, or no answer.
+// Fault has a child cause a fault on a GPU. It returns when the fault began and the child's
+// error. err is set if there was no fault, or no answer.
 func (r Runner) Fault(ctx context.Context, d gpu.Device, f Fault, p Plan) (begun time.Time, said string, err error) {
 	s := &session{Runner: r, plan: p, target: Target{Device: d}, result: Result{GPU: d.ID}}
 	if s.child, err = r.start(ctx, d.ID, p); err != nil {
@@ -87,13 +87,13 @@ func (r Runner) Fault(ctx context.Context, d gpu.Device, f Fault, p Plan) (begun
 	return begun, err.Error(), nil
 }
 
-// Variant is one kernel, and how a session is made to measure it.
+// Variant is one kernel, with the plan that makes a session measure it.
 type Variant struct {
 	Kernel string
-	Plan   Plan // Classes and Avoid
+	Plan   Plan // only Classes and Avoid are set
 }
 
-// Variants are the kernels that run on a GPU, the strongest first.
+// Variants returns the kernels that run on a GPU, the strongest first.
 func Variants(d gpu.Device) []Variant {
 	dev := cuda.Device{Major: d.ComputeMajor, Minor: d.ComputeMinor}
 	var out []Variant
@@ -107,16 +107,15 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// The utilisation is read looksAtLoad times, loadPause apart, before it counts.
-// The first reading after NVML starts, or after a GPU wakes up, may show that
-// start itself.
+// Utilisation counts as use only if it is high in looksAtLoad readings, loadPause apart.
+// The first reading after NVML starts, or after a GPU wakes up, may show that start itself.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second
 )
 
-// InUse returns what uses each of the GPUs with these ids, out of all that the node has; GPUs that
-// nothing seems to use are left out.
+// InUse returns what uses each of the GPUs with these ids. all are the node's GPUs. GPUs
+// that seem unused are left out.
 func (r Runner) InUse(all []gpu.Device, ids []string) map[string]string {
 	uses, _ := r.uses(all, ids, nil)
 	for range looksAtLoad - 1 {

@@ -18,11 +18,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// use is what uses a GPU: nothing, when it is zero.
+// use describes what uses a GPU; the zero value means unused.
 type use struct {
-	task bool   // a task was given it, whether it uses it or not
-	busy bool   // by is the driver's utilisation alone
-	by   string // what the driver says of it, for people
+	task bool   // a task was given the GPU, even if it does not use it
+	busy bool   // by is only the driver's utilisation
+	by   string // what uses it according to the driver, for display
 }
 
 func (u use) String() string {
@@ -32,10 +32,10 @@ func (u use) String() string {
 	return u.by
 }
 
-// uses finds out what uses the GPUs of these ids, out of all that the node has. Nothing of it
-// proves that a GPU is free: a task may hold one and not touch it for days. tickets are the
-// reservations, by GPU, whose tasks are looked for; shown is the outcome. Without any,
-// and if the driver knows of a use of each GPU, no process is looked at.
+// uses finds out what uses the GPUs with these ids. all are the node's GPUs. An empty result does
+// not prove that a GPU is free, because a task may hold one and not touch it for days. tickets are
+// the reservations, by GPU, whose tasks it looks for; shown is the result for them. Without
+// tickets, it skips the processes if the driver already reports a use of each GPU.
 func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) (_ map[string]use, shown map[string]bool) {
 	var samples map[string]gpu.Sample
 	if r.Sample != nil {
@@ -73,8 +73,8 @@ func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) 
 	return out, c.shown
 }
 
-// intruders returns what has begun to use GPUs that are being measured: a task that was given
-// one, or a process that computes there and is no child of ours.
+// intruders returns what has begun to use GPUs that are being measured: a task that was
+// given one, or a process that computes there and is not our child.
 func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]string) map[string]string {
 	proc := cmp.Or(r.proc, "/proc")
 	tasks := claimsOf(proc, all, tickets).given
@@ -96,14 +96,14 @@ func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]str
 	return out
 }
 
-// parentOf is the parent of a process. ok is false if the process has ended or
-// cannot be seen from here.
+// parentOf returns the parent of a process. ok is false if the process has ended or is not
+// visible from here.
 func parentOf(proc string, pid int) (parent int, ok bool) {
 	stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return 0, false
 	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind its name
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the fields after the name
 	if len(fields) < 2 {
 		return 0, false
 	}
@@ -111,21 +111,22 @@ func parentOf(proc string, pid int) (parent int, ok bool) {
 	return parent, err == nil
 }
 
-// describeProcess names a process for people. Its name is whatever it likes.
+// describeProcess names a process for display. The process chooses its name, so the text
+// may be anything.
 func describeProcess(proc string, pid int) string {
 	name, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "comm"))
-	if err != nil { // gone, or in a container that we are outside of
+	if err != nil { // it has ended, or this process is in another container
 		return fmt.Sprintf("process %d", pid)
 	}
 	return fmt.Sprintf("process %d, %s", pid, gpu.Printable(string(bytes.TrimSpace(name))))
 }
 
-// idleMemoryMiB is what may be allocated on an idle GPU; some drivers count what they
-// keep for themselves.
+// idleMemoryMiB is how much memory may be allocated on an idle GPU: some drivers count what
+// they reserve for themselves.
 const idleMemoryMiB = 1024
 
-// busyBy says by what a GPU seems to be in use. Where the system has pages in its memory, how
-// much is used says nothing.
+// busyBy returns what a GPU seems to be used by. If the system keeps pages in the GPU's
+// memory, used memory says nothing.
 func busyBy(s gpu.Sample, systemMemory bool) use {
 	used := s.AllocatedMiB()
 	switch {
@@ -137,23 +138,23 @@ func busyBy(s gpu.Sample, systemMemory bool) use {
 	return use{}
 }
 
-// visibleDevices is the variable that Nomad's device plugins give a task, and that the NVIDIA
-// runtime reads. Where that runtime makes the container's devices itself (jit-cdi, the default
-// from version 1.18 on), the task finds "void" in it.
+// visibleDevices is the variable that Nomad's device plugins set for a task, and that the
+// NVIDIA runtime reads. If that runtime makes the container's devices itself (jit-cdi, the
+// default from version 1.18 on), the task sees "void" in it.
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// claims is what the processes of this machine show of whose its GPUs are.
+// claims is what the machine's processes show about who holds its GPUs.
 type claims struct {
-	given map[string]bool // GPUs that a process was given
-	// shown are the reservations whose task has a process, by ticket, and whether that asks for
-	// its GPU to be measured.
+	given map[string]bool // GPUs that some process was given
+	// shown are the reservations, by ticket, whose task has a process. The value is whether
+	// the process asks for its GPU to be measured.
 	shown map[string]bool
 }
 
-// claimsOf looks at every process. Those of others can be read by root only; what cannot be
-// read is skipped, and so are the processes of the task or container that this process is part
-// of. A process that asks for its GPU to be measured, and proves by the ticket of
-// its reservation that the GPU is its own, is no use of it.
+// claimsOf inspects every process. Only root can read those of other users. It skips
+// processes that it cannot read, and those of the task or container that this process is
+// part of. A process may ask for its GPU to be measured: if the ticket of its reservation
+// proves that the GPU is its own, it does not count as using the GPU.
 func claimsOf(proc string, all []gpu.Device, tickets map[string]string) claims {
 	c := claims{given: map[string]bool{}, shown: map[string]bool{}}
 	entries, err := os.ReadDir(proc)
@@ -178,7 +179,7 @@ func claimsOf(proc string, all []gpu.Device, tickets map[string]string) claims {
 	return c
 }
 
-// add takes what one process shows.
+// add adds what one process shows.
 func (c claims) add(env map[string]string, found map[string]bool, tickets map[string]string) {
 	ticket, asks := env[attr.EnvReservation], env[attr.EnvMeasure] != ""
 	for id, t := range tickets {
@@ -193,8 +194,8 @@ func (c claims) add(env map[string]string, found map[string]bool, tickets map[st
 	maps.Copy(c.given, found)
 }
 
-// environment is what matters here of a process's variables; of several with one name the last
-// one counts. ok is false for a process that cannot be read.
+// environment returns the relevant variables of a process. If a name occurs several times,
+// the last one counts. ok is false if the process cannot be read.
 func environment(proc string, pid int) (env map[string]string, ok bool) {
 	data, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "environ"))
 	if err != nil {
@@ -210,19 +211,19 @@ func environment(proc string, pid int) (env map[string]string, ok bool) {
 	return env, true
 }
 
-// ownTask is the task or container that this process runs in. What it was given, it may
-// measure.
+// ownTask is the task or container that this process runs in. This process may measure the
+// GPUs of its own task.
 type ownTask struct {
 	proc      string
 	line      map[int]bool    // this process and its ancestors
-	lists     map[string]bool // what they were given
-	namespace string          // this process's mounts
+	lists     map[string]bool // GPU lists that these were given
+	namespace string          // mount namespace of this process
 }
 
 func findOwnTask(proc string) ownTask {
 	pid := os.Getpid()
 	if self, err := os.Readlink(filepath.Join(proc, "self")); err == nil {
-		if n, err := strconv.Atoi(self); err == nil { // as this /proc counts
+		if n, err := strconv.Atoi(self); err == nil { // as numbered in this /proc
 			pid = n
 		}
 	}
@@ -237,29 +238,29 @@ func findOwnTask(proc string) ownTask {
 	return o
 }
 
-// includes reports whether a process that was given these GPUs belongs to the task. One
-// beside this process's line, as a shell that was opened in the container, sees the same
-// mounts and was given the same. Tasks without a container share the mounts of the node,
-// so that the mounts alone are no sign.
+// includes reports whether a process that was given this GPU list belongs to the task. A
+// process outside our line of ancestors, such as a shell opened in the container, has the
+// same mounts and the same list. Tasks without a container share the node's mounts, so
+// equal mounts alone prove nothing.
 func (o ownTask) includes(pid int, list string) bool {
 	return o.line[pid] || o.lists[list] && o.namespace != "" && mountsOf(o.proc, pid) == o.namespace
 }
 
-// mountsOf names the mount namespace of a process; "" if it cannot be read.
+// mountsOf returns the mount namespace of a process; "" if it cannot be read.
 func mountsOf(proc string, pid int) string {
 	name, _ := os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns/mnt"))
 	return name
 }
 
-// hasDevices reports whether a process sees the driver at all.
+// hasDevices reports whether a process can see the driver's device files.
 func hasDevices(process string) bool {
 	_, err := os.Stat(filepath.Join(process, "root/dev/nvidiactl"))
 	return err == nil
 }
 
 // contained adds the GPUs whose device files a process has in a root of its own, as in a
-// container. Who has those of all GPUs, and holds none of them otherwise, watches them, as
-// dcgm-exporter does; so do host processes.
+// container. A process that has the files of all GPUs, and holds none in other ways, only
+// watches them, like dcgm-exporter. So do host processes.
 func contained(process string, all []gpu.Device, found map[string]bool) {
 	root, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
@@ -286,16 +287,16 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 	}
 }
 
-// given adds the GPUs that a value of the variable names: by UUID, or the start of one,
-// or by number, which counts only where real is true. "all" names none: images made for
-// CUDA carry it, and so do containers that only watch GPUs. Who computes shows otherwise.
+// given adds the GPUs that a value of the variable names: by UUID or its start, or by
+// number, which counts only if real returns true. "all" adds none: CUDA images carry it,
+// and so do containers that only watch GPUs. If they compute, other checks show it.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {
 		if word = strings.TrimSpace(word); word == "" || word == "none" || word == "void" {
 			continue
 		}
-		whole, _, _ := strings.Cut(word, ":") // 0:1 is a MIG instance of GPU 0
+		whole, _, _ := strings.Cut(word, ":") // 0:1 means MIG instance 1 of GPU 0
 		n, err := strconv.Atoi(whole)
 		for i, d := range byBus {
 			switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// finish turns the windows of a class into its entry of the result.
+// finish computes the result of a class from its windows.
 func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 	a := App{App: r.Class, Kernel: r.Kernel, Work: s.work[r.Class], Windows: ws, LimitedBy: limitedBy(rs), Sum: s.sums[r.Class]}
 	times := s.usable(r.Class, ws, &a)
@@ -26,14 +26,14 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 	}
 	if r.Work > 0 {
 		a.Rate, a.Unit = r.Work/(a.Ms/1e3), r.Unit
-		clock := 0.0 // not known
+		clock := 0.0 // unknown
 		if mean := Mean(ws, func(w Repetition) *float64 { return w.ClockMHz }); mean != nil {
 			clock = *mean
 		}
 		if problem := a.judge(r, clock, s.slowBelow(r)); problem != "" {
 			s.warn("class %s: %s", r.Class, problem)
 			if !a.Slow {
-				return // not to be believed
+				return // implausible, so not published
 			}
 		}
 	}
@@ -48,8 +48,8 @@ func (s *session) warn(format string, args ...any) {
 	s.result.Warnings = append(s.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// usable are the times that count. Where most windows were dropped for heat,
-// heat is what this GPU has: all of them count.
+// usable returns the times that count. If heat caused most windows to be dropped, heat is
+// normal for this GPU, and all of them count.
 func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	wrong, hot := 0, 0
 	for _, w := range ws {
@@ -77,8 +77,7 @@ func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 	return kept(a.Windows)
 }
 
-// slowBelow is the rate of a class below which this GPU is slow beyond doubt, 0
-// when that is not known.
+// slowBelow returns the rate of a class below which this GPU is certainly slow; 0 if unknown.
 func (s *session) slowBelow(r *childReady) float64 {
 	var limitW float64
 	if w := s.target.Device.PowerLimitW; w != nil {
@@ -87,9 +86,9 @@ func (s *session) slowBelow(r *childReady) float64 {
 	return slowBelow(r.Kernel, s.result.Model, limitW, r.Peak)
 }
 
-// judge sets the rate's share of what the hardware can do, and says what is
-// wrong with it: faster than possible is not to be believed, far slower than
-// any sound GPU is an outlier.
+// judge sets the rate's share of the hardware's peak, and returns what is wrong with the
+// rate: a rate above the peak is not believable; a rate far below any healthy GPU makes the
+// GPU an outlier.
 func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 	if r.Peak == 0 {
 		return ""

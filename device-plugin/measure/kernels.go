@@ -32,21 +32,21 @@ var ptxGather []byte
 //go:embed ptx/data.ptx
 var ptxData []byte
 
-// kernel is one of our PTX kernels. Whoever changes a kernel so that its time
-// changes must change the version in its id.
+// kernel is one of our PTX kernels. If you change a kernel so that its time changes, change
+// the version in its id.
 type kernel struct {
 	id, entry string
 	ptx       []byte
-	// suits reports whether the GPU can run it; the driver has the last word.
+	// suits reports whether the GPU can run the kernel; the driver may still refuse.
 	suits func(cuda.Device) bool
-	// peak is the most work a second that the hardware can do, in FLOP, bytes
-	// or loads, at this SM clock; 0 if it is not known.
+	// peak returns the most work per second that the hardware can do, in FLOP, bytes or
+	// loads, at this SM clock; 0 if unknown.
 	peak func(d cuda.Device, clockMHz float64) float64
-	unit string // of a rate, after dividing by scale
-	// scale turns work into unit.
+	unit string // unit of a rate, after dividing by scale
+	// scale converts work into unit.
 	scale float64
-	// expected is the share of peak at the largest clock that a sound GPU
-	// reaches: the amount of work follows from it.
+	// expected is the share of the peak, at the largest clock, that a healthy GPU reaches.
+	// The amount of work per unit follows from it.
 	expected float64
 	// floor is the share of the peak rate that every healthy GPU of the model
 	// reaches at its default power limit; 0 if unknown. See [slowBelow].
@@ -60,13 +60,13 @@ const (
 	idFFMA   = "ffma1"
 	idTriad  = "triad1"
 	idGather = "gather1"
-	idFill   = "fill" // not measured: random data for the others
-	idSum    = "sum"  // not measured: a checksum of what they wrote
+	idFill   = "fill" // not measured: fills memory with random data
+	idSum    = "sum"  // not measured: a checksum of the output
 )
 
-// supports reports whether this package measures GPUs of a compute capability.
-// Blackwell (10 and 12) needs a kernel of its own: what we have would use a
-// fraction of its tensor cores, and measure nothing that a workload meets.
+// supports returns an error if this package cannot measure GPUs of a compute capability.
+// Blackwell (10 and 12) needs its own kernel: ours would use a fraction of its tensor
+// cores, and measure nothing that matters to a workload.
 func supports(major, minor int) error {
 	switch {
 	case major < 7:
@@ -77,8 +77,8 @@ func supports(major, minor int) error {
 	return nil
 }
 
-// Supported is nil when GPUs like the device can be measured, or when their
-// compute capability is not known.
+// Supported returns nil if GPUs like the device can be measured, or if their compute
+// capability is unknown.
 func Supported(d gpu.Device) error {
 	if d.Virtual {
 		return errors.New("a virtual GPU: its speed is what other virtual machines leave it, and measuring takes theirs")
@@ -89,8 +89,8 @@ func Supported(d gpu.Device) error {
 	return supports(d.ComputeMajor, d.ComputeMinor)
 }
 
-// computeKernels are the kernels of class A, the strongest first: what does
-// not reach the power cap measures nothing, so the first that runs is taken.
+// computeKernels returns the kernels of class A, the strongest first. The first that runs
+// is used, because a kernel that does not reach the power cap measures nothing.
 func computeKernels() []kernel {
 	return []kernel{
 		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.7, floor: 0.55,
@@ -113,16 +113,16 @@ func gatherKernel() kernel {
 		peak:  func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
 }
 
-// sectorBytes is what one scattered load moves at least.
+// sectorBytes is the least that one scattered load moves.
 const sectorBytes = 32
 
-// dataKernel is one of those that are not measured.
+// dataKernel returns a kernel that is not measured.
 func dataKernel(id string) kernel { return kernel{id: id, entry: "pal_" + id, ptx: ptxData} }
 
-// tensorPeak is the dense bf16 rate with fp32 accumulation. FLOP per clock and
-// SM by architecture, from the vendor's published peaks: A100 312 TFLOP/s at
-// 1410 MHz on 108 SMs, L40S 362 at 2520 on 142, H100 SXM 989 at 1830 on 132;
-// less if the vendor sells the architecture with less.
+// tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM
+// follow from the vendor's published peaks: A100 312 TFLOP/s at 1410 MHz on 108 SMs, L40S
+// 362 at 2520 on 142, H100 SXM 989 at 1830 on 132. It is less for models that the vendor
+// sells with less than the architecture has.
 func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	perClock := 0.0
 	known, _ := skuOf(d.Name)
@@ -139,8 +139,8 @@ func tensorPeak(d cuda.Device, clockMHz float64) float64 {
 	return perClock * float64(d.SMs) * clockMHz * 1e6
 }
 
-// fp32Peak is two FLOP a lane and clock: 64 lanes an SM on compute capability
-// 7.x and 8.0, 128 else.
+// fp32Peak returns two FLOP per lane and clock. An SM has 64 lanes on compute capability
+// 7.x and 8.0, 128 on others.
 func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 	lanes := 128.0
 	if d.Major == 7 || d.Major == 8 && d.Minor == 0 {
@@ -149,23 +149,23 @@ func fp32Peak(d cuda.Device, clockMHz float64) float64 {
 	return 2 * lanes * float64(d.SMs) * clockMHz * 1e6
 }
 
-// memoryPeak is two transfers a memory clock and bit, in bytes a second; the
-// SM clock has no part in it. 0 if the driver does not tell the clock.
+// memoryPeak returns two transfers per memory clock and bus bit, in bytes per second. The
+// SM clock does not matter. It returns 0 if the driver does not report the memory clock.
 func memoryPeak(d cuda.Device, _ float64) float64 {
 	return 2 * float64(d.MemClockMHz) * 1e6 * float64(d.BusBits) / 8
 }
 
-// Amounts of work. A unit of work takes about unitMs on a sound GPU: short
-// enough to stop quickly, long enough that its launch does not count.
+// Amounts of work. A unit takes about unitMs on a healthy GPU: short enough to stop
+// quickly, long enough that the time to launch it does not matter.
 const (
 	unitMs        = 80.0
-	mixPartMs     = 5.0 // each half of a pair of the mixed class
+	mixPartMs     = 5.0 // each half of a pair in the mixed class
 	mixPairs      = 8
-	triadBytes    = 2 << 30 // each of three buffers
+	triadBytes    = 2 << 30 // size of each of three buffers
 	gatherBytes   = 4 << 30
-	iterFLOPMMA   = 65536   // FLOP of one warp and iteration
-	iterFLOPWG    = 4194304 // FLOP of one warpgroup and iteration
-	iterFLOPFFMA  = 256     // FLOP of one thread and iteration
+	iterFLOPMMA   = 65536   // FLOP per warp and iteration
+	iterFLOPWG    = 4194304 // FLOP per warpgroup and iteration
+	iterFLOPFFMA  = 256     // FLOP per thread and iteration
 	loadsPerIter  = 8
 	warp          = 32
 	warpgroup     = 128
@@ -174,7 +174,7 @@ const (
 	computeThread = 256
 )
 
-// grid is the launch shape of a kernel on a GPU.
+// grid returns the kernel's launch shape on a GPU.
 func (k kernel) grid(d cuda.Device) cuda.Grid {
 	sms := uint32(d.SMs)
 	switch k.id {
@@ -191,8 +191,8 @@ func (k kernel) grid(d cuda.Device) cuda.Grid {
 	}
 }
 
-// workPerIteration is the work of one iteration of all threads of a launch;
-// for triad, the bytes of 16-byte step n16 = 1.
+// workPerIteration returns the work of one iteration of all threads of a launch; for triad,
+// the bytes if n16 is 1.
 func (k kernel) workPerIteration(d cuda.Device) float64 {
 	g := k.grid(d)
 	threads := float64(g.Blocks) * float64(g.Threads)
@@ -210,9 +210,9 @@ func (k kernel) workPerIteration(d cuda.Device) float64 {
 	}
 }
 
-// iterations is how many make a launch of about ms milliseconds on a sound GPU
-// of this model. It follows from the model alone and is rounded to two digits,
-// so that all GPUs of a model do the same work.
+// iterations returns how many iterations make a launch take about ms milliseconds on a
+// healthy GPU of this model. It depends on the model alone and is rounded to two digits, so
+// that all GPUs of a model do the same work.
 func (k kernel) iterations(d cuda.Device, ms float64) uint32 {
 	rate := k.peak(d, float64(d.ClockMHz)) * k.expected
 	n := rate * ms / 1e3 / k.workPerIteration(d)
@@ -227,8 +227,8 @@ func twoDigits(x float64) float64 {
 	return math.Round(x/f) * f
 }
 
-// bufferBytes is the size of a buffer: want, or on small GPUs the power of two
-// that is at most a share of the memory.
+// bufferBytes returns the size of a buffer: want, or on small GPUs want halved until it is
+// at most 1/share of the memory.
 func bufferBytes(d cuda.Device, want, share uint64) uint64 {
 	for want > d.MemoryBytes/share {
 		want /= 2
@@ -236,8 +236,8 @@ func bufferBytes(d cuda.Device, want, share uint64) uint64 {
 	return want
 }
 
-// triadSteps is n16 of the triad kernel: 16-byte elements of one buffer, a
-// multiple of what one round of all threads takes.
+// triadSteps returns n16 for the triad kernel: the number of 16-byte elements of one
+// buffer, a multiple of the number of threads.
 func triadSteps(d cuda.Device) uint64 {
 	g := triadKernel().grid(d)
 	round := uint64(g.Blocks) * uint64(g.Threads) * triadUnroll
@@ -245,7 +245,7 @@ func triadSteps(d cuda.Device) uint64 {
 	return n / round * round
 }
 
-// triadLaunches is the number of launches that take about ms milliseconds.
+// triadLaunches returns the number of launches that take about ms milliseconds.
 func triadLaunches(d cuda.Device, ms float64) int {
 	k := triadKernel()
 	bytes := k.workPerIteration(d) * float64(triadSteps(d))
@@ -253,9 +253,8 @@ func triadLaunches(d cuda.Device, ms float64) int {
 	return max(1, int(math.Round(rate*ms/1e3/bytes)))
 }
 
-// describe says in words what one unit of the class is on a GPU of this kind:
-// the part of the comparability key that the kernels make. Two GPUs with equal
-// text do equal work.
+// describe returns the text of what one unit of the class is on a GPU like this. It is the
+// kernels' part of the comparability key: two GPUs with equal text do equal work.
 func describe(d cuda.Device, class pal.AppClass, compute kernel) string {
 	switch class {
 	case pal.ClassA:

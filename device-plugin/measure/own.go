@@ -19,20 +19,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Own is a user's own program as a measurement: what it does is the unit of
-// work, and its application name takes the place of a class.
+// Own measures with a user's own program: one run is the unit of work, and the
+// application's name replaces the class.
 type Own struct {
 	App     string
-	Command string // for sh -c
+	Command string // run by sh -c
 	Repeat  int
 	// Pattern finds the time in the program's output: the first group of its
 	// last match, a number. nil: the wall-clock time of the whole program.
 	Pattern *regexp.Regexp
-	Timeout time.Duration // of one run; 0 for none
+	Timeout time.Duration // of one run; 0 for no limit
 }
 
-// Session runs the program on one GPU, alone visible to it, Repeat times. A
-// failing run ends it with what the runs before gave, marked partial.
+// Session runs the program on one GPU, the only one that it can see, Repeat times. If a run
+// fails, the session ends with the results of the runs before, marked partial.
 func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Result {
 	s := newSession(Runner{}, t, Plan{Limit: time.Duration(o.Repeat) * o.Timeout}, progress)
 	s.work = map[pal.AppClass]string{pal.ClassA: "own:" + o.App + "*" + o.Command}
@@ -56,7 +56,7 @@ func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Res
 	return s.result
 }
 
-// once is one run, in seconds.
+// once makes one run and returns its time in seconds.
 func (o Own) once(ctx context.Context, gpu string) (float64, error) {
 	if o.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -84,7 +84,7 @@ func (o Own) once(ctx context.Context, gpu string) (float64, error) {
 	return o.find(out.String())
 }
 
-// find takes the time from the program's output.
+// find reads the time from the program's output.
 func (o Own) find(out string) (float64, error) {
 	all := o.Pattern.FindAllStringSubmatch(out, -1)
 	if len(all) == 0 {
@@ -98,7 +98,7 @@ func (o Own) find(out string) (float64, error) {
 	return x, nil
 }
 
-// lastLine is the end of an output, for an error message.
+// lastLine returns the last line of an output, for an error message.
 func lastLine(out string) string {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if last := lines[len(lines)-1]; last != "" {

@@ -22,14 +22,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// errStalled: the child said nothing for too long. errEnded: it ended without a
+// errStalled means that the child was silent for too long; errEnded that it ended without a
 // last message.
 var (
 	errStalled = errors.New("the GPU did not answer: a kernel or the driver hangs")
 	errEnded   = errors.New("the measuring process ended")
 )
 
-// childError is why a child ended, with the CUDA driver's code if there is one.
+// childError is why a child ended, with the CUDA driver's code if it has one.
 type childError struct {
 	said string
 	code int
@@ -45,8 +45,8 @@ type process struct {
 	stderr   *errorText
 }
 
-// childEnv is all that a child gets of this process's environment: what finds
-// the driver's libraries. Nomad's client may have tokens and keys in its own.
+// childEnv returns a child's whole environment: only the variables that find the driver's
+// libraries. The environment of Nomad's client may contain tokens and keys.
 func childEnv(library string, extra ...string) []string {
 	env := append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1", mpsOff}, extra...)
 	if path := gpu.LibraryPath(library); path != "" {
@@ -57,12 +57,12 @@ func childEnv(library string, extra ...string) []string {
 
 const (
 	libraryPath = "LD_LIBRARY_PATH"
-	// mpsOff keeps a child off a multi-process server that runs on the machine: a
-	// server keeps its context when the child is killed, and shares its faults.
+	// mpsOff keeps a child away from an MPS server on the machine. A server keeps its
+	// context when the child is killed, and its clients share faults.
 	mpsOff = "CUDA_MPS_PIPE_DIRECTORY=/dev/null"
 )
 
-// childName is how a child shows in lists of processes.
+// childName is the name of children in process lists.
 const childName = "nomad-device-pal"
 
 // inGroup makes a command run in its own process group. The group is killed
@@ -73,10 +73,10 @@ func inGroup(cmd *exec.Cmd) {
 	cmd.WaitDelay = 2 * time.Second
 }
 
-// library is the path of the CUDA driver's library.
+// library returns the name or path of the CUDA driver library.
 func (r Runner) library() string { return gpu.FindLibrary("/", cmp.Or(r.Library, cuda.Library)) }
 
-// start runs the child for one GPU. It sees only that GPU.
+// start starts the child for one GPU, which is the only one that it can see.
 func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) {
 	library := r.library()
 	args := append(slices.Clone(r.Self[1:]), "-gpu", id, "-window", p.Window.String(), "-library", library, "-avoid", strings.Join(p.Avoid, ","))
@@ -101,7 +101,7 @@ func (r Runner) start(ctx context.Context, id string, p Plan) (*process, error) 
 	return c, nil
 }
 
-// read passes messages on until the output ends; close waits for it.
+// read passes messages on until the output ends; close waits for that.
 func (c *process) read(stdout io.Reader) {
 	defer close(c.messages)
 	s := bufio.NewScanner(stdout)
@@ -115,11 +115,11 @@ func (c *process) read(stdout io.Reader) {
 	}
 }
 
-// order sends one line; that the child is gone shows when reading.
+// order sends one line. A write error needs no handling: reading shows that the child has ended.
 func (c *process) order(line string) { _, _ = io.WriteString(c.stdin, line+"\n") }
 
-// next returns the child's next message. It is an error if the child fails,
-// ends, or is silent for longer than patience, or if ctx ends.
+// next returns the child's next message. It returns an error if the child fails, ends, or
+// is silent for longer than patience, or if ctx ends.
 func (c *process) next(ctx context.Context, patience time.Duration) (message, error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -141,21 +141,21 @@ func (c *process) next(ctx context.Context, patience time.Duration) (message, er
 	}
 }
 
-// close ends the child and waits for it: kindly where it still listens, by
-// SIGKILL where kill says so or it does not end in time.
+// close ends the child and waits for it: gently if the child still reads orders; by SIGKILL
+// if kill is true or the child does not end in time.
 func (c *process) close(kill bool) {
 	_ = c.stdin.Close()
 	grace := time.AfterFunc(2*time.Second, func() { _ = c.cmd.Cancel() })
 	if kill {
 		_ = c.cmd.Cancel()
 	}
-	for range c.messages { // until read is done, as Wait closes what it reads
+	for range c.messages { // until read is done, because Wait closes the pipe that read reads
 	}
-	_ = c.cmd.Wait() // how it ended is in its messages
+	_ = c.cmd.Wait() // its messages say how it ended
 	grace.Stop()
 }
 
-// cpu is what the child took of the machine's cores, once it is closed.
+// cpu returns the child's CPU time, once it is closed.
 func (c *process) cpu() time.Duration {
 	s := c.cmd.ProcessState
 	if s == nil {
@@ -164,8 +164,8 @@ func (c *process) cpu() time.Duration {
 	return s.UserTime() + s.SystemTime()
 }
 
-// errorText keeps the start of what the child wrote to its standard error: its
-// first line has the cause, of a crash as of an error.
+// errorText keeps the start of the child's standard error: the first line contains the
+// cause, for a crash as for an error.
 type errorText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -181,7 +181,7 @@ func (t *errorText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// said is what was written, for an error message.
+// said returns what was written, for an error message.
 func (t *errorText) said() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +192,7 @@ func (t *errorText) said() string {
 	return ": " + first
 }
 
-// List asks the CUDA driver for its GPUs, in a child as always.
+// List asks the CUDA driver for its GPUs, in a child.
 func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 	limited, cancel := context.WithTimeout(ctx, gpu.DriverWithin)
 	defer cancel()

@@ -14,31 +14,32 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// readiness tells whether CUDA starts on this node. Where NVSwitches join the GPUs, CUDA needs the
-// fabric manager (else error 802), and NVML shows that only from Hopper on. A node without it takes
-// job after job, and all fail.
+// readiness tracks whether CUDA starts on this node. If NVSwitches join the GPUs, CUDA
+// needs the fabric manager (otherwise error 802), and NVML reports its absence only from
+// Hopper on. A node without it accepts job after job, and all fail.
 //
-// One refusal by CUDA proves nothing, as the fabric may be coming up. After a session that was
-// refused, processes that only start CUDA are tried one after the other, for as long as they are
-// refused. Only a process for which CUDA starts ends that; any other failure proves nothing. If
-// NVML also reports that the fabric is not set up, one refusal is enough, and a process is tried
-// each minute until CUDA starts. NVML alone does not decide: on some machines it reports a failed
-// fabric, and CUDA starts. Sessions are a week apart, or never come (measure mode manual), so where
-// NVSwitches may be, one process is tried each hour, too. Error 803, of libraries that do not fit
-// the driver, may concern this process alone; NVML tells if it concerns the system.
+// One refusal by CUDA proves nothing, because the fabric may be coming up. After a refused
+// session, the scheduler runs processes that only start CUDA, one after the other, until CUDA
+// starts. Only a successful start ends that; any other failure proves nothing. If NVML also
+// reports that the fabric is not set up, one refusal is enough, and one process runs each minute
+// until CUDA starts. NVML alone does not decide: on some machines it reports a failed fabric, and
+// CUDA starts. Sessions are a week apart, or never come (measure mode manual), so if there may be
+// NVSwitches, one process runs each hour, too. Error 803 means that libraries do not fit the
+// driver. It may concern this process alone; NVML shows whether it concerns the system.
 type readiness struct {
 	refusals int       // in a row
-	started  bool      // CUDA started when last asked
-	asked    time.Time // the last process
+	started  bool      // CUDA started at the last attempt
+	asked    time.Time // time of the last process
 }
 
-// refusedOften is how many processes in a row CUDA must refuse, the session's included.
+// refusedOften is how many processes in a row CUDA must refuse, including the session.
 const refusedOften = 3
 
-// not says that CUDA does not start; said is whether NVML says that the fabric is not set up.
+// not reports whether CUDA does not start. said is whether NVML reports that the fabric is
+// not set up.
 func (r readiness) not(said bool) bool { return r.refusals >= refusedOften || said && r.refusals > 0 }
 
-// suspected takes a session that was refused; several at a time are one.
+// suspected notes a refused session; several at the same time count once.
 func (r readiness) suspected(now time.Time) readiness {
 	if r.refusals == 0 {
 		r.refusals, r.asked = 1, now
@@ -46,8 +47,8 @@ func (r readiness) suspected(now time.Time) readiness {
 	return r
 }
 
-// due reports whether it is time for the next process: the least times between them, once CUDA has refused
-// one, and before that; 0 for never.
+// due reports whether it is time for the next process. suspected is the least time between
+// processes after CUDA has refused one, unsuspected the least time before that; 0 for never.
 func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool {
 	if r.refusals == 0 {
 		return unsuspected > 0 && now.Sub(r.asked) >= unsuspected
@@ -55,7 +56,7 @@ func (r readiness) due(now time.Time, suspected, unsuspected time.Duration) bool
 	return now.Sub(r.asked) >= suspected
 }
 
-// after takes the outcome of a process.
+// after notes the outcome of a process.
 func (r readiness) after(now time.Time, err error) readiness {
 	r.asked = now
 	switch {
@@ -74,7 +75,7 @@ func isRefused(err error) bool {
 	return ok && e.code == cuda.SystemNotReady
 }
 
-// ask has a process start CUDA, in a goroutine of wg, if one is to be asked now.
+// ask starts a process that starts CUDA, in a goroutine of wg, if one is due.
 func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +100,8 @@ func (s *Scheduler) ask(ctx context.Context, wg *sync.WaitGroup, now time.Time) 
 	})
 }
 
-// mayHaveSwitches reports whether NVSwitches may join the GPUs: of those that do not work nothing shows.
-// Callers hold mu.
+// mayHaveSwitches reports whether NVSwitches may join the GPUs: switches that do not work
+// are invisible. Callers hold mu.
 func (s *Scheduler) mayHaveSwitches() bool {
 	whole := 0
 	for _, d := range s.inv.Devices {
@@ -111,14 +112,14 @@ func (s *Scheduler) mayHaveSwitches() bool {
 	return whole > 1
 }
 
-// fabricSaid reports whether NVML says that the fabric of a GPU is not set up. Callers hold mu.
+// fabricSaid reports whether NVML says that a GPU's fabric is not set up. Callers hold mu.
 func (s *Scheduler) fabricSaid() bool {
 	return slices.ContainsFunc(s.inv.Devices, func(d gpu.Device) bool {
 		return slices.Contains(d.Signals.FabricLimits, gpu.FabricNotReady) || slices.Contains(d.Signals.FabricLimits, gpu.FabricFailed)
 	})
 }
 
-// answered takes the outcome of the process.
+// answered notes the outcome of the process.
 func (s *Scheduler) answered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

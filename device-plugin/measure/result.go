@@ -16,7 +16,7 @@ import (
 // Format names the JSON form of a [Report].
 const Format = profile.MeasurementFormat
 
-// Report is what one call of measure found; a file of it can be imported.
+// Report is the result of one measure command; nomad-pal can import a file of it.
 type Report struct {
 	Format  string    `json:"format"`
 	Node    string    `json:"node,omitempty"` // host name
@@ -29,13 +29,13 @@ type Limit string
 
 // The limits.
 const (
-	LimitPower   Limit = "power"   // the power cap: what variability comes from
+	LimitPower   Limit = "power"   // the power cap: the usual source of variability
 	LimitThermal Limit = "thermal" // temperature
-	LimitNone    Limit = "none"    // nothing: a compute kernel measures little then
+	LimitNone    Limit = "none"    // nothing: a compute kernel then measures little
 	LimitUnknown Limit = "unknown" // no telemetry
 )
 
-// Result is one GPU's session.
+// Result is the result of one GPU's session.
 type Result struct {
 	GPU   string `json:"gpu"`
 	Model string `json:"model"`
@@ -50,59 +50,58 @@ type Result struct {
 	Warmup  *Warmup   `json:"warmup,omitempty"`
 	// Compile is how long the driver took to compile each kernel, in seconds.
 	Compile map[string]float64 `json:"compile_seconds,omitempty"`
-	// CPUSeconds is what the measuring process took of the machine's cores.
+	// CPUSeconds is the measuring process's CPU time.
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
 	// Apps are the application classes, or the user's application, in the order
 	// in which they were measured.
 	Apps []App `json:"apps"`
-	// Partial: the session ended early, for the reason in Problem. Apps is valid.
+	// Partial means that the session ended early, for the reason in Problem. Apps is valid.
 	Partial bool   `json:"partial,omitempty"`
 	Problem string `json:"problem,omitempty"`
-	// Corrupt: the same work did not always give the same result.
+	// Corrupt means that the same work did not always give the same result.
 	Corrupt bool `json:"corrupt,omitempty"`
 	// Warnings are what a person should know.
 	Warnings []string `json:"warnings,omitempty"`
-	// Beside is how many other GPUs of the node, of Of in all, began to be measured with this one
-	// or were being measured: they share air and power.
+	// Beside is how many other GPUs of the node, out of Of in all, were being measured when
+	// this session began, or began with it. They share cooling and power.
 	Beside int `json:"beside"`
 	Of     int `json:"of"`
-	// refused: CUDA did not start, as the system is not ready for it.
+	// refused means that CUDA did not start because the system is not ready for it.
 	refused bool
 }
 
-// Provisional reports whether GPUs of the node were idle meanwhile: in a job that uses the whole
-// node this one is hotter, and perhaps slower.
+// Provisional reports whether other GPUs of the node were idle meanwhile. In a job that
+// uses the whole node, this GPU is hotter, and perhaps slower.
 func (r Result) Provisional() bool { return r.Beside+1 < r.Of }
 
 // Warmup is the time before measuring.
 type Warmup struct {
 	Seconds float64 `json:"seconds"`
-	Steady  bool    `json:"steady"` // the clock had settled at the end, and the temperature if the plan waits for it
+	Steady  bool    `json:"steady"` // at the end the clock had settled, and also the temperature if the plan waits for it
 }
 
-// App is one application class, or application, of a session.
+// App is the result of one application class, or application, in a session.
 type App struct {
 	App    pal.AppClass `json:"app"`
 	Kernel string       `json:"kernel,omitempty"`
 	Work   string       `json:"work,omitempty"` // what one unit is
-	// Ms is the median time of a unit of work, CI the relative half width of
-	// its 95 % confidence interval, Sigma the relative standard deviation of a
-	// window.
+	// Ms is the median time of a unit of work, CI the relative half width of its 95 %
+	// confidence interval, Sigma the relative standard deviation of the windows.
 	Ms    float64 `json:"ms"`
 	CI    float64 `json:"ci"`
 	Sigma float64 `json:"sigma"`
-	// Rate of work in Unit; Share of what the hardware can do at the clock it
-	// had. 0 if it is not known.
+	// Rate is the work rate in Unit, Share its share of the hardware's peak at the measured
+	// clock; 0 if unknown.
 	Rate      float64 `json:"rate,omitempty"`
 	Unit      string  `json:"unit,omitempty"`
 	Share     float64 `json:"share_of_peak,omitempty"`
 	LimitedBy Limit   `json:"limited_by"`
-	// Slow: far below what any sound GPU of the model reaches: an outlier, even
+	// Slow means far below the rate of any healthy GPU of the model: an outlier, even
 	// without others to compare it with.
 	Slow bool `json:"slow,omitempty"`
-	// Sum is the checksum of what a unit computes: GPUs of one key have the same.
+	// Sum is the checksum of a unit's output. It is the same for all GPUs with one key.
 	Sum string `json:"sum,omitempty"`
-	// Converged: CI is within the bound asked for.
+	// Converged means that CI is within the requested bound.
 	Converged bool         `json:"converged"`
 	Windows   []Repetition `json:"windows"`
 }
@@ -120,8 +119,8 @@ type Repetition struct {
 	Dropped string `json:"dropped,omitempty"`
 }
 
-// Measurement is the result in the form that the plugin publishes; ok is false
-// when it holds no time.
+// Measurement returns the result in the form that the plugin publishes. ok is false if it
+// has no time.
 func (r Result) Measurement() (m attr.Measurement, ok bool) {
 	m = attr.Measurement{GPU: r.GPU, Key: r.Key, Times: map[pal.AppClass]float64{}}
 	for _, a := range r.Apps {
@@ -130,7 +129,7 @@ func (r Result) Measurement() (m attr.Measurement, ok bool) {
 	return m, len(m.Times) > 0
 }
 
-// rates are the rates of the classes whose unit compares across models.
+// rates returns the rates of the classes whose unit is comparable across models.
 func (r Result) rates() map[pal.AppClass]float64 {
 	out := map[pal.AppClass]float64{}
 	for _, a := range r.Apps {
