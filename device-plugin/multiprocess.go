@@ -28,8 +28,8 @@ func (p *Plugin) openKeeper() *mps.Keeper {
 	return mps.NewKeeper(p.log, left, func(ds []mps.Daemon) error { return s.Write(daemonsFile, ds) })
 }
 
-// daemon returns the control daemon of a device that tasks share by MPS. ok is false if none runs,
-// as for emulated GPUs without one in their configuration.
+// daemon returns the control daemon of a device that tasks share by MPS. ok is false if the
+// device has none, such as an emulated GPU without one in the configuration.
 func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	block, known := p.sharedBy[d.ID]
 	if p.view.forms[d.ID].Mode != MPS || !known {
@@ -45,7 +45,7 @@ func (p *Plugin) daemon(d gpu.Device) (_ mps.Daemon, ok bool) {
 	return out, p.cfg.Backend == "nvml" || filepath.IsAbs(b.Control)
 }
 
-// mostThreads and mostMemory are the most that one client gets: percent, and MiB (0: unknown).
+// mostThreads and mostMemory are the most that one client gets, in percent and MiB (0: unknown).
 func (b SharingConfig) mostThreads() int { return cmp.Or(b.MaxThreads, b.threads()) }
 
 func (b SharingConfig) mostMemory(d gpu.Device) int64 {
@@ -70,13 +70,13 @@ func (p *Plugin) wantDaemons() {
 			want[d.ID] = daemon
 		}
 	}
-	if len(p.view.inv.Devices) > 0 { // else the driver is away: running daemons may be adopted when it is back
+	if len(p.view.inv.Devices) > 0 { // otherwise the driver is away: running daemons may be adopted when it is back
 		p.keeper.Want(want, leave)
 	}
 }
 
-// joinMPS adds what a task needs for its parts of each of these devices under MPS. A limit on
-// threads applies to all of its GPUs. Callers hold mu.
+// joinMPS adds what a task needs for its parts of these devices under MPS. A limit on
+// threads applies to all of the task's GPUs. Callers hold mu.
 func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, parts map[string]int) error {
 	var use []mps.Daemon
 	threads, memory := 0, []string{}
@@ -86,7 +86,7 @@ func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, 
 		}
 		block, known := p.sharedBy[d.ID]
 		if !known {
-			return nil // its form changes: its holder has its variables already
+			return nil // the device changes its form: its task has its variables already
 		}
 		b, daemon := p.cfg.Sharing[block], mps.Daemon{}
 		if daemon, known = p.daemon(d); known {

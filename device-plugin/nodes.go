@@ -19,17 +19,17 @@ import (
 
 const (
 	controlNode = "/dev/nvidiactl"
-	toolsNode   = "/dev/nvidia-uvm-tools" // for profilers alone
-	// migMinors lists the device files that give access to MIG instances, one a line:
+	toolsNode   = "/dev/nvidia-uvm-tools" // only for profilers
+	// migMinors lists the device files that give access to MIG instances, one per line:
 	// "gpu0/gi7/access 66".
 	migMinors = "/proc/driver/nvidia-caps/mig-minors"
 )
 
-// deviceNodes returns the files that the exec driver must give a task. root is where /dev and /proc
-// are.
+// deviceNodes returns the device files that the exec driver must give a task. root is the
+// directory with dev and proc.
 //
-// Under WSL2 there is one file for all GPUs, and none of the driver's. A missing file is left out
-// only if nothing needs it: a task must not start without its GPU.
+// Under WSL2 there is one file for all GPUs, and no driver files. A missing file is left
+// out only if nothing needs it: a task must not start without its GPU.
 func deviceNodes(root string, ds []gpu.Device) ([]*device.DeviceSpec, error) {
 	has := func(path string) bool {
 		_, err := os.Stat(filepath.Join(root, path))
@@ -66,8 +66,8 @@ func specs(paths []string) []*device.DeviceSpec {
 	return out
 }
 
-// capabilities returns the files that give a task access to a MIG instance: those of its GPU
-// instance and of its compute instance. Drivers before R450 have none.
+// capabilities returns the files that give a task access to a MIG instance: the file of its
+// GPU instance and that of its compute instance. Drivers before R450 have no such files.
 func capabilities(root string, d gpu.Device) ([]string, error) {
 	if d.Parent == "" {
 		return nil, nil

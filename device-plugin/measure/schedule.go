@@ -15,45 +15,45 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Mode says in which cases the plugin measures by itself.
+// Mode is when the plugin measures by itself.
 type Mode string
 
 // The modes.
 const (
-	// Off never measures, and does not publish what was measured before.
+	// Off never measures, and does not publish earlier results.
 	Off Mode = "off"
-	// Manual measures only what nomad-device-pal remeasure orders.
+	// Manual measures only when nomad-device-pal remeasure orders it.
 	Manual Mode = "manual"
-	// Idle measures GPUs at first sight and every interval, when they are idle.
+	// Idle measures idle GPUs: when they first appear, and then every interval.
 	Idle Mode = "idle"
 )
 
 // Schedule is the plugin's measure configuration.
 type Schedule struct {
 	Mode     Mode
-	Interval time.Duration // between sessions of a GPU
-	IdleFor  time.Duration // a GPU must have been idle for this long
+	Interval time.Duration // between sessions of one GPU
+	IdleFor  time.Duration // how long a GPU must have been idle
 	// Gap is the least time between two sessions of one GPU. Retry is the time
 	// after a session that was interrupted or raised a drift alarm.
 	Gap, Retry time.Duration
-	// Gather is how long a GPU that its own task has measured is idle first: the tasks of the
-	// node's other GPUs may be starting, and all are measured together.
+	// Gather is how long a GPU must be idle first if its own task requested the measurement. The
+	// tasks of the node's other GPUs may be starting, and all are measured together.
 	Gather time.Duration
-	// Recheck is the least time between two questions to Nomad about a GPU.
+	// Recheck is the least time between two queries to Nomad about a GPU.
 	Recheck time.Duration
 	// Jitter is a span after the plugin's start. Each node draws a time in it,
 	// and unordered sessions begin only after that time. So a cluster whose
 	// plugins start together is not measured all at once.
 	Jitter time.Duration
-	// OneByOne measures one GPU at a time; else all that are due and idle.
+	// OneByOne measures one GPU at a time, instead of all that are due and idle.
 	OneByOne bool
 	// StateDir keeps results across restarts; "" keeps them in memory.
 	StateDir statedir.Dir
 	Plan     Plan
-	// Tick is how often the schedule is looked at.
+	// Tick is how often the scheduler checks what is due.
 	Tick time.Duration
-	// Ask is the time between processes that ask whether CUDA starts, AskUnsuspected the same
-	// unless something shows that it does not; see readiness.
+	// Ask is the time between processes that test whether CUDA starts. AskUnsuspected
+	// replaces it as long as nothing indicates that CUDA does not start; see readiness.
 	Ask, AskUnsuspected time.Duration
 }
 
@@ -63,8 +63,8 @@ func DefaultSchedule() Schedule {
 		Gather: 10 * time.Second, Recheck: time.Minute, Plan: DefaultPlan(), Tick: 5 * time.Second, Ask: time.Minute, AskUnsuspected: time.Hour}
 }
 
-// identity is what a result depends on beside the kernels: another driver,
-// power limit, ECC mode or VBIOS makes it void.
+// identity is what a result depends on apart from the kernels: a change of driver, power
+// limit, ECC mode or VBIOS makes it invalid.
 type identity struct {
 	Model  string `json:"model"`
 	Driver string `json:"driver"`
@@ -84,50 +84,50 @@ func identityOf(d gpu.Device, driver string) identity {
 	return id
 }
 
-// record is what is known of one GPU, kept across restarts.
+// record is what the scheduler knows about one GPU, kept across restarts.
 type record struct {
 	Identity identity `json:"identity"`
-	// Key and Times are those of the last whole session; Measured its start,
-	// zero for none.
+	// Key and Times are those of the last complete session; Measured is its start, zero if
+	// there was none.
 	Key      string                   `json:"key,omitempty"`
 	Times    map[pal.AppClass]float64 `json:"times,omitempty"`
-	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // as attr.RateUnit has them
+	Rates    map[pal.AppClass]float64 `json:"rates,omitempty"` // in attr.RateUnit
 	Measured time.Time                `json:"measured,omitzero"`
-	// Provisional: GPUs of the node were not measured beside it.
+	// Provisional means that some GPUs of the node were not measured at the same time.
 	Provisional bool `json:"provisional,omitempty"`
 	Slow        bool `json:"slow,omitempty"`
-	// Sums are the checksums of what was computed; Wrong says that most GPUs like
-	// it computed something else.
+	// Sums are the checksums of the results. Wrong is set if most GPUs like this one
+	// computed other results.
 	Sums  map[pal.AppClass]string `json:"sums,omitempty"`
 	Wrong string                  `json:"wrong,omitempty"`
-	// Corrupt: in its last session it did not agree with itself.
+	// Corrupt means that in its last session the same work gave different results.
 	Corrupt bool `json:"corrupt,omitempty"`
-	// Drift watches each class's time against its own past.
+	// Drift compares each class's time with the GPU's own past.
 	Drift map[pal.AppClass]profile.Drift `json:"drift,omitempty"`
-	Alarm bool                           `json:"alarm,omitempty"` // a drift waits for confirmation
-	// Tried is the start of the last session, whole or not; Problem why it was
-	// not whole; Failures how many in a row failed for reasons other than being
-	// interrupted.
+	Alarm bool                           `json:"alarm,omitempty"` // a drift awaits confirmation
+	// Tried is the start of the last session, complete or not; Problem why it was incomplete;
+	// Failures how many sessions in a row failed, not counting interrupted ones.
 	Tried    time.Time `json:"tried,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Failures int       `json:"failures,omitempty"`
-	// Begun is the start of the session that runs, zero for none. Downs is how many
-	// in a row the plugin did not live to see the end of.
+	// Begun is the start of the running session, zero if none runs. Downs is how many
+	// sessions in a row ended because the plugin or the machine went down.
 	Begun time.Time `json:"begun,omitzero"`
 	Downs int       `json:"downs,omitempty"`
-	// Refused: CUDA did not start for its last session, as the system was not ready.
+	// Refused means that CUDA did not start in its last session because the system was not ready.
 	Refused bool `json:"refused,omitempty"`
-	// Ticket belongs to the GPU's last reservation, made at Reserved. Shown: a
-	// process of its task was seen. Asks: the task wants the GPU measured and
-	// that has not happened yet.
+	// Ticket belongs to the GPU's last reservation, made at Reserved. Shown means that a
+	// process of its task was seen. Asks means that the task requested a measurement that
+	// has not happened yet.
 	Ticket   string    `json:"ticket,omitempty"`
 	Reserved time.Time `json:"reserved,omitzero"`
 	Shown    bool      `json:"shown,omitempty"`
 	Asks     bool      `json:"asks,omitempty"`
-	// Last is the last session that nobody cut short, and LastProblem why it gave no result.
+	// Last is the start of the last session that was not interrupted, and LastProblem why
+	// it gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
-	// Sessions are the last ones, oldest first.
+	// Sessions are the most recent ones, oldest first.
 	Sessions []pastSession `json:"sessions,omitempty"`
 }
 
@@ -146,18 +146,18 @@ const mostDowns = 3
 // keptSessions is the length of a GPU's history.
 const keptSessions = 50
 
-// condition is what is seen of a GPU at the moment.
+// condition is the present state of a GPU.
 type condition struct {
 	healthy   bool
-	idleSince time.Time // zero when in use
+	idleSince time.Time // zero while the GPU is in use
 	ordered   bool
-	asked     bool // by the task that has the GPU
-	early     bool // it is not this node's turn yet after its plugin's start
-	// wait: Nomad said a short while ago that an allocation has it, or did not answer.
+	asked     bool // by the GPU's own task
+	early     bool // this node's turn after the plugin's start has not come yet
+	// wait means that Nomad recently said that an allocation has the GPU, or did not answer.
 	wait bool
 }
 
-// due is why a GPU's next session may not begin now; "" when it may.
+// due returns why a GPU's next session may not begin now; "" if it may.
 func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait string) {
 	if wait := s.wanted(now, r, id, c); wait != "" {
 		return wait
@@ -175,7 +175,7 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	return ""
 }
 
-// wanted is why no session of a GPU is wanted now, idle or not; "" when one is.
+// wanted returns why a GPU needs no session now, idle or not; "" if it needs one.
 func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
 	case s.Mode == Off || s.Mode == Manual && !c.ordered && !c.asked:
@@ -183,7 +183,7 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 	case !c.healthy:
 		return "unhealthy"
 	case r.Downs > 0 && now.Sub(r.Tried) < s.pause(r):
-		return "the plugin or the machine went down while it was measured" // ordered or not
+		return "the plugin or the machine went down while it was measured" // even if ordered
 	case c.ordered || c.asked:
 		return ""
 	case r.Downs >= mostDowns:
@@ -197,29 +197,29 @@ func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wai
 	case r.Measured.IsZero() || r.Identity != id || r.Alarm:
 		return ""
 	case now.Sub(r.Measured) < s.Interval+spread(s.Interval/10, r.Measured.UTC().Format(time.RFC3339)):
-		// A tenth of the interval: a cluster that was started at once is not measured at once.
+		// Up to a tenth of the interval is added, so that a cluster that started at once is
+		// not measured at once.
 		return "measured"
 	}
 	return ""
 }
 
-// often reports whether there were two sessions within a gap: a power limit that somebody
-// changes all day must not have the GPU measured all day.
+// often reports whether there were two sessions within a gap. If somebody changes the power
+// limit all day, the GPU must not be measured all day.
 func (r record) often(now time.Time, gap time.Duration) bool {
 	n := len(r.Sessions)
 	return n > 1 && now.Sub(r.Sessions[n-2].At) < gap
 }
 
-// early are the rules once one GPU of a node is due: GPUs share the node's
-// cooling and power, so those that are due before long are measured at the same
-// time.
+// early returns the rules that apply once one GPU of a node is due. GPUs share the node's
+// cooling and power, so those that are due soon are measured at the same time.
 func (s Schedule) early() Schedule {
 	s.Interval = s.Interval * 4 / 5
 	return s
 }
 
-// pause is the least time after a session before the next: longer after
-// failures, up to a day, shorter after an interruption or an alarm.
+// pause returns the least time between a session and the next: longer after failures, up to
+// a day; shorter after an interruption or an alarm.
 func (s Schedule) pause(r record) time.Duration {
 	switch {
 	case r.Failures > 0:
@@ -231,7 +231,7 @@ func (s Schedule) pause(r record) time.Duration {
 	}
 }
 
-// spread is a time below span, always the same for a text.
+// spread returns a time below span that depends only on the text.
 func spread(span time.Duration, text string) time.Duration {
 	if span <= 0 {
 		return 0
@@ -240,8 +240,7 @@ func spread(span time.Duration, text string) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(h[:8]) % uint64(span))
 }
 
-// recover takes note of a session that the plugin did not live to see the end of.
-// It reports whether there was one.
+// recover notes a session during which the plugin ended. It reports whether there was one.
 func (r *record) recover() bool {
 	if r.Begun.IsZero() {
 		return false
@@ -253,9 +252,9 @@ func (r *record) recover() bool {
 	return true
 }
 
-// notAfter is the record after the clock was set back: what it says of the future
-// happened now. Else a GPU that was measured while the clock was a year ahead would
-// not be measured for a year.
+// notAfter corrects the record after the clock was set back: times in the future become
+// now. Otherwise a GPU that was measured while the clock was a year ahead would not be
+// measured for a year.
 func (r record) notAfter(now time.Time) record {
 	for _, at := range []*time.Time{&r.Tried, &r.Measured, &r.Reserved} {
 		if at.After(now) {
@@ -265,8 +264,8 @@ func (r record) notAfter(now time.Time) record {
 	return r
 }
 
-// accept takes the outcome of a session into the record. It returns the drift
-// events, by class, that people should see.
+// accept adds the outcome of a session to the record. It returns the drift events, by
+// class, that people should see.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
 	r.Tried, r.Begun = res.Started, time.Time{}
 	if res.Problem != interrupted {
@@ -310,7 +309,7 @@ func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftE
 	return events
 }
 
-// observe puts a time to the GPU's own past; known is false for the first.
+// observe compares a time with the GPU's own past. known is false for the first time.
 func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
 	d, known := r.Drift[a.App]
 	if !known {
@@ -325,8 +324,7 @@ func (r *record) observe(a App) (e profile.DriftEvent, known bool) {
 	return e, true
 }
 
-// measurement is what is to be published of a GPU, if what was measured is
-// still true of it.
+// measurement returns what to publish for a GPU, if its last result is still valid.
 func (r record) measurement(gpuID string, id identity) (attr.Measurement, bool) {
 	if r.Measured.IsZero() || r.Identity != id || r.Wrong != "" {
 		return attr.Measurement{}, false

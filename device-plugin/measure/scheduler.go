@@ -22,18 +22,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// interrupted is the problem of a session that Reserve, or the end of the
-// plugin, cut short.
+// interrupted is the problem of a session that Reserve or the plugin's end cut short.
 const interrupted = "interrupted"
 
-// Scheduler measures the GPUs of a node inside the plugin: those that nothing
-// uses, at first sight and on a schedule. [Scheduler.Reserve] takes a GPU away
-// from it at once.
+// Scheduler measures the node's idle GPUs inside the plugin: when they first appear, and on
+// a schedule. [Scheduler.Reserve] takes a GPU away from it at once.
 type Scheduler struct {
 	cfg   Schedule
 	run   Runner
 	log   hclog.Logger
-	begun time.Time // from which Schedule.Jitter counts
+	begun time.Time // Schedule.Jitter counts from here
 	// changed has a value when there is a new result to publish.
 	changed chan struct{}
 
@@ -42,20 +40,20 @@ type Scheduler struct {
 	unhealthy map[string]bool
 	records   map[string]record
 	idleSince map[string]time.Time
-	busySince map[string]time.Time  // of GPUs that would be measured, or when that was said last
-	allocated map[string]allocation // of GPUs that would be measured, by id
-	unproven  string                // why Nomad could not say which those are
-	askAgain  time.Time             // when it is asked again then
-	inUse     map[string]string     // what keeps a GPU from being measured that its own task has measured
+	busySince map[string]time.Time  // by GPU that should be measured: since when it is busy, or when that was last logged
+	allocated map[string]allocation // by GPU that should be measured
+	unproven  string                // why Nomad could not tell which GPUs are allocated
+	askAgain  time.Time             // when to ask Nomad again after that
+	inUse     map[string]string     // by GPU whose own task requested a measurement: what prevents the measurement
 	running   map[string]*running
-	told      map[string]bool // devices of which it was said that they are not measured
+	told      map[string]bool // devices that were logged as not measured
 	ready     readiness
-	asking    *running // whether CUDA starts; nil when nothing does
-	paused    bool     // the driver is not to be used
-	unsaved   bool     // the records could not be stored: the disk may have room again
+	asking    *running // process that tests whether CUDA starts; nil if none runs
+	paused    bool     // the driver must not be used
+	unsaved   bool     // the records could not be stored; try again, since the disk may have room again
 }
 
-// allocation is what Nomad said of a GPU, and when it is asked again.
+// allocation is what Nomad said about a GPU, and when to ask again.
 type allocation struct {
 	by    string
 	again time.Time
@@ -65,24 +63,24 @@ type allocation struct {
 type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	ending time.Time // since when its process is to end; zero while it measures
+	ending time.Time // since when its process is being ended; zero while it measures
 }
 
-// stuck reports whether the session's process does not end: it is in the driver, which
-// cannot be interrupted, and the GPU is of no use to a task.
+// stuck reports whether the session's process does not end. It is inside the driver, which
+// cannot be interrupted, and no task can use the GPU.
 func (r *running) stuck(now time.Time) bool {
 	return r != nil && !r.ending.IsZero() && now.Sub(r.ending) >= reserveWait
 }
 
-// end notes that the process is to end.
+// end notes that the process is being ended.
 func (r *running) end(now time.Time) {
 	if r.ending.IsZero() {
 		r.ending = now
 	}
 }
 
-// NewScheduler reads the stored results. A state file that cannot be read is an
-// error to tell; the scheduler works without.
+// NewScheduler reads the stored results. The error says that a state file could not be
+// read; the scheduler works without the file.
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
@@ -91,12 +89,12 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	if records != nil {
 		s.records = records
 	}
-	s.ready.asked = s.begun.Add(cfg.Ask - cfg.AskUnsuspected) // the first once the fabric has had time to come up
+	s.ready.asked = s.begun.Add(cfg.Ask - cfg.AskUnsuspected) // the first process, once the fabric has had time to come up
 	s.recover()
 	return s, err
 }
 
-// recover takes note of the sessions that ended with the last plugin.
+// recover notes the sessions that ended with the last plugin.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
 		if r.Refused {
@@ -114,8 +112,7 @@ func (s *Scheduler) recover() {
 	}
 }
 
-// begin remembers that sessions begin, should this process not see their end.
-// Callers hold mu.
+// begin stores that sessions begin, in case this process does not see their end. Callers hold mu.
 func (s *Scheduler) begin(now time.Time, ts []Target) {
 	for _, t := range ts {
 		r := s.records[t.Device.ID]
@@ -125,7 +122,7 @@ func (s *Scheduler) begin(now time.Time, ts []Target) {
 	s.save()
 }
 
-// Changed has a value each time there is something new to publish.
+// Changed receives a value each time there is something new to publish.
 func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
 // Observe reads a scan of the node and the set of unhealthy GPUs. It fills in
@@ -152,7 +149,7 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 		r := s.records[d.ID]
 		d.Signals.Wrong = r.Corrupt || r.Wrong != ""
 		if len(d.Times) > 0 {
-			continue // the backend knows better
+			continue // the backend's own times take precedence
 		}
 		if m, ok := r.measurement(d.ID, identityOf(*d, inv.DriverVersion)); ok {
 			d.Key, d.Times, d.Rates, d.Signals.Slow = m.Key, m.Times, r.Rates, r.Slow
@@ -160,20 +157,20 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 }
 
-// reserveWait is how long Reserve waits for killed sessions to be gone. The
-// driver tears contexts down one after the other, and up to two seconds each:
-// with less, a task on a whole node would fail for want of patience.
+// reserveWait is how long Reserve waits for killed sessions to end. The driver destroys
+// their contexts one after the other, in up to two seconds each. A shorter wait would make
+// a task on a whole node fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions of these GPUs. It returns the ticket with which the
-// task can have them measured; GPUs of which the task has only a part are left
-// out. The error names a GPU whose session did not end in time.
+// Reserve ends the sessions of these GPUs. It returns the ticket with which the task can
+// have them measured, except GPUs of which the task has only a part. The error names a GPU
+// whose session did not end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
 	var ending []*running
 	for _, id := range ids {
-		if !strings.HasPrefix(id, "MIG-") { // instances are not measured
+		if !strings.HasPrefix(id, "MIG-") { // MIG instances are not measured
 			r := s.records[id]
 			r.Ticket, r.Reserved, r.Shown, r.Asks = ticket, time.Now().UTC().Truncate(time.Second), false, false
 			if parts[id] {
@@ -198,7 +195,7 @@ func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string,
 	return ticket, nil
 }
 
-// ended waits for processes that were killed, and reports whether all have ended in time.
+// ended waits for killed processes, and reports whether all ended in time.
 func ended(all []*running) bool {
 	timeout := time.After(reserveWait)
 	for _, r := range all {
@@ -211,8 +208,8 @@ func ended(all []*running) bool {
 	return true
 }
 
-// Pause ends all that uses the driver, and begins nothing until Resume. The error says
-// that something would not end in time.
+// Pause ends everything that uses the driver, and begins nothing until Resume. The error
+// says that something did not end in time.
 func (s *Scheduler) Pause() error {
 	s.mu.Lock()
 	s.paused = true
@@ -240,7 +237,7 @@ func (s *Scheduler) Resume() {
 	s.paused = false
 }
 
-// Run looks at the schedule until ctx ends, and then ends the sessions.
+// Run checks the schedule until ctx ends, and then ends the sessions.
 func (s *Scheduler) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -264,8 +261,8 @@ func (s *Scheduler) Run(ctx context.Context) {
 	}
 }
 
-// start begins the sessions of GPUs that were found to be free, each in a goroutine of wg. Those
-// that Reserve has handed out since, or Pause wants to be left alone, are left out.
+// start begins the sessions of GPUs that were found to be free, each in a goroutine of wg.
+// It skips GPUs that Reserve has handed out since, and all GPUs during a pause.
 func (s *Scheduler) start(ctx context.Context, wg *sync.WaitGroup, ts []Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,7 +282,7 @@ func (s *Scheduler) start(ctx context.Context, wg *sync.WaitGroup, ts []Target) 
 	}
 }
 
-// whole counts the GPUs that are no MIG instances. Callers hold mu.
+// whole returns the number of GPUs that are not MIG instances. Callers hold mu.
 func (s *Scheduler) whole() (n int) {
 	for _, d := range s.inv.Devices {
 		if d.MIGProfile == "" {
@@ -295,9 +292,9 @@ func (s *Scheduler) whole() (n int) {
 	return n
 }
 
-// prove returns the GPUs that are known to be free of tasks: those whose own task has them
-// measured, and those that no allocation has by Nomad's books. That nothing is seen to use a GPU
-// proves nothing.
+// prove returns the GPUs that are certainly free of other tasks: those whose own task
+// requested the measurement, and those that no allocation holds according to Nomad. Seeing
+// no use of a GPU proves nothing.
 func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free []Target) {
 	var ids []string
 	s.mu.Lock()
@@ -332,7 +329,8 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 	return free
 }
 
-// tellUnproven logs that Nomad cannot tell who has GPUs, or that it can again. Callers hold mu.
+// tellUnproven logs that Nomad cannot tell which tasks hold GPUs, or that it can again.
+// Callers hold mu.
 func (s *Scheduler) tellUnproven(err error) {
 	was := s.unproven
 	s.unproven = ""
@@ -343,17 +341,17 @@ func (s *Scheduler) tellUnproven(err error) {
 		return
 	}
 	if err != nil {
-		s.log.Warn("idle GPUs are not measured, as it is not known whether tasks have them", "error", s.unproven,
+		s.log.Warn("idle GPUs are not measured, because it is not known whether tasks have them", "error", s.unproven,
 			"next", UnprovenNext)
 	}
 	s.tell()
 }
 
-// ownEnd is this machine's end of a connection in an error: its port is another one each time.
+// ownEnd matches this machine's end of a connection in an error. Its port differs each time.
 var ownEnd = regexp.MustCompile(`\S+->`)
 
-// brief is an error of Nomad's in a line that is the same each time. What answered may be a
-// proxy, with a page of its own.
+// brief returns an error from Nomad as one line that stays the same while the error lasts.
+// The answer may be a whole page from a proxy.
 func brief(err error) string {
 	text := []rune(ownEnd.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), ""))
 	if len(text) > mostBrief {
@@ -364,11 +362,11 @@ func brief(err error) string {
 
 const mostBrief = 400
 
-// UnprovenNext is what to do where Nomad cannot say which allocations have GPUs.
+// UnprovenNext is the advice if Nomad cannot tell which allocations have GPUs.
 const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
 
-// letGo forgets that sessions run, as the plugin is about to end: the driver may take
-// longer for their end than the plugin is given.
+// letGo forgets the running sessions because the plugin is about to end: the driver may
+// take longer to end them than Nomad gives the plugin.
 func (s *Scheduler) letGo() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -382,7 +380,7 @@ func (s *Scheduler) letGo() {
 	s.save()
 }
 
-// session runs one and takes its outcome.
+// session runs one session and handles its outcome.
 func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	defer r.cancel()
 	id := t.Device.ID
@@ -391,12 +389,12 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if p.Doing != ending {
-			r.ending = time.Time{} // another try, with another kernel
+			r.ending = time.Time{} // it tries again, with another kernel
 			return
 		}
 		r.end(time.Now())
 	})
-	close(r.done) // the GPU is free, whatever follows
+	close(r.done) // from here on the GPU is free
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.running, id)
@@ -409,7 +407,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	s.report(res, events)
 	s.crossCheck()
 	s.save()
-	if res.Problem != interrupted { // an order outlives a task that came meanwhile
+	if res.Problem != interrupted { // an order outlives a task that interrupts its session
 		if err := statedir.Measure.Done(s.cfg.StateDir, id); err != nil && !res.Partial {
 			s.log.Warn("order to measure cannot be removed", "gpu", id, "error", err)
 		}
@@ -417,7 +415,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 	s.tell()
 }
 
-// tell has the node scanned, as there is something new to publish.
+// tell triggers a scan of the node, because there is something new to publish.
 func (s *Scheduler) tell() {
 	select {
 	case s.changed <- struct{}{}:
@@ -434,8 +432,7 @@ func (s *Scheduler) save() {
 	s.unsaved = err != nil
 }
 
-// crossCheck puts what the node's GPUs computed beside each other, and says what
-// is new. Callers hold mu.
+// crossCheck compares the results of the node's GPUs, and logs new disagreements. Callers hold mu.
 func (s *Scheduler) crossCheck() {
 	var ballots []ballot
 	for _, d := range s.inv.Devices {
@@ -464,13 +461,13 @@ func (s *Scheduler) crossCheck() {
 	}
 }
 
-// report logs what a person should know of a session.
+// report logs a session's results that people should know about.
 func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEvent) {
 	switch {
 	case res.Problem == interrupted:
 		s.log.Debug("measuring interrupted", "gpu", res.GPU)
 		if !res.Corrupt {
-			return // a median of the first windows is known badly, as is to be expected
+			return // after few windows the median is imprecise, as expected
 		}
 	case res.Partial:
 		s.log.Warn("GPU cannot be measured", "gpu", res.GPU, "reason", res.Problem)
@@ -491,7 +488,7 @@ func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEven
 	}
 }
 
-// next are the GPUs whose session begins now, if they are proved to be free.
+// next returns the GPUs whose session begins now if they are proved to be free.
 func (s *Scheduler) next(now time.Time) []Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -502,7 +499,7 @@ func (s *Scheduler) next(now time.Time) []Target {
 	return out
 }
 
-// dueNow are the GPUs that are due by these rules. Callers hold mu.
+// dueNow returns the GPUs that are due by these rules. Callers hold mu.
 func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	var out []Target
 	for _, d := range s.inv.Devices {
@@ -516,24 +513,23 @@ func (s *Scheduler) dueNow(now time.Time, rules Schedule) []Target {
 	return out
 }
 
-// measurable reports whether a session of the device could begin at all.
-// Callers hold mu.
+// measurable reports whether a session of the device could begin at all. Callers hold mu.
 func (s *Scheduler) measurable(d gpu.Device) bool {
 	return d.MIGProfile == "" && s.running[d.ID] == nil && Supported(d) == nil
 }
 
-// condition is what is seen of a device. Callers hold mu.
+// condition returns the present state of a device. Callers hold mu.
 func (s *Scheduler) condition(now time.Time, id string) condition {
 	turn := s.begun
-	if len(s.inv.Devices) > 0 { // its first GPU's id tells a node from others
+	if len(s.inv.Devices) > 0 { // the first GPU's id distinguishes the node from others
 		turn = turn.Add(spread(s.cfg.Jitter, s.inv.Devices[0].ID))
 	}
 	return condition{healthy: !s.unhealthy[id] && !s.ready.not(s.fabricSaid()) && !s.paused, idleSince: s.idleSince[id], ordered: statedir.Measure.Given(s.cfg.StateDir, id),
 		asked: s.records[id].Asks, early: now.Before(turn), wait: now.Before(s.askAgain) || now.Before(s.allocated[id].again)}
 }
 
-// wanted are the devices that would be measured if they were idle: all that are
-// due before long, once one is due. Callers hold mu.
+// wanted returns the devices that would be measured if they were idle: once one is due, all
+// that are due soon. Callers hold mu.
 func (s *Scheduler) wanted(now time.Time) []string {
 	by := func(rules Schedule) (ids []string) {
 		for _, d := range s.inv.Devices {
@@ -550,13 +546,14 @@ func (s *Scheduler) wanted(now time.Time) []string {
 	return by(s.cfg.early())
 }
 
-// wants reports whether a device would be measured by these rules if it were idle. Callers hold mu.
+// wants reports whether a device would be measured by these rules if it were idle. Callers
+// hold mu.
 func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
 	return s.measurable(d) && rules.wanted(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == ""
 }
 
-// look finds out which GPUs are in use, among those that are to be measured: by
-// a task of Nomad's, or by what the driver says. Of others it knows nothing.
+// look finds out which of the GPUs to be measured are in use, by a Nomad task or according
+// to the driver. It does not check other GPUs.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
 	for id, r := range s.records {
@@ -585,7 +582,7 @@ func (s *Scheduler) look(now time.Time) {
 	for _, id := range ids {
 		u := uses[id]
 		if s.records[id].Asks && u.busy {
-			u = use{} // nobody else can have it, and no process computes there
+			u = use{} // the utilisation is this task's own: no other task can have the GPU, and no process computes there
 		}
 		by := u
 		if by == (use{}) {
@@ -602,12 +599,12 @@ func (s *Scheduler) look(now time.Time) {
 	}
 }
 
-// ticketsLast is how long the first process of a reservation's task is looked for: an image may be
-// pulled first, a secret waited for.
+// ticketsLast is how long to look for the first process of a reservation's task: Nomad may
+// have to pull an image or wait for a secret first.
 const ticketsLast = 15 * time.Minute
 
-// tickets are the reservations whose tasks are looked for, by GPU: those that no process of has
-// been seen, and those that want their GPU measured. Callers hold mu.
+// tickets returns the reservations whose tasks to look for, by GPU: those without a process
+// so far, and those that want their GPU measured. Callers hold mu.
 func (s *Scheduler) tickets(now time.Time) map[string]string {
 	out := map[string]string{}
 	for id, r := range s.records {
@@ -618,14 +615,14 @@ func (s *Scheduler) tickets(now time.Time) map[string]string {
 	return out
 }
 
-// answer takes what was seen of the reservations that were looked for. Callers hold mu.
+// answer handles what was found about the reservations. Callers hold mu.
 func (s *Scheduler) answer(tickets map[string]string, shown map[string]bool) {
 	changed := false
 	for id, ticket := range tickets {
 		r := s.records[id]
 		asks, here := shown[ticket]
 		switch {
-		case r.Ticket != ticket: // another reservation came meanwhile
+		case r.Ticket != ticket: // there is a newer reservation
 			continue
 		case here && !r.Shown:
 			r.Shown, r.Asks = true, asks
@@ -633,7 +630,7 @@ func (s *Scheduler) answer(tickets map[string]string, shown map[string]bool) {
 				s.log.Info("the task that has the GPU ordered a measurement", "gpu", id)
 			}
 		case !here && r.Asks && s.running[id] == nil:
-			r.Asks = false // it has ended
+			r.Asks = false // the task has ended
 		default:
 			continue
 		}
@@ -644,8 +641,7 @@ func (s *Scheduler) answer(tickets map[string]string, shown map[string]bool) {
 	}
 }
 
-// tellInUse publishes what keeps a GPU from being measured that its own task has measured. Callers
-// hold mu.
+// tellInUse publishes what prevents measuring a GPU whose own task requested it. Callers hold mu.
 func (s *Scheduler) tellInUse(id string, u use) {
 	why := ""
 	if s.records[id].Asks {
@@ -657,11 +653,10 @@ func (s *Scheduler) tellInUse(id string, u use) {
 	}
 }
 
-// busyTold is how often it is said that a GPU waits to be measured.
+// busyTold is how often to log that a GPU waits to be measured.
 const busyTold = 24 * time.Hour
 
-// tellBusy logs why a GPU is not measured that was in use at every check.
-// Callers hold mu.
+// tellBusy logs why a GPU is not measured, if it was in use at every check. Callers hold mu.
 func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 	since, known := s.busySince[id]
 	switch {
@@ -675,8 +670,8 @@ func (s *Scheduler) tellBusy(now time.Time, id string, u use) {
 	}
 }
 
-// yield ends the sessions of GPUs that somebody has begun to use: they would be slow for
-// him, and measured as slow.
+// yield ends the sessions of GPUs that somebody has begun to use. They would slow that use
+// down, and measure the GPU as slow.
 func (s *Scheduler) yield(now time.Time, intruders map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

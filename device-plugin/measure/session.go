@@ -22,27 +22,27 @@ import (
 // Plan is how long and how precisely to measure.
 type Plan struct {
 	Classes    []pal.AppClass
-	Window     time.Duration // of one repetition
-	CI         float64       // relative half width of the median's confidence interval to reach
-	MinWindows int           // a class has at least this many
-	Limit      time.Duration // of a GPU's whole session, from when its compute kernel is compiled
-	Warmup     time.Duration // at most, before measuring
-	Settle     time.Duration // warm when a unit's time has not moved for this long
-	Heat       time.Duration // warm when the temperature has hardly risen for this long; 0: temperature does not count
+	Window     time.Duration // length of one repetition
+	CI         float64       // target for the relative half width of the median's confidence interval
+	MinWindows int           // minimum per class
+	Limit      time.Duration // longest session of a GPU, from when its compute kernel is compiled
+	Warmup     time.Duration // longest warm-up
+	Settle     time.Duration // warm once a unit's time has been stable for this long
+	Heat       time.Duration // warm once the temperature has hardly risen for this long; 0 ignores the temperature
 	Stall      time.Duration // silence after which a GPU counts as hung
-	// Start is the silence allowed while the driver starts, or compiles a kernel.
+	// Start is the silence allowed while the driver starts or compiles a kernel.
 	Start time.Duration
-	// Avoid are compute kernels that are not tried.
+	// Avoid are compute kernels to skip.
 	Avoid []string
 }
 
-// DefaultPlan is two to five minutes a GPU: as long as it takes to warm up, and another one or two.
+// DefaultPlan takes two to five minutes per GPU: the warm-up, and one or two minutes more.
 func DefaultPlan() Plan {
 	return Plan{Classes: pal.AppClasses(), Window: 500 * time.Millisecond, CI: 0.003, MinWindows: 20,
 		Limit: 5 * time.Minute, Warmup: 3 * time.Minute, Settle: 10 * time.Second, Heat: time.Minute, Stall: 20 * time.Second, Start: time.Minute}
 }
 
-// weight of a class when time is divided: what is noisier needs more.
+// weight returns a class's share when time is divided: noisier classes need more.
 func weight(c pal.AppClass) float64 {
 	switch c {
 	case pal.ClassA:
@@ -54,12 +54,13 @@ func weight(c pal.AppClass) float64 {
 	}
 }
 
-// slowFactor: a GPU that is this much slower than what any sound one of its
-// model reaches is an outlier, without others to compare it with.
+// slowFactor is how much slower than any healthy GPU of its model a GPU must be to count as
+// an outlier without others to compare it with.
 const slowFactor = 1.5
 
-// overPeak is how far above the hardware's limit at its largest clock a rate may
-// seem; overClock the same at the clock that was read a few times a second.
+// overPeak is how far a rate may exceed the hardware's limit at its largest clock before it
+// is implausible; overClock the same at the measured clock, which is sampled only a few
+// times a second.
 const (
 	overPeak  = 1.03
 	overClock = 1.15
@@ -67,21 +68,21 @@ const (
 
 // Runner measures GPUs through child processes.
 type Runner struct {
-	// Self is the command that runs [Child], without its flags.
+	// Self is the command line that runs [Child], without its flags.
 	Self []string
-	// Library is the CUDA driver library.
+	// Library is the name or path of the CUDA driver library.
 	Library string
-	// Sample reads telemetry; nil without.
+	// Sample reads telemetry; may be nil.
 	Sample func(ids []string) map[string]gpu.Sample
-	// Processes are those that compute on each GPU, which is left out if it does not
-	// answer; nil without.
+	// Processes returns the processes that compute on each GPU, and leaves out GPUs that do
+	// not answer; may be nil.
 	Processes func(ids []string) map[string][]int
-	// Allocated asks Nomad which of the GPUs allocations have, and which those are; nil without.
+	// Allocated asks Nomad which of the GPUs allocations hold, and which allocations; may be nil.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
-	proc      string // "": /proc
+	proc      string // "" means /proc
 }
 
-// allocated are the GPUs that allocations have, by Nomad's books.
+// allocated returns the GPUs that allocations hold according to Nomad.
 func (r Runner) allocated(ctx context.Context, ids []string) (map[string]string, error) {
 	if r.Allocated == nil {
 		return nil, errors.New("there is no Nomad to ask")
@@ -97,19 +98,19 @@ type Target struct {
 	Of     int
 }
 
-// ending is what a session does last: its process is to end.
+// ending is a session's last report: its process is being ended.
 const ending = "ending"
 
-// Progress is told to whoever watches a session.
+// Progress is reported to whoever watches a session.
 type Progress struct {
 	GPU   string
 	Doing string        // "warming up", "class A", …
-	Done  time.Duration // of the session
-	Limit time.Duration // at which it ends
-	Apps  []App         // what has been measured
+	Done  time.Duration // time spent in the session
+	Limit time.Duration // time at which the session ends
+	Apps  []App         // results so far
 }
 
-// session is one GPU's measuring, in progress.
+// session is a running measurement of one GPU.
 type session struct {
 	Runner
 	plan    Plan
@@ -117,19 +118,19 @@ type session struct {
 	child   *process
 	watch   *telemetry
 	started time.Time
-	begun   time.Time // the compute kernel is compiled: the plan's limit counts from here
-	// compiling is the kernel that the child's driver compiles now.
+	begun   time.Time // when the compute kernel was compiled: the plan's limit counts from here
+	// compiling is the kernel that the child's driver is compiling now.
 	compiling string
 	progress  func(Progress)
-	work      map[pal.AppClass]string // what the child does
+	work      map[pal.AppClass]string // what one unit does in each class
 	sums      map[pal.AppClass]string // first checksum of each class
 	result    Result
 }
 
-// Session measures one GPU. It ends early, with a partial result, when ctx
-// does: the child is killed before it returns. progress may be nil.
+// Session measures one GPU. If ctx ends, it kills the child and returns a partial result.
+// progress may be nil.
 func (r Runner) Session(ctx context.Context, t Target, p Plan, progress func(Progress)) Result {
-	p.Warmup = min(p.Warmup, p.Limit/2) // or nothing is left to measure in
+	p.Warmup = min(p.Warmup, p.Limit/2) // otherwise no time might be left to measure
 	p.Settle, p.Heat = min(p.Settle, p.Warmup), min(p.Heat, p.Warmup)
 	p.Avoid = slices.Clone(p.Avoid)
 	s := newSession(r, t, p, progress)
@@ -170,8 +171,8 @@ func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
 	return s
 }
 
-// missing is why a session that ran to its end is not whole: nothing was measured, or not
-// class A, which is what jobs ask for first.
+// missing returns why a session that ran to its end is incomplete: it measured nothing, or
+// not class A, the class that matters most to jobs.
 func (s *session) missing() error {
 	if len(s.result.Apps) == 0 {
 		return fmt.Errorf("no class could be measured%s", s.said("class "))
@@ -183,7 +184,7 @@ func (s *session) missing() error {
 	return nil
 }
 
-// said is the last warning of this kind, for an error.
+// said returns the last warning with this prefix, for an error.
 func (s *session) said(prefix string) string {
 	for _, w := range slices.Backward(s.result.Warnings) {
 		if rest, ok := strings.CutPrefix(w, prefix); ok {
@@ -193,7 +194,7 @@ func (s *session) said(prefix string) string {
 	return ""
 }
 
-// errCompiler marks a kernel that the driver's compiler did not get done with.
+// errCompiler means that the driver's compiler did not finish a kernel.
 type errCompiler struct {
 	kernel string
 	err    error
@@ -202,8 +203,8 @@ type errCompiler struct {
 func (e *errCompiler) Error() string { return fmt.Sprintf("compiling kernel %q: %v", e.kernel, e.err) }
 func (e *errCompiler) Unwrap() error { return e.err }
 
-// fallBack reports whether a session that ended with err is worth another try
-// without the compute kernel at which the driver's compiler hung or crashed.
+// fallBack reports whether to try a session that ended with err again, without the compute
+// kernel at which the driver's compiler hung or crashed.
 func (s *session) fallBack(err error) bool {
 	var c *errCompiler
 	if !errors.As(err, &c) || s.work != nil || slices.Contains(s.plan.Avoid, c.kernel) {
@@ -217,7 +218,7 @@ func (s *session) fallBack(err error) bool {
 	return true
 }
 
-// next is the child's next message beside those about compiling.
+// next returns the child's next message, and handles messages about compiling itself.
 func (s *session) next(ctx context.Context) (message, error) {
 	for {
 		patience := s.plan.Stall
@@ -262,7 +263,7 @@ func (s *session) run(ctx context.Context) error {
 	return err
 }
 
-// measure is the session: warm-up, then class by class.
+// measure runs the session: the warm-up, then one class after the other.
 func (s *session) measure(ctx context.Context) error {
 	m, err := s.next(ctx)
 	if err != nil {
@@ -296,8 +297,8 @@ func (s *session) measure(ctx context.Context) error {
 
 func (s *session) remaining() time.Duration { return s.plan.Limit - time.Since(s.begun) }
 
-// key is the comparability key: kernels and their work, power limit, ECC and
-// driver branch. What is not known is "?".
+// key returns the comparability key: kernels and their work, power limit, ECC and driver
+// branch. An unknown part is "?".
 func (s *session) key() string {
 	var work strings.Builder
 	for _, c := range pal.AppClasses() {
@@ -325,12 +326,12 @@ func (s *session) tell(doing string) {
 	}
 }
 
-// warmUp runs class A until the unit's time, and the temperature where it is known, have
-// settled, but no longer than the plan allows.
+// warmUp runs class A until the unit's time, and the temperature if known, have settled,
+// but no longer than the plan allows.
 func (s *session) warmUp(ctx context.Context) error {
 	from := time.Now()
 	w := Warmup{}
-	var seen []point // times of a unit
+	var seen []point // unit times
 	_, err := s.windows(ctx, pal.ClassA, func(cw childWindow) bool {
 		now := time.Now()
 		seen = append(seen, point{now, cw.Ms})
@@ -350,14 +351,15 @@ func (s *session) warmUp(ctx context.Context) error {
 	return err
 }
 
-// settleBound is the relative change of a unit's time that a settled GPU stays below;
-// settleWindows is how many windows it takes at least to say so.
+// settleBound is the relative change that a settled GPU's unit time stays below.
+// settleWindows is the least number of windows needed to decide that.
 const (
 	settleWindows = 4
 	settleBound   = 0.002
 )
 
-// windows runs a class until done is true, and returns what the child prepared for it.
+// windows runs a class until done returns true. It returns the child's description of the
+// prepared unit.
 func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWindow) bool) (*childReady, error) {
 	s.child.order("run " + string(c))
 	m, err := s.next(ctx)
@@ -373,7 +375,7 @@ func (s *session) windows(ctx context.Context, c pal.AppClass, done func(childWi
 		case m.Stopped:
 			return ready, nil
 		case stopped || m.Window == nil:
-			continue // a window that was under way
+			continue // no window, or one that still ran when the class was stopped
 		case done(*m.Window):
 			s.child.order("stop")
 			stopped = true
@@ -388,7 +390,7 @@ func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration
 	var ws []Repetition
 	ready, err := s.windows(ctx, c, func(cw childWindow) bool {
 		s.tell("class " + string(c))
-		if first { // it measured how long a unit takes
+		if first { // its purpose was to measure how long a unit takes
 			first = false
 			return false
 		}
@@ -412,7 +414,7 @@ func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration
 // sdcDropped marks windows whose result was wrong.
 const sdcDropped = "wrong-result"
 
-// wrongSum says so when a class's result is not what it was before.
+// wrongSum returns sdcDropped if a class's result differs from before.
 func (s *session) wrongSum(w childWindow) string {
 	first, ok := s.sums[w.Class]
 	if !ok {
@@ -425,7 +427,7 @@ func (s *session) wrongSum(w childWindow) string {
 	return ""
 }
 
-// kept are the times of the windows that count.
+// kept returns the times of the windows that count.
 func kept(ws []Repetition) []float64 {
 	var out []float64
 	for _, w := range ws {

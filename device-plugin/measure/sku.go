@@ -5,21 +5,21 @@ package measure
 
 import "strings"
 
-// sku is what the vendor sells under a name: how much of the architecture it
-// has, and the power that its rate was made for. Without it, no absolute rate
-// can be called slow: an H20 is a Hopper with a seventh of an H200's tensor cores.
+// sku is a product that the vendor sells: how much of the architecture it has, and the
+// power for which its rate is specified. Without it, no absolute rate can be called slow:
+// an H20 is a Hopper with a seventh of an H200's tensor cores.
 type sku struct {
 	name string // part of the model's name
-	// powerW is the default power limit. If variants share the name, it is the
-	// lowest of theirs.
+	// powerW is the default power limit. If variants share the name, it is the lowest of
+	// their limits.
 	powerW float64
-	// tensorPerClock is FLOP per clock and SM of dense bf16 with fp32
-	// accumulation; 0 for the architecture's own.
+	// tensorPerClock is FLOP per clock and SM of dense bf16 with fp32 accumulation; 0 means
+	// the architecture's own value.
 	tensorPerClock float64
 }
 
-// skus by the vendor's data sheets; the first whose name is part of the model's
-// counts, so the longer name stands first.
+// skus lists products with values from the vendor's data sheets. The first whose name is
+// part of the model's name counts, so longer names come first.
 var skus = []sku{
 	{"GH200", 700, 0}, {"H200 NVL", 600, 0}, {"H200", 700, 0}, {"H20", 400, 1024},
 	{"H100 PCIe", 350, 0}, {"H100 NVL", 400, 0}, {"H100", 700, 0}, {"H800 PCIe", 350, 0}, {"H800", 700, 0},
@@ -30,7 +30,7 @@ var skus = []sku{
 	{"V100S", 250, 0}, {"V100-SXM", 300, 0}, {"V100", 250, 0}, {"T4", 70, 0},
 }
 
-// skuOf finds a model; names are whole words, so that "L40" is not "L4".
+// skuOf finds a model's product. Names are whole words, so that "L40" does not match "L4".
 func skuOf(model string) (sku, bool) {
 	words := " " + strings.NewReplacer("-", " ", "_", " ").Replace(model) + " "
 	for _, s := range skus {
@@ -42,11 +42,10 @@ func skuOf(model string) (sku, bool) {
 	return sku{}, false
 }
 
-// slowBelow is the rate below which a sound GPU of the model is not found under
-// this power limit, 0 when that is not known. peak is the hardware's at its
-// largest clock. A rate falls less than power does, so a share of the power
-// leaves at least that share of the rate. Bandwidth does not hang on power, nor
-// on the model.
+// slowBelow returns the rate below which a GPU of the model cannot be healthy at this power
+// limit; 0 if unknown. peak is the hardware's peak at its largest clock. Rates fall less
+// than power does, so a share of the power leaves at least that share of the rate.
+// Bandwidth depends neither on power nor on the model.
 func slowBelow(kernelID, model string, limitW, peak float64) float64 {
 	k, ok := kernelOf(kernelID)
 	if !ok || k.floor == 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	recordsFile   = "measurements.json" // in the state directory
+	recordsFile   = "measurements.json" // name in the state directory
 	recordsFormat = "nomad-pal/measurements/1"
 )
 
@@ -21,7 +21,7 @@ type recordsForm struct {
 	GPUs   map[string]record `json:"gpus"`
 }
 
-// loadRecords is nil without a directory or a file in it.
+// loadRecords reads the stored records; nil without a directory or a file in it.
 func loadRecords(d statedir.Dir) (map[string]record, error) {
 	var f recordsForm
 	if found, err := d.Read(recordsFile, &f); !found || err != nil {
@@ -33,7 +33,7 @@ func loadRecords(d statedir.Dir) (map[string]record, error) {
 	return f.GPUs, nil
 }
 
-// Troubles returns why GPUs of a state directory are not measured, or not rated, by id.
+// Troubles returns, from a state directory, why GPUs are not measured or not rated, by id.
 func Troubles(d statedir.Dir) (map[string]string, error) {
 	records, err := loadRecords(d)
 	out := map[string]string{}

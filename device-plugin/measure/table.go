@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// writeTable shows a report to a person.
+// writeTable prints a report as a table.
 func writeTable(w io.Writer, r Report) error {
 	tw := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, "GPU\tModel\tClass\tTime\t± 95 %\tRate\tOf peak\tLimited by\tWindows")
@@ -44,7 +44,7 @@ func writeTable(w io.Writer, r Report) error {
 	return nil
 }
 
-// RateText is a class's rate, and its share of the hardware's peak, for people.
+// RateText returns a class's rate, and its share of the hardware's peak, for display.
 func (a App) RateText() (rate, share string) {
 	rate, share = "-", "-"
 	if a.Rate > 0 {
@@ -56,8 +56,8 @@ func (a App) RateText() (rate, share string) {
 	return rate, share
 }
 
-// board shows the progress of sessions: one line that is rewritten on a
-// terminal, and else one line for each thing begun.
+// board shows the progress of sessions: on a terminal as one line that is rewritten,
+// otherwise as one line for each new step.
 type board struct {
 	w        io.Writer
 	terminal bool
@@ -65,14 +65,14 @@ type board struct {
 	mu    sync.Mutex
 	doing map[string]Progress
 	order []string
-	width int // of the line shown
+	width int // width of the line shown
 }
 
 func newBoard(w io.Writer, terminal bool) *board {
 	return &board{w: w, terminal: terminal, doing: map[string]Progress{}}
 }
 
-// show takes a session's progress.
+// show displays a session's progress.
 func (b *board) show(p Progress) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *board) show(p Progress) {
 	b.width = len([]rune(line))
 }
 
-// line is the bar of the session that has most left, and what each GPU does.
+// line returns the progress bar of the session with the most time left, and what each GPU does.
 func (b *board) line() string {
 	var done, limit time.Duration
 	var texts []string
@@ -119,7 +119,7 @@ func (b *board) line() string {
 	return line
 }
 
-// end leaves the line.
+// end ends the line.
 func (b *board) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

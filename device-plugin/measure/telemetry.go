@@ -12,15 +12,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// reading is one look at a GPU's telemetry.
+// reading is one sample of a GPU's telemetry.
 type reading struct {
 	at                    time.Time
 	clock, power, tempC   *float64
-	throttle              string // reasons, comma-joined; "" when not known
+	throttle              string // comma-separated reasons; "" if unknown
 	powerPart, thermoPart *float64
 }
 
-// telemetry looks at a GPU five times a second while a session runs.
+// telemetry samples a GPU five times a second while a session runs.
 type telemetry struct {
 	mu       sync.Mutex
 	readings []reading
@@ -29,10 +29,10 @@ type telemetry struct {
 	done chan struct{}
 }
 
-// telemetryPeriod is how often a GPU is looked at.
+// telemetryPeriod is the time between samples.
 const telemetryPeriod = 200 * time.Millisecond
 
-// watchTelemetry starts looking; close ends it. A nil sample looks at nothing.
+// watchTelemetry starts sampling; close ends it. If sample is nil, there are no readings.
 func watchTelemetry(ctx context.Context, id string, sample func([]string) map[string]gpu.Sample) *telemetry {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &telemetry{stop: cancel, done: make(chan struct{})}
@@ -86,7 +86,7 @@ func float(p *int64) *float64 {
 	return new(float64(*p))
 }
 
-// between is a copy of the readings taken from one time to another.
+// between returns a copy of the readings taken between two times.
 func (t *telemetry) between(from, to time.Time) []reading {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,8 +99,8 @@ func (t *telemetry) between(from, to time.Time) []reading {
 	return out
 }
 
-// annotate puts what the readings say into a window, and drops it where the
-// hardware, not the workload, held it down.
+// annotate stores the readings' means in a window, and drops the window if the hardware,
+// not the workload, held the clocks down.
 func (w *Repetition) annotate(rs []reading) {
 	w.ClockMHz = Mean(rs, func(r reading) *float64 { return r.clock })
 	w.PowerW = Mean(rs, func(r reading) *float64 { return r.power })
@@ -124,7 +124,7 @@ func (w *Repetition) annotate(rs []reading) {
 	}
 }
 
-// Mean is the mean of what is known of each; nil if nothing is of any.
+// Mean returns the mean of the known values; nil if none is known.
 func Mean[T any](all []T, of func(T) *float64) *float64 {
 	sum, n := 0.0, 0.0
 	for _, x := range all {
@@ -138,11 +138,11 @@ func Mean[T any](all []T, of func(T) *float64) *float64 {
 	return new(sum / n)
 }
 
-// limitShare is how large a share of the readings must show a limit so that it counts.
+// limitShare is the share of readings that must show a limit for the limit to count.
 const limitShare = 0.2
 
-// limitedBy returns what held the clocks down during the readings. Where the
-// driver counts the time under a cap, that decides; else the momentary reasons.
+// limitedBy returns what held the clocks down during the readings. If the driver counts the
+// time under each cap, the counts decide; otherwise the momentary reasons do.
 func limitedBy(rs []reading) Limit {
 	known, power, thermal := 0, 0, 0
 	for _, r := range rs {

@@ -10,14 +10,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// ballot is what one GPU computed: GPUs of one key do the same work on the same
-// data, so each class must have one checksum.
+// ballot is one GPU's results. GPUs with the same key do the same work on the same data, so
+// each class must have the same checksum on all of them.
 type ballot struct {
 	gpu, key string
 	sums     map[pal.AppClass]string
 }
 
-// ballotOf is a session's.
+// ballotOf returns a session's ballot.
 func ballotOf(r Result) ballot {
 	b := ballot{r.GPU, r.Key, map[pal.AppClass]string{}}
 	for _, a := range r.Apps {
@@ -31,18 +31,17 @@ func ballotOf(r Result) ballot {
 // dissent is a GPU's disagreement with the others of its key.
 type dissent struct {
 	class pal.AppClass
-	// wrong: most of the others agree on another result. Else nobody can tell
-	// which GPU is right.
+	// wrong means that most of the others agree on another result. If it is false, nobody
+	// can tell which GPU is right.
 	wrong bool
 	text  string
 }
 
-// vote finds the GPUs that computed something else than others, in the order of
-// the classes.
+// vote finds the GPUs whose results differ from others, in the order of the classes.
 func vote(ballots []ballot) map[string][]dissent {
 	out := map[string][]dissent{}
 	for _, class := range pal.AppClasses() {
-		count := map[string]map[string]int{} // by key and checksum
+		count := map[string]map[string]int{} // number of GPUs by key and checksum
 		for _, b := range ballots {
 			if s := b.sums[class]; s != "" {
 				if count[b.key] == nil {
@@ -60,7 +59,7 @@ func vote(ballots []ballot) map[string][]dissent {
 	return out
 }
 
-// compare puts one GPU's checksum beside those of its key.
+// compare compares one GPU's checksum with those of its key.
 func compare(class pal.AppClass, sum string, count map[string]int) (dissent, bool) {
 	if sum == "" || len(count) < 2 {
 		return dissent{}, false
@@ -78,8 +77,7 @@ func compare(class pal.AppClass, sum string, count map[string]int) (dissent, boo
 	return dissent{class, false, fmt.Sprintf("class %s: the %d GPUs like it compute %d different results: some compute wrongly (silent data corruption), and it cannot be said which", class, all, len(count))}, true
 }
 
-// crossCheck puts the results of a report beside each other: what is wrong by
-// the others' vote does not count.
+// crossCheck compares the results within a report. Results that the vote finds wrong do not count.
 func crossCheck(results []Result) {
 	var ballots []ballot
 	for _, r := range results {

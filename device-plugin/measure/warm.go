@@ -5,11 +5,11 @@ package measure
 
 import "time"
 
-// Heat takes longer than clocks: a cold heat sink warms up for one to two minutes. NVML tells whole
-// degrees, so that within ten seconds a slow rise looks like none: the slope of the temperature is
-// taken over a minute.
+// Heat takes longer than clocks: a cold heat sink needs one to two minutes to warm up. NVML
+// reports whole degrees, so within ten seconds a slow rise is invisible. Therefore the
+// slope of the temperature is taken over a minute.
 //
-// warmSlope is the rise, in °C a second, below which a GPU is warm.
+// warmSlope is the rise, in °C per second, below which a GPU is warm.
 const warmSlope = 0.02
 
 // point is a value at a time.
@@ -18,8 +18,8 @@ type point struct {
 	v  float64
 }
 
-// slope is the slope of the least-squares line through the points, in units a
-// second. The span is from the first point to the last.
+// slope returns the slope of the least-squares line through the points, in units per
+// second. span is the time from the first point to the last.
 func slope(ps []point) (perSecond float64, span time.Duration) {
 	if len(ps) < 2 {
 		return 0, 0
@@ -42,8 +42,8 @@ func slope(ps []point) (perSecond float64, span time.Duration) {
 	return tv / tt, span
 }
 
-// warm reports whether the temperature has settled, over the last Heat. It falls in the end where
-// a fan has caught up; where it is not known, it does not count.
+// warm reports whether the temperature has settled over the last Heat. A falling temperature
+// counts as settled, because a fan may have caught up. An unknown temperature is ignored.
 func (p Plan) warm(now time.Time, rs []reading) bool {
 	var temps []point
 	known := false

@@ -1,14 +1,15 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package mps runs NVIDIA's MPS control daemons, one for each GPU whose tasks share it by the
-// Multi-Process Service, and tells when one of them, or a server of it, is in trouble.
+// Package mps runs NVIDIA's MPS control daemons, and reports when a daemon or one of its
+// servers has a problem. There is one daemon for each GPU whose tasks share it by the
+// Multi-Process Service.
 //
-// The plugin starts, watches and restarts daemons of its own ([Daemon.Own]), a limited number of times,
-// and only watches those of an operator. The plugin decides which GPUs have one.
-// A daemon outlives the plugin, as tasks outlive the agent: the next plugin adopts it. How daemons
-// behave is NVIDIA's documentation, "Multi-Process Service" (docs.nvidia.com/deploy/mps) and
-// nvidia-cuda-mps-control(1): nothing here has met a real one yet.
+// The plugin starts, watches and restarts its own daemons ([Daemon.Own]), a limited number
+// of times, and only watches an operator's. The plugin decides which GPUs have one. A
+// daemon outlives the plugin, as tasks outlive the agent: the next plugin adopts it. The
+// code follows NVIDIA's documentation, "Multi-Process Service" (docs.nvidia.com/deploy/mps)
+// and nvidia-cuda-mps-control(1). It has not run with a real daemon yet.
 package mps
 
 import (
@@ -24,7 +25,7 @@ import (
 	"time"
 )
 
-// Variables of the daemon and of its clients.
+// Environment variables of the daemon and its clients.
 const (
 	EnvPipe    = "CUDA_MPS_PIPE_DIRECTORY"
 	EnvLog     = "CUDA_MPS_LOG_DIRECTORY"
@@ -34,23 +35,24 @@ const (
 
 // Daemon is the control daemon of a GPU.
 type Daemon struct {
-	GPU  string `json:"gpu"` // UUID; "" of an operator's, which may serve several
+	GPU  string `json:"gpu"` // UUID; "" for an operator's daemon, which may serve several GPUs
 	Pipe string `json:"pipe"`
 	Log  string `json:"log,omitempty"`
-	// Control is the program. Own: the plugin, not an operator, starts and stops the daemon.
+	// Control is the control program. Own means that the plugin, not an operator, starts
+	// and stops the daemon.
 	Control string `json:"control"`
 	Own     bool   `json:"own"`
-	// Threads and MemoryMiB are what a client gets at most: percent of the multiprocessors, and
-	// memory. 0: no limit.
+	// Threads and MemoryMiB limit each client: percent of the multiprocessors, and memory.
+	// 0: no limit.
 	Threads   int   `json:"-"`
 	MemoryMiB int64 `json:"-"`
 }
 
-// answersWithin is how long the control program may take. Tests allow more, as their machine may be
-// short of processor time.
+// answersWithin is how long the control program may take. Tests allow more, because their
+// machine may be short of CPU time.
 var answersWithin = 5 * time.Second
 
-// run runs the control program, with a command on its standard input.
+// run runs the control program with a command on its standard input.
 func (d Daemon) run(ctx context.Context, command string, args ...string) (string, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
@@ -60,7 +62,7 @@ func (d Daemon) run(ctx context.Context, command string, args ...string) (string
 	if d.Own {
 		cmd.Env = append(cmd.Env, EnvLog+"="+d.Log, "CUDA_VISIBLE_DEVICES="+d.GPU)
 	}
-	cmd.WaitDelay = time.Second // the daemon may hold what the program was started with
+	cmd.WaitDelay = time.Second // the daemon may hold the pipes that the program was started with
 	var out, said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(command), &out, &said
 	err := cmd.Run()
@@ -81,10 +83,10 @@ func (d Daemon) run(ctx context.Context, command string, args ...string) (string
 	return out.String(), nil
 }
 
-// start starts the daemon in the background, and sets what clients get at most.
+// start starts the daemon in the background, and sets the limits of its clients.
 func (d Daemon) start(ctx context.Context) error {
 	for _, dir := range []string{d.Pipe, d.Log} {
-		if err := os.MkdirAll(dir, 0o755); err != nil { // clients are of any user
+		if err := os.MkdirAll(dir, 0o755); err != nil { // clients may run as any user
 			return fmt.Errorf("making the directory of the MPS control daemon: %w", err)
 		}
 	}
@@ -97,13 +99,13 @@ func (d Daemon) start(ctx context.Context) error {
 	return d.limit(ctx)
 }
 
-// limit tells a daemon that runs what clients get at most. Servers that run keep what they had.
+// limit sets the limits of clients in a running daemon. Servers that run already keep theirs.
 func (d Daemon) limit(ctx context.Context) error {
 	var commands []string
 	if d.Threads > 0 {
 		commands = append(commands, fmt.Sprintf("set_default_active_thread_percentage %d", d.Threads))
 	}
-	if d.MemoryMiB > 0 { // the only GPU that it sees is number 0
+	if d.MemoryMiB > 0 { // the daemon sees only its own GPU, as number 0
 		commands = append(commands, fmt.Sprintf("set_default_device_pinned_mem_limit 0 %dM", d.MemoryMiB))
 	}
 	for _, c := range commands {
@@ -114,19 +116,19 @@ func (d Daemon) limit(ctx context.Context) error {
 	return nil
 }
 
-// quit ends the daemon, which waits for its clients to end first.
+// quit ends the daemon, which first waits for its clients to end.
 func (d Daemon) quit(ctx context.Context) error {
 	_, err := d.run(ctx, "quit\n")
 	return err
 }
 
-// pidFile is NVIDIA's: it holds the daemon's process id.
+// pidFile is NVIDIA's file with the daemon's process id.
 const pidFile = "nvidia-cuda-mps-control.pid"
 
-// comm is what the kernel calls the processes of MPS: the first 15 characters of their names.
+// comm is the kernel's name for MPS processes: the first 15 characters of their names.
 const comm = "nvidia-cuda-mps"
 
-// runs reports whether the daemon's process is there.
+// runs reports whether the daemon's process is running.
 func (d Daemon) runs() bool {
 	text, err := os.ReadFile(filepath.Join(d.Pipe, pidFile))
 	if err != nil {
@@ -140,19 +142,18 @@ func (d Daemon) runs() bool {
 	return err == nil && strings.TrimSpace(string(name)) == comm && alive(pid)
 }
 
-// alive reports whether a process is there and has not ended.
+// alive reports whether a process exists and has not ended.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
 	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind its name
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the fields after the name
 	return len(fields) > 0 && string(fields[0]) != "Z"
 }
 
-// servers lists the daemon's servers with their client processes. fault marks a
-// server in which a client's kernel failed: it accepts no client until its
-// present ones have ended.
+// servers lists the daemon's servers with their client processes. fault marks a server in which a
+// client's kernel failed: it accepts no client until its present clients have ended.
 func (d Daemon) servers(ctx context.Context) (clients map[int][]int, fault int, err error) {
 	list, err := d.run(ctx, "get_server_list\n")
 	if err != nil {
@@ -180,7 +181,7 @@ func (d Daemon) servers(ctx context.Context) (clients map[int][]int, fault int, 
 	return clients, fault, err
 }
 
-// numbers are the lines that hold one.
+// numbers returns the numbers among the lines of a text.
 func numbers(text string) (out []int) {
 	for line := range strings.Lines(text) {
 		if n, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
@@ -190,11 +191,12 @@ func numbers(text string) (out []int) {
 	return out
 }
 
-// used is a file that exists if a task got a part of the GPU since the daemon started.
+// used returns the path of a file that exists if a task got a part of the GPU since the
+// daemon started.
 func (d Daemon) used() string { return filepath.Join(filepath.Dir(d.Pipe), "used") }
 
-// Use notes that a task is given a part of the GPU: from now on the daemon is not ended with the
-// plugin. A program that finds no daemon runs without limits.
+// Use notes that a task gets a part of the GPU. From then on the daemon does not end with
+// the plugin, because a program that finds no daemon runs without limits.
 func (d Daemon) Use() error {
 	if !d.Own {
 		return nil

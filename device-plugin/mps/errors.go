@@ -14,12 +14,12 @@ var (
 	errPause      = errors.New("the MPS control daemon has ended, and is started again")
 )
 
-// errMeanwhile: a server came or went while the daemon was asked about each.
+// errMeanwhile means that a server came or went while the daemon was queried about each.
 var errMeanwhile = errors.New("the servers of the MPS control daemon change")
 
 // serverError describes what is wrong with a server, which may still run.
 type serverError struct {
-	pid  int // 0 unknown
+	pid  int // 0 if unknown
 	what string
 }
 

@@ -13,50 +13,50 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// What may be wrong with a GPU's sharing: codes for health descriptions.
+// Problems of a GPU's sharing: codes for health descriptions.
 const (
-	// NoDaemon: the control daemon does not run. Programs would start without limits.
+	// NoDaemon means that the control daemon does not run. Programs would start without limits.
 	NoDaemon = "mps-daemon"
-	// NoServer: a server lets no client in, or has died, and clients of it are left.
+	// NoServer means that a server accepts no clients, or has died while its clients still run.
 	NoServer = "mps-server"
 )
 
-// Limits on starting a daemon that ends again and again.
+// Limits on restarting a daemon that keeps ending.
 const (
 	mostStarts   = 5
 	startsWithin = 10 * time.Minute
 )
 
-// Keeper runs and watches the daemons that are wanted.
+// Keeper runs and watches the wanted daemons.
 type Keeper struct {
 	log  hclog.Logger
-	tick time.Duration // between two looks at the processes of daemons
-	look time.Duration // time between two checks of the servers
-	// save remembers the daemons that this plugin has started, should it be killed.
+	tick time.Duration // time between checks of the daemons' processes
+	look time.Duration // time between checks of the servers
+	// save stores which daemons this plugin has started, in case it is killed.
 	save func([]Daemon) error
-	// changed has a value when a GPU's trouble begins or ends.
+	// changed receives a value when a GPU's trouble begins or ends.
 	changed chan struct{}
 
 	mu     sync.Mutex
-	want   map[string]Daemon // by GPU; nil until that is known
+	want   map[string]Daemon // by GPU; nil until it is known
 	leave  map[string]bool   // GPUs whose daemons are left as they are
-	states map[string]*state // of the daemons that are, or were, wanted, by pipe directory
+	states map[string]*state // of daemons that are or were wanted, by pipe directory
 	paused bool
 }
 
-// state is what is known of a daemon.
+// state is what the keeper knows about a daemon.
 type state struct {
 	Daemon
-	limited bool // it runs, and was told its limits
+	limited bool // it runs, and its limits are set
 	starts  []time.Time
 	trouble string
-	why     string // as logged last
+	why     string // as last logged
 	asked   time.Time
 	clients map[int][]int // by server
 	orphans []int         // clients whose server has died
 }
 
-// NewKeeper makes a keeper. left are the daemons that an earlier plugin has started.
+// NewKeeper returns a keeper. left are the daemons that an earlier plugin started.
 func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keeper {
 	k := &Keeper{log: log, tick: time.Second, look: 10 * time.Second, save: save, changed: make(chan struct{}, 1),
 		states: map[string]*state{}}
@@ -66,8 +66,8 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want sets which daemons must run, by GPU. Those of the plugin that are not among them are
-// ended, but for those of the GPUs in leave.
+// Want sets which daemons must run, by GPU. Of the plugin's own daemons, it ends those that
+// are not among them, except on GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -80,14 +80,14 @@ func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 		k.states[d.Pipe] = &state{Daemon: d}
 		switch {
 		case s != nil:
-			k.states[d.Pipe].trouble = s.trouble // other limits only
+			k.states[d.Pipe].trouble = s.trouble // only the limits changed
 		case !d.runs():
-			k.states[d.Pipe].trouble = NoDaemon // until it does
+			k.states[d.Pipe].trouble = NoDaemon // until it runs
 		}
 	}
 }
 
-// Trouble is what is wrong with a GPU's sharing, "" for nothing.
+// Trouble returns what is wrong with a GPU's sharing; "" for nothing.
 func (k *Keeper) Trouble(gpu string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,10 +97,11 @@ func (k *Keeper) Trouble(gpu string) string {
 	return ""
 }
 
-// Changed has a value when a GPU's trouble has begun or ended.
+// Changed receives a value when a GPU's trouble has begun or ended.
 func (k *Keeper) Changed() <-chan struct{} { return k.changed }
 
-// Run keeps the daemons until ctx ends. Then it ends those that no task was given a part by.
+// Run keeps the daemons running until ctx ends. Then it ends those through which no task
+// got a part.
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(k.tick)
 	defer tick.Stop()
@@ -115,7 +116,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// step looks at each daemon once.
+// step checks each daemon once.
 func (k *Keeper) step(ctx context.Context) {
 	k.mu.Lock()
 	if k.paused || k.want == nil {
@@ -169,7 +170,7 @@ func (k *Keeper) drop(ctx context.Context, s *state) {
 	}
 }
 
-// own are the daemons that the plugin has started, or may have. Callers hold mu.
+// own returns the daemons that the plugin has started, or may have started. Callers hold mu.
 func (k *Keeper) own() (own []Daemon) {
 	for _, pipe := range slices.Sorted(maps.Keys(k.states)) {
 		if d := k.states[pipe].Daemon; d.Own {
@@ -179,14 +180,14 @@ func (k *Keeper) own() (own []Daemon) {
 	return own
 }
 
-// remember stores which daemons there may be. Callers hold mu.
+// remember stores which daemons may be running. Callers hold mu.
 func (k *Keeper) remember() {
 	if err := k.save(k.own()); err != nil {
 		k.log.Warn("the list of MPS control daemons cannot be stored: one may keep running if the plugin is killed", "error", err)
 	}
 }
 
-// keep starts a daemon if it does not run, and returns what is wrong with it. Only Run calls it.
+// keep starts a daemon if it does not run, and returns its problem. Only Run calls it.
 func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	if !s.runs() {
 		s.limited, s.clients = false, nil
@@ -208,7 +209,7 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	s.asked = time.Now()
 	clients, fault, err := s.servers(ctx)
 	switch {
-	case err == errMeanwhile: // what the last look saw of its clients counts
+	case err == errMeanwhile: // use what the last check found about its clients
 		s.asked = time.Time{}
 		return s.trouble, nil
 	case err != nil:
@@ -224,7 +225,7 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	return "", nil
 }
 
-// begin starts a daemon, if the plugin may.
+// begin starts a daemon, if it is the plugin's own and was not restarted too often.
 func (k *Keeper) begin(ctx context.Context, s *state) error {
 	now := time.Now()
 	s.starts = slices.DeleteFunc(s.starts, func(at time.Time) bool { return now.Sub(at) > startsWithin })
@@ -249,8 +250,8 @@ func (k *Keeper) begin(ctx context.Context, s *state) error {
 	return nil
 }
 
-// bury finds the clients that are left of servers that are gone. A server ends by itself only after
-// its clients.
+// bury finds the remaining clients of servers that no longer exist. A server ends by itself
+// only after its clients.
 func (s *state) bury(now map[int][]int) {
 	for server, clients := range s.clients {
 		if _, there := now[server]; !there {
@@ -263,7 +264,7 @@ func (s *state) bury(now map[int][]int) {
 	s.clients = now
 }
 
-// tell notes what is wrong with a daemon, and says so once.
+// tell stores a daemon's problem, and logs it when it changes.
 func (k *Keeper) tell(s *state, trouble string, err error) {
 	why := ""
 	if err != nil {
@@ -291,11 +292,11 @@ func (k *Keeper) tell(s *state, trouble string, err error) {
 	}
 }
 
-// endsWithin is how long the daemons may take to end with the plugin, all at a time: Nomad kills
-// a plugin after two seconds.
+// endsWithin is how long the daemons may take to end with the plugin, all at the same time:
+// Nomad kills a plugin after two seconds.
 const endsWithin = time.Second
 
-// end ends the plugin's daemons that are fit to be, and waits for that.
+// end ends those of the plugin's daemons for which fit returns true, and waits for them.
 func (k *Keeper) end(ctx context.Context, within time.Duration, fit func(Daemon) bool) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -323,7 +324,7 @@ func (k *Keeper) Hold() {
 	k.paused = true
 }
 
-// Pause is Hold, and ends the daemons that have no clients, so that the GPUs can be reset.
+// Pause is Hold, and also ends the daemons without clients, so that the GPUs can be reset.
 func (k *Keeper) Pause(ctx context.Context) {
 	k.Hold()
 	k.end(ctx, answersWithin, func(d Daemon) bool {

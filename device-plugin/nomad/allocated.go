@@ -18,13 +18,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// allocatedWithin is how long the questions of [Options.Allocated] may take together.
+// allocatedWithin limits the total time of the requests of [Options.Allocated].
 const allocatedWithin = 20 * time.Second
 
-// Allocated asks Nomad which of these GPUs of this machine an allocation has, or has a part of: the
-// result maps their ids to "job "j" in namespace "n"". A GPU that is not in it is free by Nomad's own books,
-// at a moment after the call. An error says that Nomad's answer would prove nothing: the agent is
-// not this machine's client, its node is not ready, or the token does not see all allocations.
+// Allocated asks Nomad which of these GPUs of this machine an allocation holds, in whole or
+// in part. The result maps their ids to "job "j" in namespace "n"". Any other GPU was free
+// according to Nomad at some moment after the call began. An error means that Nomad's
+// answer would prove nothing: the agent is not this machine's client, its node is not
+// ready, or the token does not see all allocations.
 func (o Options) Allocated(ctx context.Context, gpus []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, allocatedWithin)
 	defer cancel()
@@ -71,7 +72,7 @@ func allocated(client *api.Client, q *api.QueryOptions, gpus []string) (map[stri
 	return held, nil
 }
 
-// localNode is the node of the agent that is asked.
+// localNode returns the node of the agent that is asked.
 func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	var self api.AgentSelf
 	if _, err := client.Raw().Query("/v1/agent/self", &self, q); err != nil {
@@ -91,7 +92,8 @@ func localNode(client *api.Client, q *api.QueryOptions) (*api.Node, error) {
 	return node, nil
 }
 
-// knows is an error if the node does not have the GPUs: its allocations cannot tell who has them.
+// knows returns an error if the node does not have the GPUs: then its allocations cannot
+// tell who holds them.
 func knows(node *api.Node, gpus []string) error {
 	has := map[string]bool{}
 	if node.NodeResources != nil {
@@ -109,8 +111,9 @@ func knows(node *api.Node, gpus []string) error {
 	return nil
 }
 
-// gpusOf are the devices that an allocation still has: tasks of a failed one may not have ended,
-// and those of a lost one have not when its node is ready again, until its client stops them.
+// gpusOf returns the devices that an allocation still holds. Tasks of a failed allocation
+// may not have ended. Tasks of a lost one run on when its node is ready again, until the
+// client stops them.
 func gpusOf(a *api.Allocation) (ids []string) {
 	if a.AllocatedResources == nil {
 		return nil
@@ -128,18 +131,18 @@ func gpusOf(a *api.Allocation) (ids []string) {
 	return ids
 }
 
-// policyRules is the part of a policy, as parsed by Nomad, about which jobs may be read.
+// policyRules is the part of a policy, as parsed by Nomad, that says which jobs may be read.
 type policyRules struct {
 	RulesJSON *struct {
 		Namespaces []struct {
 			Name         string
-			Capabilities []string // those that the policy's short form stands for among them
+			Capabilities []string // includes those that the policy's short form stands for
 		}
 	}
 }
 
-// seesAll is nil for a token that may read the jobs of every namespace: Nomad leaves out the
-// allocations of others without a word.
+// seesAll returns nil if the token may read the jobs of every namespace. Nomad silently
+// leaves out allocations that a token may not read.
 func seesAll(client *api.Client, q *api.QueryOptions) error {
 	self, _, err := client.ACLTokens().Self(q)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok &&
@@ -162,7 +165,7 @@ func seesAll(client *api.Client, q *api.QueryOptions) error {
 			policies = append(policies, p.Name)
 		}
 	}
-	capabilities := map[string][]string{} // by namespace, or pattern of namespaces
+	capabilities := map[string][]string{} // by namespace or namespace pattern
 	for _, name := range policies {
 		var p policyRules
 		if _, err := client.Raw().Query("/v1/acl/policy/"+url.PathEscape(name), &p, q); err != nil {
@@ -178,8 +181,8 @@ func seesAll(client *api.Client, q *api.QueryOptions) error {
 	return readsEverywhere(capabilities)
 }
 
-// readsEverywhere is nil if these rights let the jobs of all namespaces be read. The closest
-// name counts: one without the right takes away what "*" gives.
+// readsEverywhere returns nil if these capabilities allow reading the jobs of all
+// namespaces. The most specific name wins: one without the capability overrides "*".
 func readsEverywhere(capabilities map[string][]string) error {
 	if capabilities["*"] == nil {
 		capabilities["*"] = []string{}

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nomad reads what the device plugin needs from Nomad: the calibrated profile, which the
-// active placer keeps in Nomad Variables, and which allocations have GPUs.
+// Package nomad reads what the device plugin needs from Nomad: the calibrated profile,
+// which the active placer keeps in Nomad Variables, and which allocations hold GPUs.
 package nomad
 
 import (
@@ -21,37 +21,37 @@ import (
 // Prefix is the prefix of the variables that hold the profile.
 const Prefix = "nomad-pal/profile/"
 
-// Options say which Nomad to ask. What is empty comes from Nomad's own
-// environment variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …), then from
-// its defaults. Tags are the keys of the plugin's config.
+// Options say how to reach Nomad. An empty field comes from Nomad's own environment
+// variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …), then from Nomad's defaults. Tags are
+// the keys of the plugin's configuration.
 type Options struct {
 	Address string `codec:"address"`
 	// TokenFile is read before each request, so that tokens can be replaced.
 	TokenFile  string `codec:"token_file"`
-	CACert     string `codec:"ca_cert"` // a path, as the next two
+	CACert     string `codec:"ca_cert"` // a path, like the next two
 	ClientCert string `codec:"client_cert"`
 	ClientKey  string `codec:"client_key"`
 }
 
-// Source is the profile in Nomad.
+// Source reads the profile from Nomad.
 type Source struct {
 	opts   Options
 	space  string        // namespace of the variables
-	api    *api.Client   // nil: to be made
-	within time.Duration // how long a look may take
-	seen   string        // the shards and their indexes when last read
+	api    *api.Client   // nil until made
+	within time.Duration // how long one read may take
+	seen   string        // shards and their indexes at the last read
 }
 
-// lookWithin is longer than Nomad takes to answer for all shards.
+// lookWithin is longer than Nomad takes to return all shards.
 const lookWithin = time.Minute
 
-// Open makes a source of the variables of a namespace, "" for the default; it reads no file
-// and does not connect.
+// Open returns a source for the variables of a namespace; "" is the default namespace. It
+// reads no file and does not connect.
 func Open(o Options, namespace string) *Source {
 	return &Source{opts: o, space: namespace, within: lookWithin}
 }
 
-// client makes a client, with the present certificates.
+// client returns a client with the present certificates.
 func (o Options) client(namespace string) (*api.Client, error) {
 	cfg := api.DefaultConfig()
 	cfg.Address, cfg.Namespace = cmp.Or(o.Address, cfg.Address), cmp.Or(namespace, cfg.Namespace)
@@ -64,9 +64,9 @@ func (o Options) client(namespace string) (*api.Client, error) {
 	return client, nil
 }
 
-// Read returns the profile if it is another one than the last that was read,
-// nil if it is the same. An error leaves what was read before as it is. The next look
-// reads the certificates again: they may have been replaced.
+// Read returns the profile if it differs from the last one read, otherwise nil. After an
+// error, the last one read counts as before, and the next Read loads the certificates
+// again, because they may have been replaced.
 func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
@@ -86,7 +86,7 @@ func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 	if err := s.opts.authenticate(s.api); err != nil {
 		return nil, err
 	}
-	// A server that is not the leader may answer: a profile is not urgent.
+	// Any server may answer, not only the leader: a profile is not urgent.
 	stale := (&api.QueryOptions{AllowStale: true}).WithContext(ctx)
 	list, _, err := s.api.Variables().PrefixList(Prefix, stale)
 	if err != nil {
@@ -111,14 +111,14 @@ func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 		shards = append(shards, profile.Shard(full.Items))
 	}
 	p, err := profile.Join(shards)
-	if err != nil { // perhaps it is being written at this moment
+	if err != nil { // it may be half written at this moment
 		return nil, fmt.Errorf("reading Nomad Variables %q: %w", Prefix, err)
 	}
 	s.seen = seen.String()
 	return p, nil
 }
 
-// authenticate puts the token that the file holds now into the client.
+// authenticate sets the client's token to the file's present content.
 func (o Options) authenticate(client *api.Client) error {
 	if o.TokenFile == "" {
 		return nil

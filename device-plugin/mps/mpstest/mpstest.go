@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package mpstest has a program that stands for NVIDIA's MPS control daemon in tests.
+// Package mpstest provides a program that replaces NVIDIA's MPS control daemon in tests.
 package mpstest
 
 import (
