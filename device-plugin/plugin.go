@@ -25,43 +25,43 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// Name is the internal name of nomad-device-nvidia: Nomad's loader keeps the
-// higher version of one name, so the two never run side by side.
+// Name is the internal name of nomad-device-nvidia. Nomad loads only the highest version of
+// a name, so the two plugins never run side by side.
 const Name = "nvidia-gpu"
 
-// Backend is the source of GPUs. Scan and Sample may hang with the driver:
-// the plugin calls each of them at most once at a time, and never under a lock.
+// Backend is the source of GPUs. Scan and Sample may hang with the driver. The plugin makes
+// at most one call of each at a time, and never under a lock.
 type Backend interface {
 	// Scan reads the inventory and every GPU's condition. A missing driver is a
 	// *gpu.Unavailable.
 	Scan() (gpu.Inventory, error)
-	// Sample reads statistics. A device that could not be read is left out, or
+	// Sample reads statistics. A device that could not be read is left out, or its sample
 	// says why.
 	Sample(ids []string) map[string]gpu.Sample
-	// Events sends what happens between scans until ctx ends.
+	// Events sends events that occur between scans, until ctx ends.
 	Events(ctx context.Context, out chan<- gpu.Event)
-	// Disconnect lets go of the driver, once the calls that run have returned. The next
-	// scan opens it again; until then nothing touches it.
+	// Disconnect closes the driver once the running calls have returned. The next scan
+	// opens it again; until then nothing uses it.
 	Disconnect()
-	// Close disconnects like Disconnect, but forever and without waiting for calls.
+	// Close is like Disconnect, but final, and it does not wait for calls.
 	Close()
 }
 
 // Options are what the plugin's main passes in.
 type Options struct {
 	Log hclog.Logger
-	// Open makes the backend that the configuration names. It does not touch the
-	// driver: that comes with the first scan.
+	// Open returns the backend that the configuration names. It does not use the driver;
+	// the first scan does.
 	Open func(Config) Backend
 	// Exit ends the process when the driver hangs and does not recover.
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
-	// Patience is how long the first message waits for the first scan; 0 for no longer
-	// than Nomad's client bears, which waits for it when it starts.
+	// Patience is how long the first message waits for the first scan. 0 means as long as
+	// Nomad's client tolerates, which waits for it when it starts.
 	Patience time.Duration
-	// Recall is the state_dir of the plugin that runs on this node, for commands that keep no
-	// state: memory errors that it has judged are no news to them.
+	// Recall is the state_dir of the node's running plugin, for commands that keep no state
+	// themselves. Memory errors that the running plugin has judged are not new to such a command.
 	Recall string
 }
 
@@ -73,15 +73,15 @@ type Plugin struct {
 	self     []string
 	patience time.Duration // Options.Patience
 	recall   string        // Options.Recall
-	root     string        // where /dev and /proc are found
+	root     string        // directory with dev and proc
 	// allocated asks Nomad which of these devices tasks hold, and which task.
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
-	// started is when the plugin was made, right after its process began.
+	// started is when the plugin was created, right after the process began.
 	started time.Time
 
-	streams sync.WaitGroup // of fingerprints
+	streams sync.WaitGroup // of fingerprint streams
 
 	mu       sync.Mutex
 	cfg      Config
@@ -90,23 +90,23 @@ type Plugin struct {
 	samples  *sampler
 	health   *health
 	measures *measure.Scheduler // nil if nothing is measured
-	running  *measure.Scheduler // the one that a stream runs
+	running  *measure.Scheduler // the scheduler that a stream runs
 	store    *store
 	roster   *roster          // nil until ready
 	forms    *forms           // nil until ready
-	sharedBy map[string]int   // which sharing block is for a device, from 0
+	sharedBy map[string]int   // number of each device's sharing block, from 0
 	keeper   *mps.Keeper      // nil until ready
-	kept     *mps.Keeper      // the one that a stream runs
-	profile  *profile.Profile // in force, nil for none
-	nodeOnly *profile.Profile // of this node's GPUs alone, for hysteresis
-	view     view             // last one
+	kept     *mps.Keeper      // the keeper that a stream runs
+	profile  *profile.Profile // profile in force; nil for none
+	nodeOnly *profile.Profile // profile of this node's GPUs alone, for hysteresis
+	view     view             // the last view
 	driver   driverUse
-	letting  bool          // letGo runs
-	scanned  bool          // a scan has ended, well or not
-	known    chan struct{} // closed once it is known what GPUs there are
-	missing  string        // why there is no driver, as logged last
+	letting  bool          // letGo is running
+	scanned  bool          // a scan has ended, successfully or not
+	known    chan struct{} // closed once the node's GPUs are known
+	missing  string        // last logged reason why there is no driver
 	warned   map[string]bool
-	toldXid  map[string]time.Time // when an error was logged last, by GPU and Xid
+	toldXid  map[string]time.Time // when an error was last logged, by GPU and Xid
 }
 
 // New returns a plugin with the default configuration. It does nothing else:
@@ -127,11 +127,11 @@ func (p *Plugin) PluginInfo() (*base.PluginInfoResponse, error) {
 	}, nil
 }
 
-// ConfigSchema is the form of the plugin's config block.
+// ConfigSchema returns the schema of the plugin's config block.
 func (p *Plugin) ConfigSchema() (*hclspec.Spec, error) { return configSchema(), nil }
 
-// SetConfig takes a configuration. A bad one is refused and the previous stays
-// in force.
+// SetConfig applies a configuration. If it is invalid, SetConfig returns an error and the
+// previous one stays in force.
 func (p *Plugin) SetConfig(c *base.Config) error {
 	cfg, err := decodeConfig(c.PluginConfig)
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *Plugin) SetConfig(c *base.Config) error {
 	return nil
 }
 
-// configure puts cfg in force; what depends on it is rebuilt when next used.
+// configure puts cfg in force. Parts that depend on it are built again when next used.
 func (p *Plugin) configure(cfg Config) {
 	if p.backend != nil {
 		p.backend.Close()
@@ -165,7 +165,7 @@ func (p *Plugin) Configure(cfg Config) {
 }
 
 // Settle waits until the fingerprint streams have ended, as they do when Nomad ends the
-// plugin: what is measured is cut short then, and that is no crash.
+// plugin. A measurement that is cut short by that is not a crash.
 func (p *Plugin) Settle(limit time.Duration) {
 	done := make(chan struct{})
 	go func() { defer close(done); p.streams.Wait() }()
@@ -175,8 +175,7 @@ func (p *Plugin) Settle(limit time.Duration) {
 	}
 }
 
-// ready opens the backend and reads the stored latches, once a configuration.
-// Callers hold mu.
+// ready opens the backend and reads the stored latches, once per configuration. Callers hold mu.
 func (p *Plugin) ready() {
 	if p.backend != nil {
 		return
@@ -225,7 +224,8 @@ func (p *Plugin) ready() {
 	}
 }
 
-// scheduler makes what measures GPUs; nil if they are not real. Callers hold mu.
+// scheduler returns the scheduler that measures GPUs; nil if the GPUs are not real. Callers
+// hold mu.
 func (p *Plugin) scheduler() *measure.Scheduler {
 	if len(p.self) == 0 || p.cfg.Backend != "nvml" {
 		return nil
@@ -258,10 +258,10 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	return s
 }
 
-// measureSampleAge is how old telemetry of a measurement may be.
+// measureSampleAge is how old telemetry may be for a measurement.
 const measureSampleAge = 100 * time.Millisecond
 
-// observe takes the outcome of a scan. Callers hold mu.
+// observe handles the outcome of a scan. Callers hold mu.
 func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.scanned = true
 	p.returned()
@@ -282,7 +282,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		p.warnOnce(h.String(), "remedy", RemedyHidden(h))
 	}
 	for _, w := range inv.Warnings {
-		p.warnOnce(w) // those of hidden GPUs are in both
+		p.warnOnce(w) // warnings about hidden GPUs are in both
 	}
 	if r.err == nil {
 		var replaced []string
@@ -301,8 +301,8 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 	p.judge()
 }
 
-// withMeasurements tells the scheduler about the scan and adds the times that it
-// knows. Callers hold mu.
+// withMeasurements passes the scan to the scheduler and adds the times that it knows.
+// Callers hold mu.
 func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	if p.view.accounts = nil; p.measures == nil {
 		return inv
@@ -319,7 +319,7 @@ func (p *Plugin) withMeasurements(inv gpu.Inventory) gpu.Inventory {
 	return inv
 }
 
-// tellKnown lets those go on who wait to know what GPUs there are. Callers hold mu.
+// tellKnown wakes those who wait until the node's GPUs are known. Callers hold mu.
 func (p *Plugin) tellKnown() {
 	select {
 	case <-p.known:
@@ -328,11 +328,11 @@ func (p *Plugin) tellKnown() {
 	}
 }
 
-// leastUptime is how long the process lives before it ends itself: Nomad starts
-// a plugin again at once, without backing off.
+// leastUptime is how long the process runs before it ends itself: Nomad restarts a plugin
+// at once, without backing off.
 const leastUptime = time.Minute
 
-// restartFor ends the process when only a new one can find the driver again.
+// restartFor ends the process if only a new one can find the driver again.
 func (p *Plugin) restartFor(err error) {
 	var u *gpu.Unavailable
 	if errors.As(err, &u) && u.Restart && time.Since(p.started) >= leastUptime {
@@ -341,7 +341,7 @@ func (p *Plugin) restartFor(err error) {
 	}
 }
 
-// judge makes the view's verdicts and ratings from its inventory. Callers hold mu.
+// judge computes the view's verdicts and ratings from its inventory. Callers hold mu.
 func (p *Plugin) judge() {
 	verdicts := p.health.verdicts(p.view.inv, p.cfg.Health)
 	if p.driver != driverUsed {
@@ -355,14 +355,14 @@ func (p *Plugin) judge() {
 	}
 	p.view.verdicts, p.view.cfg, p.view.compat = verdicts, p.cfg.Variability, p.cfg.Compat
 	p.rate()
-	if p.health.changed { // and until it is stored: a disk that is full may have room again
+	if p.health.changed { // retried until it is stored: a full disk may have room again
 		err := p.store.save(p.health)
 		p.stored("faults cannot be stored: they are forgotten when the plugin restarts", err)
 		p.health.changed = err != nil
 	}
 }
 
-// stored logs that something cannot be stored, when that begins.
+// stored logs a failure to store something, once when it begins.
 func (p *Plugin) stored(trouble string, err error) {
 	if err != nil && !p.warned[trouble] {
 		p.log.Warn(trouble, "error", err)
@@ -370,7 +370,7 @@ func (p *Plugin) stored(trouble string, err error) {
 	p.warned[trouble] = err != nil
 }
 
-// rate makes the view's ratings. Callers hold mu.
+// rate computes the view's ratings. Callers hold mu.
 func (p *Plugin) rate() {
 	var err error
 	p.view.rating, p.nodeOnly, err = rate(p.view.inv.Devices, p.profile, p.nodeOnly)
@@ -382,7 +382,7 @@ func (p *Plugin) rate() {
 	}
 }
 
-// logVerdict says once that a device's health changed.
+// logVerdict logs a change of a device's health once.
 func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict) {
 	was, known := before[d.ID]
 	switch {
@@ -402,10 +402,10 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 	}
 }
 
-// unignored leaves out the devices whose id, or whose GPU's id, is ignored, and
-// says which ignored ids match nothing. Callers hold mu.
+// unignored leaves out the devices whose id, or whose GPU's id, is ignored. It warns about
+// ignored ids that match nothing. Callers hold mu.
 func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
-	ignore := map[string]bool{} // id → matched
+	ignore := map[string]bool{} // by id: whether it matched
 	for _, id := range p.cfg.IgnoredGPUIDs {
 		ignore[id] = false
 	}

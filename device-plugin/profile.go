@@ -23,8 +23,8 @@ import (
 // needs less.
 const profileLimit = 32 << 20
 
-// profileFile is a profile's file that is read again when it changes. Whoever
-// looks at it may wait forever, as for a network file system that hangs.
+// profileFile is a profile's file, which is read again when it changes. Reading may block
+// forever, as on a network file system that hangs.
 type profileFile struct {
 	path string
 	read func(path string) (*profile.Profile, error)
@@ -32,7 +32,7 @@ type profileFile struct {
 	size int64
 }
 
-// look returns the profile if the file has another one than before, nil if not.
+// look returns the profile if the file has changed, otherwise nil.
 func (f *profileFile) look() (p *profile.Profile, err error) {
 	st, err := os.Stat(f.path)
 	switch {
@@ -51,7 +51,7 @@ func (f *profileFile) look() (p *profile.Profile, err error) {
 	return p, nil
 }
 
-// ReadProfile reads a regular file of bounded size. A named pipe is not waited for.
+// ReadProfile reads a regular file of bounded size. It does not block on a named pipe.
 func ReadProfile(path string) (*profile.Profile, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -75,11 +75,11 @@ func ReadProfile(path string) (*profile.Profile, error) {
 	return profile.Parse(data)
 }
 
-// profileCopy is the file in state_dir with the last profile from Nomad: with
-// it a plugin that starts again publishes the same classes at once.
+// profileCopy is the file in state_dir with the last profile from Nomad. With it, a
+// restarted plugin publishes the same classes at once.
 const profileCopy = "profile.json"
 
-// loadCopy reads the copy; nil when there is none.
+// loadCopy reads the copy; nil if there is none.
 func (s *store) loadCopy() (*profile.Profile, error) {
 	if s.Dir == "" {
 		return nil, nil
@@ -98,7 +98,8 @@ func (s *store) saveCopy(p *profile.Profile) error {
 	return s.Replace(profileCopy, p.Encode())
 }
 
-// followFile follows the configured file. Nothing waits for it: the file may hang.
+// followFile follows the configured file. Nothing waits for it, because reading the file
+// may block.
 func (s *stream) followFile(ctx context.Context) {
 	file := profileFile{path: s.cfg.ProfilePath, read: s.p.readProfile}
 	s.follow(ctx, func() time.Duration { return gpu.UntilTick(time.Now(), lookInterval) },
@@ -109,13 +110,12 @@ func (s *stream) followFile(ctx context.Context) {
 func (s *stream) followNomad(ctx context.Context) {
 	source := nomad.Open(s.cfg.Nomad, s.cfg.ProfileFromNomad.Namespace)
 	s.follow(ctx, func() time.Duration { return s.cfg.ProfileFromNomad.Period },
-		"no profile from Nomad, what was known before stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
+		"no profile from Nomad, the previous one stays in force", func() (*profile.Profile, error) { return source.Read(ctx) })
 }
 
-// follow sends every new profile until ctx ends, and nil when there is none at the
-// first look. wait is the time until the next look. A file that is missing, half-written
-// or bad, and a Nomad that does not answer, leave the previous profile in force; warning
-// is said of it, once for each reason.
+// follow sends every new profile until ctx ends, and nil if there is none at first. wait returns
+// the time until the next look. If the file is missing, half-written or bad, or Nomad does not
+// answer, the previous profile stays in force; follow logs the warning once for each reason.
 func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning string, look func() (*profile.Profile, error)) {
 	problem := ""
 	for first := true; ; first = false {
@@ -144,7 +144,7 @@ func (s *stream) follow(ctx context.Context, wait func() time.Duration, warning 
 	}
 }
 
-// adopt puts a profile in force; nil if there is none yet.
+// adopt puts a profile in force; nil means that there is none yet.
 func (s *stream) adopt(p *profile.Profile) {
 	s.waits = false
 	s.p.mu.Lock()

@@ -10,17 +10,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// basicLimit is how many basic questions must fail at a time to make a GPU unhealthy. One may
-// be a broken sensor.
+// basicLimit is how many basic questions must fail at the same time to make a GPU
+// unhealthy. A single one may be a broken sensor.
 const basicLimit = 2
 
-// questions remembers which questions failed in the last readings of a GPU.
+// questions remembers which questions failed in a GPU's last readings.
 //
-// A single failure must not take a GPU away: a question counts when it failed in two of three
-// readings, and no longer when it was answered in eight in a row. The end takes longer than the
-// beginning, so that a sensor that fails now and then does not change the GPU's health each
-// time: every change registers the node again. The first reading of all decides at once, as
-// nothing better is known.
+// A single failure must not make a GPU unhealthy. A question counts from when it has failed
+// in two of three readings, until it has been answered in eight readings in a row. The end
+// takes longer than the beginning, so that a sensor that fails now and then does not change
+// the GPU's health each time: every change registers the node again. The very first reading
+// decides at once, because nothing better is known.
 type questions struct {
 	asked bool // there was a reading
 	last  map[string]question
@@ -28,16 +28,15 @@ type questions struct {
 
 // question is the history of one question.
 type question struct {
-	code   int   // of its failure; of the first since it counts, as the reason must not change
-	failed uint8 // a bit for each of eight readings, the last one the lowest
+	code   int   // code of its first failure since it counts, because the reason must not change
+	failed uint8 // one bit for each of the last eight readings; the lowest is the latest
 	counts bool
 }
 
 const threeReadings = 0b111
 
-// take notes which questions failed in a reading. A GPU that is lost or does
-// not answer was asked nothing. A GPU that does not tell its identity was asked
-// nothing else.
+// take notes which questions failed in a reading. A GPU that is lost or does not answer was
+// asked nothing. A GPU without an identity was asked only for that.
 func (q *questions) take(s gpu.Signals) {
 	if s.Lost || s.Unanswered && len(s.Failed) == 0 {
 		return
@@ -69,7 +68,8 @@ func (q *questions) take(s gpu.Signals) {
 	}
 }
 
-// counted are the failures that count, of at least a weight, in the order of [gpu.Questions].
+// counted returns the failures that count and have at least this weight, in the order of
+// [gpu.Questions].
 func (q *questions) counted(least gpu.Weight) (out []gpu.Failure) {
 	for name, is := range q.last {
 		if is.counts && gpu.WeightOf(name) >= least {
@@ -80,7 +80,7 @@ func (q *questions) counted(least gpu.Weight) (out []gpu.Failure) {
 	return out
 }
 
-// unsettled reports whether the next readings decide about a question.
+// unsettled reports whether the next readings decide whether a question counts.
 func (q *questions) unsettled() bool {
 	for _, is := range q.last {
 		if !is.counts || is.failed&1 == 0 {

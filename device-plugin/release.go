@@ -13,38 +13,38 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// driverUse tells whether the plugin uses the driver. No GPU can be reset, or switched to
-// MIG, while anybody does: an operator may order it to let go for a while.
+// driverUse is whether the plugin uses the driver. While any program uses it, no GPU can be
+// reset or switched to MIG. So an operator may order the plugin to release it for a while.
 type driverUse int
 
 const (
 	driverUsed      driverUse = iota
-	driverLeaving             // nothing new begins, what runs ends
-	driverReleased            // nothing of it is open
-	driverReturning           // the order is over: the next scan opens it again
+	driverLeaving             // nothing new begins, and running work ends
+	driverReleased            // no part of it is open
+	driverReturning           // the order has expired: the next scan opens the driver again
 )
 
 const (
 	// releaseFile holds the operator's order, releasedFile the last order that
 	// the plugin carried out.
 	releaseFile, releasedFile = "release.json", "released.json"
-	// LongestRelease bounds an order: a clock that is set back must not prolong it forever.
+	// LongestRelease limits an order: if the clock is set back, the order must not last forever.
 	LongestRelease = 24 * time.Hour
 )
 
-// release is until when the driver is to be left alone.
+// release is an order to leave the driver alone, and its end.
 type release struct {
 	Until time.Time `json:"until"`
 }
 
 // Release orders the plugin that uses a state directory to leave the driver alone until
-// then; a time that has passed ends that.
+// this time. A time in the past ends the release.
 func Release(dir string, until time.Time) error {
 	return statedir.Dir(dir).Write(releaseFile, release{until.UTC().Round(0)})
 }
 
-// ReleasedUntil is until when the driver is to be left alone, zero for not at all; gone says
-// that the plugin has released it.
+// ReleasedUntil returns until when the plugin must leave the driver alone, zero if it need
+// not. gone means that the plugin has released it.
 func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err error) {
 	var ordered, done release
 	d := statedir.Dir(dir)
@@ -60,7 +60,7 @@ func ReleasedUntil(dir string, now time.Time) (until time.Time, gone bool, err e
 	return ordered.Until, done.Until.Equal(ordered.Until), nil
 }
 
-// ordered is until when the driver is to be left alone. Callers hold mu.
+// ordered returns until when the driver must be left alone. Callers hold mu.
 func (p *Plugin) ordered() (until time.Time, gone bool) {
 	until, gone, err := ReleasedUntil(string(p.store.Dir), time.Now())
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *Plugin) ordered() (until time.Time, gone bool) {
 	return until, gone
 }
 
-// away reports whether the driver is not to be touched. Callers hold mu.
+// away reports whether the driver must not be used. Callers hold mu.
 func (p *Plugin) away() bool { return p.driver == driverLeaving || p.driver == driverReleased }
 
 // returned notes that the driver was opened again, or does not answer. Callers hold mu.
@@ -79,7 +79,7 @@ func (p *Plugin) returned() {
 	}
 }
 
-// followRelease does what the operator ordered about the driver, and reports whether that
+// followRelease carries out the operator's order about the driver, and reports whether that
 // changes what is published. Callers hold mu.
 func (s *stream) followRelease() (changed bool) {
 	p := s.p
@@ -101,7 +101,7 @@ func (s *stream) followRelease() (changed bool) {
 		p.letting = true
 		go p.letGo(p.backend, p.measures, p.keeper)
 	case p.driver == driverReleased && !gone:
-		p.stored("it cannot be said that the driver is released", p.store.Write(releasedFile, release{until}))
+		p.stored("the release of the driver cannot be recorded", p.store.Write(releasedFile, release{until}))
 	}
 	if was := s.away; was != p.away() {
 		if s.away = p.away(); was {
@@ -111,7 +111,7 @@ func (s *stream) followRelease() (changed bool) {
 	return changed
 }
 
-// letGo ends what runs with the driver. It may never return: nothing waits for it.
+// letGo ends everything that uses the driver. It may never return, so nothing waits for it.
 func (p *Plugin) letGo(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	k.Pause(context.Background())
 	if m != nil {
@@ -122,7 +122,7 @@ func (p *Plugin) letGo(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	b.Disconnect()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.backend == b { // the configuration is the same
+	if p.backend == b { // the configuration has not changed
 		p.driver, p.letting = driverReleased, false
 	}
 }

@@ -20,17 +20,17 @@ const (
 	remedyReturn = "the card is for return"
 )
 
-// Remedy is what an operator types about a reason of a health description. id is the physical
-// GPU's, dir the plugin's state directory.
+// Remedy returns what an operator should type about the reason in a health description. id
+// is the physical GPU's, dir the plugin's state directory.
 func Remedy(reason, id, dir string) string {
 	text := strings.ReplaceAll(remedy(strings.TrimPrefix(reason, reasonDegraded+":")), "$GPU", id)
 	return orders.ReplaceAllStringFunc(text, func(order string) string { return order + ofStateDir(dir) })
 }
 
-// orders are the commands that find the running plugin by its state directory.
+// orders matches the commands that find the running plugin by its state directory.
 var orders = regexp.MustCompile(`nomad-device-pal (release|resume|clear|remeasure)\b`)
 
-// Order is a command for the running plugin, as somebody types it.
+// Order returns the command line of an order to the running plugin.
 func Order(dir, name string, ids ...string) string {
 	return strings.Join(append([]string{"nomad-device-pal " + name + ofStateDir(dir)}, ids...), " ")
 }
@@ -81,7 +81,7 @@ func remedy(reason string) string {
 	return remedyDegraded(kind)
 }
 
-// remedyRecovery is about the action that the driver asks for.
+// remedyRecovery is the advice for the action that the driver requests.
 func remedyRecovery(action string) string {
 	switch action {
 	case recoveryAction(2):
@@ -94,7 +94,8 @@ func remedyRecovery(action string) string {
 	return remedyReset
 }
 
-// remedyNVML is about a question that NVML does not answer, as [gpu.Failure] writes it.
+// remedyNVML is the advice for a question that NVML does not answer. failure has the form
+// of [gpu.Failure].
 func remedyNVML(failure string) string {
 	switch _, answer, _ := strings.Cut(failure, "="); answer {
 	case answerText(gpu.InsufficientPower):
@@ -107,13 +108,13 @@ func remedyNVML(failure string) string {
 
 const noPermission = 4
 
-// answerText is how a failure shows a code.
+// answerText returns a code as a failure shows it.
 func answerText(code int) string {
 	_, text, _ := strings.Cut(gpu.Failure{Code: code}.String(), "=")
 	return text
 }
 
-// remedyDegraded is about what makes a GPU degraded only, and all other reasons.
+// remedyDegraded is the advice for reasons that only degrade a GPU, and for all other reasons.
 func remedyDegraded(kind string) string {
 	switch kind {
 	case degradedThermal:
@@ -132,7 +133,7 @@ func remedyDegraded(kind string) string {
 	return remedyReset
 }
 
-// RemedyHidden is what an operator types about a GPU that cannot be identified.
+// RemedyHidden returns what an operator should type about a GPU that cannot be identified.
 func RemedyHidden(h gpu.Hidden) string {
 	switch {
 	case gpu.KindOf(h.Code) == gpu.Denied:

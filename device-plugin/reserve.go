@@ -17,17 +17,17 @@ import (
 
 // Environment variables that a task gets.
 const (
-	// envNVIDIA makes Nomad's docker driver use the nvidia runtime; it is never
-	// left out, and never empty.
+	// envNVIDIA makes Nomad's docker driver use the nvidia runtime. It is always set, and
+	// never empty.
 	envNVIDIA = "NVIDIA_VISIBLE_DEVICES"
 	envCUDA   = "CUDA_VISIBLE_DEVICES"
 	// cdiKind is the vendor and class of NVIDIA's CDI specifications.
 	cdiKind = "nvidia.com/gpu"
 )
 
-// Reserve returns how a task gets the devices. It answers from the last scan, and waits
-// for the driver only after a restart: Nomad, whose client runs on, asks at once, and
-// a task must not fail because its GPUs have not been looked at.
+// Reserve returns how a task gets the devices. It answers from the last scan, and waits for
+// the driver only after a restart of the plugin: Nomad's client keeps running and may call
+// it at once, and a task must not fail because its GPUs have not been scanned yet.
 func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, error) {
 	if len(deviceIDs) == 0 {
 		return &device.ContainerReservation{}, nil
@@ -47,7 +47,7 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	if err != nil {
 		return nil, err
 	}
-	if measures != nil { // without the lock: ending a measurement takes a moment
+	if measures != nil { // without the lock, because ending a measurement takes a moment
 		ticket, err := measures.Reserve(gpus, beside)
 		if err != nil {
 			return nil, err
@@ -71,7 +71,7 @@ func (p *Plugin) Reserve(deviceIDs []string) (*device.ContainerReservation, erro
 	return res, nil
 }
 
-// waitKnown waits until it is known what GPUs there are, while that is being found out.
+// waitKnown waits until the node's GPUs are known, but no longer than a first scan may take.
 func (p *Plugin) waitKnown() {
 	p.mu.Lock()
 	enabled := p.cfg.Enabled
@@ -85,9 +85,9 @@ func (p *Plugin) waitKnown() {
 	}
 }
 
-// find looks the ids up in the last scan, and returns their devices, each once, and of how many
-// parts of each they are. The error names all ids that are unknown, or all that are unhealthy.
-// Callers hold mu.
+// find looks the ids up in the last scan. It returns their devices, each once, and for each
+// device the number of its parts among the ids. The error names all unknown ids, or all
+// unhealthy ones. Callers hold mu.
 func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string]int, _ error) {
 	if !p.cfg.Enabled {
 		return nil, nil, device.ErrPluginDisabled
@@ -109,7 +109,7 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 		if parts[d.ID]++; parts[d.ID] == 1 {
 			chosen = append(chosen, d)
 		}
-		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing { // what holds it may be restarted
+		if v := p.view.verdicts[d.ID]; !v.healthy && v.reason != reasonSharing { // the task that holds it may be restarted
 			unhealthy = append(unhealthy, id+" ("+v.reason+")")
 		}
 	}
@@ -123,7 +123,7 @@ func (p *Plugin) find(deviceIDs []string) (chosen []gpu.Device, parts map[string
 	return chosen, parts, nil
 }
 
-// besides reports for each reserved GPU whether other tasks may have parts of it. Callers hold mu.
+// besides reports for each reserved GPU whether other tasks may hold parts of it. Callers hold mu.
 func (p *Plugin) besides(parts map[string]int) map[string]bool {
 	out := map[string]bool{}
 	for id, n := range parts {

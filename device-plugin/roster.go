@@ -9,25 +9,25 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// roster remembers the GPUs that this node had when the plugin last ran. If the
-// driver does not list one of them at start, it fell off the bus. The plugin
-// publishes it as lost, until it is back, another card is in its slot, or the
-// operator clears it. Missing NVLinks are handled in the same way.
+// roster remembers the GPUs that this node had when the plugin last ran. If the driver does
+// not list one of them at the start, it fell off the bus. The plugin publishes it as lost
+// until it is back, another card is in its slot, or the operator clears it. Missing NVLinks
+// are handled in the same way.
 type roster struct {
-	stored    []gpu.Device    // those of them that no scan has listed
-	known     map[string]bool // all of them, by id; nil before the first scan
-	home      bool            // a scan has listed one of them: this is their host
-	forgotten map[string]bool // cleared while they were not listed, by id
-	linked    map[string]int  // the most NVLinks that each had, by id
+	stored    []gpu.Device    // stored GPUs that no scan has listed yet
+	known     map[string]bool // all stored GPUs, by id; nil before the first scan
+	home      bool            // a scan has listed a stored GPU, so this is the host that they are in
+	forgotten map[string]bool // cleared while not listed, by id
+	linked    map[string]int  // the most NVLinks that each GPU has had, by id
 }
 
-// complete adds the GPUs that a scan lacks. replaced are those that count as removed:
-// another GPU is in their slot, or all GPUs are others, as after a move of the disk or
-// the virtual machine to another host.
+// complete adds the GPUs that are missing from a scan. replaced are those that count as
+// removed: another GPU is in their slot, or all GPUs are different, as after the disk or
+// the virtual machine moved to another host.
 func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string) {
 	inv.Devices = slices.DeleteFunc(slices.Clone(inv.Devices), func(d gpu.Device) bool {
 		gone := r.forgotten[d.ID] || r.forgotten[d.Physical()]
-		if !d.Signals.Unlisted { // it is back
+		if !d.Signals.Unlisted { // the GPU is back
 			delete(r.forgotten, d.ID)
 			delete(r.forgotten, d.Physical())
 		}
@@ -59,7 +59,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 		other, taken := slots[d.BusID]
 		switch {
 		case present[id], inv.Complete:
-			return true // it is there, perhaps divided in another way
+			return true // the GPU is there, perhaps divided differently
 		case stranger, taken && d.BusID != "" && !r.known[other]:
 			replaced = append(replaced, id)
 			return true
@@ -72,7 +72,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 	if inv.Unidentified() >= len(missing) {
 		signals = gpu.Signals{Unanswered: true}
 	}
-	replaced = slices.Compact(replaced) // instances of one GPU
+	replaced = slices.Compact(replaced) // MIG instances of one GPU
 	for _, d := range r.stored {
 		d.Signals = signals
 		inv.Devices = append(inv.Devices, d)
@@ -81,7 +81,7 @@ func (r *roster) complete(inv gpu.Inventory) (_ gpu.Inventory, replaced []string
 	return inv, replaced
 }
 
-// missLinks finds the GPUs that had more NVLinks before.
+// missLinks marks the GPUs that had more NVLinks before.
 func (r *roster) missLinks(ds []gpu.Device) {
 	for i := range ds {
 		d := &ds[i]
@@ -93,8 +93,7 @@ func (r *roster) missLinks(ds []gpu.Device) {
 	}
 }
 
-// forget drops a GPU or MIG instance and its NVLinks until the driver lists it
-// again.
+// forget drops a GPU or MIG instance, with its NVLinks, until the driver lists it again.
 func (r *roster) forget(id string) {
 	delete(r.linked, id)
 	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool { return d.ID == id || d.Parent == id })

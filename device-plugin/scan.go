@@ -20,13 +20,13 @@ type scanResult struct {
 	err error
 }
 
-// scanner runs one scan at a time, apart from its caller: a driver call may
-// never return, and nothing can make it. A scan that hangs keeps its goroutine
-// until the process ends, which the watchdog sees to.
+// scanner runs one scan at a time, in its own goroutine, because a driver call may never
+// return and cannot be cancelled. A scan that hangs keeps its goroutine until the watchdog
+// ends the process.
 type scanner struct {
 	backend Backend
 	scans   singleflight.Group
-	started atomic.Pointer[time.Time] // of the scan that runs; nil when none does
+	started atomic.Pointer[time.Time] // start of the running scan; nil if none runs
 }
 
 // start begins a scan or joins the running one. The result arrives on the
@@ -40,7 +40,7 @@ func (s *scanner) start() <-chan singleflight.Result {
 	})
 }
 
-// running is how long the present scan has been running, 0 for none.
+// running returns how long the present scan has been running; 0 if none runs.
 func (s *scanner) running() time.Duration {
 	if at := s.started.Load(); at != nil {
 		return time.Since(*at)
@@ -48,22 +48,21 @@ func (s *scanner) running() time.Duration {
 	return 0
 }
 
-// sampler reads statistics, one reading at a time for all who ask, and apart
-// from its caller for the same reason as scanner.
+// sampler reads statistics: one reading at a time, shared by all callers, and in its own
+// goroutine for the same reason as scanner.
 type sampler struct {
 	backend Backend
 
 	mu      sync.Mutex
-	running chan struct{} // closed at the end of the reading in progress; nil if there is none
-	// last and taken are never changed, but replaced: callers hold on to them.
+	running chan struct{} // closed at the end of the running reading; nil if none runs
+	// last and taken are replaced but never changed, because callers keep them.
 	last  map[string]gpu.Sample
 	taken map[string]time.Time
 }
 
-// sample returns readings of the devices not older than maxAge, or what was
-// read last when the driver does not answer within wait. A device that could
-// not be read is not in it. A reading that runs is waited for: it may be of other
-// devices, so there may be one more after it.
+// sample returns readings of the devices that are no older than maxAge. If the driver does not
+// answer within wait, it returns the last readings. Devices that could not be read are missing. It
+// waits for a running reading, which may be of other devices, so one more may follow.
 func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]gpu.Sample, map[string]time.Time) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -82,12 +81,12 @@ func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]g
 		select {
 		case <-done:
 		case <-timer.C:
-			mine = true // what there is will do
+			mine = true // return what there is
 		}
 	}
 }
 
-// fresh reports whether all devices were asked within maxAge. Callers hold mu.
+// fresh reports whether all devices were read within maxAge. Callers hold mu.
 func (s *sampler) fresh(ids []string, maxAge time.Duration) bool {
 	for _, id := range ids {
 		if at, ok := s.taken[id]; !ok || time.Since(at) >= maxAge {
@@ -97,7 +96,7 @@ func (s *sampler) fresh(ids []string, maxAge time.Duration) bool {
 	return true
 }
 
-// take replaces what is known of the devices.
+// take replaces the readings of the devices.
 func (s *sampler) take(ids []string, reading map[string]gpu.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// allGPUs is the word for every GPU in the key gpus.
+// allGPUs means every GPU in the key gpus.
 const allGPUs = "*"
 
-// checkSharing finds what is wrong with the blocks whatever GPUs there are.
+// checkSharing checks the blocks, independently of the GPUs.
 func checkSharing(blocks []SharingConfig) error {
 	named := map[string]int{}
 	for i, b := range blocks {
@@ -47,7 +47,7 @@ func checkSharing(blocks []SharingConfig) error {
 	return nil
 }
 
-// checkLimits checks what goes with MPS alone.
+// checkLimits checks the keys that only MPS has.
 func (b SharingConfig) checkLimits(at func(key, format string, args ...any) error) error {
 	if b.Mode != MPS {
 		given := map[string]bool{"threads": b.Threads > 0, "max_threads": b.MaxThreads > 0, "max_memory": b.MaxMemory > 0,
@@ -72,14 +72,14 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 	return nil
 }
 
-// threads is a part's share of the multiprocessors, in percent.
+// threads returns a part's share of the multiprocessors, in percent.
 func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
 
-// translatedReplicas is the number of parts if an mps block names none: the
-// plugin that the block was written for sets no limit.
+// translatedReplicas is the number of parts if an mps block does not set one: the plugin
+// that the block was written for has no limit.
 const translatedReplicas = 4
 
-// translateMPS makes sharing blocks of a block mps.
+// translateMPS converts an mps block to sharing blocks.
 func (c *Config) translateMPS() error {
 	m := c.MPS
 	if m == nil || !m.Enabled {
@@ -109,7 +109,8 @@ func (c *Config) translateMPS() error {
 	return nil
 }
 
-// translation is a log line about the sharing blocks that replace a block mps; "" without one.
+// translation returns a log line about the sharing blocks that replace an mps block; "" if
+// there was none.
 func (c *Config) translation() string {
 	if c.MPS == nil || !c.MPS.Enabled {
 		return ""
@@ -122,11 +123,11 @@ func (c *Config) translation() string {
 	return said
 }
 
-// form is how a GPU is published: in parts, or whole, which is the zero form.
+// form is how a GPU is published: in parts, or whole (the zero value).
 type form struct {
 	Mode     Sharing `json:"mode,omitempty"`
 	Replicas int     `json:"replicas,omitempty"`
-	// Suffix tells groups of one model apart whose GPUs are shared in different ways.
+	// Suffix distinguishes the groups of a model whose GPUs are shared in different ways.
 	Suffix string `json:"suffix,omitempty"`
 }
 
@@ -139,7 +140,7 @@ func (f form) String() string {
 	return fmt.Sprintf("%d parts (%s)", f.Replicas, f.Mode)
 }
 
-// instances are the ids that a device of this form is published by.
+// instances returns the ids of the instances that a device of this form has in Nomad.
 func (f form) instances(id string) []string {
 	if !f.shared() {
 		return []string{id}
@@ -151,7 +152,7 @@ func (f form) instances(id string) []string {
 	return out
 }
 
-// group is the type and name of the device group that a model's devices of this form are in.
+// group returns the type and name of the device group for devices of this form and model.
 func (f form) group(model string) (kind, name string) {
 	if !f.shared() {
 		return attr.Type, model
@@ -159,19 +160,21 @@ func (f form) group(model string) (kind, name string) {
 	return attr.SharedType, model + attr.SharedSuffix + f.Suffix
 }
 
-// leastMPS is Volta: before, MPS gives clients neither limits nor address spaces of their own.
+// leastMPS is the compute capability of Volta. On older GPUs, MPS gives clients neither
+// limits nor their own address spaces.
 const leastMPS = 7
 
-// plan is what the sharing blocks make of a node's devices.
+// plan is the result of applying the sharing blocks to a node's devices.
 type plan struct {
-	forms  map[string]form // of the devices that are to be shared, by id
-	blocks map[string]int  // by which block, from 0
-	// problems are what cannot be done, one sentence each, in the order of the blocks.
+	forms  map[string]form // by id of the devices that are to be shared
+	blocks map[string]int  // number of each device's block, from 0
+	// problems are what the blocks request but cannot have, one sentence each, in the order
+	// of the blocks.
 	problems []string
 }
 
 // planSharing finds the devices of each block. A device that two blocks name stays whole. complete
-// says that no device is missing from the list: then a name that no device has is a problem.
+// means that no device is missing from the list: then a name that matches no device is a problem.
 func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 	p := plan{forms: map[string]form{}, blocks: map[string]int{}}
 	problem := func(block int, format string, args ...any) {
@@ -212,8 +215,8 @@ func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 	return p
 }
 
-// name gives each device its form. Attributes are those of a group: GPUs of one model that are
-// shared in different ways are in different groups.
+// name gives each device its form. A group has one set of attributes, so GPUs of one model
+// that are shared in different ways are in different groups.
 func (p *plan) name(blocks []SharingConfig, ds []gpu.Device) {
 	ways := map[string][]form{} // by model, in the order of the blocks
 	for i, b := range blocks {
@@ -235,8 +238,8 @@ func (p *plan) name(blocks []SharingConfig, ds []gpu.Device) {
 	}
 }
 
-// names reports whether a word of the key gpus names a device: by its UUID, or its GPU's, the GPU's
-// index, its model, or all.
+// names reports whether a word of the key gpus matches a device: its UUID, its GPU's UUID,
+// the GPU's index, its model, or all.
 func names(word string, d gpu.Device) bool {
 	return word == allGPUs || word == d.ID || word == d.Parent || word == d.Model || word == strconv.Itoa(d.Index)
 }

@@ -18,10 +18,10 @@ import (
 // not make a broken GPU healthy. Without a directory it keeps nothing.
 type store struct {
 	statedir.Dir
-	inventory string // as saved last
+	inventory string // as last saved
 }
 
-// stored is the form of the state file.
+// stored is the format of the state file.
 type stored struct {
 	Version int                `json:"version"`
 	Latches map[string][]latch `json:"latches"` // by device id
@@ -31,14 +31,14 @@ type stored struct {
 const (
 	storeVersion = 1
 	storeFile    = "state.json"
-	// inventoryFile holds the GPUs of the last scan: should the driver hang when
-	// the plugin starts, they are published as unhealthy rather than not at all.
+	// inventoryFile holds the GPUs of the last scan. If the driver hangs when the plugin
+	// starts, they are published as unhealthy instead of not at all.
 	inventoryFile = "inventory.json"
 )
 
 func openStore(dir string) *store { return &store{Dir: statedir.Dir(dir)} }
 
-// load returns what is stored of faults; nothing when there is no file.
+// load returns the stored faults; none if there is no file.
 func (s *store) load() (stored, error) {
 	var st stored
 	if found, err := s.Read(storeFile, &st); !found || err != nil {
@@ -54,8 +54,7 @@ func (s *store) save(h *health) error {
 	return s.Write(storeFile, stored{storeVersion, h.latches(), h.counts()})
 }
 
-// saveInventory keeps what GPUs there are, without their condition, if that is
-// news.
+// saveInventory stores the list of GPUs, without their condition, if it has changed.
 func (s *store) saveInventory(inv gpu.Inventory) error {
 	if s.Dir == "" {
 		return nil
@@ -81,7 +80,7 @@ func (s *store) saveInventory(inv gpu.Inventory) error {
 	return nil
 }
 
-// loadInventory returns the GPUs that were there last, all as not answering.
+// loadInventory returns the GPUs of the last scan, all marked as not answering.
 func (s *store) loadInventory() (gpu.Inventory, error) {
 	var inv gpu.Inventory
 	if _, err := s.Read(inventoryFile, &inv); err != nil {
@@ -93,7 +92,7 @@ func (s *store) loadInventory() (gpu.Inventory, error) {
 	return inv, nil
 }
 
-// restore puts back what was stored.
+// restore restores the stored latches and counts.
 func (h *health) restore(kept stored) {
 	for id, latches := range kept.Latches {
 		h.record(id).latches = latches
@@ -103,7 +102,7 @@ func (h *health) restore(kept stored) {
 	}
 }
 
-// counts are the memory errors that were judged, by device.
+// counts returns the judged memory errors, by device.
 func (h *health) counts() map[string]count {
 	out := map[string]count{}
 	for id, r := range h.records {
@@ -114,7 +113,7 @@ func (h *health) counts() map[string]count {
 	return out
 }
 
-// latches are all latched faults by device.
+// latches returns all latched faults, by device.
 func (h *health) latches() map[string][]latch {
 	out := map[string][]latch{}
 	for id, r := range h.records {
@@ -145,8 +144,8 @@ func (p *Plugin) clear(id string) {
 	p.log.Info("latched faults are cleared by the operator", "gpu", id)
 }
 
-// named are the devices that an id names, sorted: itself, or the MIG instances of a GPU.
-// Callers hold mu.
+// named returns the devices that an id names, sorted: the device itself, or the MIG
+// instances of a GPU. Callers hold mu.
 func (p *Plugin) named(id string) (found []string) {
 	for _, d := range p.view.inv.Devices {
 		if d.ID == id || d.Parent == id {
@@ -156,7 +155,7 @@ func (p *Plugin) named(id string) (found []string) {
 	return found
 }
 
-// siblings are the other MIG instances of an instance's GPU. Callers hold mu.
+// siblings returns the other MIG instances of an instance's GPU. Callers hold mu.
 func (p *Plugin) siblings(id string) []string {
 	devices := p.view.inv.Devices
 	i := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.ID == id && d.Parent != "" })
@@ -166,9 +165,9 @@ func (p *Plugin) siblings(id string) []string {
 	return slices.DeleteFunc(p.named(devices[i].Parent), func(other string) bool { return other == id })
 }
 
-// StoredDevices are the ids of the GPUs and MIG instances that the plugin which
-// uses a state directory published last, and of the GPUs that the instances
-// belong to, sorted. A directory that no plugin has used is an error.
+// StoredDevices returns the ids, sorted, that the plugin with this state directory last
+// published: GPUs, MIG instances, and the GPUs that the instances belong to. It returns an
+// error if no plugin has used the directory.
 func StoredDevices(dir string) ([]string, error) {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -193,8 +192,8 @@ func StoredDevices(dir string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// MissingGPUs are the GPUs of a state directory's list that a scan did not find,
-// by id, sorted.
+// MissingGPUs returns the ids, sorted, of GPUs in a state directory's list that a scan did
+// not find.
 func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	before, err := openStore(dir).loadInventory()
 	if err != nil {
@@ -205,8 +204,8 @@ func MissingGPUs(dir string, inv gpu.Inventory) ([]string, error) {
 	return ids(r.stored), nil
 }
 
-// LatchedFaults are the health reasons that a state directory holds of GPUs, by id: those
-// that neither a boot nor a load of the driver, as the scan found them, made void.
+// LatchedFaults returns the stored health reasons of GPUs, by id, from a state directory. It
+// leaves out reasons from before the machine's boot or the driver load that the scan found.
 func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 	kept, err := openStore(dir).load()
 	h := newHealth()
@@ -241,8 +240,8 @@ func (p *Plugin) event(now time.Time, e gpu.Event) {
 	p.judge()
 }
 
-// xidLogEvery is how often one kind of error of one GPU is logged: an application
-// may provoke as many as it likes.
+// xidLogEvery is how often one kind of error of one GPU is logged: an application may cause
+// any number of errors.
 const xidLogEvery = time.Minute
 
 // logXid logs an error that a GPU reported, with the number of its errors so far.

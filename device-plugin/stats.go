@@ -48,7 +48,7 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 		}
 		groups := p.stats()
 		if groups == nil {
-			continue // nothing is known yet: no message rather than an empty one
+			continue // nothing is known yet: send no message rather than an empty one
 		}
 		select {
 		case out <- &device.StatsResponse{Groups: groups}:
@@ -58,9 +58,8 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 	}
 }
 
-// nextStats is the time until the next statistics: a whole multiple of
-// interval, and late enough that the GPUs are read again, since some statistics
-// are rates.
+// nextStats returns the time until the next statistics. They fall on a whole multiple of
+// interval, late enough that the GPUs are read again, because some statistics are rates.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {
@@ -69,7 +68,7 @@ func nextStats(now time.Time, interval time.Duration) time.Duration {
 	return wait
 }
 
-// stats takes one reading; nil when there are no devices, or the driver is released.
+// stats takes one reading; nil if there are no devices, or the driver is released.
 func (p *Plugin) stats() []*device.DeviceGroupStats {
 	p.mu.Lock()
 	v, samples, least, away := p.view, p.samples, p.cfg.Stats.MinInterval, p.away()
@@ -107,8 +106,8 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 	return out
 }
 
-// part builds the statistics of a further part of a shared GPU: what the GPU does cannot be told
-// apart by part, and whoever adds up must not count it more than once.
+// part builds the statistics of a further part of a shared GPU. The GPU's activity cannot
+// be attributed to parts, and sums over parts must not count it more than once.
 func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
 	if taken.IsZero() {
 		taken = time.Now()
@@ -122,7 +121,7 @@ func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
 // instance builds one device's statistics.
 func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.DeviceStats {
 	if taken.IsZero() {
-		taken = time.Now() // it was asked for now and has not answered
+		taken = time.Now() // the device was just asked and has not answered
 	}
 	set := statistics{}
 	set.incumbent(s)
@@ -141,8 +140,8 @@ func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.Device
 // statistics collects one device's values.
 type statistics map[string]*structs.StatValue
 
-// incumbent sets nomad-device-nvidia's eleven, with its names, units and shapes:
-// dashboards know them. What is not known is "N/A", as there.
+// incumbent sets nomad-device-nvidia's eleven statistics, with its names, units and shapes,
+// because dashboards use them. Unknown values are "N/A", as there.
 func (st statistics) incumbent(s gpu.Sample) {
 	var watts *int64
 	if s.PowerW != nil {
@@ -186,7 +185,7 @@ func (st statistics) integer(name string, v *int64, unit, desc string) {
 }
 
 func (st statistics) number(name string, v *float64, unit, desc string) {
-	if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) { // JSON has neither
+	if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) { // JSON has neither NaN nor infinity
 		st[name] = &structs.StatValue{FloatNumeratorVal: v, Unit: unit, Desc: desc}
 	}
 }
@@ -244,7 +243,7 @@ func (st statistics) profiling(s gpu.Sample) {
 	st.number("DRAM active", s.DRAMActivePercent, "%", "Memory bandwidth used relative to the most possible")
 }
 
-// speed adds class and PM score per application class, and health.
+// speed adds health, and the class and PM score for each application class.
 func (v *view) speed(st statistics, id string) {
 	for _, c := range v.cfg.AppClasses {
 		e, ok := v.rating.entries[id][c]

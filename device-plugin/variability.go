@@ -12,16 +12,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// rating is what is known of the speed of this node's GPUs.
+// rating is what is known about the speed of this node's GPUs.
 type rating struct {
 	reference string
-	version   int                                       // of the profile; 0 without one
+	version   int                                       // version of the profile; 0 without one
 	entries   map[string]map[pal.AppClass]profile.Entry // by GPU
 	measured  []attr.Measurement                        // raw times, by GPU id
 }
 
-// rate scores the devices by the profile, or, without one, against the median
-// of this node's own GPUs of the same key and model.
+// rate scores the devices by the profile. Without a profile, it scores them against the
+// median of this node's GPUs with the same key and model.
 func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rating, *profile.Profile, error) {
 	r := rating{reference: attr.ReferenceNone, entries: map[string]map[pal.AppClass]profile.Entry{}}
 	var samples []profile.Sample
@@ -52,8 +52,8 @@ func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rati
 	return r, prev, nil
 }
 
-// entriesOf prefers a time that the profile can rate to what the profile holds:
-// it is the newer one.
+// entriesOf returns a GPU's entries. A measured time that the profile can rate is newer
+// than the profile's own entry, so it wins.
 func entriesOf(d *gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry {
 	scored := p.Score(d.Model, attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times})
 	out := make(map[pal.AppClass]profile.Entry, pal.NumClasses)
@@ -67,8 +67,8 @@ func entriesOf(d *gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry
 	return out
 }
 
-// class is the variability class of a GPU; a GPU that nothing is known of, or
-// that is degraded, is in the last one.
+// class returns the variability class of a GPU. An unmeasured or degraded GPU is in the
+// last class.
 func (r rating) class(id string, c pal.AppClass, degraded bool) int {
 	e, ok := r.entries[id][c]
 	if !ok || e.Unmeasured || degraded {
@@ -77,7 +77,7 @@ func (r rating) class(id string, c pal.AppClass, degraded bool) int {
 	return e.Class
 }
 
-// scores are the PM scores in the published form.
+// scores returns the PM scores in the published form.
 func (r rating) scores(ids []string) []attr.Measurement {
 	var out []attr.Measurement
 	for _, id := range ids {

@@ -5,20 +5,21 @@ package deviceplugin
 
 import "slices"
 
-// xidVerdict is what one of NVIDIA's error numbers says about the GPU.
+// xidVerdict is what an Xid, one of NVIDIA's error numbers, means for the GPU.
 type xidVerdict int
 
 const (
-	xidApplication xidVerdict = iota // the application's fault, or nothing: count it
-	xidFatal                         // unhealthy until the GPU is reset, or the host is dealt with
-	xidDoubleBit                     // 48: harmless only when 94 says that it was contained
-	xidContained                     // 94: the error was contained, the application alone suffers
+	xidApplication xidVerdict = iota // caused by the application, or harmless: only count it
+	xidFatal                         // unhealthy until the GPU is reset, or the host is repaired
+	xidDoubleBit                     // 48: harmless only if 94 says that the error was contained
+	xidContained                     // 94: the error was contained, and only the application suffers
 	xidNVLink                        // bad only while a link is down
 )
 
-// judgeXid classifies by the immediate action that NVIDIA's Xid catalog names.
-// What the catalog gives no action for leaves a GPU healthy: every other choice took good GPUs away from users of other plugins. 154, a change of
-// the driver's recovery action, needs no verdict: the scan that follows reads it.
+// judgeXid classifies an Xid by the immediate action in NVIDIA's Xid catalog. If the
+// catalog names no action, the GPU stays healthy: with every other choice, users of other
+// plugins lost good GPUs. 154, a change of the driver's recovery action, needs no verdict,
+// because the following scan reads it.
 func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 	if slices.Contains(cfg.IgnoreXids, xid) {
 		return xidApplication
@@ -28,7 +29,7 @@ func judgeXid(xid int, cfg HealthConfig) xidVerdict {
 	}
 	switch xid {
 	case 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, // reset the GPU
-		54, 79, 151, 167, 168, 169: // see to the host
+		54, 79, 151, 167, 168, 169: // the host needs attention
 		return xidFatal
 	case 48:
 		return xidDoubleBit

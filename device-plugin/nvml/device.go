@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// readGPU reads the physical GPU of one index with its MIG instances.
+// readGPU reads the physical GPU at an index, with its MIG instances.
 func (b *Backend) readGPU(index int) found {
 	r := &reader{sym: b.symbols}
 	dev, ret := answer(r, "nvmlDeviceGetHandleByIndex_v2|nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
@@ -31,7 +31,7 @@ func (b *Backend) readGPU(index int) found {
 		return found{err: r.unreadable(index, "nvmlDeviceGetUUID", ret)}
 	}
 	if !isID(uuid) {
-		h := gpu.Hidden{Index: index, Why: fmt.Sprintf("%q is no UUID", uuid)}
+		h := gpu.Hidden{Index: index, Why: fmt.Sprintf("%q is not a UUID", uuid)}
 		return found{err: &unreadable{h, gpu.Signals{Unanswered: true}}}
 	}
 	f := found{uuid: uuid, dev: dev, handles: map[string]handle{}}
@@ -58,7 +58,7 @@ func (b *Backend) readGPU(index int) found {
 	return f.withSignals(f.signals)
 }
 
-// divide fills in the GPU's devices: itself, or its MIG instances.
+// divide fills in the read's devices: the GPU itself, or its MIG instances.
 func (b *Backend) divide(r *reader, f *found, d gpu.Device, what string) {
 	f.division = b.migInstances(r, f.dev, d)
 	for _, w := range f.division.warnings {
@@ -81,7 +81,7 @@ func (b *Backend) divide(r *reader, f *found, d gpu.Device, what string) {
 	f.handles[d.ID] = handle{dev: f.dev, physical: d.ID}
 }
 
-// failuresText is failures on one line.
+// failuresText formats failures on one line.
 func failuresText(fs []gpu.Failure) string {
 	words := make([]string, len(fs))
 	for i, f := range fs {
@@ -99,13 +99,13 @@ func (r *reader) unreadable(index int, function string, ret nvml.Return) error {
 	}
 	s := gpu.Signals{Lost: r.lost, ResetRequired: r.reset}
 	if !r.lost && !r.reset {
-		// Whatever the code is: a GPU that is not known cannot be used.
+		// Whatever the code is, a GPU without a known identity cannot be used.
 		s.Unanswered, s.Failed = true, withFailure(r.failed, why)
 	}
 	return &unreadable{h, s}
 }
 
-// physicalGPU reads what is published of a GPU.
+// physicalGPU reads the published values of a GPU.
 func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Device, nvml.Return) {
 	name, ret := answer(r, "nvmlDeviceGetName", dev.GetName)
 	if ret != nvml.SUCCESS {
@@ -125,7 +125,7 @@ func (b *Backend) physicalGPU(r *reader, dev nvml.Device, uuid string) (gpu.Devi
 	return d, nvml.SUCCESS
 }
 
-// platform reads architecture and place.
+// platform reads the architecture and the location.
 func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	if a, ok := value(r, "nvmlDeviceGetArchitecture", dev.GetArchitecture); ok {
 		d.Architecture = architecture(a)
@@ -143,7 +143,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 		d.SMCount = cores / coresPerSM(d.ComputeMajor, d.ComputeMinor)
 	}
 	if pci, ok := value(r, "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo", dev.GetPciInfo); ok {
-		if d.BusID = busID(pci); d.BusID == hostBridge { // of a GPU that is on no bus
+		if d.BusID = busID(pci); d.BusID == hostBridge { // a GPU that is on no bus
 			d.BusID = ""
 		}
 		d.NUMANode = b.numaNode(d.BusID)
@@ -159,7 +159,7 @@ func (b *Backend) platform(r *reader, dev nvml.Device, d *gpu.Device) {
 	}
 }
 
-// sizes reads what has a unit.
+// sizes reads the values that have a unit.
 func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	if m, ret := answer(r, "nvmlDeviceGetMemoryInfo", dev.GetMemoryInfo); ret == nvml.SUCCESS {
 		d.MemoryMiB = mebibytes(m.Total)
@@ -184,8 +184,7 @@ func (b *Backend) sizes(r *reader, dev nvml.Device, d *gpu.Device) {
 	}
 }
 
-// laneMBPerS is the rate of one PCIe lane after line coding; 0 for an unknown
-// generation.
+// laneMBPerS returns the rate of one PCIe lane after line coding; 0 for an unknown generation.
 func laneMBPerS(generation int) int64 {
 	rates := [...]int64{0, 250, 500, 985, 1969, 3938, 7563}
 	if generation < 0 || generation >= len(rates) {
@@ -194,7 +193,7 @@ func laneMBPerS(generation int) int64 {
 	return rates[generation]
 }
 
-// coresPerSM is fixed per compute capability.
+// coresPerSM returns the number of cores, which the compute capability determines.
 func coresPerSM(major, minor int) int {
 	switch {
 	case major == 7, major == 8 && minor == 0:
@@ -225,17 +224,17 @@ func state(r *reader, symbol string, ask func() (nvml.EnableState, nvml.Return))
 	}
 }
 
-// hostBridge has the first address, which is no GPU's.
+// hostBridge is the first address. No GPU has it.
 const hostBridge = "0000:00:00.0"
 
-// busID is the address as sysfs spells it, with which Nomad's NUMA matching
-// compares it.
+// busID returns the address as sysfs writes it, because Nomad's NUMA matching compares it
+// with sysfs.
 func busID(p nvml.PciInfo) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", p.Domain, p.Bus, p.Device)
 }
 
-// numaNode reads the node from sysfs; NVML knows it only where the GPU is a
-// NUMA node itself. -1 is unknown.
+// numaNode reads the NUMA node from sysfs. NVML knows it only if the GPU is itself a NUMA
+// node. -1 means unknown.
 func (b *Backend) numaNode(bus string) int {
 	data, err := os.ReadFile(filepath.Join(b.opts.root(), "sys/bus/pci/devices", bus, "numa_node"))
 	if err != nil {
@@ -248,7 +247,7 @@ func (b *Backend) numaNode(bus string) int {
 	return n
 }
 
-// systemMemoryMiB is the machine's memory, for GPUs that share it.
+// systemMemoryMiB returns the machine's memory, for GPUs that share it.
 func (b *Backend) systemMemoryMiB() *int64 {
 	data, err := os.ReadFile(filepath.Join(b.opts.root(), "proc/meminfo"))
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// unavailable explains a failed initialisation to people. After an upgrade of
-// the library this process still holds the old one, and always will: the
-// dynamic linker never unloads it. Only a new process gets the new library.
+// unavailable explains a failed initialisation. After an upgrade of the library, this
+// process keeps the old one as long as it runs, because the dynamic linker never unloads
+// it. Only a new process gets the new library.
 func (b *Backend) unavailable(ret nvml.Return) error {
 	u := &gpu.Unavailable{Err: code(ret)}
 	switch ret {
@@ -39,13 +39,13 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 // gone reports whether a return code means that the driver is gone.
 func gone(ret nvml.Return) bool { return gpu.KindOf(int(ret)) == gpu.DriverGone }
 
-// code makes an error of a return code without asking the library for words.
+// code makes an error from a return code without asking the library for the text.
 func code(ret nvml.Return) error {
 	return fmt.Errorf("NVML error %d (%s)", int(ret), gpu.CodeName(int(ret)))
 }
 
-// errUnexpected wraps a return code with what was asked.
+// errUnexpected wraps a return code with the question.
 func errUnexpected(what string, ret nvml.Return) error { return fmt.Errorf("%s: %w", what, code(ret)) }
 
-// errDriverGone marks that a scan met a driver that went away.
+// errDriverGone means that the driver went away during a scan.
 var errDriverGone = errors.New("the driver went away")

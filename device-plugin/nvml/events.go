@@ -18,20 +18,18 @@ import (
 )
 
 const (
-	// eventsEvery is the time between looks at NVML's event queue. They fall on
-	// whole multiples of it, as the statistics do, so that one wakeup serves
-	// both.
+	// eventsEvery is the time between checks of NVML's event queue. Checks fall on whole
+	// multiples of it, as the statistics do, so that one wakeup serves both.
 	//
-	// NVML could wait for events instead. That would save a second where
-	// Nomad's client sends changes every five, but it would hold a thread and
-	// keep the driver from being closed. Some versions of the library poll
-	// while they wait: one woke this process 100 times a second.
+	// NVML could wait for events instead. That would save up to a second, while Nomad's client
+	// sends changes only every five. But it would occupy a thread and prevent closing the driver.
+	// Some versions of the library poll while they wait: one woke this process 100 times a second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second
-	// wholeGPU is the instance number of an event that concerns all of a GPU.
+	// wholeGPU is the instance number of an event that concerns the whole GPU.
 	wholeGPU = 0xFFFFFFFF
-	// wanted are the events that say something about health.
+	// wanted are the events that affect health.
 	wanted = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError | nvml.EventTypeGpuRecoveryAction |
 		nvml.EventTypeGpuUnavailableError | nvml.EventTypeDramRetirementFailure | nvml.EventTypeFatalPoisonError
 )
@@ -61,11 +59,11 @@ func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 type watch struct {
 	set   nvml.EventSet
 	gpus  string // the UUIDs, joined
-	init  int    // of NVML, that it belongs to
-	inUse bool   // a call that hangs may still use the set: it is never freed
+	init  int    // the initialisation of NVML that it belongs to
+	inUse bool   // a hung call may still use the set, so it is never freed
 }
 
-// poll takes the next event from the queue. ok reports whether there is one; pause is how
+// poll takes the next event from the queue. ok reports whether there was one; pause is how
 // long to leave the driver alone.
 func (b *Backend) poll(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 	b.conn.RLock()
@@ -86,13 +84,13 @@ func (b *Backend) poll(w *watch) (e gpu.Event, ok bool, pause time.Duration) {
 		return b.event(data, gpus), true, 0
 	case nvml.ERROR_TIMEOUT:
 		return gpu.Event{}, false, gpu.UntilTick(time.Now(), b.eventsEvery)
-	default: // a lost GPU, or the driver went away: have it scanned, and go easy
+	default: // a GPU is lost or the driver went away: trigger a scan, and wait before the next poll
 		b.drop(w)
 		return gpu.Event{}, true, retryAfter
 	}
 }
 
-// registered are the physical GPUs of the last scan that answer.
+// registered returns the physical GPUs that answered in the last scan.
 func (b *Backend) registered() map[string]nvml.Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,8 +121,8 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 		case ok := <-taken:
 			any = any || ok
 		case <-timeout.C:
-			// Whoever hangs will be missing from the next scan's GPUs, which makes a
-			// new set; this one is not freed, since a call may still use it.
+			// The next scan leaves out GPUs that hang, and so a new set is made. This set
+			// is not freed, because a call may still use it.
 			*w = watch{set: set, gpus: joined(gpus), init: b.inits, inUse: true}
 			return any
 		}
@@ -137,8 +135,8 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	return true
 }
 
-// drop gives the event set up, and frees it unless NVML's shutdown did: a wait that
-// fails every second must not leave one behind each time. Callers hold conn.
+// drop gives the event set up, and frees it unless NVML's shutdown has freed it: a wait
+// that fails every second must not leak one set each time. Callers hold conn.
 func (b *Backend) drop(w *watch) {
 	if w.set != nil && !w.inUse && b.up && w.init == b.inits {
 		w.set.Free()
@@ -146,7 +144,7 @@ func (b *Backend) drop(w *watch) {
 	w.set = nil
 }
 
-// registerGPU has one GPU's events delivered to the set.
+// registerGPU registers one GPU's events with the set.
 func (b *Backend) registerGPU(dev nvml.Device, set nvml.EventSet) bool {
 	r := &reader{sym: b.symbols}
 	mask, ok := value(r, "nvmlDeviceGetSupportedEventTypes", dev.GetSupportedEventTypes)
@@ -156,8 +154,8 @@ func (b *Backend) registerGPU(dev nvml.Device, set nvml.EventSet) bool {
 	return dev.RegisterEvents(mask&wanted, set) == nvml.SUCCESS
 }
 
-// event translates what NVML reported. A kind without an Xid only asks for a
-// scan, which reads what changed.
+// event translates an NVML event. An event without an Xid only triggers a scan, which reads
+// what changed.
 func (b *Backend) event(data nvml.EventData, gpus map[string]nvml.Device) gpu.Event {
 	id := ""
 	for uuid, dev := range gpus {
@@ -181,7 +179,7 @@ func (b *Backend) event(data nvml.EventData, gpus map[string]nvml.Device) gpu.Ev
 	return e
 }
 
-// instance finds a MIG instance by its numbers; the whole GPU when there is none.
+// instance finds a MIG instance by its ids. If there is none, it returns the whole GPU.
 func (b *Backend) instance(physical string, gi int, ci uint32) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,7 +192,7 @@ func (b *Backend) instance(physical string, gi int, ci uint32) string {
 	return found
 }
 
-// free is drop at the end of the event source.
+// free drops the event set at the end of the event source.
 func (b *Backend) free(w *watch) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// fabric is the state of multi-GPU NVLink as far as it concerns one GPU.
+// fabric is the state of multi-GPU NVLink as it concerns one GPU.
 type fabric struct {
 	state, status, health uint32
 	clique                string
@@ -41,9 +41,9 @@ func clique(cluster [16]uint8, id uint32) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", cluster[:4], cluster[4:6], cluster[6:8], cluster[8:10], cluster[10:], id)
 }
 
-// fabricLimits reads in what way the fabric of an NVSwitch system serves the GPU badly. Some
-// machines say that their fabric is not set up, or failed, and compute: only CUDA itself knows
-// (error 802).
+// fabricLimits returns in which ways the fabric of an NVSwitch system serves the GPU badly.
+// On some machines the fabric reports that it is not set up, or has failed, and yet CUDA
+// works: only CUDA itself knows (error 802).
 func fabricLimits(r *reader, dev nvml.Device) []string {
 	f, ok := readFabric(r, dev)
 	switch {
@@ -62,7 +62,7 @@ func fabricLimits(r *reader, dev nvml.Device) []string {
 	return limits
 }
 
-// healthLimits reads the questions of the health mask, two bits each: 1 is yes.
+// healthLimits decodes the health mask: two bits per question, and the value 1 means yes.
 func healthLimits(mask uint32) []string {
 	var out []string
 	for _, q := range []struct {
@@ -81,7 +81,7 @@ func healthLimits(mask uint32) []string {
 	return out
 }
 
-// fabricConfig reads what is configured wrongly; "" for nothing.
+// fabricConfig returns what is configured wrongly; "" for nothing.
 func fabricConfig(mask uint32) string {
 	names := [...]string{"", "", "incorrect-sysguid", "incorrect-chassis-sn", "no-partition", "insufficient-nvlinks",
 		"incompatible-gpu-fw", "invalid-location", "gpu-state-invalid"}

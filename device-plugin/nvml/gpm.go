@@ -13,29 +13,29 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// gpmState is what is kept of a GPU between two samples. Whoever claimed the
+// gpmState is what is kept about a GPU between two samples. The goroutine that claimed the
 // GPU owns it.
 type gpmState struct {
 	busy  bool
-	asked bool // whether the GPU has GPM is known
+	asked bool // it is known whether the GPU has GPM
 	has   bool
 	last  map[string]nvml.GpmSample // by device id
 	caps  map[string]capTime        // by device id
 	pcie  pcieTraffic
 }
 
-// capTime is how long clocks have been held down, ever, in nanoseconds.
+// capTime is how long clocks have been held down in total, in nanoseconds.
 type capTime struct {
 	at             time.Time
 	power, thermal float64
 }
 
-// counted reads the temperature of the memory, and turns the driver's counters of
-// how long clocks were held down into shares of the time since the last sample.
-// They are the cause of variability, seen directly.
+// counted reads the temperature of the memory. It also turns the driver's counters of how
+// long clocks were held down into shares of the time since the last sample. These shares
+// show the cause of variability directly.
 func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
 	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
-	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0: it has no sensor
+	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0 means that it has no sensor
 		s.MemoryTemperatureC = new(int64(t))
 	}
 	power, okPower := values[nvml.FI_DEV_PERF_POLICY_POWER]
@@ -60,7 +60,7 @@ func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) 
 	}
 }
 
-// state is the kept state of the GPU that a device belongs to.
+// state returns the kept state of the GPU that a device belongs to.
 func (b *Backend) state(id string) *gpmState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,8 +75,8 @@ func (b *Backend) state(id string) *gpmState {
 	return g
 }
 
-// profile reads the profiling metrics of Hopper and later: what happened
-// between the last sample and this one.
+// profile reads the profiling metrics of Hopper and later, for the time between the last
+// sample and this one.
 func (b *Backend) profile(g *gpmState, id string, h handle, s *gpu.Sample) {
 	sample, ret := b.lib.GpmSampleAlloc()
 	if ret != nvml.SUCCESS {
@@ -122,8 +122,7 @@ func (b *Backend) supportsGPM(r *reader, g *gpmState, h handle) bool {
 	return g.has
 }
 
-// metrics computes the values between two samples. PCIe and NVLink rates come
-// in MiB/s.
+// metrics computes the metrics between two samples. PCIe and NVLink rates are in MiB/s.
 func (b *Backend) metrics(last, now nvml.GpmSample, s *gpu.Sample) {
 	const mibToMB = 1.048576
 	wants := []struct {

@@ -15,23 +15,23 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// migInstance is one MIG instance and how to ask it.
+// migInstance is one MIG instance, with its NVML handle.
 type migInstance struct {
 	device gpu.Device
 	handle handle
-	failed []gpu.Failure // its own questions
+	failed []gpu.Failure // questions that failed for this instance
 }
 
 // division is how a GPU is divided into MIG instances.
 type division struct {
-	on        bool // MIG mode is on: the GPU itself cannot be used
-	unknown   bool // not all could be read
+	on        bool // MIG mode is on, so the GPU itself cannot be used
+	unknown   bool // some instances could not be read
 	instances []migInstance
-	hidden    map[gpu.Failure][]string // indexes of those that cannot be identified
+	hidden    map[gpu.Failure][]string // indexes of the instances without an identity
 	warnings  []string
 }
 
-// warn adds what could not be read.
+// warn adds a warning about something that could not be read.
 func (d *division) warn(format string, args ...any) {
 	d.warnings = append(d.warnings, fmt.Sprintf(format, args...))
 }
@@ -77,7 +77,8 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	return d
 }
 
-// read reads the MIG instance of one index. Its own questions say nothing about its siblings.
+// read reads the MIG instance at one index. Questions that fail for it say nothing about
+// its siblings.
 func (d *division) read(r *reader, i int, dev nvml.Device, parent gpu.Device) {
 	own := &reader{sym: r.sym, lost: r.lost}
 	child, ret := answer(own, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
@@ -109,8 +110,8 @@ func onOff(mode int) string {
 	return "off"
 }
 
-// readMIG reads one MIG instance: memory and size are its own, power, clocks
-// and place are its GPU's. It returns why the instance cannot be identified.
+// readMIG reads one MIG instance. Memory and size are its own; power, clocks and location
+// are its GPU's. It returns why the instance cannot be identified.
 func readMIG(r *reader, child, dev nvml.Device, parent gpu.Device) (migInstance, gpu.Failure) {
 	uuid, ret := answer(r, "nvmlDeviceGetUUID", child.GetUUID)
 	if ret != nvml.SUCCESS || !isID(uuid) {

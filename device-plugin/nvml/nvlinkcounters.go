@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// noisyFrom errors a second on all NVLinks of a GPU make it degraded, as DCGM
-	// has it for one link; it is well again below quietBelow.
+	// noisyFrom is how many errors per second on all NVLinks of a GPU make it degraded;
+	// DCGM uses this limit for one link. It recovers below quietBelow.
 	noisyFrom  = 100.0
 	quietBelow = 10.0
-	// noiseOver is the shortest time that a rate is taken over.
+	// noiseOver is the shortest time over which a rate is computed.
 	noiseOver = time.Second
 )
 
-// nvlinkErrors reports whether the GPU's links have damaged or repeated packets all the
-// time.
+// nvlinkErrors reports whether packets on the GPU's links keep being damaged or sent again.
 func (b *Backend) nvlinkErrors(r *reader, dev nvml.Device, uuid string) bool {
 	count, ok := linkErrorCount(r, dev)
 	return ok && b.grows("NVLink errors of "+uuid, count, noiseOver, noisy)
@@ -31,8 +30,8 @@ func noisy(perSecond float64, was bool) bool {
 	return perSecond > noisyFrom || was && perSecond >= quietBelow
 }
 
-// linkErrorCount adds up what the GPU counts, in one call where it knows the
-// totals (up to Hopper) or the counters of each link (NVLink 5), else link by link.
+// linkErrorCount adds up the GPU's error counters: in one call if it has totals (up to
+// Hopper) or counters of each link (NVLink 5), otherwise link by link.
 func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 	values := []nvml.FieldValue{
 		{FieldId: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL}, {FieldId: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},

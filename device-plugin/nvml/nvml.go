@@ -25,49 +25,49 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// Backend reads GPUs through NVML. The library is loaded with the first scan,
-// and again with every scan until it works.
+// Backend reads GPUs through NVML. The first scan loads the library, and every scan tries
+// again until it works.
 type Backend struct {
 	opts Options
 	lib  nvml.Interface
 	// lookup reports whether the library has a symbol. Calling a missing symbol
 	// would end the process.
 	lookup func(symbol string) error
-	// check finds the library, and reports whether it can be loaded and is NVML, before
-	// anything in it is called; nil when there is nothing to load.
+	// check checks the library before anything in it is called: whether it can be found and
+	// loaded, and whether it is NVML; nil if there is nothing to load.
 	check func() error
-	// within is how long the calls for one GPU may take, lateWithin to count in the next
-	// scan, eventsEvery the time between looks for events.
+	// within is how long the calls for one GPU may take; lateWithin how long they may take
+	// to count in the next scan; eventsEvery the time between checks for events.
 	within, lateWithin, eventsEvery time.Duration
 
-	// conn is held for reading around every use of the library, for writing
-	// while it is initialised or shut down.
+	// conn is locked for reading around every use of the library, and for writing while
+	// NVML is initialised or shut down.
 	conn    sync.RWMutex
 	up      bool
-	path    string // of the library
-	wasUp   bool   // it worked once in this process
-	loaded  string // the load of the driver that it was initialised under
-	inits   int    // how often it was initialised
+	path    string // path of the library
+	wasUp   bool   // it has worked in this process
+	loaded  string // driver load during which it was initialised
+	inits   int    // number of initialisations
 	symbols *symbols
-	// overruns: the driver's lists of processes do not fit into NVML's records.
+	// overruns means that the driver writes longer process records than NVML expects.
 	overruns bool
 
-	// mu guards what scans leave for samples and events.
+	// mu guards data that scans store for samples and events.
 	mu       sync.Mutex
 	slots    []*slot
-	known    map[string]found  // by UUID: indexes move when a GPU falls off the bus
+	known    map[string]found  // by UUID, because indexes change when a GPU falls off the bus
 	handles  map[string]handle // by device id
 	physical map[string]nvml.Device
 	pairs    topologyCache
 	gpm      map[string]*gpmState
-	counters map[string]growth // of GPUs
-	listing  map[string]bool   // devices whose processes are being asked for
+	counters map[string]growth // of GPUs, by name
+	listing  map[string]bool   // devices whose processes are being listed
 }
 
-// handle is how a device id is asked for.
+// handle is what a device id needs for calls to NVML.
 type handle struct {
 	dev      nvml.Device // the device itself
-	parent   nvml.Device // of a MIG instance, else nil
+	parent   nvml.Device // the GPU of a MIG instance, otherwise nil
 	physical string      // UUID of the physical GPU
 	gi, ci   int         // of a MIG instance
 }
@@ -77,7 +77,7 @@ func Open(o Options) *Backend {
 	b := newBackend(o, nil, nil)
 	b.load(o.Library)
 	b.check = func() error {
-		// The driver may have been installed since, and elsewhere.
+		// The driver may have been installed since then, in another place.
 		if path := gpu.FindLibrary(o.root(), o.Library); path != b.path {
 			b.load(path)
 		}
@@ -86,7 +86,8 @@ func Open(o Options) *Backend {
 	return b
 }
 
-// load takes the library from a path. Callers hold conn for writing, or nobody has the backend.
+// load loads the library from a path. Callers hold conn for writing, or are the only users
+// of the backend.
 func (b *Backend) load(path string) {
 	b.path = path
 	b.lib = nvml.New(nvml.WithLibraryPath(path))
@@ -101,8 +102,8 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	}
 }
 
-// Close shuts NVML down once the calls that run have returned. It does not wait for
-// them: one may hang with the driver.
+// Close shuts NVML down once the running calls have returned. It does not wait for them,
+// because one may hang with the driver.
 func (b *Backend) Close() {
 	if b.conn.TryLock() {
 		defer b.conn.Unlock()
@@ -112,8 +113,7 @@ func (b *Backend) Close() {
 	go b.Disconnect()
 }
 
-// connect initialises NVML unless it is up. A driver that was reloaded needs
-// that as well.
+// connect initialises NVML if it is not up, or if the driver was reloaded.
 func (b *Backend) connect() error {
 	load := b.driverLoad()
 	if b.connected(load) {
@@ -130,20 +130,20 @@ func (b *Backend) connect() error {
 	if ret := b.lib.Init(); ret != nvml.SUCCESS {
 		return b.unavailable(ret)
 	}
-	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // it may have loaded the module
+	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // initialising may have loaded the module
 	b.inits++
 	b.symbols = newSymbols(b.lookup)
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
 	b.mu.Lock()
-	// What an earlier initialisation gave is not valid.
+	// Values from an earlier initialisation are invalid.
 	b.gpm, b.handles, b.physical = map[string]*gpmState{}, map[string]handle{}, map[string]nvml.Device{}
 	b.mu.Unlock()
 	return nil
 }
 
-// checkLibrary loads a library and looks for what NVML cannot do without: a call
-// to a function that is not there would end the process.
+// checkLibrary loads a library and checks for the functions that NVML always has: calling a
+// missing function would end the process.
 func checkLibrary(path string) error {
 	lib := dl.New(path, dl.RTLD_LAZY)
 	if err := lib.Open(); err != nil {
@@ -158,7 +158,7 @@ func checkLibrary(path string) error {
 	return nil
 }
 
-// notLoaded is an error with the places where a library was looked for.
+// notLoaded returns the error text, with the places where the library was searched.
 func notLoaded(path string) string {
 	where := ""
 	if !strings.Contains(path, "/") {
@@ -167,14 +167,15 @@ func notLoaded(path string) string {
 	return fmt.Sprintf("NVML library %q cannot be loaded: is the NVIDIA driver installed?%s (config key nvml_library)", path, where)
 }
 
-// connected does not wait for calls that run, or hang, as a writer would.
+// connected reports whether NVML is up for this driver load. Unlike a writer, it does not
+// wait for calls that run or hang.
 func (b *Backend) connected(load string) bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	return b.up && load == b.loaded
 }
 
-// Disconnect shuts NVML down once the calls that run have returned.
+// Disconnect shuts NVML down once the running calls have returned.
 func (b *Backend) Disconnect() {
 	b.conn.Lock()
 	defer b.conn.Unlock()
@@ -189,8 +190,8 @@ func (b *Backend) shutdown() {
 	}
 }
 
-// replaced reports whether a new process would load another library than this
-// process has loaded: the driver package was upgraded or downgraded.
+// replaced reports whether a new process would load another library than this process has
+// loaded, because the driver package was upgraded or downgraded.
 func replaced(maps, library string) bool {
 	data, err := os.ReadFile(maps)
 	if err != nil {
@@ -198,16 +199,16 @@ func replaced(maps, library string) bool {
 	}
 	name, _, _ := strings.Cut(filepath.Base(library), ".so")
 	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line) // addresses, rights, offset, device, inode, path
+		f := strings.Fields(line) // address range, permissions, offset, device, inode, path
 		if len(f) < 6 || !strings.HasPrefix(filepath.Base(f[5]), name+".so") {
 			continue
 		}
 		next := library
-		if !strings.Contains(library, "/") { // its versions lie side by side
+		if !strings.Contains(library, "/") { // versions of it lie in the same folder
 			next = filepath.Join(filepath.Dir(f[5]), library)
 		}
 		st, err := os.Stat(next)
-		if err != nil { // removed, or found by another way
+		if err != nil { // removed, or found in another way
 			_, err = os.Stat(f[5])
 			return errors.Is(err, os.ErrNotExist)
 		}
@@ -217,10 +218,10 @@ func replaced(maps, library string) bool {
 	return false
 }
 
-// driverLoad identifies the present load of the kernel module by the number of its
-// directory in /sys, which is new with each load. The time of the directory is no
-// sign: the kernel sets it to now whenever it has dropped the directory from its
-// cache, and then every latched fault would be forgotten.
+// driverLoad identifies the present load of the kernel module by the inode number of its
+// directory in /sys, which is new with each load. The directory's time is unsuitable: the
+// kernel sets it to now after it has dropped the directory from its cache, and every
+// latched fault would be forgotten.
 func (b *Backend) driverLoad() string {
 	st, err := os.Stat(filepath.Join(b.opts.root(), "sys/module/nvidia"))
 	if err != nil {
@@ -233,7 +234,7 @@ func (b *Backend) driverLoad() string {
 	return strconv.FormatUint(sys.Ino, 10)
 }
 
-// bootID identifies the boot of the machine.
+// bootID identifies the machine's boot.
 func (b *Backend) bootID() string {
 	data, err := os.ReadFile(filepath.Join(b.opts.root(), "proc/sys/kernel/random/boot_id"))
 	if err != nil {
@@ -242,7 +243,7 @@ func (b *Backend) bootID() string {
 	return strings.TrimSpace(string(data))
 }
 
-// symbols remembers which functions the loaded library has.
+// symbols caches which functions the loaded library has.
 type symbols struct {
 	lookup func(string) error
 	mu     sync.Mutex
@@ -253,7 +254,7 @@ func newSymbols(lookup func(string) error) *symbols {
 	return &symbols{lookup: lookup, known: map[string]bool{}}
 }
 
-// has reports whether one of the names is there: versions of one function.
+// has reports whether the library has one of the names, which are versions of one function.
 func (s *symbols) has(names ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,23 +271,23 @@ func (s *symbols) has(names ...string) bool {
 	return false
 }
 
-// reader asks one GPU, and notes what the answers say about it.
+// reader asks about one GPU, and collects what the answers say about its health.
 type reader struct {
 	sym         *symbols
 	lost, reset bool
-	fatal       gpu.Failure   // what told first that the GPU is lost, or must be reset
-	failed      []gpu.Failure // of the questions that count, each once
-	denied      []gpu.Failure // the same, where the plugin may not ask
+	fatal       gpu.Failure   // the first answer that said that the GPU is lost, or must be reset
+	failed      []gpu.Failure // failed questions that affect health, each once
+	denied      []gpu.Failure // questions for which the plugin lacks permission, each once
 }
 
-// value asks for one value. ok is false when the library or the GPU has it not.
+// value asks for one value. ok is false if the library or the GPU does not have the value.
 func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, ok bool) {
 	v, ret := answer(r, symbol, ask)
 	return v, ret == nvml.SUCCESS
 }
 
-// answer is value with the return code. A question that fails is asked a second time at once,
-// so that a single call that went wrong says nothing.
+// answer is value with the return code. It repeats a failed question at once, so that one
+// failed call alone says nothing.
 func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
 	var zero T
 	if r.lost || !r.sym.has(strings.Split(symbol, "|")...) {
@@ -304,7 +305,7 @@ func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nv
 	return v, ret
 }
 
-// askAgain reports whether a second answer may differ, and matters.
+// askAgain reports whether a second answer may differ and would matter.
 func askAgain(function string, ret nvml.Return) bool {
 	if ret == nvml.SUCCESS {
 		return false
@@ -318,7 +319,7 @@ func askAgain(function string, ret nvml.Return) bool {
 	return false
 }
 
-// first is an answer without its second value.
+// first drops the second value of an answer.
 func first[T, U any](ask func() (T, U, nvml.Return)) func() (T, nvml.Return) {
 	return func() (T, nvml.Return) {
 		v, _, ret := ask()
@@ -326,7 +327,7 @@ func first[T, U any](ask func() (T, U, nvml.Return)) func() (T, nvml.Return) {
 	}
 }
 
-// note remembers what an answer says about the GPU.
+// note stores what an answer says about the GPU.
 func (r *reader) note(function string, ret nvml.Return) {
 	if ret == nvml.SUCCESS {
 		return
@@ -351,7 +352,7 @@ func (r *reader) note(function string, ret nvml.Return) {
 	}
 }
 
-// join takes over what another reader of the same GPU learned about all of it.
+// join adds what another reader found out about the whole GPU.
 func (r *reader) join(o *reader) {
 	if !r.lost && !r.reset {
 		r.fatal = o.fatal
@@ -359,8 +360,8 @@ func (r *reader) join(o *reader) {
 	r.lost, r.reset = r.lost || o.lost, r.reset || o.reset
 }
 
-// withFailure adds a failure unless the question has failed before: some are asked of several
-// clocks or sensors.
+// withFailure adds a failure unless the question has failed before: some questions are
+// asked for several clocks or sensors.
 func withFailure(fs []gpu.Failure, f gpu.Failure) []gpu.Failure {
 	if slices.ContainsFunc(fs, func(o gpu.Failure) bool { return o.Function == f.Function }) {
 		return fs
@@ -370,8 +371,8 @@ func withFailure(fs []gpu.Failure, f gpu.Failure) []gpu.Failure {
 	return fs
 }
 
-// number asks for an integer and scales it down. All ones is how NVML says that a
-// value is not available, while the call succeeds (NVML_VALUE_NOT_AVAILABLE).
+// number asks for an integer and scales it down. If a value is not available, NVML's call
+// succeeds with all bits set (NVML_VALUE_NOT_AVAILABLE).
 func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, ask func() (T, nvml.Return)) *int64 {
 	v, ok := value(r, symbol, ask)
 	if !ok || !available(v) {
@@ -381,12 +382,13 @@ func number[T ~int | ~uint32 | ~uint64](r *reader, symbol string, divide int64, 
 	return &n
 }
 
-// available takes go-nvml's integers as well, which were 32 bits wide in NVML.
+// available reports whether NVML has the value. It also handles go-nvml integers that have
+// 32 bits in NVML.
 func available[T ~int | ~uint32 | ~uint64](v T) bool {
 	return v != ^T(0) && uint64(v) != math.MaxUint32
 }
 
-// mebibytes are n bytes, nil when the driver does not know.
+// mebibytes converts n bytes; nil if the driver does not know the value.
 func mebibytes(n uint64) *int64 {
 	if !available(n) {
 		return nil

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nvml reads GPUs through NVIDIA's management library (NVML), loaded at run
-// time. Built without cgo it returns an error that says so.
+// Package nvml reads GPUs through NVIDIA's management library (NVML), which it loads at run
+// time. In a build without cgo, scans return an error that says so.
 package nvml
 
 import "cmp"
@@ -10,8 +10,8 @@ import "cmp"
 // Options of the backend.
 type Options struct {
 	Library string // path or name of libnvidia-ml.so.1
-	GPM     bool   // take profiling metrics where the GPU has them
-	// Root is the directory that has /proc and /sys; "" is "/".
+	GPM     bool   // read profiling metrics of GPUs that have them
+	// Root is the directory with proc and sys; "" means "/".
 	Root string
 }
 

@@ -13,10 +13,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Processes lists the compute processes of each GPU, also those behind an MPS
-// server. It leaves out a GPU that does not answer in time, is lost, is still
-// being read, or may not be read by the plugin. If the driver cannot list
-// processes, the list is empty.
+// Processes lists the compute processes of each GPU, including those behind an MPS server.
+// It leaves out GPUs that do not answer in time, are lost, are still being read, or that
+// the plugin may not read. If the driver cannot list processes, the result is empty.
 func (b *Backend) Processes(ids []string) map[string][]int {
 	type answer struct {
 		id   string
@@ -50,7 +49,7 @@ func (b *Backend) Processes(ids []string) map[string][]int {
 	return out
 }
 
-// listable claims the GPUs that are not being asked already.
+// listable claims those GPUs that are not being asked already.
 func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,17 +63,16 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	return out
 }
 
-// overruns reports whether the driver writes 32 bytes per process where
-// nvmlDeviceGetComputeRunningProcesses_v3 has 24-byte records in other
-// versions: R535 before 535.98 (XuehaiPan/nvitop#79). A driver that does not
-// tell its version may be one of them.
+// overruns reports whether the driver writes 32 bytes per process, while
+// nvmlDeviceGetComputeRunningProcesses_v3 has 24-byte records in other versions: R535
+// before 535.98 (XuehaiPan/nvitop#79). A driver of unknown version may be one of them.
 func overruns(driver string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(driver, "%d.%d", &major, &minor)
 	return err != nil || major == 535 && minor < 98
 }
 
-// processes asks one GPU; ok is false if it did not answer.
+// processes lists the processes of one GPU; ok is false if it did not answer.
 func (b *Backend) processes(dev nvml.Device) (pids []int, ok bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

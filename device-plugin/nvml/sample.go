@@ -16,14 +16,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// stallAfter is after how long the GPUs that nobody has begun to ask are asked side by side.
-// It is no shorter than statistics are apart: Go leaves a timer that was stopped
-// in its heap, and wakes for it.
+// stallAfter is when a reading starts to ask all remaining GPUs in parallel. It is no shorter than
+// the interval of statistics, because Go keeps a stopped timer in its heap and wakes up for it.
 const stallAfter = time.Second
 
-// Sample reads statistics, one GPU after the other: every thread that joins in is
-// woken for it, and a node at rest should sleep. A GPU that hangs is left out, and
-// not asked again while it does.
+// Sample reads statistics, one GPU after the other: each further thread would cost a
+// wakeup, and an idle node should sleep. A GPU that hangs is left out, and not asked again
+// as long as it hangs.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 	r := b.newReading(ids)
 	go r.read()
@@ -40,7 +39,7 @@ func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 // reading is one reading of several GPUs.
 type reading struct {
 	b    *Backend
-	todo chan asked // closed: those that nobody has begun to ask
+	todo chan asked // closed; contains the GPUs that no goroutine has begun to ask
 	done chan struct{}
 
 	mu   sync.Mutex
@@ -48,7 +47,7 @@ type reading struct {
 	open int // GPUs that have not answered
 }
 
-// newReading claims the GPUs that are not being asked already.
+// newReading claims those GPUs that are not being asked already.
 func (b *Backend) newReading(ids []string) *reading {
 	byGPU := b.askable(ids)
 	r := &reading{b: b, todo: make(chan asked, len(byGPU)), done: make(chan struct{}), all: map[string]gpu.Sample{}, open: len(byGPU)}
@@ -78,7 +77,7 @@ func (r *reading) take(out map[string]gpu.Sample) {
 	}
 }
 
-// ends waits for the reading's end, and reports whether it came in time.
+// ends waits for the reading to end, and reports whether it ended in time.
 func (r *reading) ends(limit time.Duration) bool {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -90,14 +89,14 @@ func (r *reading) ends(limit time.Duration) bool {
 	}
 }
 
-// result is what has been read so far.
+// result returns the samples read so far.
 func (r *reading) result() map[string]gpu.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.all)
 }
 
-// sampleGPU reads the devices of a GPU that was claimed.
+// sampleGPU reads the devices of a claimed GPU.
 func (b *Backend) sampleGPU(a asked) map[string]gpu.Sample {
 	defer b.release(a.claimed)
 	out := map[string]gpu.Sample{}
@@ -115,8 +114,7 @@ type asked struct {
 	handles map[string]handle
 }
 
-// askable claims the GPUs of the devices; those that are still being asked are
-// left out.
+// askable claims the GPUs of the devices, except those that are still being asked.
 func (b *Backend) askable(ids []string) map[string]asked {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,8 +137,7 @@ func (b *Backend) askable(ids []string) map[string]asked {
 	return out
 }
 
-// claim takes the right to ask a GPU for a sample; nil while someone else has
-// it. Callers hold mu.
+// claim claims the right to sample a GPU; nil while another goroutine has it. Callers hold mu.
 func (b *Backend) claim(physical string) *gpmState {
 	g := b.gpm[physical]
 	if g == nil {
@@ -233,7 +230,7 @@ func heat(r *reader, dev nvml.Device, s *gpu.Sample) {
 	}
 }
 
-// reasonNames are the clocks event reasons in words, from the lowest bit on.
+// reasonNames returns the names of the clocks event reasons, starting with the lowest bit.
 func reasonNames(bits uint64) string {
 	var out []string
 	for i, name := range []string{
@@ -266,19 +263,19 @@ func faults(r *reader, dev nvml.Device, s *gpu.Sample) {
 	s.PCIeReplays = number(r, "nvmlDeviceGetPcieReplayCounter", 1, dev.GetPcieReplayCounter)
 }
 
-// trafficEvery is how old PCIe throughput may be. The driver takes 20 ms to measure
-// it, in each direction, and Go's runtime wakes some 60 times to look after such a
-// call: with 8 GPUs and a reading a second that tripled the wakeups at rest.
+// trafficEvery is how old PCIe throughput may be. The driver takes 20 ms to measure each
+// direction, and Go's runtime wakes up some 60 times after each such call. With 8 GPUs and
+// one reading per second, that tripled the wakeups of an idle node.
 const trafficEvery = time.Minute
 
-// pcieTraffic is PCIe throughput as read last.
+// pcieTraffic is the last reading of PCIe throughput.
 type pcieTraffic struct {
 	at     time.Time
-	rx, tx *float64 // MB/s
+	rx, tx *float64 // in MB/s
 }
 
-// read reads PCIe throughput (KB/s in NVML). GPUs with GPM are not asked: it
-// counts traffic all the time.
+// read reads PCIe throughput (KB/s in NVML). It skips GPUs with GPM, which counts traffic
+// continuously.
 func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 	rate := func(c nvml.PcieUtilCounter) *float64 {
 		kb, ok := value(r, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return dev.GetPcieThroughput(c) })

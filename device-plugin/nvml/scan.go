@@ -18,27 +18,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// answerWithin is how long the calls for one GPU may take in a scan. A hanging
-// call cannot be cancelled: the GPU is not read again until it returns.
+// answerWithin is how long the calls for one GPU may take in a scan. A call that hangs
+// cannot be cancelled: the GPU is not read again until the call returns.
 const answerWithin = 5 * time.Second
 
-// lateWithin is how long the calls may take to count in the next scan. A GPU
-// that always takes that long is slow; it does not hang.
+// lateWithin is how long the calls may take if their result is to count in the next scan. A
+// GPU that always takes that long is slow, but does not hang.
 const lateWithin = 15 * time.Second
 
-// startWithin replaces answerWithin until the first GPU has been read. With
-// persistence mode off the driver starts the GPUs one after the other, some
-// seconds each. It is less than commands wait (see [gpu.DriverWithin]). Later
-// scans must be shorter: such a long one would count as hanging.
+// startWithin replaces answerWithin until the first GPU has been read. With persistence
+// mode off, the driver starts the GPUs one after the other, in some seconds each.
+// startWithin is shorter than the time that commands wait (see [gpu.DriverWithin]). Later
+// scans must be shorter, because so long a scan would count as hanging.
 const startWithin = 15 * time.Second
 
-// slot is one physical GPU, by NVML's index. In scans, only its goroutine reads
-// the GPU.
+// slot is one physical GPU, by NVML's index. In scans, only the slot's goroutine reads the GPU.
 type slot struct {
 	index   int
-	reading chan read // has the outcome of the read that was begun; nil for none
+	reading chan read // delivers the outcome of the read that was begun; nil for none
 	begun   time.Time
-	found   found // the last read that told who the GPU is
+	found   found // the last read that identified the GPU
 	known   bool
 }
 
@@ -48,24 +47,23 @@ type read struct {
 	took time.Duration
 }
 
-// found is what one read of a physical GPU gave.
+// found is the result of one read of a physical GPU.
 type found struct {
 	uuid     string
 	devices  []gpu.Device
 	handles  map[string]handle
 	dev      nvml.Device
-	init     int // of NVML that gave the handles
+	init     int // the initialisation of NVML that the handles belong to
 	links    links
 	warnings []string
-	// signals are those of all its devices.
+	// signals apply to all of the GPU's devices.
 	signals  gpu.Signals
 	division division
-	fatal    gpu.Failure // what told that the GPU is lost, or must be reset
+	fatal    gpu.Failure // the answer that said that the GPU is lost, or must be reset
 	err      error
 }
 
-// Scan reads all GPUs, one goroutine each, so that a hanging GPU delays no
-// other.
+// Scan reads all GPUs, each in its own goroutine, so that a GPU that hangs delays no other.
 func (b *Backend) Scan() (gpu.Inventory, error) {
 	if err := b.connect(); err != nil {
 		return gpu.Inventory{}, err
@@ -101,11 +99,11 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 	return inv, nil
 }
 
-// identified are the GPUs that say who they are, and those that an earlier scan found. What
-// hides the others goes into the inventory.
+// identified returns the GPUs whose identity is known, including those that an earlier scan
+// found. It adds the others to the inventory as hidden, with the reason.
 func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error) {
 	var fs []found
-	at := map[string]int{} // place in fs by UUID
+	at := map[string]int{} // index in fs by UUID
 	for _, f := range reads {
 		if errors.Is(f.err, errDriverGone) {
 			return nil, &gpu.Unavailable{What: "the NVIDIA driver went away", Err: f.err}
@@ -124,10 +122,11 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 			fs = append(fs, f)
 			continue
 		}
-		// One GPU may be read twice: the indexes move when another falls off the bus.
+		// One GPU may be read twice, because the indexes change when another GPU falls off
+		// the bus.
 		if other := f.busID(); fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
 			fs[j] = fs[j].unusable(gpu.SameUUID)
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can be given one of them", f.uuid, fs[j].busID(), other))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can be given either", f.uuid, fs[j].busID(), other))
 		}
 	}
 	sharedSlots(inv, fs)
@@ -138,7 +137,7 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 	return append(fs, b.vanished(seen)...), nil
 }
 
-// sharedSlots warns of GPUs that are said to be at the same place.
+// sharedSlots warns about GPUs that report the same PCI address.
 func sharedSlots(inv *gpu.Inventory, fs []found) {
 	at := map[string]string{}
 	for _, f := range fs {
@@ -150,10 +149,10 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 	}
 }
 
-// busID is the PCI address of the GPU; "" if it is not known.
+// busID returns the PCI address of the GPU; "" if unknown.
 func (f found) busID() string { return f.devices[0].BusID }
 
-// unusable is f with devices that no job can use.
+// unusable returns f with devices that no job can use.
 func (f found) unusable(why string) found {
 	f.devices = slices.Clone(f.devices)
 	for i := range f.devices {
@@ -162,7 +161,7 @@ func (f found) unusable(why string) found {
 	return f
 }
 
-// list fills in the devices.
+// list adds the devices to the inventory.
 func list(inv *gpu.Inventory, fs []found) {
 	for _, f := range fs {
 		inv.Devices = append(inv.Devices, f.devices...)
@@ -170,7 +169,7 @@ func list(inv *gpu.Inventory, fs []found) {
 	gpu.Sort(inv.Devices)
 }
 
-// system reads what belongs to the driver and the number of GPUs.
+// system reads the driver's values and the number of GPUs.
 func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
@@ -197,15 +196,15 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	return count, nil
 }
 
-// uncounted is the error of a driver that works but does not count its GPUs.
+// uncounted is the error for a driver that works but does not report the number of GPUs.
 type uncounted struct {
 	what    string
-	signals gpu.Signals // of all GPUs
+	signals gpu.Signals // for all GPUs
 }
 
 func (u *uncounted) Error() string { return u.what }
 
-// inventory are the GPUs that were there before: they are still in the machine.
+// inventory returns the GPUs of the last scan: they are still in the machine.
 func (u *uncounted) inventory(b *Backend, inv gpu.Inventory) (gpu.Inventory, error) {
 	fs := b.vanished(nil)
 	if len(fs) == 0 {
@@ -219,7 +218,7 @@ func (u *uncounted) inventory(b *Backend, inv gpu.Inventory) (gpu.Inventory, err
 	return inv, nil
 }
 
-// readAll reads the GPUs with indexes below count, all at once.
+// readAll reads the GPUs with indexes below count, all at the same time.
 func (b *Backend) readAll(count int) []found {
 	b.mu.Lock()
 	for len(b.slots) < count {
@@ -248,8 +247,8 @@ func (b *Backend) readAll(count int) []found {
 	return out
 }
 
-// await waits for the read of one GPU until the time for all GPUs is over. It
-// does not wait for a GPU that hangs.
+// await waits for the read of one GPU until the time for all GPUs is over. It does not wait
+// for a GPU that hangs.
 func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, bool) {
 	if *expired || time.Since(s.begun) > b.lateWithin {
 		select {
@@ -270,8 +269,8 @@ func (b *Backend) await(s *slot, timeout *time.Timer, expired *bool) (found, boo
 	}
 }
 
-// start reads one GPU in a goroutine of its own, unless an earlier read runs, or has
-// ended since the last scan and counts in this one.
+// start reads one GPU in its own goroutine, unless an earlier read still runs, or has ended
+// since the last scan and counts in this one.
 func (b *Backend) start(s *slot) {
 	if s.reading != nil {
 		select {
@@ -292,14 +291,14 @@ func (b *Backend) start(s *slot) {
 	}()
 }
 
-// current reports whether a read is of the present initialisation of NVML.
+// current reports whether a read belongs to the present initialisation of NVML.
 func (b *Backend) current(f found) bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	return f.init == b.inits
 }
 
-// readConnected reads one GPU unless the driver has gone.
+// readConnected reads one GPU unless the driver has gone away.
 func (b *Backend) readConnected(index int) found {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
@@ -311,7 +310,7 @@ func (b *Backend) readConnected(index int) found {
 	return f
 }
 
-// settle keeps a good read, and completes a bad one from the last good one.
+// settle stores a good read, and completes a bad one from the last good one.
 func (b *Backend) settle(s *slot, f found) found {
 	if f.err == nil {
 		b.mu.Lock()
@@ -335,8 +334,8 @@ func (b *Backend) settle(s *slot, f found) found {
 	return last
 }
 
-// completed is a read that lacks something with what was read of the GPU before: a call
-// to a GPU that is lost, or must be reset, tells nothing of what the GPU is.
+// completed fills the gaps of a read from the last good read: calls to a GPU that is lost,
+// or must be reset, do not return what the GPU is.
 func (f found) completed(last found) found {
 	switch {
 	case f.signals.Lost || f.signals.ResetRequired:
@@ -348,7 +347,7 @@ func (f found) completed(last found) found {
 	return f
 }
 
-// unanswered is the outcome for a GPU whose calls hang.
+// unanswered returns the outcome for a GPU whose calls hang.
 func (s *slot) unanswered() found {
 	return found{err: &unreadable{gpu.Hidden{Index: s.index, Why: gpu.Silent}, gpu.Signals{Unanswered: true}}}
 }
@@ -361,14 +360,14 @@ type unreadable struct {
 
 func (u *unreadable) Error() string { return u.String() }
 
-// withSignals is f with the same signals for all its devices.
+// withSignals returns f with the same signals for all its devices.
 func (f found) withSignals(s gpu.Signals) found {
 	f.signals = s
 	f.devices = slices.Clone(f.devices)
 	for i := range f.devices {
 		f.devices[i].Signals = s
 	}
-	for _, m := range f.division.instances { // what they do not answer concerns them alone
+	for _, m := range f.division.instances { // failed questions of an instance concern only that instance
 		if i := slices.IndexFunc(f.devices, func(d gpu.Device) bool { return d.ID == m.device.ID }); i >= 0 && len(m.failed) > 0 {
 			f.devices[i].Signals.Failed = slices.Concat(s.Failed, m.failed)
 		}
@@ -376,9 +375,8 @@ func (f found) withSignals(s gpu.Signals) found {
 	return f
 }
 
-// vanished are the GPUs that an earlier scan found and that the driver no longer
-// lists: they fell off the bus. They stay listed, as lost, until the
-// plugin starts again.
+// vanished returns the GPUs that an earlier scan found but the driver no longer lists: they
+// fell off the bus. They stay listed, as lost, until the plugin restarts.
 func (b *Backend) vanished(seen map[string]bool) []found {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -393,8 +391,8 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 	return out
 }
 
-// remember keeps the handles for samples and events, of GPUs that answer. Those of an
-// earlier initialisation of NVML are not valid.
+// remember stores the handles of GPUs that answer, for samples and events. Handles of an
+// earlier initialisation of NVML are invalid.
 func (b *Backend) remember(fs []found) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

@@ -16,17 +16,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// growth follows a counter that only its growth says something about.
+// growth tracks a counter whose value says nothing, but whose growth does.
 type growth struct {
 	at    time.Time
 	count float64
-	fast  bool // as of the last rate
+	fast  bool // verdict on the last rate
 }
 
-// next is what is known after a reading. A rate, per second, is taken over no less than
-// a span, and fast reports whether it is too high; was is what it said before. Until then
-// the last verdict stays: scans that an event asks for come close together. So it does
-// where the counter went back, as it was reset.
+// next returns the state after a reading. A rate, per second, is taken over at least a
+// span, and fast reports whether it is too high, given its last verdict. Until the span is
+// over, the last verdict stays, because scans triggered by events may be close together. It
+// also stays if the counter went back, because it was reset.
 func (g growth) next(now time.Time, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) growth {
 	took := now.Sub(g.at)
 	switch {
@@ -38,7 +38,7 @@ func (g growth) next(now time.Time, count float64, span time.Duration, fast func
 	return growth{now, count, fast((count-g.count)/took.Seconds(), g.fast)}
 }
 
-// grows takes a reading of a counter and reports whether it grows too fast.
+// grows adds a reading of a counter and reports whether the counter grows too fast.
 func (b *Backend) grows(counter string, count float64, span time.Duration, fast func(perSecond float64, was bool) bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,10 +47,10 @@ func (b *Backend) grows(counter string, count float64, span time.Duration, fast 
 	return g.fast
 }
 
-// replaysOver is the shortest time that a rate of PCIe replays is taken over.
+// replaysOver is the shortest time over which a rate of PCIe replays is computed.
 const replaysOver = 30 * time.Second
 
-// remap is what the driver says of remapped rows of memory.
+// remap is the driver's report on remapped memory rows.
 type remap struct {
 	correctable, uncorrectable int
 	pending, failed            bool
@@ -63,8 +63,8 @@ func remappedRows(r *reader, dev nvml.Device) (remap, bool) {
 	})
 }
 
-// signals reads what decides about health. What a failed question says against a GPU is in
-// [gpu.Questions].
+// signals reads the values that decide health. [gpu.Questions] says how a failed question
+// counts against a GPU.
 func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	var s gpu.Signals
 	if v, ok := fields(r, dev, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)[nvml.FI_DEV_GET_GPU_RECOVERY_ACTION]; ok {
@@ -90,7 +90,7 @@ func (b *Backend) signals(r *reader, dev nvml.Device, uuid string) gpu.Signals {
 	return s
 }
 
-// vitals asks what every GPU answers, only to see whether this one does.
+// vitals asks questions that every GPU answers, only to see whether this one does.
 func vitals(r *reader, dev nvml.Device) {
 	value(r, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	value(r, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates)
@@ -98,7 +98,8 @@ func vitals(r *reader, dev nvml.Device) {
 	value(r, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage)
 }
 
-// eccUncorrected counts the memory's uncorrectable errors since the driver was loaded.
+// eccUncorrected returns the number of the memory's uncorrectable errors since the driver
+// was loaded.
 func eccUncorrected(r *reader, dev nvml.Device) *int64 {
 	return number(r, "nvmlDeviceGetTotalEccErrors", 1, func() (uint64, nvml.Return) {
 		return dev.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
@@ -112,8 +113,8 @@ func throttleReasons(r *reader, dev nvml.Device) (uint64, bool) {
 	return value(r, "nvmlDeviceGetCurrentClocksThrottleReasons", dev.GetCurrentClocksThrottleReasons)
 }
 
-// retiredPages counts the pages retired before Ampere, and reads whether more are at the next
-// reset.
+// retiredPages returns the number of retired pages (before Ampere), and whether more are
+// retired at the next reset.
 func retiredPages(r *reader, dev nvml.Device) (n int, pending bool) {
 	for _, cause := range []nvml.PageRetirementCause{nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS, nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR} {
 		pages, _ := value(r, "nvmlDeviceGetRetiredPages", func() ([]uint64, nvml.Return) { return dev.GetRetiredPages(cause) })
@@ -123,7 +124,7 @@ func retiredPages(r *reader, dev nvml.Device) (n int, pending bool) {
 	return n, waits == nvml.FEATURE_ENABLED
 }
 
-// fields are the numbers of fields that the GPU has.
+// fields returns the values of those fields that the GPU has.
 func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	values := make([]nvml.FieldValue, len(ids))
 	for i, id := range ids {
@@ -136,8 +137,8 @@ func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	return out
 }
 
-// answered asks for fields, and returns those that the GPU has. Ids from 251 on were
-// renumbered between driver branches and are never asked for.
+// answered queries fields, and returns those that the GPU has. Ids from 251 on were
+// renumbered between driver branches and are never queried.
 func answered(r *reader, dev nvml.Device, asked []nvml.FieldValue) []nvml.FieldValue {
 	values, _ := value(r, "nvmlDeviceGetFieldValues", func() ([]nvml.FieldValue, nvml.Return) { return asked, dev.GetFieldValues(asked) })
 	return slices.DeleteFunc(values, func(v nvml.FieldValue) bool {
@@ -145,7 +146,7 @@ func answered(r *reader, dev nvml.Device, asked []nvml.FieldValue) []nvml.FieldV
 	})
 }
 
-// fieldAvailable is available for a field, whose unused bytes may hold anything.
+// fieldAvailable is available for a field, whose unused bytes have undefined content.
 func fieldAvailable(fv nvml.FieldValue) bool {
 	raw := binary.LittleEndian.Uint64(fv.Value[:])
 	switch nvml.ValueType(fv.ValueType) {
@@ -174,8 +175,8 @@ func fieldNumber(fv nvml.FieldValue) float64 {
 	return float64(raw)
 }
 
-// pcieDegraded: less than half of the lanes, or more packets sent again a
-// minute and lane than a bit error rate of 1e-12 explains (DCGM's limits).
+// pcieDegraded reports whether the link has less than half of its lanes, or more replays
+// per minute and lane than a bit error rate of 1e-12 explains (DCGM's limits).
 func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 	width, okWidth := value(r, "nvmlDeviceGetCurrPcieLinkWidth", dev.GetCurrPcieLinkWidth)
 	most, okMost := value(r, "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
@@ -188,7 +189,7 @@ func (b *Backend) pcieDegraded(r *reader, dev nvml.Device, uuid string) bool {
 	return b.grows("PCIe replays of "+uuid, float64(count), replaysOver, above(replayLimit(gen, width))) || narrow
 }
 
-// replayLimit is how many replays a minute a link may have.
+// replayLimit returns how many replays per minute a link may have.
 func replayLimit(generation, lanes int) float64 {
 	limits := [...]float64{0, 0.15, 0.3, 0.48, 0.96, 1.92, 3.84}
 	if generation < 1 || generation >= len(limits) || lanes < 1 {
@@ -197,7 +198,7 @@ func replayLimit(generation, lanes int) float64 {
 	return limits[generation] * float64(lanes)
 }
 
-// above reports whether a rate is more than a limit per minute.
+// above returns a function that reports whether a rate per second is above a limit per minute.
 func above(perMinute float64) func(perSecond float64, _ bool) bool {
 	return func(perSecond float64, _ bool) bool { return 60*perSecond > perMinute }
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// Backend of a build without NVML never finds a GPU. Its error says why.
+// Backend finds no GPU in a build without NVML. Its error says why.
 type Backend struct{}
 
 // Open returns the backend.
 func Open(Options) *Backend { return &Backend{} }
 
-// Scan fails, as there is no NVML.
+// Scan fails because there is no NVML.
 func (*Backend) Scan() (gpu.Inventory, error) {
 	return gpu.Inventory{}, &gpu.Unavailable{What: "this nomad-device-pal was built without cgo and has no NVML: use a build with CGO_ENABLED=1 on Linux"}
 }

@@ -8,17 +8,17 @@ import (
 	"unicode"
 )
 
-// A driver may answer anything, as for a card with a broken InfoROM. Text that is
-// not UTF-8 cannot be sent to Nomad, which takes that for the plugin's death.
+// A driver may answer anything, for example for a card with a broken InfoROM. Text that is
+// not UTF-8 cannot be sent to Nomad, which would conclude that the plugin has crashed.
 
-// No machine has more GPUs, or more MIG instances on one, than these.
+// No machine has more GPUs than this, and no GPU more MIG instances.
 const (
 	mostGPUs      = 1024
 	mostInstances = 64
 )
 
-// isID reports whether an answer can be a device's id. Lists of ids are joined by
-// commas.
+// isID reports whether an answer can be a device's id. Lists of ids are joined by commas,
+// so an id has none.
 func isID(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == ',' || c >= unicode.MaxASCII })
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// links are the NVLinks of one GPU.
+// links describes the NVLinks of one GPU.
 type links struct {
 	active int
-	toward map[string]bool // bus ids of GPUs at the other end
+	toward map[string]bool // bus ids of the GPUs at the other end
 	toSW   bool            // an NVSwitch is at the other end
 	known  bool
 }
 
-// readLinks reads the state of all links. Headers disagree about their number:
-// the driver says where they end.
+// readLinks reads the state of all links. NVML's headers disagree about the number of
+// links, so the driver's answer shows where they end.
 func readLinks(r *reader, dev nvml.Device) links {
 	l := links{toward: map[string]bool{}}
 	for i := range nvml.NVLINK_MAX_LINKS {
@@ -51,9 +51,9 @@ func readLinks(r *reader, dev nvml.Device) links {
 	return l
 }
 
-// compareLinks finds links that are down: fewer of them than other GPUs of the same model
-// have. A card without any, among cards that bridges join, has no bridge. Links that the
-// GPU itself had before are missed by who remembers its past.
+// compareLinks finds GPUs with missing links: they have fewer than others of the same
+// model. A card with no links among cards joined by bridges simply has no bridge. Links
+// that the GPU itself had before are the roster's concern.
 func compareLinks(fs []found) {
 	most, switched := map[string]int{}, map[string]bool{}
 	for _, f := range fs {
@@ -73,13 +73,12 @@ func compareLinks(fs []found) {
 	}
 }
 
-// topologyCache holds the numbers of islands and switches for one set of GPUs:
-// they do not change while the set does not, and asking for all pairs is slow.
-// What a GPU did not tell then, since its links were not up yet or it did not
-// answer, it may tell later: then all are asked again.
+// topologyCache holds the numbers of islands and switches for one set of GPUs. They do not change
+// as long as the set does not, and querying all pairs is slow. If a GPU did not answer, or its
+// links were not up yet, it may answer later: then all pairs are queried again.
 type topologyCache struct {
 	set    string
-	asked  map[string]links // of the GPUs that answered, by UUID
+	asked  map[string]links // links of the GPUs that answered, by UUID
 	sw     map[string]int   // PCIe switch by physical UUID
 	island map[string]int
 	p2p    map[string]string
@@ -115,7 +114,7 @@ func (b *Backend) topology(fs []found) {
 	}
 }
 
-// lacks reports whether a GPU has something to tell that is not known.
+// lacks reports whether a GPU may now give an answer that is missing.
 func (c topologyCache) lacks(fs []found) bool {
 	for _, f := range fs {
 		if !f.answers() {
@@ -137,7 +136,7 @@ func (c topologyCache) lacks(fs []found) bool {
 // answers reports whether the GPU could be read.
 func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
-// survey asks for every pair of GPUs.
+// survey queries every pair of GPUs.
 func (b *Backend) survey(set string, fs []found) topologyCache {
 	byBus := map[string]int{}
 	for i, f := range fs {
@@ -181,7 +180,7 @@ func (b *Backend) survey(set string, fs []found) topologyCache {
 	return c
 }
 
-// joinSwitches joins the GPUs that traffic reaches without the host bridge.
+// joinSwitches joins GPUs whose traffic does not cross the host bridge.
 func (b *Backend) joinSwitches(fs []found, u union) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
@@ -204,8 +203,8 @@ func (b *Backend) joinSwitches(fs []found, u union) {
 	}
 }
 
-// numberSets gives the sets with more than one member numbers in the order of their
-// first member's UUID; a GPU alone gets -1.
+// numberSets numbers the sets with more than one member, in the order of their first
+// member's UUID. A single GPU gets -1.
 func numberSets(u union, fs []found, out map[string]int) {
 	order := make([]int, len(fs))
 	for i := range order {

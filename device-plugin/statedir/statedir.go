@@ -1,14 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package statedir keeps the device plugin's state across restarts, as JSON files in one directory.
-// An operator's command leaves orders for the running plugin there: one file each, named after its
-// GPU.
+// Package statedir keeps the device plugin's state across restarts, as JSON files in one
+// directory. An operator's command leaves orders for the running plugin there: one file per
+// order, named after its GPU.
 //
-// The plugin runs as root: only its user can read the directory (0700) and the files (0600), and no
-// link in it is followed. A directory that others can write to is refused.
+// The plugin runs as root, so only its user can read the directory (0700) and the files (0600),
+// and it follows no link in the directory. It refuses a directory that others can write to.
 //
-// A [Dir] of "" keeps nothing and takes no orders.
+// A [Dir] of "" keeps nothing and accepts no orders.
 package statedir
 
 import (
@@ -55,7 +55,7 @@ func (d Dir) Check() error {
 	return root.Close()
 }
 
-// make opens the directory, and makes it first if there is none.
+// make opens the directory, and creates it first if it does not exist.
 func (d Dir) make() (*os.Root, error) {
 	if err := os.MkdirAll(string(d), dirMode); err != nil {
 		return nil, fmt.Errorf("making state directory: %w", err)
@@ -63,7 +63,7 @@ func (d Dir) make() (*os.Root, error) {
 	return d.open()
 }
 
-// open opens the directory, if nobody else can change what is in it.
+// open opens the directory, if nobody else can change its content.
 func (d Dir) open() (*os.Root, error) {
 	root, err := os.OpenRoot(string(d))
 	if err != nil {
@@ -79,7 +79,7 @@ func (d Dir) open() (*os.Root, error) {
 	return root, nil
 }
 
-// private is nil when only this user, or root, can change a directory.
+// private returns nil if only this user, or root, can change a directory.
 func private(st fs.FileInfo) error {
 	if st.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("others can write to it (mode %04o): give the plugin one of its own", st.Mode().Perm())
@@ -90,8 +90,7 @@ func private(st fs.FileInfo) error {
 	return nil
 }
 
-// Read decodes a file. Where there is none, into is left as it is and found is
-// false.
+// Read decodes a file. If there is none, into is unchanged and found is false.
 func (d Dir) Read(name string, into any) (found bool, err error) {
 	if d == "" {
 		return false, nil
@@ -118,7 +117,7 @@ func (d Dir) Read(name string, into any) (found bool, err error) {
 	return true, nil
 }
 
-// read reads a regular file, and no link, pipe or device in its place.
+// read reads a regular file; it refuses a link, pipe or device.
 func read(root *os.Root, name string) ([]byte, error) {
 	before, err := root.Lstat(name)
 	if err != nil {
@@ -146,7 +145,7 @@ func read(root *os.Root, name string) ([]byte, error) {
 	return data, err
 }
 
-// Write replaces a file by v as JSON.
+// Write replaces a file with v as JSON.
 func (d Dir) Write(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -155,8 +154,8 @@ func (d Dir) Write(name string, v any) error {
 	return d.Replace(name, append(data, '\n'))
 }
 
-// Replace replaces a file in one step: after a crash it is the old one or the
-// new one, whole.
+// Replace replaces a file in one step: after a crash it is either the old or the new one,
+// complete.
 func (d Dir) Replace(name string, data []byte) error {
 	if d == "" {
 		return nil
@@ -172,12 +171,12 @@ func (d Dir) Replace(name string, data []byte) error {
 	return nil
 }
 
-// replace writes a new file beside the old one and renames it: neither step
-// follows a link that lies under either name.
+// replace writes a new file beside the old one and renames it. Neither step follows a link
+// with either name.
 func replace(root *os.Root, name string, data []byte) error {
 	next := "." + name + ".new"
 	if err := root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // left by a crash, and cannot be taken away
+		return err // left by a crash, and cannot be removed
 	}
 	f, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
@@ -193,8 +192,7 @@ func replace(root *os.Root, name string, data []byte) error {
 	return nil
 }
 
-// Orders is a kind of orders, and the directory below the state directory that
-// they lie in.
+// Orders is a kind of orders, and the name of their directory below the state directory.
 type Orders string
 
 // The kinds of orders.
@@ -252,7 +250,7 @@ func (o Orders) Given(d Dir, gpu string) bool {
 	return err == nil
 }
 
-// Done takes the order about the GPU away, if there is one.
+// Done removes the order about the GPU, if there is one.
 func (o Orders) Done(d Dir, gpu string) error {
 	if !o.Given(d, gpu) {
 		return nil
@@ -265,14 +263,13 @@ func (o Orders) Done(d Dir, gpu string) error {
 	return root.Remove(filepath.Join(string(o), gpu))
 }
 
-// Take returns the GPUs that there are orders about, sorted, and takes the
-// orders away.
+// Take returns the GPUs that have orders, sorted, and removes the orders.
 func (o Orders) Take(d Dir) []string {
 	if d == "" {
 		return nil
 	}
 	if _, err := os.Lstat(filepath.Join(string(d), string(o))); err != nil {
-		return nil // nobody ever gave one
+		return nil // nobody ever gave such an order
 	}
 	root, err := d.open()
 	if err != nil {

@@ -1,10 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nvmltest builds a libnvidia-ml.so.1 without a driver, for tests of the
-// real NVML path: dlopen, missing symbols, error codes, lost GPUs, calls that
-// hang, MIG, events. The library answers from a file that the test rewrites;
-// testdata/fakenvml.c documents its form.
+// Package nvmltest builds a libnvidia-ml.so.1 that needs no driver, to test the real NVML path:
+// dlopen, missing symbols, error codes, lost GPUs, calls that hang, MIG, events. The library's
+// answers come from a file that the test rewrites; testdata/fakenvml.c documents its format.
 package nvmltest
 
 import (
@@ -21,11 +20,11 @@ import (
 //go:embed testdata/fakenvml.c
 var source []byte
 
-// EnvState is the environment variable with the path of the state file. Without
-// it the file is the library's, with ".state" added to the name.
+// EnvState is the environment variable with the path of the state file. If it is not set,
+// the file has the library's path with ".state" appended.
 const EnvState = "FAKE_NVML"
 
-// ErrNoCompiler says that the library cannot be built here: skip the test.
+// ErrNoCompiler means that the library cannot be built here: skip the test.
 var ErrNoCompiler = fmt.Errorf("gcc is not installed")
 
 // Build compiles the library into dir and returns its path. The functions named
@@ -54,11 +53,11 @@ func Build(dir string, hide ...string) (string, error) {
 	return lib, nil
 }
 
-// State is the content of the state file: what the library answers, by scope
-// ("sys", "gpu0", "mig0.1") and key.
+// State is the content of the state file: the library's answers by scope ("sys", "gpu0",
+// "mig0.1") and key.
 type State map[string]map[string]string
 
-// Set sets a value; an empty one takes it away.
+// Set sets a value; "" removes it.
 func (s State) Set(scope, key, value string) {
 	if value == "" {
 		delete(s[scope], key)
@@ -89,14 +88,13 @@ func (s State) Write(path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// UUID is the id of GPU i in [H200] states. MIGUUID is the id of a MIG
-// instance.
+// UUID returns the id of GPU i in [H200] states.
 func UUID(i int) string { return fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", i) }
 
-// MIGUUID is the id of MIG instance j of GPU i.
+// MIGUUID returns the id of MIG instance j of GPU i.
 func MIGUUID(i, j int) string { return fmt.Sprintf("MIG-%08d-%04d-0000-0000-000000000000", i, j) }
 
-// H200 is the state of a machine with n idle H200s behind NVSwitches.
+// H200 returns the state of a machine with n idle H200s behind NVSwitches.
 func H200(n int) State {
 	s := State{}
 	s.Set("sys", "driver", "580.159.04")
@@ -116,7 +114,7 @@ func H200(n int) State {
 	return s
 }
 
-// idle is what an idle H200 answers.
+// idle is the state of an idle H200.
 const idle = `memory_mib=143771 bar1_mib=262144 limit_mw=700000 power_mw=75300 max_sm_mhz=1980 max_mem_mhz=3201 sm_mhz=345 mem_mhz=3201
  pcie_width=16 pcie_gen=5 pcie_width_now=16 display=0 persistence=1 architecture=9 cores=16896 capability=90 ecc=1 mig=0 mig_max=7
  utilization=0 encoder=0 decoder=0 temperature=31 reasons=1 energy_mj=123456 replays=0 remap=0 ecc_uncorrected=0 ecc_corrected=0
