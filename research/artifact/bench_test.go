@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// cpuTime is what this process has used: on a busy machine wall time says
-// little.
+// cpuTime is the CPU time that this process has used: on a busy machine, wall time is not
+// meaningful.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -32,8 +32,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkFaithful is the artifact's workload as far as it can be had without
-// its data: a generated one under PAL, rounds and all.
+// BenchmarkFaithful runs a generated workload like the artifact's, without its data, under PAL
+// and in rounds.
 func BenchmarkFaithful(b *testing.B) {
 	t := trace.SiaPhilly(1, trace.Shape{Jobs: 160})
 	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: 16, GPUsPerNode: 4, Outliers: population.AsMeasured()}, 1)
@@ -52,14 +52,14 @@ func BenchmarkFaithful(b *testing.B) {
 	}
 }
 
-// BenchmarkArtifact runs what the artifact ran and compares the time with what
-// the artifact took (golden/results.csv; its README says on what machine): the
-// unmodified artifact, and the same logic driven in one process without its
-// logging. Ours is CPU time, all threads together.
+// BenchmarkArtifact runs the artifact's own runs, and compares with the time that the artifact
+// took (golden/results.csv; its README names the machine). There are two such times: of the
+// unmodified artifact, and of the same logic in one process without its logging. Ours is CPU
+// time, summed over all threads.
 func BenchmarkArtifact(b *testing.B) {
 	dir := os.Getenv("PAL_DATA")
 	if dir == "" {
-		b.Skip("PAL_DATA is not set: the artifact's times are not there to compare with")
+		b.Skip("PAL_DATA is not set: the artifact's times are missing")
 	}
 	rows := longhorn(b, dir)
 	for _, unmodified := range []bool{true, false} {

@@ -16,8 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU a node for
-// class A.
+// exampleCluster is a cluster of 2 nodes × 4 GPUs with one slow GPU per node for class A.
 func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 	t.Helper()
 	p := sim.Population{Nodes: 2, GPUsPerNode: 4, Scores: [][pal.NumClasses]pal.PMScore{
@@ -46,7 +45,7 @@ func TestWorkedExample(t *testing.T) {
 	}{
 		{"pal stays in a node with the slow GPU", "fifo", "pal", 1.7,
 			"0@360[0 1 2 3] 1@360[6 7] 2@1440[0 1 2 3] finish 1440 1440 2160"},
-		{"pal crosses where that is cheap", "fifo", "pal", 1.2,
+		{"pal crosses if that is cheap", "fifo", "pal", 1.2,
 			"0@360[0 1 3 4] 1@360[6 7] 2@1440[0 1 3 4] finish 1440 1440 2160"},
 		{"pm-first crosses and moves", "fifo", "pm-first", 1.7,
 			"0@360[0 1 3 4] 1@360[6 7] 2@1440[2 5 6 7] 2@1800[0 1 3 4] finish 1800 1440 2520"},

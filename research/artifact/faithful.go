@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package artifact repeats the simulator of the PAL artifact (hal-uw/blox-pal, tag
-// artifact-v1.4) with its rounds, its filler jobs, Python's random numbers and
-// numpy's order of equals, so that the published results can be checked job by
-// job. Placement is the product's, pal.Place.
+// Package artifact reimplements the simulator of the PAL artifact (hal-uw/blox-pal, tag
+// artifact-v1.4). It has the same rounds, filler jobs, random numbers (Python's) and order of
+// equal elements (numpy's), so that the published results can be checked job by job. It uses the
+// product's placement, pal.Place.
 package artifact
 
 import (
@@ -21,22 +21,22 @@ import (
 // Run is one run of the artifact's simulator.
 type Run struct {
 	Jobs     []trace.Job
-	From, To int // the run ends when these jobs have finished; 0, 0: all of the trace
+	From, To int // the run ends when these jobs have finished; 0, 0: the whole trace
 	Cluster  *pal.Cluster
 	Policy   string // pal, pm-first, packed-sticky, packed-nonsticky, random-sticky, random-nonsticky
 	Order    string // fifo, las, srtf
 	RoundS   float64
-	LoadPerH float64 // arrival rate of the jobs fed again after the trace
-	Fillers  bool    // the artifact feeds the trace again until all its jobs are done
-	// Scores goes on drawing for the random policies: the generator that drew
-	// the cluster.
+	LoadPerH float64 // arrival rate of the filler jobs after the trace
+	Fillers  bool    // feed the trace again as filler jobs, as the artifact does, until the tracked jobs have finished
+	// Scores is the generator that drew the cluster; the random policies continue to draw from
+	// it.
 	Scores *pyrandom.Rand
-	// Arrivals draws the arrivals of fillers.
+	// Arrivals draws the arrival times of filler jobs.
 	Arrivals *pyrandom.Rand
-	OnEvent  func(Event) // nil: nobody listens
+	OnEvent  func(Event) // may be nil
 }
 
-// Event is a change of what runs where.
+// Event is a start, move, suspension or end of a job.
 type Event struct {
 	TimeS float64
 	Job   int // index in order of arrival
@@ -44,7 +44,7 @@ type Event struct {
 	GPUs  []int // ascending; nil for suspend and finish
 }
 
-// Policies are the placements that the artifact knows.
+// Policies are the artifact's placement policies.
 func Policies() []string {
 	return []string{"pal", "pm-first", "packed-sticky", "packed-nonsticky", "random-sticky", "random-nonsticky"}
 }
@@ -52,45 +52,45 @@ func Policies() []string {
 // Orders are the orders of its queue.
 func Orders() []string { return []string{"fifo", "las", "srtf"} }
 
-// roundJob is a job in the artifact's books.
+// roundJob is the simulator's state of one job.
 type roundJob struct {
 	trace.Job
 	index      int
 	gang       pal.Gang
 	placement  pal.Placement
-	executed   float64 // iterations
-	eff        float64 // seconds per iteration as placed
+	executed   float64 // iterations done
+	eff        float64 // seconds per iteration on its current GPUs
 	attained   float64
 	priority   int
 	waitS      float64
 	sinceRunS  float64
 	firstStart float64
 	finish     float64
-	key        float64 // of the order, this round
+	key        float64 // sort key of the order in this round
 	running    bool
 	had        []int // GPUs before this round
 	launched   bool
 	suspended  bool
 }
 
-// starveS is the wait after which the artifact lets a job go first.
+// starveS is the wait, in seconds, after which the artifact puts a job first.
 const starveS = 3_600_000
 
-// waitRoundS is the round that the artifact assumes for initial waits, whatever
-// its round really is (simulator_sia.py:313-317).
+// waitRoundS is the length of a round that the artifact assumes for initial waits, whatever the
+// real length is (simulator_sia.py:313-317).
 const waitRoundS = 360
 
 type rounds struct {
 	Run
 	t        float64
 	arrived  int
-	last     float64 // last submission
+	last     float64 // time of the last submission
 	next     *roundJob
 	active   []*roundJob
 	tracked  int
-	suspends []*roundJob // jobs whose GPUs were taken away this round
+	suspends []*roundJob // jobs that lost their GPUs in this round
 	launches []*roundJob
-	lastRun  []*roundJob // what ran after the last placement, in walking order
+	lastRun  []*roundJob // jobs that ran after the last placement, in order of placement
 	pol      pal.Policy
 	busyS    float64
 	jobs     []*roundJob
@@ -141,7 +141,7 @@ func (r *rounds) check() error {
 	return nil
 }
 
-// draw makes the next job to arrive: the trace, then the trace again.
+// draw makes the next job to arrive: first those of the trace, then those of the trace again.
 func (r *rounds) draw() *roundJob {
 	n := len(r.Jobs)
 	if r.arrived >= n && !r.Fillers {
@@ -158,7 +158,7 @@ func (r *rounds) draw() *roundJob {
 	return j
 }
 
-// progress is the artifact's step 1: running jobs have run for a round.
+// progress is the artifact's step 1: it accounts for one round of the running jobs.
 func (r *rounds) progress() {
 	active := r.active[:0]
 	for _, j := range r.active {
@@ -202,7 +202,7 @@ func (r *rounds) arrive() {
 	}
 }
 
-// schedule orders the active jobs; those in equal keys stay in order of arrival.
+// schedule orders the active jobs; jobs with equal keys stay in order of arrival.
 func (r *rounds) schedule() {
 	for _, j := range r.active {
 		switch r.Order {

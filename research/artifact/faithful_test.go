@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// artifactNames are the policies as the artifact calls them.
+// artifactNames has the artifact's own names of its policies.
 var artifactNames = map[string]string{
 	"PAL": "pal", "PMFirst": "pm-first",
 	"Default-Packed-S": "packed-sticky", "Default-Packed-NS": "packed-nonsticky",
@@ -93,14 +93,14 @@ func TestParityOfPopulation(t *testing.T) {
 	}
 }
 
-// run is one configuration of the artifact on a workload.
+// run is one configuration of the artifact for one workload.
 type run struct {
 	workload, policy, order string
 }
 
 func (r run) String() string { return r.workload + "/" + r.policy + "/" + r.order }
 
-// runArtifact runs the faithful mode as the artifact's Sia script does.
+// runArtifact runs the simulator as the artifact's Sia script does.
 func runArtifact(t testing.TB, rows Rows, dir string, r run, onEvent func(Event)) Result {
 	t.Helper()
 	tr, err := trace.ReadFile(filepath.Join(dir, "sia_workload_"+r.workload+".csv"))
@@ -160,7 +160,7 @@ func TestParityOfEvents(t *testing.T) {
 			t.Run(k.String(), func(t *testing.T) {
 				var got []string
 				runArtifact(t, rows, dir, k, func(e Event) { got = append(got, e.line()) })
-				// The log ends somewhere in the last round.
+				// The artifact's log ends within the last round.
 				got = got[:min(len(got), len(lines))]
 				sortFinishes(lines)
 				sortFinishes(got)
@@ -172,8 +172,8 @@ func TestParityOfEvents(t *testing.T) {
 	}
 }
 
-// sortFinishes puts the finishes of one time in textual order: the artifact
-// prunes jobs in the order of a Python dictionary, which decides nothing.
+// sortFinishes sorts finishes at the same time as text: their order in the artifact is that of a
+// Python dictionary, and has no effect.
 func sortFinishes(lines []string) {
 	for i := 0; i < len(lines); {
 		j := i
@@ -186,7 +186,7 @@ func sortFinishes(lines []string) {
 	}
 }
 
-// line is the event as the golden logs have it.
+// line is the event in the form of the golden logs.
 func (e Event) line() string {
 	gpus := strings.Trim(fmt.Sprint(e.GPUs), "[]")
 	return fmt.Sprintf("%.0f,%d,%s,%s", e.TimeS, e.Job, e.Kind, gpus)
@@ -202,8 +202,8 @@ func TestNumpyOrder(t *testing.T) {
 	}
 }
 
-// TestNumpyDecides: of 18 nodes, one of them half busy, a gang of two takes the
-// node that numpy puts first, not the first in order.
+// TestNumpyDecides: of 18 nodes, one of them half busy, a gang of two gets the node that numpy
+// puts first, not the first in order.
 func TestNumpyDecides(t *testing.T) {
 	p := sim.Population{Nodes: 18, GPUsPerNode: 2, Scores: slices.Repeat([][pal.NumClasses]pal.PMScore{{1, 1, 1, 1}}, 36)}
 	c, err := p.Cluster(pal.TwoTier(1.7))
@@ -221,7 +221,7 @@ func TestNumpyDecides(t *testing.T) {
 	}
 	node := numpyOrder(append([]int{1}, slices.Repeat([]int{2}, 17)...))[0]
 	if node == 1 {
-		t.Fatal("numpy takes the first of the free nodes, too: the test shows nothing")
+		t.Fatal("numpy also takes the first of the free nodes: the test shows nothing")
 	}
 	if d := cmp.Diff([]int{2 * node, 2*node + 1}, got); d != "" {
 		t.Errorf("GPUs (-numpy +ours):\n%s", d)

@@ -12,11 +12,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
-// Files are the measurement files, one per application class.
+// Files names the measurement files, one per application class.
 type Files [pal.NumClasses]string
 
-// Longhorn are the files that the artifact draws its cluster from, in the
-// directory PAL_DATA. It has none for class C and takes those of class B.
+// Longhorn returns the files from which the artifact draws its cluster, in the directory
+// PAL_DATA. It has none for class C, and uses that of class B.
 func Longhorn(dir string) Files {
 	var files Files
 	for k, name := range []string{"resnet", "bert", "bert", "pagerank"} {
@@ -25,8 +25,8 @@ func Longhorn(dir string) Files {
 	return files
 }
 
-// Read reads the measurements, each over the median of its file: as the file has it
-// (to the last bit the artifact's own), else worked out.
+// Read reads the measurements, each divided by the median of its file. If the file has the
+// quotients, it uses these: they are the artifact's own to the last bit.
 func (f Files) Read() (Rows, error) {
 	var rows Rows
 	for k, class := range pal.AppClasses() {

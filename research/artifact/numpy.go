@@ -5,15 +5,14 @@ package artifact
 
 import "math/bits"
 
-// stableUpTo is how many nodes numpy sorts stably: the first with most GPUs comes
-// first, as in pal.Place.
+// stableUpTo is the number of nodes up to which numpy sorts stably. Then the first node with the
+// most GPUs comes first, as in pal.Place.
 const stableUpTo = 16
 
-// numpyOrder is the order in which the artifact looks at nodes, most free GPUs
-// first: pandas' sort_values(ascending=False), which is numpy 1.24's argsort of
-// the reversed counts, reversed again. Up to 16 nodes that is stable; beyond,
-// numpy's quicksort leaves ties in an order of its own, which decides between
-// equal nodes (3 of 39 jobs of a 64-node run change times without it).
+// numpyOrder is the order in which the artifact tries nodes, most free GPUs first. It is that of
+// pandas' sort_values(ascending=False): numpy 1.24's argsort of the reversed counts, reversed
+// again. Up to 16 nodes it is stable. For more, numpy's quicksort has its own order of ties,
+// which decides between equal nodes: without it, 3 of 39 jobs of a 64-node run have other times.
 func numpyOrder(counts []int) []int {
 	m := len(counts)
 	v, t := make([]int, m), make([]int, m)
@@ -29,9 +28,9 @@ func numpyOrder(counts []int) []int {
 	return order
 }
 
-// argsort permutes t so that v[t[·]] ascends, as numpy's introsort does.
-// The depth limit, 2·log2(m), is where numpy changes to heapsort; counts of
-// free GPUs never get there, so the limit only guards the loop.
+// argsort permutes t so that v[t[·]] ascends, as numpy's introsort does. At the depth limit,
+// 2·log2(m), numpy changes to heapsort. Counts of free GPUs never reach it, so here the limit
+// only guards the loop.
 func argsort(v, t []int) {
 	type span struct{ left, right int }
 	stack := []span{{0, len(t) - 1}}
@@ -66,7 +65,7 @@ func insertionSort(v, t []int) {
 	}
 }
 
-// partition puts the median of three in place and returns where.
+// partition partitions by the median of three, and returns its position.
 func partition(v, t []int, left, right int) int {
 	mid := left + (right-left)/2
 	for _, p := range [3][2]int{{left, mid}, {mid, right}, {left, mid}} {

@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// place is the artifact's step 6, policy by policy.
+// place is the artifact's step 6: placement by the policy.
 func (r *rounds) place() {
 	switch r.Policy {
 	case "pal", "pm-first":
@@ -21,7 +21,7 @@ func (r *rounds) place() {
 	}
 }
 
-// placeByClass places from scratch the longest prefix of the order that fits, most
+// placeByClass places all jobs again: first the longest prefix of the order that fits, most
 // sensitive classes first.
 func (r *rounds) placeByClass() {
 	n, demand := 0, 0
@@ -37,9 +37,9 @@ func (r *rounds) placeByClass() {
 	r.placeAnew(append(order, r.active[n:]...))
 }
 
-// placeAnew releases everything and places in the given order up to the first
-// job that does not fit. Policies without randomness do the same again for the
-// same jobs, so a round in which nothing changed is not computed twice.
+// placeAnew releases all jobs, and places them in the given order up to the first one that does
+// not fit. Without randomness, the same jobs get the same GPUs again, so it skips a round in
+// which nothing changed.
 func (r *rounds) placeAnew(order []*roundJob) {
 	if r.pol.Sample == nil && len(r.lastRun) > 0 && len(r.lastRun) <= len(order) &&
 		slices.Equal(r.lastRun, order[:len(r.lastRun)]) && r.full(order[len(r.lastRun):]) {
@@ -64,7 +64,7 @@ func (r *rounds) full(rest []*roundJob) bool {
 	return len(rest) == 0 || rest[0].GPUs > r.Cluster.FreeGPUs()
 }
 
-// stop takes a job's GPUs away and remembers them.
+// stop releases a job's GPUs, and remembers them in had.
 func (r *rounds) stop(j *roundJob) {
 	j.had = j.placement.GPUs()
 	slices.Sort(j.had)
@@ -87,9 +87,9 @@ func (r *rounds) start(j *roundJob) bool {
 	return true
 }
 
-// placeSticky leaves running jobs alone; a job that does not fit suspends
-// later ones from the end of the order until it does. If it never does, they
-// stay suspended (packing_sticky.py:70-100).
+// placeSticky keeps running jobs on their GPUs. For a job that does not fit, it suspends later
+// ones, from the end of the order, until the job fits. If it never fits, they stay suspended
+// (packing_sticky.py:70-100).
 func (r *rounds) placeSticky() {
 	for i, j := range r.active {
 		if j.running || r.start(j) {
@@ -115,9 +115,9 @@ func (r *rounds) evictFor(i int) bool {
 	return false
 }
 
-// asNumpy moves a gang that PAL places on one node to the node that the artifact
-// takes. Of the nodes with enough GPUs up to the gang's bin, pal.Place takes the
-// first with most, the artifact the first in numpy's order.
+// asNumpy moves a gang that PAL places on one node to the node that the artifact takes. Of the
+// nodes with the most GPUs up to the gang's bin, pal.Place takes the first; the artifact takes
+// the first in numpy's order.
 func (r *rounds) asNumpy(g pal.Gang, pl pal.Placement) pal.Placement {
 	c, k := r.Cluster, g.Class.Index()
 	bin := pal.PMScore(0)

@@ -9,11 +9,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// Result is what a run comes to.
+// Result is the outcome of a run.
 type Result struct {
 	Jobs []sim.JobResult
-	// Utilisation is GPU time allocated, from 0 to the last finish of a
-	// tracked job, over the cluster's GPU time.
+	// Utilisation is the allocated share of the cluster's GPU time from 0 to the last finish of a
+	// tracked job.
 	Utilisation float64
 	Rounds      int
 }

@@ -11,13 +11,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// Rows are the normalised measurements that one application class is drawn
-// from, in file order.
+// Rows has, per application class, the normalised measurements to draw from, in file order.
 type Rows [pal.NumClasses][]float64
 
-// DrawRows is the artifact's cluster (cluster_state.py:64-107): for every GPU
-// and class a measurement is drawn with replacement. It returns the generator
-// too, since the random policies go on drawing from it.
+// DrawRows draws the artifact's cluster (cluster_state.py:64-107): a measurement for every GPU
+// and class, with replacement. It also returns the generator, because the random policies
+// continue to draw from it.
 func DrawRows(nodes, gpusPerNode int, rows Rows, seed uint32) (sim.Population, *pyrandom.Rand, error) {
 	p := sim.Population{Nodes: nodes, GPUsPerNode: gpusPerNode}
 	for k, class := range pal.AppClasses() {
@@ -36,8 +35,8 @@ func DrawRows(nodes, gpusPerNode int, rows Rows, seed uint32) (sim.Population, *
 	return p, r, nil
 }
 
-// Capped is the population with scores above the limit cut to it: the same
-// cluster without its outliers.
+// Capped returns the population with scores above the limit reduced to it: the same cluster
+// without outliers.
 func Capped(p sim.Population, limit pal.PMScore) sim.Population {
 	capped := p
 	capped.Scores = append([][pal.NumClasses]pal.PMScore(nil), p.Scores...)

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command faithful runs a trace in the world of the PAL artifact: its rounds of 360
-// s, its way to draw GPUs, its jobs that are fed again until the trace is done. With
-// the artifact's own policies and orders it repeats the artifact's results; with an
-// order of pal/queue it shows what that order does in the same world.
+// Command faithful runs a trace as the PAL artifact's simulator does: with its rounds of 360 s,
+// its draws of GPUs, and its filler jobs until the trace is done. With the artifact's own
+// policies and orders it reproduces the artifact's results; with an order of pal/queue it shows
+// that order under the same conditions.
 package main
 
 import (
@@ -30,8 +30,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// The artifact's round, in seconds, and the arrival rate of the jobs that it feeds
-// again, in jobs an hour.
+// The artifact's round, in seconds, and the arrival rate of its filler jobs, in jobs per hour.
 const (
 	roundS   = 360
 	loadPerH = 2
@@ -46,7 +45,7 @@ type options struct {
 	preempt, compare            bool
 }
 
-// report is what a run came to. Times are seconds.
+// report is the result of a run. Times are in seconds.
 type report struct {
 	Trace       string  `json:"trace"`
 	Policy      string  `json:"policy"`
@@ -90,7 +89,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return e.Encode(r)
 }
 
-// simulate runs the trace, with newly drawn GPUs.
+// simulate draws the GPUs and runs the trace.
 func (o *options) simulate() (report, error) {
 	t, err := trace.ReadFile(o.trace)
 	if err != nil {
@@ -100,7 +99,7 @@ func (o *options) simulate() (report, error) {
 		return report{}, err
 	}
 	if len(t.Jobs) == 0 {
-		return report{}, fmt.Errorf("trace %q holds no job", o.trace)
+		return report{}, fmt.Errorf("trace %q has no job", o.trace)
 	}
 	rows, err := o.files.Read()
 	if err != nil {
@@ -129,15 +128,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&o.trace, "trace", "", "read jobs from `FILE`")
 	f.Func("profile", "measurements to draw the GPUs from, `A=FILE,B=FILE,C=FILE,D=FILE`; default: the artifact's, in the directory "+paldata.Env, o.setProfile)
-	f.StringVar(&o.policy, "policy", "pal", "placement: "+strings.Join(artifact.Policies(), ", ")+"; with an order of pal/queue one of pal, pm-first, packed, spread, random")
+	f.StringVar(&o.policy, "policy", "pal", "placement: "+strings.Join(artifact.Policies(), ", ")+"; with an order of pal/queue: pal, pm-first, packed, spread or random")
 	f.StringVar(&o.order, "order", "fifo", "order: "+strings.Join(artifact.Orders(), ", ")+", or another one of pal/queue, such as adaptive, with the agent's default queue")
 	f.BoolVar(&o.preempt, "preempt", false, "with an order of pal/queue: gangs may be stopped and moved")
-	f.BoolVar(&o.compare, "compare", false, "print what -order comes to, without and with -preempt, as ratios to the artifact's PAL under FIFO; -trace may list several files, with commas")
+	f.BoolVar(&o.compare, "compare", false, "print the results of -order, without and with -preempt, as ratios to the artifact's PAL under FIFO; -trace may list several files, separated by commas")
 	f.Float64Var(&o.across, "locality", pal.DefaultPenalty, "slowdown of a gang across nodes")
-	f.IntVar(&o.nodes, "nodes", 16, "nodes of the cluster")
-	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs of a node")
-	f.StringVar(&o.track, "track", "", "follow jobs `FROM-TO` only (default: all of the trace)")
-	f.UintVar(&o.seed, "seed", 42, "seed of the GPUs, below 2³²")
+	f.IntVar(&o.nodes, "nodes", 16, "number of nodes")
+	f.IntVar(&o.gpusPerNode, "gpus-per-node", 4, "GPUs per node")
+	f.StringVar(&o.track, "track", "", "track only jobs `FROM-TO` (default: the whole trace)")
+	f.UintVar(&o.seed, "seed", 42, "seed to draw the GPUs, below 2³²")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func (o *options) setProfile(s string) error {
 	return nil
 }
 
-// repeat does what the artifact does.
+// repeat runs the trace under a policy and an order of the artifact.
 func (o *options) repeat(t trace.Trace, c *pal.Cluster, scores *pyrandom.Rand) (artifact.Result, error) {
 	from, to := 0, len(t.Jobs)-1
 	if o.track != "" {
@@ -187,8 +186,7 @@ func (o *options) repeat(t trace.Trace, c *pal.Cluster, scores *pyrandom.Rand) (
 		RoundS: roundS, LoadPerH: loadPerH, Fillers: true, Scores: scores, Arrivals: pyrandom.New(1)}.Run()
 }
 
-// ours runs an order of pal/queue in the artifact's rounds, among its jobs that are
-// fed again.
+// ours runs an order of pal/queue in the artifact's rounds and with its filler jobs.
 func (o *options) ours(t trace.Trace, c *pal.Cluster) (artifact.Result, error) {
 	if o.track != "" {
 		return artifact.Result{}, fmt.Errorf("-track does not go with -order %s", o.order)

@@ -26,7 +26,7 @@ func faithful(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestFaithfulCommand: the command's flags give the artifact's own figures.
+// TestFaithfulCommand: the command reproduces the artifact's own figures.
 func TestFaithfulCommand(t *testing.T) {
 	dir := os.Getenv("PAL_DATA")
 	if dir == "" {
@@ -47,7 +47,7 @@ func TestFaithfulCommand(t *testing.T) {
 		"Default-Packed-NS": "packed-nonsticky", "Default-Random-S": "random-sticky", "Default-Random-NS": "random-nonsticky"}
 	checked := 0
 	for _, r := range rows[1:] {
-		if r[12] == "" { // runs without utilisation repeat others
+		if r[12] == "" { // runs without utilisation are repetitions
 			continue
 		}
 		trace := filepath.Join(dir, "sia_"+strings.Replace(r[0], "-", "_", 1))
@@ -91,8 +91,8 @@ func small(t *testing.T) []string {
 	return []string{"-trace", trace, "-profile", "A=" + rows + ",B=" + rows + ",C=" + rows + ",D=" + rows, "-nodes", "2"}
 }
 
-// TestEveryPolicy: each policy and order of the artifact, and one of ours, ends every
-// job, twice in the same way.
+// TestEveryPolicy: under each policy and order of the artifact, and one of ours, every job ends,
+// and a second run gives the same result.
 func TestEveryPolicy(t *testing.T) {
 	args := small(t)
 	for _, policy := range []string{"pal", "pm-first", "packed-sticky", "packed-nonsticky", "random-sticky", "random-nonsticky"} {
@@ -114,11 +114,11 @@ func check(t *testing.T, args []string) {
 		t.Errorf("%v: %d jobs, average JCT %v", args[:4], len(r.Jobs), r.AvgJCT)
 	}
 	if again := faithful(t, args...); again != out {
-		t.Errorf("%v: another answer the second time", args[:4])
+		t.Errorf("%v: the second run gives another result", args[:4])
 	}
 }
 
-// TestCompare: ratios are those of single runs.
+// TestCompare: the ratios agree with those of single runs.
 func TestCompare(t *testing.T) {
 	args := small(t)
 	single := func(more ...string) (r report) {
@@ -155,7 +155,7 @@ func TestRefuses(t *testing.T) {
 	} {
 		err := run(append(small(t), tc.args...), io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: got %v, want it to say %q", name, err, tc.want)
+			t.Errorf("%s: got %v, want %q in it", name, err, tc.want)
 		}
 	}
 }

@@ -13,20 +13,19 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// gain is what the artifact's policies gain over packing under strict FIFO on
-// one population of GPUs: average JCT over packed-sticky's, geometric mean over
+// gain has the gains of the artifact's policies over packing, under strict FIFO, on one
+// population of GPUs: average JCT divided by that of packed-sticky, as the geometric mean over
 // the evaluation workloads.
 type gain struct {
 	Seed     uint32  `json:"seed"`
 	Outliers bool    `json:"outliers"`
 	Slowest  float64 `json:"slowest_class_a_score"`
-	NoSticky float64 `json:"packed_nonsticky"` // what moving for nothing every round is worth
-	PMFirst  float64 `json:"pm_first"`         // and the fastest GPUs, wherever they are
-	PAL      float64 `json:"pal"`              // and locality traded against speed
+	NoSticky float64 `json:"packed_nonsticky"` // packed, but jobs are placed again every round at no cost
+	PMFirst  float64 `json:"pm_first"`         // in addition, the fastest GPUs, wherever they are
+	PAL      float64 `json:"pal"`              // in addition, a trade of locality against speed
 }
 
-// gains is the study of what PAL's gain is made of: the same seeds with their
-// outliers and with scores capped.
+// gains studies the parts of PAL's gain: for each seed with its outliers and with capped scores.
 func (in *inputs) gains() ([]gain, error) {
 	var gs []gain
 	for _, seed := range []uint32{42, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9} {
@@ -72,7 +71,7 @@ func slowest(c *pal.Cluster) float64 {
 	return round(float64(worst))
 }
 
-// faithful runs a policy of the artifact under strict FIFO in its world.
+// faithful runs a policy of the artifact under strict FIFO in the artifact's simulator.
 func (in *inputs) faithful(s scenario, workload int, policy string) (sim.Figures, *pal.Cluster, error) {
 	c, r, err := in.cluster(s, workload)
 	if err != nil {

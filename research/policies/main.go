@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command policies compares queue and placement policies over workloads, GPU
-// populations, loads, locality penalties and wrong estimates, and writes every
-// variant's figures as JSON (bench/results/policies.json; `make sim-policies`).
+// Command policies compares queue and placement policies over workloads, GPU populations, loads,
+// locality penalties and wrong estimates. It writes the figures of each variant as JSON
+// (bench/results/policies.json; `make sim-policies`).
 //
 // It needs PAL_DATA: the evaluation workloads and the GPUs are the PAL
 // artifact's. Policies were tuned on generated workloads only.
@@ -21,8 +21,8 @@ import (
 
 func main() {
 	out := flag.String("o", "-", "write the comparison of policies to `FILE`")
-	gains := flag.String("gain", "", "write the study of what PAL's gain is made of to `FILE`")
-	workers := flag.Int("workers", 2, "runs at a time")
+	gains := flag.String("gain", "", "write the study of the parts of PAL's gain to `FILE`")
+	workers := flag.Int("workers", 2, "number of runs at a time")
 	flag.Parse()
 	if err := run(*out, *gains, *workers); err != nil {
 		fmt.Fprintf(os.Stderr, "policies: %v\n", err)
@@ -58,7 +58,7 @@ func run(out, gains string, workers int) error {
 	return write(gains, gs)
 }
 
-// write writes one line a result.
+// write writes one line per result.
 func write[T any](path string, rows []T) (err error) {
 	f := os.Stdout
 	if path != "-" {
@@ -82,7 +82,7 @@ func write[T any](path string, rows []T) (err error) {
 	return err
 }
 
-// each measures all results, a few at a time; the first error wins.
+// each measures all results, this many at a time, and returns the first error.
 func each(res []*result, workers int, measure func(*result) error) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, workers)

@@ -15,8 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
-// TestVariants: every variant has a name of its own and options that the queue
-// accepts.
+// TestVariants: every variant has a unique name and options that the queue accepts.
 func TestVariants(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range variants() {
@@ -36,7 +35,7 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// TestOneDefault: what the agent ships is what the tables show.
+// TestOneDefault: the tables show the agent's default queue.
 func TestOneDefault(t *testing.T) {
 	c := model.DefaultConfig()
 	if d := cmp.Diff(queue.Default(), c.Queue, cmpopts.IgnoreFields(pal.Policy{}, "Sample")); d != "" {
@@ -56,17 +55,17 @@ func TestOneDefault(t *testing.T) {
 		}
 	}
 	if ours != 2 {
-		t.Errorf("%d of our two variants are there", ours)
+		t.Errorf("%d of our two variants are in the list", ours)
 	}
 }
 
-// TestDefaultsReachTheAims are the aims of the policy on the evaluation workloads
-// (docs/results/simulator.md). The longest JCT may be 3 % more with preemption: so far it varies by
-// chance.
+// TestDefaultsReachTheAims: the default policy reaches its aims on the evaluation workloads
+// (docs/results/simulator.md). With preemption, the longest JCT may be 3 % above the aim, because
+// it varies that much by chance.
 func TestDefaultsReachTheAims(t *testing.T) {
 	dir := paldata.Dir()
 	if dir == "" {
-		t.Skip("PAL_DATA is not set: the evaluation workloads are not there")
+		t.Skip("PAL_DATA is not set: the evaluation workloads are missing")
 	}
 	in, err := readInputs(dir)
 	if err != nil {

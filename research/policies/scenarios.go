@@ -23,33 +23,33 @@ type scenario struct {
 	name, set string // evaluation or tuning
 	traces    []trace.Trace
 	seed      uint32
-	cap       pal.PMScore // scores above are cut; 0: none
+	cap       pal.PMScore // scores above are reduced to it; 0: no cap
 	load      float64
 	across    float64
-	whole     bool    // whole GPUs from published quantiles, not rows of measurements
-	wrong     float64 // users' estimates are off by up to this; 0: none are given
+	whole     bool    // draw whole GPUs from published quantiles instead of single measurements
+	wrong     float64 // maximum error factor of users' estimates; 0: no estimates
 }
 
-// result is one variant in one scenario: ratios to PAL under strict FIFO as the
-// artifact runs it (re-placed every round for nothing) on the same workload,
-// cluster, load and penalty; geometric means over the workloads.
+// result is one variant in one scenario: ratios to PAL under strict FIFO as the artifact runs it
+// (which places all jobs again every round at no cost) on the same workload, cluster, load and
+// penalty; geometric means over the workloads.
 type result struct {
 	Scenario string    `json:"scenario"`
 	Set      string    `json:"set"`
 	Variant  string    `json:"variant"`
 	Preempts bool      `json:"preempts"`
 	AvgJCT   float64   `json:"avg_jct"`
-	Worst    float64   `json:"worst_avg_jct"` // the workload where it does worst
+	Worst    float64   `json:"worst_avg_jct"` // the ratio for the workload with the highest one
 	Makespan float64   `json:"makespan"`
 	Longest  float64   `json:"longest_jct"`
-	Stuck    int       `json:"never_finished,omitempty"` // jobs; then the ratios are of the others
+	Stuck    int       `json:"never_finished,omitempty"` // number of jobs; the ratios are then those of the others
 	ByTrace  []float64 `json:"avg_jct_by_workload"`
 
 	scenario scenario
 	variant  variant
 }
 
-// inputs are the evaluation workloads and what GPUs are drawn from.
+// inputs has the evaluation workloads, and the measurements to draw GPUs from.
 type inputs struct {
 	eval, tuning []trace.Trace
 	rows         artifact.Rows
@@ -110,7 +110,7 @@ func (in *inputs) cluster(s scenario, workload int) (*pal.Cluster, *pyrandom.Ran
 		return c, pyrandom.New(s.seed), err
 	}
 	seed, limit := s.seed, s.cap
-	if s.set == "tuning" { // every workload on GPUs of its own, half of them without outliers
+	if s.set == "tuning" { // each workload has its own GPUs, half of them without outliers
 		seed = uint32(workload)
 		if workload%2 == 1 {
 			limit = noOutliers
@@ -127,7 +127,8 @@ func (in *inputs) cluster(s scenario, workload int) (*pal.Cluster, *pyrandom.Ran
 	return c, r, err
 }
 
-// wholeGPUs draws a cluster as the honest mode does by default.
+// wholeGPUs draws GPUs as `nomad-pal simulate` does by default, and calibrates them as the
+// artifact does.
 func wholeGPUs(s scenario) (*pal.Cluster, error) {
 	p, err := sim.DrawGPUs(population.Spec{Cluster: "longhorn", Nodes: 16, GPUsPerNode: 4, Outliers: population.AsMeasured()}, uint64(s.seed))
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/queue"
 )
 
-// variant is one policy that was tried.
+// variant is one policy to compare.
 type variant struct {
 	name    string
 	queue   queue.Options
 	preempt bool
-	// nomad runs plain Nomad instead of our queue. After rendezvous a half-placed gang gives up.
+	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after rendezvous.
 	nomad      bool
 	rendezvous time.Duration
 }
 
-// variants are the baselines, what lost, and the defaults ("ours").
+// variants are the baselines, the rejected alternatives, and the defaults ("ours").
 func variants() []variant {
 	vs := []variant{
 		{name: "fifo strict", queue: options(queue.FIFO, pal.PAL)},
@@ -45,7 +45,7 @@ func variants() []variant {
 	return append(vs, parts()...)
 }
 
-// parts are the default policies with one part taken out each.
+// parts are the default policies, each with one part removed.
 func parts() []variant {
 	var vs []variant
 	for _, preempt := range []bool{false, true} {

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package pyrandom is Python's random module as far as the PAL artifact uses
-// it: MT19937 seeded from an integer, random, randbelow (and so choice and
-// randint) and sample. The streams are those of CPython 3.11, draw by draw.
+// Package pyrandom reimplements the functions of Python's random module that the PAL artifact
+// uses: MT19937 seeded from an integer, random, randbelow (and so choice and randint) and sample.
+// It draws exactly the same numbers as CPython 3.11.
 package pyrandom
 
 const (
@@ -17,7 +17,7 @@ type Rand struct {
 	pos int
 }
 
-// New seeds a generator as random.seed(seed) does, 0 ≤ seed < 2³².
+// New seeds a generator like random.seed(seed), for 0 ≤ seed < 2³².
 func New(seed uint32) *Rand {
 	r := &Rand{}
 	r.seedByArray([]uint32{seed})
@@ -81,7 +81,7 @@ func (r *Rand) Float64() float64 {
 	return (float64(a)*(1<<26) + float64(b)) / (1 << 53)
 }
 
-// Below is _randbelow(n), the index that choice takes; n > 0.
+// Below is _randbelow(n), which choice uses for its index; n > 0.
 func (r *Rand) Below(n int) int {
 	k := 0
 	for m := n; m > 0; m >>= 1 {

@@ -14,18 +14,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// kind are the jobs of a workload with the same speeds.
+// kind stands for all jobs of a workload that have the same speeds.
 type kind struct {
 	speeds pal.Speeds
 	work   float64 // GPU seconds on the fastest model
 }
 
-// fluid is the linear program of Gavel's policy of most throughput: all work is shared among the models at
-// once, in any fractions, so that it ends soonest. It returns that time, and what a second of a GPU of each
-// model is worth then: the prices of the program, scaled so that all GPUs together cost that time.
+// fluid solves the linear program of Gavel's maximum-throughput policy: all work is available at
+// once and divided among the models in any fractions, so that it ends as soon as possible. It
+// returns that time, and the prices of the program: the value of a second on a GPU of each model.
+// The prices of one GPU of each model add up to 1.
 //
-// It solves the dual: prices p, and y the least price of a unit of work of each kind:
-// maximize Σ work·y with y ≤ p/speed on each model, and Σ GPUs·p = 1.
+// It solves the dual, with prices p, and the least price y of a unit of work of each kind:
+// maximize Σ work·y with y ≤ p/speed on each model, and Σ p = 1, because the models have equally
+// many GPUs.
 func fluid(kinds []kind, models []string, gpus float64) (span float64, prices map[string]float64, err error) {
 	n := len(models) + len(kinds)
 	type limit struct{ model, kind int }
@@ -66,12 +68,13 @@ func fluid(kinds []kind, models []string, gpus float64) (span float64, prices ma
 	return span, prices, nil
 }
 
-// bound is a time that no policy's average completion time is below. Whatever it does, a job takes at least
-// as long as on its fastest model. And by the prices, which sum up to 1, running it costs at least
-// GPUs × work × the least price over speed, while all GPUs of a model together are worth at most their price.
-// So no policy beats one machine that serves these costs one job at a time, the least that is left first; nor
-// the mean times at which such a machine works on each, the least first, plus half of each job's least time,
-// since its progress is no faster than on the fastest model. The bound is the greatest of the three.
+// bound is a lower bound on the average completion time of every policy: the greatest of three.
+// First, a job takes at least as long as on its fastest model. Second, by the prices, a job costs
+// at least GPUs × work × the least price over speed, and all GPUs together can serve costs only
+// at a fixed rate. So no policy beats one machine that serves these costs, one job at a time, the
+// least remaining cost first. Third, take the mean time at which such a machine works on each
+// job, the least cost first. The end of a job is at least half of its least time later, because
+// its progress is no faster than on the fastest model.
 func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]float64) float64 {
 	costs, least := make([]float64, len(jobs)), 0.0
 	for i, j := range jobs {
@@ -90,8 +93,9 @@ func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]f
 	return max(least, ends, middles+least/2) / n
 }
 
-// oneMachine serves costs on one machine that does 1 a second: the least that is left first, or the least. It
-// returns sums over jobs: of the time from submission to the end, and to the mean time at which it was worked on.
+// oneMachine serves costs on one machine that serves 1 per second: the least remaining cost first
+// if left is set, else the least cost first. It returns two sums over jobs: of the time from
+// submission to the end, and of that to the mean time at which the machine worked on the job.
 func oneMachine(jobs []job, costs []float64, left bool) (ends, middles float64) {
 	h := &rest{}
 	now := 0.0
@@ -125,13 +129,13 @@ func oneMachine(jobs []job, costs []float64, left bool) (ends, middles float64) 
 	return ends, middles
 }
 
-// part is what is left of a job.
+// part is the remaining part of a job.
 type part struct {
 	job       int
 	left, key float64
 }
 
-// rest is a heap of them by key.
+// rest is a heap of parts by key.
 type rest []part
 
 func (r rest) Len() int           { return len(r) }

@@ -26,10 +26,10 @@ const (
 
 const (
 	nodeGPUs = 8
-	restartS = 60 // that a stopped or moved gang loses
+	restartS = 60 // seconds that a stopped or moved gang loses
 )
 
-// gpusOf is how many GPUs of each model a cluster has.
+// gpusOf is the number of GPUs of each model in the cluster.
 func (w workload) gpusOf() int {
 	if len(w.models) > 3 {
 		return 16
@@ -37,7 +37,8 @@ func (w workload) gpusOf() int {
 	return 32
 }
 
-// cell is a workload at a load: the time that all work takes at least, over that in which it comes.
+// cell is a workload at a load. The load is the least time for all work, divided by the time in
+// which it arrives.
 type cell struct {
 	Workload string  `json:"workload"`
 	Chosen   bool    `json:"chosen"`
@@ -45,11 +46,12 @@ type cell struct {
 	Preempts bool    `json:"preempts"`
 	Bound    float64 `json:"bound_s"`
 	Runs     []run   `json:"runs"`
-	// Told is ours where run times are told exactly, Clairvoyant the average under a policy that
-	// stops, starts and moves gangs for nothing, too; at the least load only.
+	// Told is the result of ours with exact run times. Clairvoyant is the average under a policy
+	// that also stops, starts and moves gangs at no cost. Both are only for the lowest load.
 	Told        run     `json:"told,omitzero"`
 	Clairvoyant float64 `json:"clairvoyant_s,omitempty"`
-	// Fair is the average under Gavel's finish-time fairness, as a fluid; 0 unless there are three models.
+	// Fair is the average under Gavel's finish-time fairness, computed as a fluid; 0 unless there
+	// are three models.
 	Fair float64 `json:"fair_s,omitempty"`
 
 	w    workload
@@ -60,12 +62,12 @@ type cell struct {
 type run struct {
 	Policy   string  `json:"policy"`
 	AvgJCT   float64 `json:"avg_jct_s"`
-	P99      float64 `json:"p99_slowdown"` // completion time over time on the fastest model, both at least 10 s
+	P99      float64 `json:"p99_slowdown"` // completion time divided by the time on the fastest model, both at least 10 s
 	Makespan float64 `json:"makespan_s"`
 	Stops    int     `json:"stops"`
 }
 
-// cells are those of a workload.
+// cells returns the cells of a workload.
 func (w workload) cells(loads []float64) (cs []*cell, err error) {
 	var kinds []kind
 	at := map[string]int{}
@@ -95,7 +97,8 @@ func (w workload) cells(loads []float64) (cs []*cell, err error) {
 	return cs, nil
 }
 
-// cluster has nodes of one model each, in turn, so that no model comes first. GPUs of a model are alike.
+// cluster makes nodes of one model each, the models in turn, so that no model comes first. All
+// GPUs of a model are equal.
 func (w workload) cluster() (*pal.Cluster, error) {
 	var nodes []pal.Node
 	for i := range w.gpusOf() / nodeGPUs {
@@ -111,7 +114,7 @@ func (w workload) cluster() (*pal.Cluster, error) {
 	return pal.NewCluster(nodes, pal.TwoTier(pal.DefaultPenalty))
 }
 
-// lists are eligible device groups by model; gangs of the same ones share them.
+// lists has the eligible device groups by set of models; gangs with the same models share a list.
 type lists struct {
 	c  *pal.Cluster
 	of map[string][]bool
@@ -129,7 +132,7 @@ func (l lists) only(models ...string) []bool {
 	return l.of[key]
 }
 
-// gang is a job's gang as a policy has it.
+// gang is a job's gang under a policy.
 func (l lists) gang(j job, policy string) pal.Gang {
 	g := pal.Gang{ID: j.ID, Class: j.Class}
 	bySpeed := slices.SortedFunc(maps.Keys(j.speeds), func(a, b string) int {
@@ -151,7 +154,7 @@ func (l lists) gang(j job, policy string) pal.Gang {
 	return g
 }
 
-// reach works out what knowledge of run times would win.
+// reach computes the results with known run times.
 func (c *cell) reach() (err error) {
 	if c.Told, err = c.run(told); err != nil {
 		return err
@@ -169,7 +172,7 @@ func (c *cell) reach() (err error) {
 	return err
 }
 
-// shareFairly plays Gavel's finish-time fairness.
+// shareFairly computes the result of Gavel's finish-time fairness.
 func (c *cell) shareFairly() (err error) {
 	if len(c.w.models) == 3 {
 		c.Fair, err = finishTimeFairness(c.jobs, c.w.models, float64(c.w.gpusOf()))

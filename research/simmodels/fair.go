@@ -10,15 +10,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// fair plays Gavel's policy of finish-time fairness as a fluid. Whenever a job comes or ends, all
-// GPUs are shared again. The policy minimises the greatest ratio of a job's finish time to its
-// finish time with 1/n of each model, where n is the number of jobs. It knows run times, shares
-// GPUs in any fractions, and stops and moves jobs at no cost. Jobs of equal speeds share as one. It
-// returns the average completion time.
+// fair simulates Gavel's policy of finish-time fairness as a fluid. Whenever a job arrives or
+// ends, it divides all GPUs again. The policy minimises the greatest ratio of a job's finish time
+// to its finish time with 1/n of each model, where n is the number of jobs. It knows run times,
+// shares GPUs in any fractions, and stops and moves jobs at no cost. Jobs with equal speeds share
+// as one.
 //
-// It is solved by hand for three models. The rates that a ratio asks of the jobs are possible
-// unless at some prices of the models they cost more than all GPUs do: that is linear programming's
-// duality. The prices of three models lie in a triangle, and each try leaves a part of it.
+// The solver is our own, for three models. A ratio requires certain rates of the jobs. By the
+// duality of linear programming, these are possible unless, at some prices of the models, they
+// cost more than all GPUs together. The prices of three models are points of a triangle, and each
+// try excludes a part of it.
 type fair struct {
 	jobs []job
 	c    crowd
@@ -27,23 +28,23 @@ type fair struct {
 	live []*sharing
 }
 
-// sharing is a job that is there.
+// sharing is a job that has arrived and not ended.
 type sharing struct {
 	*job
 	kind     int
 	left     float64 // seconds of work on the fastest model
-	isolated float64 // what it would have waited and run for so far, with its n-th
+	isolated float64 // time that it would have waited and run so far in isolation, with 1/n of each model
 	rate     float64
 }
 
-// crowd are the jobs of each kind: speeds by model, and what is asked of it.
+// crowd has, for the jobs of each kind, the speeds by model and the demand.
 type crowd struct {
 	speeds [][3]float64
-	gpus   []float64 // that its jobs ask for
-	rates  []float64 // that their work is to have, in GPUs of the fastest model
+	gpus   []float64 // GPUs that the jobs request
+	rates  []float64 // rates that the jobs require, in GPUs of the fastest model
 }
 
-// finishTimeFairness is the average completion time under it. It is solved for three models only.
+// finishTimeFairness is the average completion time under this policy, for three models only.
 func finishTimeFairness(jobs []job, models []string, gpus float64) (float64, error) {
 	if len(models) != 3 {
 		return 0, fmt.Errorf("finish-time fairness is solved for three models, not %d", len(models))
@@ -83,7 +84,8 @@ func speedsOn(s pal.Speeds, models []string) (on [3]float64) {
 	return on
 }
 
-// advance has the jobs run until one ends, or until then. It returns the completion time of those that end.
+// advance runs the jobs until one ends, or until the given time. It returns the sum of the
+// completion times of those that end.
 func (f *fair) advance(until float64) (ended float64) {
 	for _, s := range f.live {
 		if s.rate > 0 {
@@ -103,7 +105,7 @@ func (f *fair) advance(until float64) (ended float64) {
 	return ended
 }
 
-// share gives each job its rate.
+// share sets the rate of each job.
 func (f *fair) share() {
 	low, high := 0.0, 1.0
 	for !f.possible(high) {
@@ -119,8 +121,8 @@ func (f *fair) share() {
 	f.possible(high)
 }
 
-// possible reports whether all jobs can be as near to their finish time in isolation, and gives them the
-// rates that this asks for.
+// possible reports whether all jobs can finish within this ratio of their finish time in
+// isolation, and sets the rates that this requires.
 func (f *fair) possible(ratio float64) bool {
 	clear(f.c.gpus)
 	clear(f.c.rates)
@@ -136,7 +138,7 @@ func (f *fair) possible(ratio float64) bool {
 	return f.c.fits(f.gpus)
 }
 
-// alone is the rate of a job with its n-th of each model.
+// alone is the rate of a job in isolation, with 1/n of each model.
 func (f *fair) alone(s *sharing) (rate float64) {
 	share := f.gpus / float64(len(f.live)) / float64(s.GPUs)
 	share = min(share, 1/float64(len(f.c.speeds[s.kind])))
@@ -146,9 +148,10 @@ func (f *fair) alone(s *sharing) (rate float64) {
 	return rate
 }
 
-// fits reports whether the GPUs of three models, n of each, give all kinds their rates: unless there
-// are prices, worth 1 for all GPUs together, at which the cheapest way costs more than 1. A triangle holds
-// all prices; each try at its centre cuts away where the GPUs that were cheapest there cost no more than 1.
+// fits reports whether the GPUs of three models, this many of each, give all kinds their rates.
+// They do unless there are prices at which all GPUs together cost 1, and the cheapest mix for the
+// rates costs more. These prices form a triangle. Each try computes the cheapest mix at the
+// centre, and cuts off the prices at which this mix costs no more than 1.
 func (c crowd) fits(gpus float64) bool {
 	part := [][3]float64{{1 / gpus, 0, 0}, {0, 1 / gpus, 0}, {0, 0, 1 / gpus}}
 	for range 60 {
@@ -192,7 +195,7 @@ func cut(polygon [][3]float64, gpus [3]float64) (part [][3]float64) {
 	return part
 }
 
-// cheapest are the GPUs of each model that do the work for the least.
+// cheapest is the cheapest mix of GPUs of each model that gives all kinds their rates.
 func (c crowd) cheapest(prices [3]float64) (used [3]float64) {
 	for k, rate := range c.rates {
 		if rate > 0 {
@@ -204,8 +207,8 @@ func (c crowd) cheapest(prices [3]float64) (used [3]float64) {
 	return used
 }
 
-// cheapestMix is the least costly way to a rate with at most n GPUs: on one model, or on a slow one
-// and a fast one.
+// cheapestMix is the cheapest mix for a rate with at most this many GPUs: of one model, or of a
+// slow one and a fast one.
 func cheapestMix(speeds [3]float64, gpus, rate float64, prices [3]float64) (mix [3]float64) {
 	least := math.Inf(1)
 	for a, slow := range speeds {
@@ -216,7 +219,7 @@ func cheapestMix(speeds [3]float64, gpus, rate float64, prices [3]float64) (mix 
 			}
 			continue
 		}
-		for b, fast := range speeds { // too slow alone: all of the GPUs, some of them faster
+		for b, fast := range speeds { // too slow alone: use all GPUs, some of them of a faster model
 			if fast*gpus < rate*(1-1e-12) {
 				continue
 			}

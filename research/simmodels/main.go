@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command simmodels compares how a GPU model is chosen for each job, on clusters of several models, with
-// speeds that others measured.
+// Command simmodels compares ways to choose the GPU model of each job on clusters of several
+// models, with published speeds.
 package main
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/paldata"
 )
 
-// loads are those of the tables.
+// loads are the loads in the tables.
 var loads = []float64{0.6, 0.85, 1.1}
 
 func main() {
-	only := flag.String("only", "", "workloads whose name matches")
-	md := flag.String("md", "", "write the tables to `FILE`, and each cell beside it as CSV")
-	workers := flag.Int("workers", runtime.NumCPU(), "runs at a time")
+	only := flag.String("only", "", "run only workloads whose name matches")
+	md := flag.String("md", "", "write the tables to `FILE`, and each cell as CSV beside it")
+	workers := flag.Int("workers", runtime.NumCPU(), "number of runs at a time")
 	flag.Parse()
 	if err := compare(*only, *md, *workers); err != nil {
 		fmt.Fprintln(os.Stderr, "simmodels:", err)

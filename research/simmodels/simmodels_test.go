@@ -18,15 +18,17 @@ func speeds(a, b float64) pal.Speeds {
 	return pal.Speeds{deviceName("a"): a, deviceName("b"): b}
 }
 
-// Two kinds of as much work, one GPU of each of two models: each kind runs on the model that suits it,
-// and both are done at once. If both suit one model, the one that gains less by it goes to the other.
+// Two kinds with equal work, and one GPU of each of two models. Each kind runs on the model that
+// suits it, and both end at the same time. If one model suits both, the kind that gains less by
+// it goes to the other.
 func TestFluid(t *testing.T) {
 	for _, tc := range []struct {
 		kinds []kind
 		span  float64
 	}{
 		{[]kind{{speeds(1, 0.5), 100}, {speeds(0.5, 1), 100}}, 100},
-		// All of the first on a takes 100 s; b does 0.5 · 100 of the second meanwhile, which then needs both.
+		// The first kind takes 100 s on model a. Meanwhile model b does 0.5 · 100 of the second
+		// kind, which then uses both models.
 		{[]kind{{speeds(1, 0.1), 100}, {speeds(1, 0.5), 100}}, 100 + 50/1.5},
 	} {
 		span, prices, err := fluid(tc.kinds, []string{"a", "b"}, 1)
@@ -34,7 +36,7 @@ func TestFluid(t *testing.T) {
 			t.Fatal(err)
 		}
 		if math.Abs(span-tc.span) > 1e-6 {
-			t.Errorf("%v: done after %v s, want %v", tc.kinds, span, tc.span)
+			t.Errorf("%v: it ends after %v s, want %v", tc.kinds, span, tc.span)
 		}
 		if sum := prices[deviceName("a")] + prices[deviceName("b")]; math.Abs(sum-1) > 1e-9 {
 			t.Errorf("%v: prices %v add up to %v", tc.kinds, prices, sum)
@@ -42,7 +44,8 @@ func TestFluid(t *testing.T) {
 	}
 }
 
-// Jobs that come at once on one GPU: the shortest first is best, and the bound is no higher.
+// For jobs that arrive at the same time on one GPU, shortest first is best, and the bound is no
+// higher.
 func TestBound(t *testing.T) {
 	var jobs []job
 	for _, work := range []float64{1, 2, 3} {
@@ -50,11 +53,12 @@ func TestBound(t *testing.T) {
 	}
 	got := bound(jobs, []string{"a"}, 1, map[string]float64{deviceName("a"): 1})
 	if best := (1. + 3 + 6) / 3; math.Abs(got-best) > 1e-9 {
-		t.Errorf("bound %v, the best policy has %v", got, best)
+		t.Errorf("bound %v, the best policy's average is %v", got, best)
 	}
 }
 
-// Nothing beats the bound, and with speeds jobs end sooner than without, on the workload that runs fastest.
+// On the workload that simulates fastest, no policy beats the bound, and jobs end sooner with
+// speeds than without.
 func TestCell(t *testing.T) {
 	if os.Getenv("PAL_DATA") == "" {
 		t.Skip("PAL_DATA is not set: it names the directory with Gavel's and Sia's measurements")
@@ -82,7 +86,7 @@ func TestCell(t *testing.T) {
 	}
 }
 
-// Rates are possible exactly where the linear program, solved by gonum, says that all work is done in time.
+// fits agrees with the linear program, solved by gonum, on whether all work can be done in time.
 func TestFits(t *testing.T) {
 	models := []string{"a", "b", "c"}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -112,8 +116,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// Jobs that come at once and are alike share alike, and end at once. A job alone has its
-// fastest model. Jobs that suit different models have them.
+// Equal jobs that arrive at the same time get equal shares, and end at the same time. A single
+// job gets its fastest model. Jobs that suit different models get these.
 func TestFinishTimeFairness(t *testing.T) {
 	models := []string{"a", "b", "c"}
 	on := func(a, b, c float64) pal.Speeds {
@@ -140,6 +144,6 @@ func TestFinishTimeFairness(t *testing.T) {
 		}
 	}
 	if _, err := finishTimeFairness(nil, models[:2], 1); err == nil {
-		t.Error("two models are solved for")
+		t.Error("two models are accepted")
 	}
 }

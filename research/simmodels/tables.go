@@ -28,7 +28,7 @@ ratios of average completion times, as geometric means, with the worst cell in b
 Rules were chosen by two workloads. We saw the others, too: they are not strictly held out.
 `
 
-// tables are the results.
+// tables writes the page of the results.
 func tables(cells []*cell) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, head, "`make sim-models`", time.Now().UTC().Format(time.DateOnly), restartS)
@@ -58,7 +58,7 @@ func tables(cells []*cell) []byte {
 	return b.Bytes()
 }
 
-// reachable is a line of geometric means over the bound.
+// reachable writes a line of geometric means relative to the bound.
 func reachable(b *bytes.Buffer, cells []*cell, preempts bool) {
 	var sums, worst [5]float64
 	n := 0.0
@@ -81,7 +81,7 @@ func reachable(b *bytes.Buffer, cells []*cell, preempts bool) {
 	}
 }
 
-// fairly is a line of geometric means over the cells of a load for which a fair schedule was solved.
+// fairly writes a line of geometric means over the cells of a load that have a fair schedule.
 func fairly(b *bytes.Buffer, cells []*cell, load float64) {
 	var over [3]float64
 	n := 0.0
@@ -98,7 +98,7 @@ func fairly(b *bytes.Buffer, cells []*cell, load float64) {
 	}
 }
 
-// tried is what was measured once, by other constants and rules in the queue.
+// tried is a note on measurements with other constants and rules in the queue.
 const tried = `
 ## What was tried if gangs may be stopped
 
@@ -135,7 +135,7 @@ func yes(is bool) string {
 	return "no"
 }
 
-// rows is a line of CSV for each cell: averages and makespans in hours.
+// rows writes a line of CSV for each cell, with averages and makespans in hours.
 func rows(cells []*cell) []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "workload,chosen_by,load,gangs_may_be_stopped,bound,fair,agnostic,fastest_first,ours,agnostic_p99,fastest_first_p99,ours_p99,agnostic_makespan,fastest_first_makespan,ours_makespan,told,clairvoyant")
@@ -150,7 +150,7 @@ func rows(cells []*cell) []byte {
 	return b.Bytes()
 }
 
-// means is a line of geometric means over its cells, with the worst of them.
+// means writes a line of geometric means over the matching cells, with the worst cell.
 func means(b *bytes.Buffer, cells []*cell, of func(*cell) bool) {
 	var sums, worst [3]float64
 	n, load, preempts := 0.0, 0.0, false

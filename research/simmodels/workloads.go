@@ -10,10 +10,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// workload is jobs with the speeds that others measured of them.
+// workload is a set of jobs with published speeds.
 type workload struct {
 	Name   string
-	Chosen bool // rules were chosen by it
+	Chosen bool // rules were chosen with it
 	models []string
 	jobs   []job
 }
@@ -21,13 +21,13 @@ type workload struct {
 // job is a job of a workload.
 type job struct {
 	trace.Job
-	speeds pal.Speeds // by model; a model is missing if the job does not run
+	speeds pal.Speeds // by model; a model is missing if the job does not run on it
 }
 
 // deviceName is the device group of a model.
 func deviceName(model string) string { return "nvidia/gpu/" + model }
 
-// read are the jobs of a trace, on a cluster of these models.
+// read makes a workload of a trace's jobs on a cluster of these models.
 func read(name string, t trace.Trace, models []string, chosen bool) workload {
 	w := workload{Name: name, Chosen: chosen, models: models}
 	var names []string
@@ -48,7 +48,7 @@ func gavel(dir, vc string, chosen bool) (workload, error) {
 
 const seed = 42
 
-// workloads are all. Rules were chosen by the first two.
+// workloads returns all workloads. Rules were chosen with the first two.
 func workloads(dir string) (all []workload, err error) {
 	for i, vc := range []string{"0e4a51", "103959", "7f04ca", "ed69ec"} {
 		w, err := gavel(dir, vc, i < 2)

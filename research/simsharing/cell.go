@@ -32,11 +32,12 @@ var policies = []string{exclusive, random, wrong, accepting, ours, rows, exact}
 
 const (
 	nodeGPUs = 8
-	restartS = 60 // that a stopped or moved gang loses
+	restartS = 60 // seconds that a stopped or moved gang loses
 	parts    = 2
 )
 
-// virtualClusters are those of Philly with Gavel's jobs; rules were chosen by the first of them.
+// virtualClusters are virtual clusters of Philly with Gavel's jobs; rules were chosen with the
+// first one.
 var virtualClusters = []string{"ed69ec", "103959", "0e4a51", "7f04ca"}
 
 const (
@@ -55,7 +56,7 @@ type cell struct {
 	seed      uint64
 	jobs      []trace.Job
 	pairs     trace.Pairs
-	large     map[string]bool // applications that ask for all parts of a GPU
+	large     map[string]bool // applications that request all parts of a GPU
 	runs      map[string]result
 }
 
@@ -65,7 +66,7 @@ type result struct {
 	byClass map[pal.AppClass]float64
 }
 
-// cellsOf are those of a virtual cluster.
+// cellsOf returns the cells of a virtual cluster.
 func cellsOf(dir, vc, gpu string, chosen bool, seeds uint64, pairs trace.Pairs) (cells []*cell, err error) {
 	for seed := range seeds {
 		jobs, err := read(dir, vc, gpu, seed)
@@ -94,8 +95,8 @@ func (c *cell) play() (err error) {
 	return nil
 }
 
-// read are the jobs of a virtual cluster on GPUs of one model. Seed 0 is the trace; with others the
-// applications are shuffled among jobs of as many GPUs.
+// read returns the jobs of a virtual cluster on GPUs of one model. Seed 0 is the trace itself;
+// other seeds shuffle the applications among jobs with equally many GPUs.
 func read(dir, vc, gpu string, seed uint64) ([]trace.Job, error) {
 	t, err := trace.ReadFile(filepath.Join(dir, vc+"-seed0.csv"))
 	if err != nil {
@@ -121,7 +122,7 @@ func read(dir, vc, gpu string, seed uint64) ([]trace.Job, error) {
 
 func deviceName(model string) string { return "nvidia/gpu/" + model }
 
-// atLoad scales the times at which jobs come.
+// atLoad scales the submission times to the cell's load.
 func (c *cell) atLoad() {
 	work := 0.0
 	for _, j := range c.jobs {
@@ -149,7 +150,7 @@ func (c *cell) cluster(policy string) (*pal.Cluster, error) {
 	return pal.NewCluster(nodes, pal.TwoTier(pal.DefaultPenalty))
 }
 
-// chance is a number from 0 to 1 that the words decide.
+// chance is a pseudo-random number from 0 to 1 that depends only on the words.
 func chance(words ...string) float64 {
 	h := fnv.New64a()
 	for _, w := range words {
@@ -159,7 +160,7 @@ func chance(words ...string) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), 7)).Float64()
 }
 
-// judge has the cluster choose neighbours as the policy does.
+// judge sets the cluster's cost of neighbours to that of the policy.
 func (c *cell) judge(cluster *pal.Cluster, policy string) {
 	apps := map[string]string{}
 	for _, j := range c.jobs {
@@ -178,8 +179,8 @@ func (c *cell) judge(cluster *pal.Cluster, policy string) {
 	}
 }
 
-// rows are what a neighbour of each class costs each application, in the mean of the measured pairs: as if
-// an application's own runs had told all that they can tell.
+// rows returns what a neighbour of each class costs each application, by the mean of the measured
+// pairs. An application's own runs can never teach more.
 func (c *cell) rows() map[string][pal.NumClasses]float64 {
 	classes, row := map[string]pal.AppClass{}, map[string][pal.NumClasses]float64{}
 	for _, j := range c.jobs {
@@ -239,7 +240,7 @@ func (c *cell) run(policy string) (result, error) {
 	return r, nil
 }
 
-// gang is a job's gang as a policy has it: members of one GPU, or of parts of one.
+// gang is a job's gang under a policy: its members have one GPU, or parts of one.
 func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 	if policy == exclusive {
 		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)
@@ -255,8 +256,8 @@ func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 	return g
 }
 
-// alikeByApp makes gangs that the queue takes to be alike only if their applications are: the exact pairs
-// tell those of a class apart.
+// alikeByApp makes gangs that the queue treats as equal only if they run the same application,
+// because exact pairs differ between applications of one class.
 func (c *cell) alikeByApp(cluster *pal.Cluster) func(trace.Job) pal.Gang {
 	everywhere := map[string][]bool{}
 	return func(j trace.Job) pal.Gang {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command simsharing makes the table of what neighbours on a GPU cost each other, and compares who shares
-// GPUs with whom, by pairs that others measured.
+// Command simsharing makes the table of what neighbours on a GPU cost each other, and compares
+// ways to choose neighbours, with published measurements of pairs.
 package main
 
 import (
@@ -21,12 +21,12 @@ import (
 )
 
 func main() {
-	table := flag.Bool("table", false, "the table of neighbours, without simulations")
-	only := flag.String("only", "", "virtual clusters whose name matches")
+	table := flag.Bool("table", false, "write the table of neighbours, without simulations")
+	only := flag.String("only", "", "run only virtual clusters whose name matches")
 	gpu := flag.String("gpu", fittedOn, "the GPU model of the clusters")
 	seeds := flag.Uint64("seeds", 3, "runs of each cell: the first is the trace, others shuffle its applications")
 	md := flag.String("md", "", "write the page to `FILE`")
-	workers := flag.Int("workers", runtime.NumCPU(), "cells at a time")
+	workers := flag.Int("workers", runtime.NumCPU(), "number of cells at a time")
 	flag.Parse()
 	page, csv, err := run(*table, *only, *gpu, *seeds, *workers)
 	if err == nil && *md != "" {

@@ -16,15 +16,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// fittedOn is the GPU model whose pairs the table of the core is made of; models are all, it first.
+// fittedOn is the GPU model from whose pairs the core's table is made; models lists all models,
+// this one first.
 const fittedOn = "V100"
 
 var models = []string{fittedOn, "P100", "K80"}
 
-// guess says how fast an application runs beside another.
+// guess predicts how fast an application runs beside another.
 type guess func(p trace.Pair) float64
 
-// fitting are the pairs of a model that fit in memory, in order.
+// fitting returns the pairs of a model that fit in memory, sorted.
 func fitting(ps trace.Pairs, model string) (pairs []trace.Pair) {
 	for p, r := range ps[model] {
 		if r > 0 {
@@ -35,8 +36,8 @@ func fitting(ps trace.Pairs, model string) (pairs []trace.Pair) {
 	return pairs
 }
 
-// means is the guess that pairs are as the mean of those of the same key on the model; without any,
-// as the mean of all. Pairs that are left out teach nothing.
+// means predicts a pair by the mean of the model's pairs with the same key; without any, by the
+// mean of all. Left-out pairs do not count in the means.
 func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut func(trace.Pair) bool) guess {
 	sum, n := map[string]float64{}, map[string]float64{}
 	const all = "all pairs"
@@ -58,13 +59,14 @@ func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut fu
 	}
 }
 
-// part is a part of the variance with two digits; sums of rounded numbers may fall just below 0, which is no "-0.00".
+// part formats a share of the variance with two digits. Rounding may make it slightly negative;
+// it is then "0.00", not "-0.00".
 func part(p float64) string {
 	return fmt.Sprintf("%.2f", math.Round(100*p)/100+0)
 }
 
-// explained is the part of the variance of a model's pairs that a guess explains: 1 is all of it, 0 as
-// much as their mean does, below 0 less than that.
+// explained is the share of the variance of a model's pairs that a guess explains: 1 is all of
+// it, 0 is as much as their mean explains, and below 0 is less.
 func explained(ps trace.Pairs, model string, g guess) float64 {
 	pairs, mean := fitting(ps, model), 0.0
 	for _, p := range pairs {
@@ -79,7 +81,7 @@ func explained(ps trace.Pairs, model string, g guess) float64 {
 	return 1 - left/total
 }
 
-// What a guess may rest on.
+// Keys of a pair, by which means groups pairs.
 func one(trace.Pair) string            { return "" }
 func ownClass(p trace.Pair) string     { return string(trace.GavelClass(p.Of)) }
 func bothClasses(p trace.Pair) string  { return ownClass(p) + string(trace.GavelClass(p.Beside)) }
@@ -90,8 +92,8 @@ func without(is func(job string) bool) func(trace.Pair) bool {
 	return func(p trace.Pair) bool { return is(p.Of) || is(p.Beside) }
 }
 
-// withMemory adds to the classes how much memory both need, as far as that is known: with how many
-// others each does not fit. Gavel tells no sizes.
+// withMemory predicts by the classes and by how much memory both need. Gavel publishes no sizes,
+// so the need is estimated by the number of others with which each does not fit.
 func withMemory(ps trace.Pairs) guess {
 	need, mean := map[string]float64{}, 0.0
 	apps := ps.Apps(fittedOn)
@@ -104,7 +106,7 @@ func withMemory(ps trace.Pairs) guess {
 		}
 	}
 	classes := means(ps, fittedOn, bothClasses, nil)
-	var oo, ob, bb, or, br float64 // sums of products: of the own need, the neighbour's, what the classes leave
+	var oo, ob, bb, or, br float64 // sums of products of o (own need), b (the neighbour's need) and r (the residual of the classes)
 	for _, p := range fitting(ps, fittedOn) {
 		o, b, r := need[p.Of]-mean, need[p.Beside]-mean, ps[fittedOn][p]-classes(p)
 		oo, ob, bb, or, br = oo+o*o, ob+o*b, bb+b*b, or+o*r, br+b*r
@@ -114,8 +116,8 @@ func withMemory(ps trace.Pairs) guess {
 	return func(p trace.Pair) float64 { return classes(p) + own*(need[p.Of]-mean) + other*(need[p.Beside]-mean) }
 }
 
-// unseen is how much classes explain of the pairs of applications that taught them nothing: each group in turn
-// is left out.
+// unseen is how much classes explain of the pairs of applications that were left out of the fit:
+// each group is left out in turn.
 func unseen(ps trace.Pairs, model string, group func(job string) string) float64 {
 	guesses := map[string]guess{}
 	for _, job := range ps.Apps(model) {
@@ -127,8 +129,8 @@ func unseen(ps trace.Pairs, model string, group func(job string) string) float64
 	return explained(ps, model, func(p trace.Pair) float64 { return guesses[group(p.Of)](p) })
 }
 
-// table is how fast a job of a class runs beside one of another, relative to alone: means of the
-// model's pairs.
+// table has the speed of a job of one class beside one of another, relative to alone: the means
+// of the model's pairs.
 func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]float64) {
 	g, n := means(ps, model, bothClasses, nil), [pal.NumClasses][pal.NumClasses]bool{}
 	for _, p := range fitting(ps, model) {
@@ -209,7 +211,7 @@ func neighbours(ps trace.Pairs) []byte {
 	return b.Bytes()
 }
 
-// memory says which pairs do not fit.
+// memory writes which pairs do not fit.
 func memory(b *bytes.Buffer, ps trace.Pairs) {
 	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate: a job that leaves no room for another asks for all parts of a GPU.\n\n| model | pairs that do not fit | jobs that leave no room |\n|---|---|---|\n")
 	for _, model := range models {
@@ -235,7 +237,7 @@ const neighboursMeans = `
   others are better.
 `
 
-// rates has the table of each model, one line a pair of classes.
+// rates writes the table of each model, one line per pair of classes.
 func rates(ps trace.Pairs) []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "model,class,next_to,rate")

@@ -26,8 +26,8 @@ func measured(t *testing.T) trace.Pairs {
 	return ps
 }
 
-// What a guess explains, by hand: rates 0.2, 0.4 and 0.9 with the mean 0.5 and squares of 0.26 in all; the guess
-// by class leaves 0.02. A pair that does not fit counts nowhere.
+// explained, computed by hand: rates of 0.2, 0.4 and 0.9 have the mean 0.5 and a sum of squares
+// of 0.26; the guess by class leaves 0.02 of it. A pair that does not fit does not count.
 func TestExplained(t *testing.T) {
 	ps := trace.Pairs{fittedOn: {{Of: "resnet-50", Beside: "a3c"}: 0.2, {Of: "resnet-50", Beside: "lm"}: 0.4, {Of: "resnet-18", Beside: "lm"}: 0.9, {Of: "lm", Beside: "lm"}: 0}}
 	if got := explained(ps, fittedOn, means(ps, fittedOn, bothClasses, nil)); math.Abs(got-(1-0.02/0.26)) > 1e-9 {
@@ -36,13 +36,14 @@ func TestExplained(t *testing.T) {
 	if got := explained(ps, fittedOn, means(ps, fittedOn, one, nil)); math.Abs(got) > 1e-9 {
 		t.Errorf("one number %v", got)
 	}
-	// Without the pairs of resnet-18 nothing is known of class D: the mean of the others stands for it.
+	// Without the pairs of resnet-18 there is no pair of class D, so the mean of the others
+	// predicts it.
 	if got := means(ps, fittedOn, bothClasses, without(func(job string) bool { return job == "resnet-18" }))(trace.Pair{Of: "resnet-18", Beside: "lm"}); math.Abs(got-0.3) > 1e-9 {
 		t.Errorf("unseen %v", got)
 	}
 }
 
-// A part of the variance that is 0 but for rounding has no sign.
+// A share of the variance that rounds to 0 has no sign.
 func TestPartHasNoNegativeZero(t *testing.T) {
 	for p, want := range map[float64]string{-1e-16: "0.00", -0.004: "0.00", 0: "0.00", 0.004: "0.00", -0.006: "-0.01", 1: "1.00"} {
 		if got := part(p); got != want {
@@ -63,7 +64,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// No other way to divide the seven applications among four classes explains more of the V100's pairs.
+// No other division of the seven applications into four classes explains more of the V100's
+// pairs.
 func TestClassesExplainMost(t *testing.T) {
 	ps := measured(t)
 	apps := []string{"resnet-50", "transformer", "lm", "cyclegan", "a3c", "recommendation", "resnet-18"}
@@ -80,19 +82,20 @@ func TestClassesExplainMost(t *testing.T) {
 		}
 		by := func(p trace.Pair) string { return string([]byte{class[appOf(p.Of)], class[appOf(p.Beside)]}) }
 		if got := explained(ps, fittedOn, means(ps, fittedOn, by, nil)); got > ships+1e-9 {
-			t.Errorf("%v explain %.4f, those that ship %.4f", class, got, ships)
+			t.Errorf("%v explain %.4f, the shipped ones %.4f", class, got, ships)
 		}
 	}
 	try(0, 0)
 }
 
-// On the cluster that runs fastest ours is better than random neighbours and than exclusive use.
+// On the cluster that simulates fastest, ours is better than random neighbours and than exclusive
+// use.
 func TestCell(t *testing.T) {
 	cells, err := cellsOf(filepath.Join(paldata.Dir(), "gavel"), "ed69ec", fittedOn, true, 1, measured(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cells[2] // load 110 %, nobody is stopped
+	c := cells[2] // load 110 %, no gang is stopped
 	for _, policy := range []string{exclusive, random, ours} {
 		if c.runs[policy], err = c.run(policy); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ exclusive use. [Other rules that were tried](studies.md#refusing-bad-neighbours)
 size differ three- to eightfold (one standard deviation), and reveal less about neighbours than the table. If a name's runs are similar, they count.
 `
 
-// page are the tables.
+// page writes the page with all tables.
 func page(cells []*cell, gpu string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, head, "`make sim-sharing`", time.Now().UTC().Format(time.DateOnly), gpus, gpu, nodeGPUs, restartS, parts)
@@ -60,7 +60,7 @@ func page(cells []*cell, gpu string) []byte {
 	return b.Bytes()
 }
 
-// over is a policy over another, geometric mean of the average completion times of its cells.
+// over is the geometric mean of a policy's average completion times relative to another policy.
 func over(cells []*cell, policy, other string, of func(*cell) bool) float64 {
 	sum, n := 0.0, 0.0
 	for _, c := range cells {
@@ -71,7 +71,7 @@ func over(cells []*cell, policy, other string, of func(*cell) bool) float64 {
 	return math.Exp(sum / n)
 }
 
-// classOver is the same of one class's jobs over exclusive use.
+// classOver is the same for the jobs of one class, relative to exclusive use.
 func classOver(cells []*cell, policy string, class pal.AppClass, of func(*cell) bool) float64 {
 	sum, n := 0.0, 0.0
 	for _, c := range cells {
@@ -82,7 +82,8 @@ func classOver(cells []*cell, policy string, class pal.AppClass, of func(*cell) 
 	return math.Exp(sum / n)
 }
 
-// floor is the average run time alone over the average completion time of exclusive use.
+// floor is the average run time without neighbours, relative to the average completion time under
+// exclusive use.
 func floor(cells []*cell, of func(*cell) bool) float64 {
 	sum, n := 0.0, 0.0
 	for _, c := range cells {
@@ -98,7 +99,7 @@ func floor(cells []*cell, of func(*cell) bool) float64 {
 	return math.Exp(sum / n)
 }
 
-// verdict compares with what was asked for.
+// verdict compares the results with the targets.
 func verdict(b *bytes.Buffer, cells []*cell, chosen bool) {
 	all := func(c *cell) bool { return c.chosen == chosen }
 	worst, seeds := 0.0, uint64(0)
@@ -120,7 +121,7 @@ func yes(is bool) string {
 	return "no"
 }
 
-// summary are the geometric means over clusters and seeds.
+// summary writes the geometric means over clusters and seeds.
 func summary(b *bytes.Buffer, cells []*cell, chosen bool) {
 	b.WriteString("\nAverage completion time relative to exclusive use, geometric mean over clusters and seeds:\n\n| load | gangs may be stopped | random neighbours | refusing nobody | wrong classes | ours | own runs known | exact pairs | floor | ours over random | exact pairs over random | ours by class: A, B, C, D |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, load := range append(loads, 0) {
@@ -152,7 +153,7 @@ func classes(b *bytes.Buffer, cells []*cell, of func(*cell) bool) {
 	b.WriteString(" |\n")
 }
 
-// each are the cells, seeds together.
+// each writes a line per cell, with seeds combined.
 func each(b *bytes.Buffer, cells []*cell, chosen bool) {
 	b.WriteString("\nBy virtual cluster, geometric mean over seeds:\n\n| cluster | load | gangs may be stopped | random neighbours | ours | exact pairs | floor | ours over random | ours by class: A, B, C, D |\n|---|---|---|---|---|---|---|---|---|\n")
 	seen := map[string]bool{}

@@ -16,43 +16,43 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// cell is one trace, written one way, at one load, on one population.
+// cell is one trace, with one size of tasks, at one load, on one population of GPUs.
 type cell struct {
 	Trace    string  `json:"trace"`
 	Part     part    `json:"part"`
-	TaskGPUs int     `json:"task_gpus"` // GPUs of a task, 1: any GPU may lie anywhere
+	TaskGPUs int     `json:"task_gpus"` // GPUs of a task; 1: any GPU may be anywhere
 	NodeGPUs int     `json:"node_gpus"`
-	Load     float64 `json:"load"`     // 0: as the jobs come
-	Outliers int     `json:"outliers"` // among the GPUs
+	Load     float64 `json:"load"`     // 0: as in the trace
+	Outliers int     `json:"outliers"` // number of outliers among the GPUs
 	GPUs     int     `json:"gpus"`
 	Jobs     int     `json:"jobs"`
 }
 
-// result is what the policies make of a cell.
+// result is a cell with the results of the policies.
 type result struct {
 	cell
 	Runs []run
 
 	jobs []trace.Job
-	seed uint64 // of all that is drawn
+	seed uint64 // of all random numbers
 }
 
-// run is one policy on it.
+// run is the result of one policy in a cell.
 type run struct {
 	Policy   string  `json:"policy"`
 	AvgJCT   float64 `json:"avg_jct_s"`
-	P99      float64 `json:"p99_slowdown"` // completion time over work, both at least 10 s
+	P99      float64 `json:"p99_slowdown"` // completion time divided by work, both at least 10 s
 	Makespan float64 `json:"makespan_s"`
 	Useful   float64 `json:"useful"`
 	Restarts int     `json:"restarts"`
-	// Stuck jobs never finish: the figures are of the others.
+	// Stuck is the number of jobs that never finish; the figures are those of the others.
 	Stuck int `json:"never_finished,omitempty"`
-	// Forecasts are the starts that were foretold and compared, Hits the part that
-	// held, Width the median length of the ranges.
+	// Forecasts is the number of predicted starts, Hits is the share that was right, and Width is
+	// the median length of the predicted ranges.
 	Forecasts int     `json:"forecasts,omitempty"`
 	Hits      float64 `json:"forecast_hits,omitempty"`
 	Width     float64 `json:"forecast_width_h,omitempty"`
-	// Of is the commit of the queue that it was made with; "" of runs from before that was kept.
+	// Of is the commit of the queue in this run; "" for early runs, which do not have it.
 	Of string `json:"of,omitempty"`
 }
 
@@ -72,17 +72,17 @@ const (
 	nodeGPUs = 8
 	// The workloads of the PAL artifact have a cluster of their own.
 	siaGPUs, siaNodeGPUs = 64, 4
-	// outlierOf is of how many GPUs one is an outlier, if there are any.
+	// outlierOf is the number of GPUs per outlier, in cells with outliers.
 	outlierOf = 64
-	// leastGPUs is the smallest cluster: smaller ones say little about packing.
+	// leastGPUs is the smallest cluster: smaller ones tell little about packing.
 	leastGPUs = 4 * nodeGPUs
-	// quickJobs is how many jobs of a virtual cluster -quick runs.
+	// quickJobs is how many jobs of each virtual cluster run with -quick.
 	quickJobs = 1500
 	// restartS is what a stopped or moved gang loses, in seconds.
 	restartS = 60
 )
 
-// cells are the runs on a trace. With quick few and short ones.
+// cells returns the cells of a trace; with quick, only few and short ones.
 func cells(s source, quick bool) []*result {
 	node, loads, outliers := nodeGPUs, []float64{0.6, 0.85, 1.1}, []bool{true, false}
 	if s.part == sia {
@@ -115,10 +115,9 @@ func cells(s source, quick bool) []*result {
 	return cs
 }
 
-// fit fits a cluster of whole nodes to the load: GPU time of the jobs over that of
-// the cluster between the first submission and the last. What the rounding to
-// nodes, or the smallest cluster, takes from the load is given back by submitting
-// sooner.
+// fit chooses a cluster of whole nodes for the load: the GPU time of the jobs divided by that of
+// the cluster between the first submission and the last. Whole nodes and the smallest cluster
+// change the load, so it corrects the load by scaling the submission times.
 func (c *result) fit() {
 	work, widest := 0.0, 0
 	for _, j := range c.jobs {
@@ -138,13 +137,13 @@ func (c *result) fit() {
 type named struct {
 	name string
 	ours bool
-	// exact is that it knows the run times.
+	// exact reports whether the policy knows the run times.
 	exact bool
 	run   func(sim.Config) (sim.Outcome, error)
 }
 
-// policies are ours, as the agent has it, and the baselines. Plain Nomad where
-// gangs never give up, and strict FIFO, are left out: they lose by far.
+// policies returns the agent's queue in several variants, and the baselines. It leaves out strict
+// FIFO, and plain Nomad without a rendezvous timeout, because they lose by far.
 func policies() []named {
 	agent := model.DefaultConfig()
 	rules := agent.Queue
@@ -214,11 +213,12 @@ func (c *result) run(p named) (run, error) {
 	return r, nil
 }
 
-// asked are the policies whose waiting gangs are asked when they start.
+// asked returns the policies whose predicted starts are evaluated.
 func asked() []string { return []string{"ours", "ours, preempting", "ours, preempting, exact times"} }
 
-// forecastEvery is after how many decisions ours is asked when waiting gangs start: on a long
-// trace a hundredth of its jobs, or the answers take longer than the decisions.
+// forecastEvery is the number of decisions after which ours is asked when waiting gangs will
+// start. On a long trace it is a hundredth of the jobs, because predictions would otherwise take
+// longer than the decisions.
 func forecastEvery(jobs int) int {
 	if jobs <= 2500 {
 		return 5
@@ -226,7 +226,7 @@ func forecastEvery(jobs int) int {
 	return jobs / 100
 }
 
-// seed is that of the published results.
+// seed is the seed of the published results.
 const seed = 42
 
 // cluster draws GPUs as the simulator does by default, and calibrates them as the

@@ -13,17 +13,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// part is what a trace is for.
+// part is the use of a trace.
 type part string
 
 const (
-	chosen   part = "choose" // rules may be chosen by it
-	reported part = "report" // rules were not chosen by it
-	whole    part = "whole"  // a cluster as a whole, not chosen by either
+	chosen   part = "choose" // rules may be chosen with it
+	reported part = "report" // rules were not chosen with it
+	whole    part = "whole"  // a whole cluster, for neither of these
 	sia      part = "sia"    // a workload of the PAL artifact, on its 64 GPUs
 )
 
-// siaName is what the workloads of the PAL artifact are called.
+// siaName is the name of the workloads of the PAL artifact.
 const siaName = "Sia-Philly"
 
 // source is a trace to run.
@@ -32,8 +32,8 @@ type source struct {
 	part  part
 }
 
-// known are the published traces: what the file is called under traces/, and
-// whether its tenants are virtual clusters.
+// known lists the published traces: the name of the file under traces/, and whether its tenants
+// are virtual clusters.
 func known() []struct {
 	name, file string
 	virtual    bool
@@ -56,8 +56,8 @@ func known() []struct {
 	}
 }
 
-// find reads the traces there are: those of the PAL artifact in the directory
-// itself, the others in traces below it. A known one that is not there is named.
+// find reads the existing traces: those of the PAL artifact in the directory itself, the others
+// in its folder traces. It also returns the names of missing known traces.
 func find(dir string) (found []source, missing []string, err error) {
 	if dir == "" {
 		return nil, nil, errors.New("PAL_DATA is not set: it names the directory with the traces")
@@ -90,15 +90,14 @@ func find(dir string) (found []source, missing []string, err error) {
 	return found, missing, nil
 }
 
-// The virtual clusters that are run: the largest by GPU time, of those with
-// enough jobs for a queue.
+// The virtual clusters to run: the largest by GPU time among those with enough jobs for a queue.
 const (
 	maxClusters = 10
 	minJobs     = 500
 )
 
-// clusters are the largest virtual clusters of a trace, every other one of them
-// to choose by.
+// clusters returns the largest virtual clusters of a trace. Rules may be chosen with every other
+// one.
 func clusters(t trace.Trace) []source {
 	var vs []source
 	for _, name := range t.Tenants() {

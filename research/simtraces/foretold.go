@@ -16,27 +16,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// foretelling is how well the queue foretells run times: pinball losses in doublings of the run time, and how
-// often runs are as long as was foretold.
+// foretelling is how well the queue predicts run times: pinball losses in doublings of the run
+// time, and how often the predictions are right.
 type foretelling struct {
 	Trace  string `json:"trace"`
 	Part   part   `json:"part"`
 	Regime string `json:"regime"`
 	Runs   int    `json:"runs"`
-	// Half and Most are the losses of the median and of the time that nine of ten runs do not exceed.
+	// Half and Most are the losses of the predicted median and of the predicted 90th percentile.
 	Half float64 `json:"loss_50"`
 	Most float64 `json:"loss_90"`
-	// Below is the part of the runs that is no longer than the median, Within of those within the time for
-	// nine of ten, Near of those within a factor of two of the median.
+	// Below, Within and Near are shares of the runs: those not longer than the predicted median,
+	// those within the predicted 90th percentile, and those within a factor of two of the median.
 	Below  float64 `json:"hits_50"`
 	Within float64 `json:"hits_90"`
 	Near   float64 `json:"near"`
 }
 
-// constant is what is compared with: each job counts as DefaultRuntime.
+// constant names the predictor to compare with: each job counts as DefaultRuntime.
 const constant = "ten minutes each"
 
-// foretell asks, for each job as it is submitted, how long it will run, as if all started at once.
+// foretell predicts the run time of each job at its submission. It assumes that each job starts
+// when it is submitted.
 func foretell(s source, r regime) (foretelling, error) {
 	t := foretelling{Trace: s.trace.Name, Part: s.part, Regime: r.name}
 	q, err := queue.New(queue.Default())
@@ -76,7 +77,7 @@ func foretell(s source, r regime) (foretelling, error) {
 	return t, nil
 }
 
-// add adds a run and what was foretold of it; all times are ten seconds at least.
+// add adds a run and its predictions; all times count as at least ten seconds.
 func (t *foretelling) add(j trace.Job, half, most time.Duration) {
 	long := math.Log2(max(10, j.WorkS()))
 	off := func(d time.Duration) float64 { return long - math.Log2(max(10, d.Seconds())) }
@@ -91,7 +92,7 @@ func (t *foretelling) add(j trace.Job, half, most time.Duration) {
 	}
 }
 
-// foretellAll are the results on all sources.
+// foretellAll returns the results for all sources.
 func foretellAll(found []source) (ts []foretelling, err error) {
 	for _, s := range found {
 		for _, r := range slices.Concat([]regime{{name: constant}}, ownLines()) {
@@ -117,7 +118,7 @@ over traces: 0.5 for the median is a factor of two. "As foretold" is the share o
 
 `
 
-// foretoldTables tell how well run times are foretold.
+// foretoldTables writes how well run times are predicted.
 func foretoldTables(b *bytes.Buffer, ts []foretelling) {
 	if len(ts) == 0 {
 		return
@@ -150,7 +151,7 @@ without. Differences of a percent do not count.
 
 `
 
-// sidesTables compare those who say or allow something with those who do not.
+// sidesTables compares users who estimate or allow stops with those who do not.
 func sidesTables(b *bytes.Buffer, fs []felt) {
 	fmt.Fprint(b, sidesText)
 	by := map[string]felt{}
@@ -212,7 +213,7 @@ waited for a small part of its run time. So see the p95 slowdown, too, also rela
 
 `
 
-// wideTables compare the worst wait of wide gangs with that under EASY.
+// wideTables compares the worst wait of wide gangs with that under EASY.
 func wideTables(b *bytes.Buffer, fs []felt) {
 	b.WriteString(wideText)
 	easy := map[string]felt{}

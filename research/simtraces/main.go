@@ -1,13 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command simtraces runs every policy on every trace there is, at several loads
-// and on GPUs with and without outliers, and writes the results as JSON and
-// as Markdown tables (`make sim-traces`, docs/results/sim-traces.md).
+// Command simtraces runs every policy on every available trace, at several loads and on GPUs with
+// and without outliers. It writes the results as JSON and as Markdown tables (`make sim-traces`,
+// docs/results/sim-traces.md).
 //
-// The traces are others' and do not come with the product: they are read from the
-// directory traces in PAL_DATA. Traces of virtual clusters are split: rules are
-// chosen by every other one of them, and the others report the outcome.
+// The traces are published by others and not part of the product: the command reads them from the
+// directory traces in PAL_DATA. Virtual clusters are split: rules are chosen with every other
+// one, and the rest serve to report the results.
 package main
 
 import (
@@ -30,19 +30,19 @@ func main() {
 	flag.StringVar(&o.json, "json", "", "write the results to `FILE`")
 	flag.StringVar(&o.tables, "md", "", "write the tables to `FILE`")
 	flag.StringVar(&o.csv, "csv", "", "write a line for each cell to `FILE`")
-	flag.BoolVar(&o.quick, "quick", false, "a subset in minutes: of each virtual cluster the first jobs, gangs as tasks, GPUs with outliers")
-	flag.StringVar(&o.runs, "runs", "", "keep each run in `FILE` as it ends, and do not run again what FILE has; of an earlier version, delete it first")
-	flag.IntVar(&o.workers, "workers", 2, "runs at a time")
+	flag.BoolVar(&o.quick, "quick", false, "run a subset, in minutes: the first jobs of each virtual cluster, gangs as tasks, GPUs with outliers")
+	flag.StringVar(&o.runs, "runs", "", "append each run to `FILE` as it ends, and skip the runs in it; delete a FILE of an earlier version first")
+	flag.IntVar(&o.workers, "workers", 2, "number of runs at a time")
 	flag.StringVar(&o.policy, "try", "", "run only `POLICY`, write nothing, and compare it with the runs that the JSON file has")
-	flag.Uint64Var(&o.seed, "seed", 0, "with -try: of the GPUs and all else that is drawn; 0: that of the published results. What differs little under one seed may be chance")
-	flag.StringVar(&o.version, "version", "", "write `COMMIT` beside each run")
-	flag.BoolVar(&o.ofUsers, "users", false, "the bench of users: what they say and allow, and what it wins them, on the first jobs of each trace and on generated ones")
-	flag.BoolVar(&o.ofProgress, "progress", false, "the bench of reports: on the same jobs, what reports of progress win, honest and false ones")
+	flag.Uint64Var(&o.seed, "seed", 0, "with -try: seed of the GPUs and all other random numbers; 0: that of the published results. Small differences under one seed may be chance")
+	flag.StringVar(&o.version, "version", "", "record `COMMIT` with each run")
+	flag.BoolVar(&o.ofUsers, "users", false, "run the bench of users: how estimates, and jobs that may be stopped, change results, on the first jobs of each trace and on generated ones")
+	flag.BoolVar(&o.ofProgress, "progress", false, "run the bench of reports: how honest and false reports of progress change results, on the same jobs")
 	flag.StringVar(&o.against, "against", "", "with -users: compare with the results in `FILE`")
-	flag.StringVar(&o.of, "of", "", "with -against: of which queue these are, as the end of a sentence")
-	flag.StringVar(&o.part, "part", "", "with -users and -progress: only the half choose or report")
-	only := flag.String("only", "", "only traces whose name matches `REGEXP`")
-	again := flag.String("again", "", "make only the runs of policies whose name matches `REGEXP`, on the traces of -only; all others stay as they are in the JSON file")
+	flag.StringVar(&o.of, "of", "", "with -against: the queue that made these results, as the end of a sentence")
+	flag.StringVar(&o.part, "part", "", "with -users and -progress: run only the half choose or report")
+	only := flag.String("only", "", "run only traces whose name matches `REGEXP`")
+	again := flag.String("again", "", "run again only policies whose name matches `REGEXP`, on the traces of -only; all other runs stay as they are in the JSON file")
 	flag.Parse()
 	err := o.compile(*only, *again)
 	switch {
@@ -66,10 +66,10 @@ type options struct {
 	workers           int
 	seed              uint64
 	version           string
-	only, again       *regexp.Regexp // again is nil: all
+	only, again       *regexp.Regexp // nil: all
 	ofUsers           bool
 	ofProgress        bool
-	against, of, part string // with ofUsers
+	against, of, part string // used with ofUsers
 }
 
 func (o *options) compile(only, again string) (err error) {
@@ -82,13 +82,13 @@ func (o *options) compile(only, again string) (err error) {
 	return err
 }
 
-// report is what was run.
+// report has the results to write.
 type report struct {
 	quick   bool
 	only    string
-	missing []string // known traces that are not there
+	missing []string // known traces that are missing
 	cells   []*result
-	of      int // cells that there are
+	of      int // number of all cells, with or without results
 }
 
 func (o options) run() error {
@@ -100,7 +100,7 @@ func (o options) run() error {
 		return err
 	}
 	for _, m := range missing {
-		fmt.Fprintf(os.Stderr, "not there: %s\n", m)
+		fmt.Fprintf(os.Stderr, "missing: %s\n", m)
 	}
 	r := report{quick: o.quick, missing: missing}
 	if o.again == nil {
@@ -128,8 +128,8 @@ func (o options) run() error {
 	return o.measure(r)
 }
 
-// addPublished adds the cells of traces that are not there, but were when the results were
-// made: their runs stay.
+// addPublished adds published cells of traces that are now missing: their runs stay in the
+// results.
 func (o options) addPublished(r *report) error {
 	rows, err := o.published()
 	if err != nil {
@@ -149,7 +149,7 @@ func (o options) addPublished(r *report) error {
 	return nil
 }
 
-// write writes one of the files, whole or not at all; "" is none.
+// write writes one of the files, completely or not at all; with "" as path, none.
 func write(path string, text func() ([]byte, error)) error {
 	if path == "" {
 		return nil
@@ -161,7 +161,7 @@ func write(path string, text func() ([]byte, error)) error {
 	return wholefile.Write(path, b)
 }
 
-// json is one line a run, so that a change shows what changed.
+// json has one line per run, so that diffs are readable.
 func (r report) json() ([]byte, error) {
 	out := []byte("[")
 	for i, c := range r.cells {

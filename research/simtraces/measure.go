@@ -20,20 +20,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// row is a run with its cell, as it is written.
+// row is a run with its cell, as in the files.
 type row struct {
 	cell
 	run
 }
 
-// ran is what tells runs apart.
+// ran identifies a run.
 type ran struct {
 	cell
 	policy string
 }
 
-// kept reads the runs that the file has. What an interrupted write left behind is not
-// one.
+// kept reads the runs in the file, except a line that an interrupted write left incomplete.
 func kept(path string) (map[ran]run, error) {
 	had := map[ran]run{}
 	f, err := os.Open(path)
@@ -53,12 +52,12 @@ func kept(path string) (map[ran]run, error) {
 	return had, nil
 }
 
-// keep appends to the file of the runs; "" keeps nothing.
+// keep opens the file of the runs to append to it; without one, it discards the runs.
 func (o options) keep() (io.WriteCloser, error) {
 	return os.OpenFile(cmp.Or(o.runs, os.DevNull), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }
 
-// published are the runs that the results have.
+// published returns the runs in the published results.
 func (o options) published() (rows []row, err error) {
 	text, err := os.ReadFile(o.json)
 	if err != nil {
@@ -70,7 +69,7 @@ func (o options) published() (rows []row, err error) {
 	return rows, nil
 }
 
-// byRan finds runs.
+// byRan indexes runs.
 func byRan(rows []row) map[ran]run {
 	had := map[ran]run{}
 	for _, r := range rows {
@@ -79,16 +78,17 @@ func byRan(rows []row) map[ran]run {
 	return had
 }
 
-// work is one run to be made: which policy on which cell.
+// work is one run to make: a policy on a cell.
 type work struct {
 	c *result
 	p named
-	i int // of c.Runs
+	i int // index in c.Runs
 }
 
-// plan gives each cell the runs that are known, and says which are to be made, the cells
-// with the fewest jobs first: those that o.runs has not. With -again only those that it
-// names and that were published; until they end, and for all others, those that were published stand.
+// plan gives each cell its known runs, and returns the runs to make, the cells with the fewest
+// jobs first: those that are not in o.runs. With -again, it makes only published runs that -again
+// selects. All other runs keep their published results, and so do the selected ones until they
+// end.
 func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
 	if err != nil {
@@ -120,12 +120,12 @@ func (o options) plan(cells []*result) (todo []work, err error) {
 	return todo, nil
 }
 
-// writeEvery is how often results and tables are written while runs are made: to write
-// them takes longer than a run on a small cell.
+// writeEvery is the interval at which results and tables are written: writing them takes longer
+// than a run on a small cell.
 const writeEvery = 30 * time.Second
 
-// measure makes the runs, a few at a time, and writes the tables of the cells that are
-// whole: every now and then, and at the end, also if a run failed.
+// measure makes the runs, a few at a time. It writes the tables of the complete cells from time
+// to time and at the end, even if a run failed.
 func (o options) measure(r report) error {
 	todo, err := o.plan(r.cells)
 	if err != nil {
@@ -136,7 +136,7 @@ func (o options) measure(r report) error {
 		return err
 	}
 	defer file.Close()
-	var mu sync.Mutex // of what follows, and the runs of all cells
+	var mu sync.Mutex // guards the variables below, and the runs of all cells
 	all, done, written := r.cells, 0, time.Now()
 	r.of = len(all)
 	save := func() error {

@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// madeUp is a directory with a trace of three virtual clusters that nobody ran:
-// one has few jobs.
+// madeUp is a directory with an invented trace of three virtual clusters, one of them with few
+// jobs.
 func madeUp(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func madeUp(t *testing.T) string {
 	return dir
 }
 
-// TestFind: what is there is split, what is not is named.
+// TestFind: find splits existing traces, and names missing ones.
 func TestFind(t *testing.T) {
 	found, missing, err := find(madeUp(t))
 	if err != nil {
@@ -72,12 +72,12 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := find(bad); err == nil {
-		t.Error("a trace that cannot be read is no error")
+		t.Error("an unreadable trace gives no error")
 	}
 }
 
-// TestCells: every cell has the load that it says, on whole nodes that hold the
-// widest gang, one GPU in 64 an outlier.
+// TestCells: every cell has its load, on whole nodes with room for the widest gang, and one GPU
+// in 64 is an outlier.
 func TestCells(t *testing.T) {
 	jobs := trace.HeavyTail(1, 3000, 256, 0.5)
 	cs := cells(source{jobs, whole}, false)
@@ -97,14 +97,14 @@ func TestCells(t *testing.T) {
 			t.Errorf("%s: the load is %v", c, got)
 		}
 		if c.GPUs%8 != 0 || c.Outliers != 0 && c.Outliers != max(1, c.GPUs/64) {
-			t.Errorf("%s: GPUs or outliers are wrong", c)
+			t.Errorf("%s: wrong number of GPUs or outliers", c)
 		}
 	}
 	if quick := cells(source{jobs, chosen}, true); len(quick) != 3 || quick[0].Jobs != quickJobs {
 		t.Errorf("quick: %d cells of %d jobs", len(quick), quick[0].Jobs)
 	}
 	if quick := cells(source{jobs, whole}, true); quick != nil {
-		t.Errorf("quick runs %d cells of a whole cluster", len(quick))
+		t.Errorf("with quick, a whole cluster has %d cells", len(quick))
 	}
 	for _, c := range cells(source{jobs, sia}, false) {
 		if c.GPUs != 64 || c.NodeGPUs != 4 || c.jobs[1].SubmitS != jobs.Jobs[1].SubmitS {
@@ -113,7 +113,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestRun: all policies on all cells, as JSON, one line a run, and as tables.
+// TestRun: all policies run on all cells; the results are JSON, one line per run, and tables.
 func TestRun(t *testing.T) {
 	t.Setenv("PAL_DATA", madeUp(t))
 	out := t.TempDir()
@@ -146,16 +146,16 @@ func TestRun(t *testing.T) {
 	}
 	for policy, n := range answers {
 		if (n > 0) != slices.Contains(asked(), policy) {
-			t.Errorf("%s: %d starts were foretold", policy, n)
+			t.Errorf("%s: %d starts were predicted", policy, n)
 		}
 	}
 	if want := 2 * 3 * len(policies()); len(rows) != want || len(limits) != 6 {
 		t.Errorf("%d runs in 6 cells, want %d; %d limits", len(rows), want, len(limits))
 	}
 	for _, r := range rows {
-		// It is a yardstick, no proven bound: 1 % is not much.
+		// The clairvoyant policy is no proven bound, so a run may be a little better.
 		if !(r.Avg > 0) || r.Never > 0 || r.Avg < 0.98*limits[fmt.Sprint(r.Trace, r.Load)] {
-			t.Errorf("%+v: the clairvoyant policy has %v s", r, limits[fmt.Sprint(r.Trace, r.Load)])
+			t.Errorf("%+v: the average of the clairvoyant policy is %v s", r, limits[fmt.Sprint(r.Trace, r.Load)])
 		}
 	}
 	if b, err = os.ReadFile(o.tables); err != nil {
@@ -169,10 +169,10 @@ func TestRun(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(b), ", no bound |") || strings.Contains(string(b), "-unbounded |") {
-		t.Error("the tables have policies without a bound on waiting, which are for the JSON file")
+		t.Error("the tables have policies without a limit on waiting, which belong only in the JSON file")
 	}
 	if strings.Contains(string(b), "NaN") || strings.Contains(string(b), "Inf") || strings.Contains(string(b), "Incomplete") {
-		t.Errorf("the tables are not whole:\n%s", b)
+		t.Errorf("the tables are incomplete:\n%s", b)
 	}
 	if b, err = os.ReadFile(o.csv); err != nil {
 		t.Fatal(err)
@@ -181,13 +181,13 @@ func TestRun(t *testing.T) {
 	if err != nil || len(lines) != 1+2*6 || lines[1][0] != "Philly, large" || lines[1][6] != "nothing" || lines[2][6] != "exact times" {
 		t.Errorf("a line for each of 6 cells and for what ours is told: %v\n%s", err, b)
 	}
-	// A second time only the run is made again that was not written to its end.
+	// A second time, only the run with the incomplete line is made again.
 	whole, err := os.ReadFile(o.runs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept := strings.SplitAfter(string(whole), "\n")
-	const mark = `"avg_jct_s":1,` // told from a run by this: it is not made again
+	const mark = `"avg_jct_s":1,` // mark of an old run: such a run must not be made again
 	changed := regexp.MustCompile(`"avg_jct_s":[^,]+,`).ReplaceAllString(strings.Join(kept[:len(kept)-2], ""), mark)
 	if err := os.WriteFile(o.runs, []byte(changed+kept[len(kept)-2][:40]+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Count(string(b), mark); got != len(rows)-1 {
-		t.Errorf("%d of %d runs are those that were kept, want all but one", got, len(rows))
+		t.Errorf("%d of %d runs are the kept ones, want all but one", got, len(rows))
 	}
 	o.only = regexp.MustCompile("none")
 	if err := o.run(); err == nil {
@@ -207,9 +207,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestAgain: with -again only some policies run again, on some traces. All else stays as it
-// was published, also of a trace that is no longer there, and the page says so. What was not
-// published is not run.
+// TestAgain: with -again, only some policies run again, on some traces. All other runs stay as
+// published, even those of a missing trace, and the page says so. Runs that were not published
+// are not made.
 func TestAgain(t *testing.T) {
 	t.Setenv("PAL_DATA", madeUp(t))
 	dir := t.TempDir()
@@ -232,7 +232,7 @@ func TestAgain(t *testing.T) {
 	for _, c := range all {
 		for _, p := range policies() {
 			if c.Trace == "Philly, small" && c.Load == 1.1 {
-				continue // nobody ran it yet
+				continue // not run yet
 			}
 			rows = append(rows, row{c.cell, run{Policy: p.name, AvgJCT: 1, P99: 1, Makespan: 1}})
 		}
@@ -271,8 +271,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestPolicies: ours, with and without a bound, and the limit are among them,
-// each once.
+// TestPolicies: the policies include ours with and without a limit on waiting, and the
+// clairvoyant one, each once.
 func TestPolicies(t *testing.T) {
 	times := map[string]int{}
 	for _, p := range policies() {
@@ -281,24 +281,24 @@ func TestPolicies(t *testing.T) {
 	for _, want := range []string{"ours", "ours, no bound", "ours, preempting", "ours, preempting, no bound",
 		"ours, exact times", "ours, preempting, exact times", limit} {
 		if times[want] == 0 {
-			t.Errorf("%s is not there", want)
+			t.Errorf("%s is missing", want)
 		}
 	}
 	for name, n := range times {
 		if n != 1 {
-			t.Errorf("%s is there %d times", name, n)
+			t.Errorf("%s occurs %d times", name, n)
 		}
 	}
 }
 
-// Published are the results of one seed only.
+// Results are published for one seed only.
 func TestSeedIsForTrying(t *testing.T) {
 	if err := (options{seed: 43}).run(); err == nil || !strings.Contains(err.Error(), "-seed goes with -try only") {
 		t.Errorf("a seed without a policy to try: %v", err)
 	}
 }
 
-// Tables of some of the cells say so.
+// Tables of only some cells say so.
 func TestPartSaysSo(t *testing.T) {
 	dir := t.TempDir()
 	o := options{tables: filepath.Join(dir, "t.md"), workers: 1}
@@ -309,6 +309,6 @@ func TestPartSaysSo(t *testing.T) {
 	}
 	b, err := os.ReadFile(o.tables)
 	if err != nil || !strings.Contains(string(b), "Incomplete: 1 of 2 cells.") {
-		t.Errorf("the tables of one cell do not say that there is another (%v):\n%.600s", err, b)
+		t.Errorf("the tables of one cell do not say that another one is missing (%v):\n%.600s", err, b)
 	}
 }

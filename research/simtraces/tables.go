@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// limit is the policy that all are measured against.
+// limit is the policy with which all others are compared.
 const limit = "clairvoyant"
 
-// header says what the tables show.
+// header explains the tables.
 const header = `# Policies on real traces
 
 Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV file each cell: a trace at one load on one cluster.
@@ -33,7 +33,7 @@ Averages are completion times relative to the clairvoyant policy's. The p99 slow
 
 `
 
-// markdown are the tables.
+// markdown returns the page with the tables.
 func (r report) markdown() ([]byte, error) {
 	var b bytes.Buffer
 	target := "make sim-traces"
@@ -62,7 +62,7 @@ func (r report) markdown() ([]byte, error) {
 	versions(&b, r.cells)
 	for _, p := range parts {
 		if p.part == chosen && slices.ContainsFunc(r.cells, func(c *result) bool { return c.Part == reported }) {
-			continue // the CSV file has it
+			continue // only the CSV file has these
 		}
 		cells := slices.DeleteFunc(slices.Clone(r.cells), func(c *result) bool { return c.Part != p.part })
 		if len(cells) == 0 {
@@ -76,7 +76,7 @@ func (r report) markdown() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// versions says which runs are of which commit, where that was kept of any.
+// versions writes how many runs are of which commit, if any run has one.
 func versions(b *bytes.Buffer, cells []*result) {
 	of := map[string]bool{}
 	for _, c := range cells {
@@ -111,8 +111,8 @@ func versions(b *bytes.Buffer, cells []*result) {
 	fmt.Fprintf(b, "\nRuns of ours and of others, by version of the queue: %s.\n", strings.Join(all, "; "))
 }
 
-// rivals are those whose best is asked of ours: neither ours nor the limit, and none
-// that knows the run times, unless ours does.
+// rivals returns the runs to compare ours with: all policies except ours and the limit, and those
+// that know run times only if ours does.
 func rivals(c *result, exact bool) []run {
 	out := map[string]bool{limit: true}
 	for _, p := range policies() {
@@ -121,7 +121,7 @@ func rivals(c *result, exact bool) []run {
 	return slices.DeleteFunc(slices.Clone(c.Runs), func(r run) bool { return out[r.Policy] || r.Stuck > 0 })
 }
 
-// least is the smallest of a figure over runs.
+// least is the run with the smallest figure.
 func least(rs []run, figure func(run) float64) (best run) {
 	for i, r := range rs {
 		if i == 0 || figure(r) < figure(best) {
@@ -165,8 +165,8 @@ func loads(cells []*result) []float64 {
 	return ls
 }
 
-// summary is one line a policy: its averages over the clairvoyant's by load, its
-// tail and its makespan over the best of all others'.
+// summary writes one line per policy: by load, its averages relative to the clairvoyant policy,
+// and its p99 slowdown and makespan relative to the best policy other than the clairvoyant.
 func summary(b *bytes.Buffer, cells []*result) {
 	ls := loads(cells)
 	fmt.Fprintf(b, "\n%d cells.\n\n", len(cells))
@@ -203,10 +203,10 @@ func summary(b *bytes.Buffer, cells []*result) {
 	}
 }
 
-// shown are the policies of the tables. The JSON file has all.
+// shown are the policies in the tables. The JSON file has all.
 var shown = []string{"ours", "ours, preempting", "ours, exact times", "ours, preempting, exact times", "nomad-30m", "easy-users", "srtf", "las", "tiresias", limit}
 
-// spread is a geometric mean with the worst of it.
+// spread writes a geometric mean and the worst cell.
 func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 	worst := 0.0
 	for _, c := range cells {
@@ -215,14 +215,14 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 	fmt.Fprintf(b, " %.2f (%.2f) |", geomean(cells, ratio), worst)
 }
 
-// overOthers compares ours with those that stop nobody, either.
+// overOthers compares ours without stops with the others that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
 	fmt.Fprintf(b, "\nOver the best of those that stop nobody (plain Nomad, EASY by users' estimates), the average of ours is %.3f; it is worse in %s.\n",
 		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 
-// won are the policies of ours that are compared with the best of the others.
+// won returns our policies that are compared with the best of the others.
 func won(exact bool) []string {
 	if exact {
 		return []string{"ours, exact times", "ours, preempting, exact times"}
@@ -230,10 +230,12 @@ func won(exact bool) []string {
 	return []string{"ours", "ours, preempting"}
 }
 
-// lossAbove is how many times the least an average, a p99 and a makespan may be without being a loss.
+// lossAbove has the ratios to the smallest average, p99 and makespan above which a cell counts as
+// lost.
 var lossAbove = []float64{1, 1.5, 1.05}
 
-// losses ends the line of a policy. For ours it counts the cells in which a rival that knows as much is better.
+// losses writes the end of a policy's line. For ours, it counts the cells in which a rival with
+// the same knowledge is better.
 func losses(b *bytes.Buffer, cells []*result, name string) {
 	exact := slices.Contains(won(true), name)
 	if !exact && !slices.Contains(won(false), name) {
@@ -251,7 +253,8 @@ func losses(b *bytes.Buffer, cells []*result, name string) {
 	fmt.Fprintf(b, " %d, %d, %d | %.3f |\n", n[0], n[1], n[2], geomean(cells, func(c *result) float64 { return c.overBest(name, exact)[0] }))
 }
 
-// overBest is a policy's average, p99 slowdown and makespan, each over the least of its rivals'.
+// overBest is a policy's average, p99 slowdown and makespan, each relative to the smallest of its
+// rivals.
 func (c *result) overBest(name string, exact bool) (over [3]float64) {
 	r, rs := c.of(name), rivals(c, exact)
 	for i, figure := range []func(run) float64{average, tail, makespan} {
@@ -260,12 +263,12 @@ func (c *result) overBest(name string, exact bool) (over [3]float64) {
 	return over
 }
 
-// boundCosts is a policy's average over that without a bound on waiting.
+// boundCosts is a policy's average, relative to the same policy without a limit on waiting.
 func (c *result) boundCosts(name string) float64 {
 	return c.of(name).AvgJCT / c.of(name+", no bound").AvgJCT
 }
 
-// csv has one line for each cell and for what ours knows about run times.
+// csv has one line for each cell and each kind of knowledge of run times that ours has.
 func (r report) csv() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "trace,part,task_gpus,load,gpus,outliers,told,best_policy,best_average_h,ours_average,ours_p99,ours_makespan,ours_bound,preempting_average,preempting_p99,preempting_makespan,preempting_bound")
@@ -286,7 +289,7 @@ func (r report) csv() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// thatStopNobody are the policies that never stop a gang, and know no run times.
+// thatStopNobody returns the runs of policies that never stop a gang and do not know run times.
 func thatStopNobody(c *result) []run {
 	return slices.DeleteFunc(rivals(c, false), func(r run) bool { return !strings.HasPrefix(r.Policy, "nomad") && !strings.HasPrefix(r.Policy, "easy") })
 }
@@ -302,8 +305,8 @@ func count(cells []*result, is func(*result) bool) (n int) {
 
 const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and their median length in hours (mean over traces). Bold is outside 75 to 85 %. Gangs that wait long are sampled most often, so the ranges are long."
 
-// foretold is one line a part: how often the ranges held in which ours said that
-// waiting gangs would start.
+// foretold writes one line per part: how often waiting gangs started in the ranges that ours
+// predicted.
 func foretold(b *bytes.Buffer, cells []*result, quick bool) {
 	names := asked()
 	meaning := startsMean
@@ -347,7 +350,7 @@ func cellsOf(n int) string {
 	return fmt.Sprintf("%d cells", n)
 }
 
-// parts are the kinds of cells that have tables of their own.
+// parts are the kinds of cells with separate tables.
 var parts = []struct {
 	part  part
 	title string

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// try runs one policy as it is now on the cells that o.json has, and prints its figures over the best of those that know
-// as little, beside the ones in the file: by trace and for all.
+// try runs the current version of one policy on the cells in o.json. By trace and for all, it
+// prints its figures relative to the best rival, next to those in the file.
 func (o options) try(cells []*result) error {
 	rows, err := o.published()
 	if err != nil {
@@ -65,7 +65,8 @@ func (o options) try(cells []*result) error {
 	return w.Flush()
 }
 
-// tried is one line: the figures of a policy as it is now on some cells, and as they were.
+// tried writes one line: the figures of a policy's current version on some cells, and the earlier
+// ones.
 func tried(w io.Writer, name string, cells []*result, p named, now map[*result]*run) {
 	fmt.Fprintf(w, "%-24s %3d cells", name, len(cells))
 	for i, figure := range []func(run) float64{average, tail, makespan} {

@@ -28,30 +28,31 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// regime is what users say and allow.
+// regime is what users tell the queue and allow it.
 type regime struct {
 	name     string
-	says     func(i int, j trace.Job) time.Duration // nil: nothing
-	stops    func(i int) bool                       // nil: nobody
-	hourly   bool                                   // checkpoints: what was done since the last is lost
-	nameless bool                                   // no run tells of another
-	baseline string                                 // of another policy than ours
-	progress func(i int, done float64) float64      // that a job reports; nil: nothing
+	says     func(i int, j trace.Job) time.Duration // estimates; nil: none
+	stops    func(i int) bool                       // jobs that may be stopped; nil: none
+	hourly   bool                                   // hourly checkpoints: a stop loses the work since the last one
+	nameless bool                                   // jobs have no names, so no run tells about another
+	baseline string                                 // a policy to run instead of ours
+	progress func(i int, done float64) float64      // progress that a job reports; nil: none
 }
 
-// draw is a number from 0 to 1 of a job and a purpose.
+// draw is a pseudo-random number from 0 to 1 for a job and a purpose.
 func draw(i int, purpose uint64) float64 { return rand.New(rand.NewPCG(purpose, uint64(i))).Float64() }
 
 func half(i int) bool  { return draw(i, 7) < 0.5 }
 func other(i int) bool { return !half(i) }
 func all(int) bool     { return true }
 
-// Guesses of users. short ones are too short, by up to 5 times; of close ones the run time is within a
-// factor of five either way.
+// Guesses of users. Those of short are too short, by up to 5 times; those of near are wrong by a
+// factor of up to five either way.
 func short(i int, j trace.Job) time.Duration { return secs(j.WorkS() * (0.2 + 0.8*draw(i, 8))) }
 func near(i int, j trace.Job) time.Duration  { return secs(j.WorkS() * math.Pow(5, 2*draw(i, 9)-1)) }
 
-// mixed guesses are round and mostly 2 to 10 times too long, one in seven too short.
+// mixed returns guesses that are round and mostly 2 to 10 times too long; one in seven is too
+// short.
 func mixed(i int, j trace.Job) time.Duration {
 	f := 2 * math.Pow(5, draw(i, 10))
 	if draw(i, 11) < 1./7 {
@@ -66,7 +67,7 @@ func mixed(i int, j trace.Job) time.Duration {
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// only says what says does, for the jobs of which of is true.
+// only restricts estimates to the jobs for which of is true.
 func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
 	return func(i int, j trace.Job) time.Duration {
 		if !of(i) {
@@ -76,11 +77,11 @@ func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, 
 	}
 }
 
-// honestly is progress as it is, in whole percent.
+// honestly returns the true progress, in whole percent.
 func honestly(_ int, done float64) float64 { return math.Floor(100*done) / 100 }
 
-// falsely is false progress, of several kinds: nearly done at once and for long; done from the first
-// report on; anything; forth and back; slowing down; speeding up.
+// falsely returns false progress, of several kinds: soon nearly done and then slow; done from the
+// first report on; random; back and forth; slowing down; speeding up.
 func falsely(i int, done float64) float64 {
 	switch int(6 * draw(i, 13)) {
 	case 0:
@@ -99,21 +100,23 @@ func falsely(i int, done float64) float64 {
 
 const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half may be stopped", "all may be stopped", "half estimate, no names", "nobody estimates, no names"
 
-// honestOther is honest with the halves exchanged. It is for one table, and has no line of its own.
+// honestOther is the regime honest with the halves exchanged. It is for one table, and has no
+// line in the others.
 const honestOther = "the other half estimates, no names"
 
-// halves are what the halves of the traces are called.
+// halves are the titles of the two halves of the traces.
 var halves = []string{"Traces and seeds that rules were chosen by", "Traces and seeds that they were not chosen by"}
 
-// Regimes in which jobs report their progress are named after those in which they do not.
+// A regime in which jobs report their progress is named like the one without reports, with one of
+// these suffixes.
 const reporting, reportingFalsely = ", progress is reported", ", false progress is reported"
 
-// silently is the regime in which nobody reports, and the rest is the same.
+// silently returns the name of the same regime without reports.
 func silently(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, reportingFalsely), reporting)
 }
 
-// progressRegimes are those of the bench of reports: without, and with them.
+// progressRegimes returns the regimes of the bench of reports: without and with reports.
 func progressRegimes() []regime {
 	rs := silentRegimes()
 	for _, of := range []struct {
@@ -128,12 +131,12 @@ func progressRegimes() []regime {
 	return rs
 }
 
-// silentRegimes are those that they are compared with.
+// silentRegimes returns the regimes without reports, to compare with.
 func silentRegimes() []regime {
 	return []regime{{name: sayNothing}, {name: stopHalf, stops: half}, {name: stopAll, stops: all}}
 }
 
-// regimes are those of the bench of users.
+// regimes returns the regimes of the bench of users.
 func regimes() []regime {
 	return []regime{
 		{name: sayNothing},
@@ -154,12 +157,12 @@ func regimes() []regime {
 	}
 }
 
-// ownLines are the regimes that have lines of their own.
+// ownLines returns the regimes that have lines in the tables.
 func ownLines() []regime {
 	return slices.DeleteFunc(regimes(), func(r regime) bool { return r.name == honestOther })
 }
 
-// felt is the outcome of a regime in a cell: times in seconds.
+// felt is the result of a regime in a cell. Times are in seconds.
 type felt struct {
 	Trace    string  `json:"trace"`
 	Part     part    `json:"part"`
@@ -169,15 +172,17 @@ type felt struct {
 	AvgJCT   float64 `json:"avg_jct_s"`
 	P99      float64 `json:"p99_slowdown"`
 	Makespan float64 `json:"makespan_s"`
-	// Of the widest gangs, one in twenty: the worst and the mean wait, and p95 of the slowdown.
+	// These are for the widest gangs, one in twenty: the worst and the mean wait, and the p95
+	// slowdown.
 	WideWorst float64 `json:"wide_worst_wait_s"`
 	WideMean  float64 `json:"wide_mean_wait_s"`
 	WideP95   float64 `json:"wide_p95_slowdown"`
-	// Half is the average of the half that says or allows something, Others of the others.
+	// Half is the average of the half that estimates or may be stopped, and Others is that of the
+	// other half.
 	Half      float64 `json:"half_avg_jct_s"`
 	Others    float64 `json:"others_avg_jct_s"`
 	MostStops int     `json:"most_stops"`
-	Lost      float64 `json:"lost_share"` // of the GPU time that was held
+	Lost      float64 `json:"lost_share"` // share of the held GPU time
 }
 
 func (f felt) key() string { return fmt.Sprintf("%s|%.2f|%s", f.Trace, f.Load, f.Regime) }
@@ -215,7 +220,7 @@ func (c *result) feel(r regime) (felt, error) {
 	return f, nil
 }
 
-// measure works out the figures.
+// measure computes the figures.
 func (f *felt) measure(out sim.Outcome) {
 	var done, wide, stops, others []sim.JobResult
 	held := 0.0
@@ -258,7 +263,7 @@ func quantile(js []sim.JobResult, part float64) float64 {
 	return s[min(len(s)-1, int(part*float64(len(s))))]
 }
 
-// users runs the bench of users, or that of reports: all of its regimes on all cells.
+// users runs the bench of users or that of reports: all its regimes on all cells.
 func (o options) users() error {
 	found, err := workloads(paldata.Dir())
 	if err != nil {
@@ -294,8 +299,8 @@ func (o options) users() error {
 	return o.publish(usersTables(fs, before, ts, o.of))
 }
 
-// publish writes a page, to the standard output if no file is named. With a CSV file for all tables,
-// the page has those of the half that rules were not chosen by.
+// publish writes a page, to standard output if no file is named. If a CSV file has all tables,
+// the page has only those of the half with which no rules were chosen.
 func (o options) publish(page []byte) error {
 	page = bytes.ReplaceAll(page, []byte("\n\n\n"), []byte("\n\n"))
 	if o.csv != "" {
@@ -313,7 +318,7 @@ func (o options) publish(page []byte) error {
 
 const earlier = "## Against an earlier queue"
 
-// cellsOfTables is a line of CSV for each cell of a page's tables.
+// cellsOfTables returns a line of CSV for each cell of a page's tables.
 func cellsOfTables(page []byte) ([]byte, error) {
 	var b bytes.Buffer
 	out := csv.NewWriter(&b)
@@ -348,8 +353,8 @@ func cellsOfTables(page []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// withoutChosen leaves out the tables of the half that rules were chosen by, unless there are no others,
-// and the comparison with an earlier queue.
+// withoutChosen removes the comparison with an earlier queue, and the tables of the half with
+// which rules were chosen, unless there are no others.
 func withoutChosen(page []byte) []byte {
 	const last = "|\n\n"
 	text := string(page)
@@ -370,7 +375,7 @@ func withoutChosen(page []byte) []byte {
 	}
 }
 
-// feelAll makes the runs that o.runs has not, and returns all.
+// feelAll makes the runs that are not in o.runs, and returns all runs.
 func (o options) feelAll(found []source) ([]felt, error) {
 	had, err := keptFelts(o.runs)
 	if err != nil {
@@ -386,7 +391,7 @@ func (o options) feelAll(found []source) ([]felt, error) {
 		rs = progressRegimes()
 	}
 	var fs []*felt
-	var mu sync.Mutex // of the file
+	var mu sync.Mutex // guards the file
 	var g errgroup.Group
 	g.SetLimit(o.workers)
 	for _, s := range found {
@@ -422,7 +427,8 @@ func (o options) feelAll(found []source) ([]felt, error) {
 	return all, err
 }
 
-// keptFelts are the outcomes that the file has, by their keys. What an interrupted write left behind is none.
+// keptFelts reads the results in the file, by their keys, except a line that an interrupted write
+// left incomplete.
 func keptFelts(path string) (map[string]felt, error) {
 	had := map[string]felt{}
 	text, err := os.ReadFile(path)
@@ -438,8 +444,8 @@ func keptFelts(path string) (map[string]felt, error) {
 	return had, err
 }
 
-// userCell is a trace at a load. The workloads of the PAL artifact keep their cluster, on which they are
-// a load of about one, and come faster or slower.
+// userCell is a trace at a load. The workloads of the PAL artifact keep their cluster, on which
+// their load is about 1; other loads scale their submission times.
 func userCell(s source, load float64) *result {
 	c := &result{cell: cell{Trace: s.trace.Name, Part: s.part, TaskGPUs: nodeGPUs, NodeGPUs: nodeGPUs, Load: load, Jobs: len(s.trace.Jobs)}}
 	if strings.HasPrefix(s.trace.Name, siaName) {
@@ -476,8 +482,8 @@ Each line is relative to the first: the same jobs on the same GPUs, if users giv
 
 `
 
-// usersTables compares what users say and allow with saying and allowing nothing, and, if there are earlier
-// results, each with itself before.
+// usersTables compares each regime with that in which users neither estimate nor allow stops and,
+// if there are earlier results, with its own earlier result.
 func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
@@ -505,7 +511,7 @@ slower, faster and faster.
 
 `
 
-// progressTables compare those who report with the same jobs when nobody does.
+// progressTables compares jobs that report with the same jobs without reports.
 func progressTables(fs []felt, only string) []byte {
 	var b bytes.Buffer
 	target, traces := "make sim-progress", ""
@@ -519,12 +525,13 @@ func progressTables(fs []felt, only string) []byte {
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 
-// ofOurs reports whether a result is of ours, not of a policy to compare with.
+// ofOurs reports whether a result is of our policy, not of one to compare with.
 func ofOurs(f felt) bool {
 	return slices.ContainsFunc(regimes(), func(r regime) bool { return r.name == f.Regime && r.baseline == "" })
 }
 
-// compared is one line a regime: its results over those that key names. A half without results has no table.
+// compared writes one line per regime: its results relative to those that key names. A half
+// without results has no table.
 func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) felt) {
 	was := map[string]felt{}
 	for _, f := range before {

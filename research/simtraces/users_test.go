@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// The bench of users runs what was asked for, on generated workloads too, and compares: with saying nothing, and
-// with earlier results.
+// The bench of users runs the requested regimes, also on generated workloads. It compares with
+// the regime without estimates, and with earlier results.
 func TestUsers(t *testing.T) {
 	t.Setenv("PAL_DATA", madeUp(t))
 	dir := t.TempDir()
@@ -57,11 +57,12 @@ func TestUsers(t *testing.T) {
 	}
 	o.against = o.tables
 	if err := o.users(); err == nil {
-		t.Error("tables are no results")
+		t.Error("tables contain no results")
 	}
 }
 
-// The CSV file has all tables of a page, and the page those of the half that rules were not chosen by.
+// The CSV file has all tables of a page, and the page has those of the half with which no rules
+// were chosen.
 func TestPageWithCells(t *testing.T) {
 	table := func(n string) string {
 		return "| | cells | worst |\n|---|---|---|\n| no estimates | 36 | " + n + " |\n\n"
@@ -79,11 +80,11 @@ func TestPageWithCells(t *testing.T) {
 	}
 	alone := strings.Split(page, halves[1])[0]
 	if got := string(withoutChosen([]byte(alone))); got != alone {
-		t.Errorf("a page with one half only became:\n%s", got)
+		t.Errorf("a page with only one half became:\n%s", got)
 	}
 }
 
-// What is worked out for a cell, by hand.
+// The figures of a cell, compared with results computed by hand.
 func TestFelt(t *testing.T) {
 	var f felt
 	f.measure(sim.Outcome{LostGPUh: 1, Jobs: []sim.JobResult{
@@ -96,8 +97,9 @@ func TestFelt(t *testing.T) {
 	}
 }
 
-// Each job is compared with itself: in the first cell estimators have two thirds of what the same jobs
-// have when they say nothing, although in the first run the silent ones have less.
+// Each job is compared with itself. In the first cell, jobs with estimates take two thirds of the
+// time that the same jobs take without, although in the first run the jobs without estimates take
+// less.
 func TestEachJobOverItself(t *testing.T) {
 	fs := []felt{
 		{Trace: "t", Part: reported, Regime: honest, Half: 200, Others: 100},

@@ -19,11 +19,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// day is in seconds.
+// day is one day in seconds.
 const day = 86400.0
 
-// generated are workloads of shapes that the traces do not have. Rules are chosen by those of
-// one seed and reported on those of others.
+// generated returns workloads of kinds that the traces lack. Rules are chosen with those of one
+// seed; results are reported for those of others.
 func generated(seed uint64, p part) []source {
 	var found []source
 	for _, g := range []struct {
@@ -45,24 +45,25 @@ func generated(seed uint64, p part) []source {
 // classOf spreads names over the classes.
 func classOf(i int) pal.AppClass { return pal.AppClasses()[i%len(pal.AppClasses())] }
 
-// lognormal is a run time in seconds, of a median, at most two weeks.
+// lognormal draws a run time in seconds with this median, of at most two weeks.
 func lognormal(r *rand.Rand, medianS, sigma float64) float64 {
 	return math.Ceil(min(14*day, max(20, medianS*math.Exp(sigma*r.NormFloat64()))))
 }
 
-// widths are powers of two: half of the jobs have one GPU.
+// width draws a power of two; half of the jobs have one GPU.
 func width(r *rand.Rand) int {
 	return []int{1, 1, 1, 1, 1, 2, 2, 4, 8, 16}[r.IntN(10)]
 }
 
-// heavyTails: names tell little, as each has short failures beside runs of days.
+// heavyTails: names tell little about run times, because each has both short failures and runs of
+// days.
 func heavyTails(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for range usersJobs {
 		name := r.IntN(60)
 		work := lognormal(r, 600*float64(1+name%7), 2.2)
 		if r.Float64() < 0.3 {
-			work = lognormal(r, 60, 0.5) // it fails soon
+			work = lognormal(r, 60, 0.5) // it soon fails
 		}
 		at += r.ExpFloat64() * 600
 		jobs = append(jobs, trace.Job{Name: fmt.Sprintf("train-%d", name), Tenant: fmt.Sprintf("team-%d", name%6), Class: classOf(name),
@@ -71,8 +72,8 @@ func heavyTails(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// sweeps: users submit 10 to 60 runs of a name at once, which last much the same; each sweep of a
-// name has a scale of its own.
+// sweeps: users submit 10 to 60 runs of a name at once, with similar run times; each sweep of a
+// name has its own scale.
 func sweeps(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for len(jobs) < usersJobs {
@@ -82,7 +83,7 @@ func sweeps(r *rand.Rand) (jobs []trace.Job) {
 			jobs = append(jobs, trace.Job{Name: fmt.Sprintf("sweep-%d", name), Tenant: fmt.Sprintf("user-%d", name), Class: classOf(name),
 				GPUs: gpus, SubmitS: at + 5*float64(k), Iterations: lognormal(r, median, 0.3)})
 		}
-		for range 6 { // others in between, each of a name of its own
+		for range 6 { // other jobs in between, each with its own name
 			at += r.ExpFloat64() * 3000
 			jobs = append(jobs, trace.Job{Name: fmt.Sprintf("once-%d", len(jobs)), Tenant: "others", Class: classOf(len(jobs)),
 				GPUs: width(r), SubmitS: at, Iterations: lognormal(r, 2400, 1.8)})
@@ -91,7 +92,8 @@ func sweeps(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// diurnal: five times as many jobs come by day as by night, fewer at weekends; long ones in the evening.
+// diurnal: five times as many jobs arrive by day as by night, and fewer at weekends; long ones
+// arrive in the evening.
 func diurnal(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for len(jobs) < usersJobs {
@@ -114,7 +116,8 @@ func diurnal(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// wideBehindSmall: a steady stream of small jobs and now and then a gang of half of a small cluster or all of it.
+// wideBehindSmall: a steady stream of small jobs, and from time to time a gang that needs from half
+// to all of the smallest cluster.
 func wideBehindSmall(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for i := range usersJobs {
@@ -128,8 +131,8 @@ func wideBehindSmall(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// gavel reads the virtual clusters of gavel/ with their jobs drawn in; each runs for its steps at the
-// speed that was measured on V100.
+// gavel reads the virtual clusters in gavel/. Each job takes the time of its steps at the speed
+// measured on V100s or, if nobody measured its number of GPUs, at an estimated speed.
 func gavel(dir string) (found []source, err error) {
 	speeds, err := rows(filepath.Join(dir, "gavel", "throughputs.csv"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -191,7 +194,8 @@ func rows(path string) (out []map[string]string, err error) {
 	return out, nil
 }
 
-// workloads are all that the bench of users runs on: the first jobs of each trace.
+// workloads returns all workloads of the bench of users: the first jobs of each trace, and
+// generated ones.
 func workloads(dir string) ([]source, error) {
 	found, _, err := find(dir)
 	if err != nil {
@@ -215,5 +219,5 @@ func workloads(dir string) ([]source, error) {
 	return found, nil
 }
 
-// usersJobs is how many jobs of a trace the bench of users runs.
+// usersJobs is the maximum number of jobs of a trace in the bench of users.
 const usersJobs = 1500

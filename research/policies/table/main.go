@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// tables writes all tables of the results in these files, an empty line between two.
+// tables writes all tables of the results in these files, with empty lines between them.
 func tables(w io.Writer, policies, gainOf string) error {
 	var rs []result
 	var gs []gain
@@ -65,10 +65,10 @@ func tables(w io.Writer, policies, gainOf string) error {
 	return nil
 }
 
-// leftOut are the variants that only policies.json has.
+// leftOut matches the variants that are only in policies.json, not in the tables.
 var leftOut = regexp.MustCompile(`^adaptive, |^srtf, preempting, p[am]|no moves$|no outliers avoided$|max_wait|^fifo, b|^srtf, |no locality wait$|pm-first$`)
 
-// variants compares most of them on the evaluation workloads.
+// variants compares most variants on the evaluation workloads.
 func variants(w io.Writer, rs []result) {
 	fmt.Fprintln(w, "| policy | average JCT | worst workload | makespan | longest JCT |\n|---|---|---|---|---|")
 	for _, r := range rs {
@@ -83,8 +83,9 @@ func variants(w io.Writer, rs []result) {
 	}
 }
 
-// ranks gives the spread of the defaults over all scenarios, and says in how many scenarios another policy does better than the default. One that stops
-// gangs is compared with the default that does.
+// ranks writes the spread of the defaults over all scenarios, and the number of scenarios in
+// which another policy is better than the default. A policy that stops gangs is compared with the
+// default that also does.
 func ranks(w io.Writer, rs []result) {
 	byScenario := map[string][]result{}
 	for _, r := range rs {
@@ -120,7 +121,7 @@ func ranks(w io.Writer, rs []result) {
 	fmt.Fprintf(w, "| scenarios in which another policy has a shorter makespan | %s | %s |\n", shorter[0], shorter[1])
 }
 
-// outlier is the class-A score from which a population counts as having one.
+// outlier is the class-A score from which a GPU counts as an outlier.
 const outlier = 1.5
 
 func gains(w io.Writer, gs []gain) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDocsShowTheResults: the tables of docs/results/simulator.md are those of the results.
+// TestDocsShowTheResults: docs/results/simulator.md has the tables of the results.
 func TestDocsShowTheResults(t *testing.T) {
 	const results = "../../../bench/results/"
 	var out strings.Builder
