@@ -30,8 +30,8 @@ func TestVitals(t *testing.T) {
 				v.LoopAlive(at(s))
 			}
 		}, 3601, ""},
-		{"a cycle that is long", func(v *Vitals) { v.CycleBegan(at(0)) }, 59, ""},
-		{"a cycle that hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.CycleBegan(at(5)) }, 85, "a cycle has not ended for 1m20s"},
+		{"a long cycle", func(v *Vitals) { v.CycleBegan(at(0)) }, 59, ""},
+		{"a cycle hangs", func(v *Vitals) { v.LoopAlive(at(0)); v.CycleBegan(at(5)) }, 85, "a cycle has not ended for 1m20s"},
 		{"the loop hangs between cycles", func(v *Vitals) { v.CycleBegan(at(0)); v.CycleEnded(at(1)) }, 91, "the placer's loop has not moved for 1m30s"},
 		{"two restarts", func(v *Vitals) { v.Restarted(at(1), lost); v.Restarted(at(2), lost) }, 3, ""},
 		{"Nomad is down", func(v *Vitals) {

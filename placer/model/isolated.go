@@ -23,8 +23,8 @@ type IsolatedJob struct {
 }
 
 // IsolateFor is how long a job stays isolated after its second panic, even if it changes. Each
-// further panic doubles the time, up to isolateMost. After its first panic, a job is isolated until
-// it changes.
+// further panic doubles the time, up to isolateMost. An unchanged job stays isolated in any case,
+// even after its first panic.
 const (
 	IsolateFor  = 10 * time.Second
 	isolateMost = time.Hour

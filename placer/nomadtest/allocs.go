@@ -58,7 +58,7 @@ type alloc struct {
 	killing, signalled bool
 	// unreported is the status with which it ended while its client was cut off; "" if it did not.
 	unreported string
-	// untold are the task events since its client was cut off.
+	// untold are the task events that its client could not report since it was cut off.
 	untold []*api.TaskEvent
 	// unknownSince is when Nomad last lost contact with it. toReconnect: Nomad has not yet recorded
 	// whether it survived.
@@ -217,8 +217,8 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// client returns a node whose client runs what it was told to run, unless it is cut off; also one
-// that Nomad has forgotten.
+// client returns a node, even one that Nomad has forgotten. Its client still runs what it was told
+// to run, unless the node is cut off.
 func (s *Server) client(id string) *node { return cmp.Or(s.nodes[id], s.forgotten[id]) }
 
 // tellRunning makes the client report that an allocation runs.

@@ -59,7 +59,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // variableConflict is the current variable, as the answer to a failed check-and-set write.
 type variableConflict struct{ *api.Variable }
 
-// table returns the table whose index a list has.
+// table returns the table whose index Nomad sends with a list.
 func table(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/v1/node"):

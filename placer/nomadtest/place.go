@@ -216,7 +216,7 @@ func (p *plan) newAlloc(g *api.TaskGroup, number int, before *alloc, node string
 	return a
 }
 
-// assignDevices finds GPUs for a member on a node; lack names a resource of which there is too
+// assignDevices finds GPUs for a member on a node; lack names a resource of which the node has too
 // little.
 func (p *plan) assignDevices(g *api.TaskGroup, n *api.Node, chance *rand.Rand) (gpus map[string][]string, model, lack string) {
 	u := p.usage(n.ID)

@@ -12,9 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/replay"
 )
 
-// The placer's first gang takes 10 s, and both finish. Of plain Nomad's two gangs, one finishes and
-// the other counts until the end of the run. Runs with the same seed form pairs; the third
-// repetition has none.
+// Both gangs of the placer finish. Of plain Nomad's two gangs, one finishes and the other counts
+// until the end of the run. Runs with the same seed form pairs; the third repetition has none.
 func TestMargins(t *testing.T) {
 	t.Parallel()
 	ms := sample().Margins

@@ -137,7 +137,7 @@ func (w *World) end() {
 		w.T.Errorf("%d invariants were broken:\n%s", len(broken), strings.Join(broken, "\n"))
 	}
 	if w.T.Failed() && testing.Verbose() {
-		w.T.Logf("the placers' last words:\n%s", w.log)
+		w.T.Logf("the placers' last log lines:\n%s", w.log)
 	}
 }
 

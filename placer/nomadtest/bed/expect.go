@@ -80,7 +80,7 @@ func (w *World) ExpectGone(name string, within time.Duration) {
 func (w *World) ExpectWaiting(name string, during time.Duration) {
 	w.T.Helper()
 	if w.Until(during, func() bool { return len(w.Members(Key(name))) > 0 }) {
-		w.T.Fatalf("%s was to wait:\n%s", name, w.Describe())
+		w.T.Fatalf("%s should have waited:\n%s", name, w.Describe())
 	}
 }
 

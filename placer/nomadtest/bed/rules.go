@@ -333,7 +333,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 		r.violated("%s: %s of %s, which has neither gate nor pins", x.Client, x.Kind, x.Job)
 	}
 	if x.Kind == "register" && x.After != nil && len(s.wrote) > 0 && !s.wrote[r.formOf(x.After)] {
-		r.violated("%s registered %s as no author wrote it", x.Client, x.Job)
+		r.violated("%s registered %s in a form that no author wrote", x.Client, x.Job)
 	}
 }
 
@@ -424,7 +424,7 @@ func (r *rules) shared(gpu string, first, second nomadtest.Member) {
 		return // if Nomad preempts an allocation for several members, only one of them waits for its end (scenario "preempted by two"); it came just before the pins (walk 601334)
 	}
 	if p.Mode == rewrite.ModeGPU && first.Created < pinned && r.known(first, pinned) {
-		r.violated("%s[%d] of %s begins on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
+		r.violated("%s[%d] of %s starts on GPU %s, which still runs %s[%d] of %s", second.Group, second.Number, second.Job, gpu, first.Group, first.Number, first.Job)
 	}
 }
 
@@ -635,7 +635,7 @@ func (r *rules) lookAtLimit(gpus float64) bool {
 	case r.beyond.IsZero():
 		r.beyond, r.unknowable = now, now.Sub(r.replaced) < longCycle || now.Sub(r.bothStarted) < longCycle
 	case now.Sub(r.beyond) > beyondLimit && !r.unknowable:
-		r.violated("gangs have %.3g GPUs, and may have %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
+		r.violated("gangs have %.3g GPUs, but may have at most %d, since %s", gpus, r.limit, r.beyond.Format("15:04:05"))
 		r.beyond = now
 	}
 	return true
@@ -672,7 +672,7 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	case s.partial.IsZero() || s.partial.Before(r.trouble):
 		s.partial = now
 	case now.Sub(s.partial) > r.w.opts.Partial:
-		r.violated("%s is there in part, %d of %d, since %s", k, live, want, s.partial.Format("15:04:05"))
+		r.violated("%s is incomplete, with %d of %d members, since %s", k, live, want, s.partial.Format("15:04:05"))
 		s.partial = now
 	}
 	return true

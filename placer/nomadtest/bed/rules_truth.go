@@ -78,13 +78,13 @@ func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting 
 	case e.State != j.State || e.Reason.IsZero() || !alike(e.Reason, j.Reason):
 		return fmt.Sprintf("explain says %s: %q, the list %s: %q", e.State, e.Reason.String(), j.State, j.Reason.String())
 	case e.State == gang.Waiting && waiting != (e.Wait != nil):
-		return fmt.Sprintf("explain has it in the queue: %v, the queue: %v", e.Wait != nil, waiting)
+		return fmt.Sprintf("in the queue according to explain: %v, according to the queue: %v", e.Wait != nil, waiting)
 	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && e.Wait.Reason != w.Reason:
 		return fmt.Sprintf("explain says that it waits for %q, the queue for %q", e.Wait.Reason, w.Reason)
 	case e.State == gang.Waiting && waiting && w.Reason != reason.TooLarge && (w.Reason != reason.Next || e.Reason.Kind == reason.Next) && !alike(e.Reason, w.Why()):
 		return fmt.Sprintf("explain says %q, the queue %q", e.Reason.String(), w.Why().String())
 	case e.State == gang.Waiting && waiting && !alike(e.WaitsFor, e.Reason):
-		return fmt.Sprintf("explain says both %q and %q", e.Reason.String(), e.WaitsFor.String())
+		return fmt.Sprintf("explain gives both %q and %q", e.Reason.String(), e.WaitsFor.String())
 	}
 	return ""
 }
@@ -92,7 +92,7 @@ func reasonWrong(e *query.Explanation, j model.JobStatus, w queue.Wait, waiting 
 // heldWrong checks that a held job is not in the queue.
 func heldWrong(t *model.Tracked, waiting bool) string {
 	if t.Control.Held != nil && waiting {
-		return "it is held, and in the queue"
+		return "it is held, but in the queue"
 	}
 	return ""
 }
@@ -115,12 +115,12 @@ func aheadWrong(m *model.Model, e *query.Explanation, waits map[string]queue.Wai
 	}
 	if first := e.Wait.Ahead; first != "" {
 		if _, waiting := waits[first]; !waiting || first == e.Namespace+"/"+e.Job {
-			return fmt.Sprintf("%s is said to go first, and does not wait", first)
+			return fmt.Sprintf("explain says that %s goes first, but it does not wait", first)
 		}
 	}
 	for _, id := range e.Wait.Stopping {
 		if t := m.ByID(id); t == nil || t.Nomad == gang.Running && t.WhyStopped().IsZero() {
-			return fmt.Sprintf("%s is said to be stopped for it, and is not", id)
+			return fmt.Sprintf("explain says that %s is being stopped for it, but it is not", id)
 		}
 	}
 	return ""
@@ -135,7 +135,7 @@ func startWrong(m *model.Model, e *query.Explanation, j model.JobStatus, w queue
 	case e.StartTo.IsZero():
 		return ""
 	case from > to || e.StartTo.Before(m.Time):
-		return fmt.Sprintf("it is expected to start from %v to %v, and it is %v", e.StartFrom, e.StartTo, m.Time)
+		return fmt.Sprintf("explain expects it to start from %v to %v, but the time is %v", e.StartFrom, e.StartTo, m.Time)
 	case w.Reason != reason.Locality && (from != w.From || to != w.To), w.Reason == reason.Locality && to > w.Until && to > gang.QueueTime(m.Time):
 		return fmt.Sprintf("explain expects it to start from %v to %v, the queue from %v to %v", e.StartFrom, e.StartTo, time.Unix(0, int64(w.From)), time.Unix(0, int64(w.To)))
 	}
@@ -153,7 +153,7 @@ func holdersWrong(m *model.Model, e *query.Explanation) string {
 	}
 	for _, h := range e.Holders.Jobs {
 		if h.GPUs < 1 || h.GPUs > has[h.Job] || h.MayGive > h.GPUs {
-			return fmt.Sprintf("%s is said to hold %d GPUs and to give back %d, and holds %d", h.Job, h.GPUs, h.MayGive, has[h.Job])
+			return fmt.Sprintf("explain says that %s holds %d GPUs and may give back %d, but it holds %d", h.Job, h.GPUs, h.MayGive, has[h.Job])
 		}
 	}
 	return ""
