@@ -82,15 +82,15 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	}
 	m.placements = counter("placements_total", "Gangs placed, by application class.", "app_class")
 	m.Registrations = counter("registrations_total", "Registrations of jobs by the placer: by purpose and outcome (done, conflict, unknown, failed).", "purpose", "outcome")
-	m.Stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were not whole.", "reason")
-	m.Failures = counter("allocation_failures_total", "Allocations that failed, by whose fault it was: user, infrastructure or unknown.", "cause")
-	m.Notifications = counter("notifications_total", "Notifications by outcome: sent, or given-up because the receiver did not take them.", "outcome")
+	m.Stops = counter("stops_total", "Gangs stopped by the placer: preempted for another, moved to better GPUs, or requeued because they were incomplete.", "reason")
+	m.Failures = counter("allocation_failures_total", "Failed allocations, by cause: user, infrastructure or unknown.", "cause")
+	m.Notifications = counter("notifications_total", "Notifications by outcome: sent, or given-up because the receiver did not accept them.", "outcome")
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
-	m.wait = histogram(m.public, "wait_seconds", "Time that gangs waited in all before they were placed, by application class.", waits, "app_class")
-	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Time that gangs waited in all before they were placed, by namespace.", waits, "namespace")
-	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "Predicted slowdown of placed gangs: run time over that on median GPUs of one node, by application class.",
+	m.wait = histogram(m.public, "wait_seconds", "Total time that gangs waited before they were placed, by application class.", waits, "app_class")
+	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Total time that gangs waited before they were placed, by namespace.", waits, "namespace")
+	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "Predicted slowdown of placed gangs: run time divided by that on median GPUs of one node, by application class.",
 		[]float64{0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
-	m.Accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs over their pal_duration, by application class.",
+	m.Accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs divided by their pal_duration, by application class.",
 		[]float64{0.25, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
 	m.Cycles = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
 	m.requests = histogram(m.public, "nomad_request_duration_seconds", "How long Nomad took to begin its answers, by method, kind of object and status (0: no answer).",

@@ -174,7 +174,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "backfill", text: backfill,
 			Doc: "Which gangs may pass a head that does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation, and all with `pal_preempt = true`), `\"best-effort\"` (all that fit, however long the head then waits)"},
 		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
-			"How long a gang without an estimate may wait in all before it is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice that time, an hour at least. Overdue gangs are served before their turn, in order of submission"),
+			"How long a gang without an estimate may wait in total before it is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice that time, an hour at least. Overdue gangs are served before their turn, in order of submission"),
 		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },
 			Doc: "The part of the cluster's GPU time that serves overdue gangs. They get at least this much while they wait, so nobody starves; under overload they get no more, so the others are served as well"},
 		flag("preempt", func(c *Config) *bool { return &c.Queue.Preempt },

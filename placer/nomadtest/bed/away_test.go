@@ -174,7 +174,7 @@ func TestLostAndOver(t *testing.T) {
 				w.RunFor(time.Minute)
 				p.Stop()
 				w.Nomad.RecoverNode(node)
-				w.Expect("its client has told", 10*time.Second, func() bool {
+				w.Expect("its client has reported it", 10*time.Second, func() bool {
 					return !slices.ContainsFunc(w.Nomad.Members(Key("a")), func(m nomadtest.Member) bool { return m.Client == api.AllocClientStatusLost })
 				})
 				w.StartPlacer()

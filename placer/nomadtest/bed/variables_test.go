@@ -45,7 +45,7 @@ func TestNoVariables(t *testing.T) {
 					t.Errorf("the placer restarted %d times: %s", v.Restarts, v.LastError)
 				}
 				w.Nomad.FailBy(nil)
-				w.Expect("all works again", 10*time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
+				w.Expect("everything works again", 10*time.Minute, func() bool { return len(p.Status().Warnings) == 0 })
 			})
 		})
 	}

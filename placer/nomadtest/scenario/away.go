@@ -62,7 +62,7 @@ func (x *Script) back() { x.backOn(1) }
 func (x *Script) backOn(n int) {
 	x.say("the node is back")
 	x.Recover(n)
-	x.Until("its client has told of all", func() bool {
+	x.Until("its client has reported all allocations", func() bool {
 		return !slices.ContainsFunc(x.allocs("a"), func(a *api.AllocationListStub) bool {
 			return a.ClientStatus == api.AllocClientStatusUnknown || a.ClientStatus == api.AllocClientStatusLost ||
 				a.DesiredStatus != api.AllocDesiredStatusRun && !over(a)

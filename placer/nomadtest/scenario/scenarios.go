@@ -745,7 +745,7 @@ func (x *Script) purgeNode() {
 	x.Purge(1)
 	x.untilOver("a", 1)
 	x.untilRunning("a", 2)
-	x.Until("its client has told of all", func() bool {
+	x.Until("its client has reported all allocations", func() bool {
 		return !slices.ContainsFunc(x.allocs("a"), func(a *api.AllocationListStub) bool {
 			return a.DesiredStatus != api.AllocDesiredStatusRun && !over(a) || a.ClientStatus == api.AllocClientStatusLost
 		})
