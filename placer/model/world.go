@@ -128,7 +128,7 @@ func (w world) mostThatFit(r request.Request) request.Request {
 	return fewer(r, most)
 }
 
-// fewer reduces the request to its first members, at most that many.
+// fewer keeps only the first members of the request, at most this many.
 func fewer(r request.Request, members int) request.Request {
 	r.Gang.MemberSets = slices.Clone(r.Gang.MemberSets)
 	for i := range r.Gang.MemberSets {

@@ -24,8 +24,8 @@ const (
 	// usualEnd is the time from the end of a gang until its GPUs can serve another. Nomad's clients
 	// report changes of their allocations in batches, five a second.
 	usualEnd = 200 * time.Millisecond
-	// usualStop is how long a gang that is stopped for another still holds its GPUs. In most
-	// replays, the other gang waited this long.
+	// usualStop is how long a gang that is stopped for another still holds its GPUs. Most gangs for
+	// which another was stopped waited this long.
 	usualStop = 300 * time.Millisecond
 )
 
