@@ -8,15 +8,15 @@ SHELL       := /usr/bin/env bash
 BIN         := build/bin
 VERSION     := $(shell release/version.sh)
 STAMP       := github.com/nomad-pal/nomad-pal/internal/version
-# The commit is ours to say: Go does not look for it in a linked worktree, whose .git is a file.
+# We set the commit ourselves: in a linked worktree, .git is a file, and Go does not find the commit.
 LDFLAGS     := -s -w -X $(STAMP).Number=$(VERSION) -X $(STAMP).commit=$(shell release/version.sh commit)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NESTED      := $(patsubst %/go.mod,%,$(shell git ls-files '*/go.mod'))
-# Nested modules that CI vets: those with code of ours, on the Nomad that is built anyway.
+# Nested modules that lint vets: those with our own code, for the version of Nomad that the tests build anyway.
 VETTED      := $(filter-out e2e/nomad% e2e/nacp,$(NESTED))
 UNIT         = $(shell go list ./... | grep -v -e '/e2e$$' -e '/e2e/docker$$')
 
-# go-nvml binds everything that NVML ever had; gcc would warn of each deprecated function.
+# go-nvml binds all functions of all NVML versions; without the flag, gcc warns about each deprecated one.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 ##@ Use
@@ -26,24 +26,24 @@ playground: build nomad ## A cluster that stays up until Ctrl-C: real Nomad, emu
 	$(BIN)/playground -nomad $$(cat build/nomad.path) -bin $(BIN)
 
 .PHONY: demo
-demo: build nomad ## The main job end to end: real Nomad, emulated GPUs with measured variability, plain Nomad against the placer
+demo: build nomad ## One job mix on real Nomad with emulated GPUs of measured variability: plain Nomad, then the placer, side by side
 	$(BIN)/demo -nomad $$(cat build/nomad.path) -bin $(BIN)
 
 .PHONY: build
-build: ## The binaries, into build/bin
+build: ## Build the binaries into build/bin
 	@echo "building binaries into $(BIN)"
 	@mkdir -p $(BIN)
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./device-plugin/cmd/... ./placer/cmd/... ./bench/cmd/...
 
 .PHONY: nomad
-nomad: ## A Nomad for demo and tests: the one on PATH if supported, else built once into the user's cache
+nomad: ## Find a Nomad for demo and tests: the one on PATH if its version is supported, else one built once into the user's cache
 	@mkdir -p build
 	@e2e/nomad/build.sh > build/nomad.path.tmp
 	@tail -n 1 build/nomad.path.tmp > build/nomad.path && rm build/nomad.path.tmp
 
 ##@ Check
 
-# Runs a part of the tests, and notes what it took and what was skipped.
+# suite runs a part of the tests, and records its time and which tests were skipped.
 SUITE := build/bin/suite
 
 .PHONY: suite
@@ -52,49 +52,49 @@ suite:
 	@go build -o $(SUITE) ./internal/suite
 
 .PHONY: test
-test: suite ## Everything that must pass: e2e, which waits most of its time, beside the checks, two at a time (a quarter of an hour on two idle cores)
+test: suite ## Everything that must pass. Runs e2e, which mostly waits, beside the checks, two of them at a time (a quarter of an hour on two idle cores)
 	@$(SUITE) forget
 	+@$(MAKE) --no-print-directory -j3 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: checks
-checks: build nomad fault-points ## All of it but the end-to-end tests
+checks: build nomad fault-points ## All of make test except the end-to-end tests
 	+@$(MAKE) --no-print-directory fmt-check tidy-check race norace lint docker simulations rewrites browser research packing # the longest first
 
-# What make test takes a sample of. TEST_LONG_UNTIL, in seconds since 1970, ends it: what has not begun then does not run.
+# make test runs a sample of these cases. After TEST_LONG_UNTIL, in seconds since 1970, no further case starts.
 .PHONY: test-long
-test-long: suite ## All cases that make test takes a sample of: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
+test-long: suite ## All cases of which make test runs a sample: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
 	+@$(MAKE) --no-print-directory -j1 e2e-all scenarios-all faults-all partitions-short properties-all walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
-test-load: suite build nomad fault-points ## make e2e beside twenty processes that take all they get, and some of it at nice 19 beside one such process for each processor
+test-load: suite build nomad fault-points ## make e2e beside twenty processes that use all the CPU time they can get; then some of its tests at nice 19 beside one such process per CPU
 	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory e2e
 	@$(SUITE) beside $$(nproc) -- nice -n 19 $(MAKE) --no-print-directory e2e E2E_RUN='^TestPlacer(Life|Outages)'
 
 .PHONY: unit
-unit: ## Unit, property and golden tests, the fast way
+unit: ## Unit, property and golden tests without the race detector, for a quick check
 	go test -shuffle=on $(UNIT)
 
-# lint vets; packages that wait are beside some that do not.
+# No vet here, because lint runs it. -p 4: packages whose tests wait run beside packages whose tests compute.
 TESTS := -vet=off -shuffle=on -p 4 -timeout 2h
 
-# What make test runs of it without the race detector: packages in which no goroutines share memory, and all cases
-# of which race takes a sample.
+# norace runs without the race detector: packages in which no goroutines share memory, and all cases of which race
+# runs a sample.
 .PHONY: norace
 norace: suite
-	@echo "unit, property and golden tests of all that shares no memory"
+	@echo "unit, property and golden tests of packages whose goroutines share no memory"
 	RAPID_CHECKS=30 $(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
 
 .PHONY: race
-race: suite nomad ptxas ## The same with the race detector: packages in which goroutines share memory
-	@echo "tests of what shares memory, with the race detector (a few minutes)"
+race: suite nomad ptxas ## Unit, property and golden tests with the race detector: packages in which goroutines share memory
+	@echo "tests of packages whose goroutines share memory, with the race detector (a few minutes)"
 	RAPID_CHECKS=10 PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run race -race $(TESTS) $$($(SUITE) packages race $(UNIT))
 
 WALKS := TestEveryRequestFails|TestWalk|TestNextSteps|TestAllSmallWorlds
 
 .PHONY: simulations
-simulations: suite ## The placer on an in-memory Nomad: requests fail in every way, random walks, small worlds
+simulations: suite ## The placer on an in-memory Nomad: each request fails in every way, random walks, small worlds
 	@echo "the placer on an in-memory Nomad under faults (a minute)"
 	SIMULATE_STEPS=100000 $(SUITE) run simulations -vet=off -timeout 2h -run '^($(WALKS))$$' ./placer ./placer/nomadtest/bed
 
@@ -123,15 +123,15 @@ partitions-short: suite build nomad shifted-clock
 	TEST_LONG=1 E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run partitions-short -again -count=1 -timeout 2h -run TestPlacerPartitions ./e2e
 
 .PHONY: rewrites
-rewrites: suite nomad ## Every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
+rewrites: suite nomad ## Check every kind of rewrite, and the simulator's plain Nomad, against Nomad's own scheduler in process
 	@echo "rewrites through Nomad's scheduler"
 	$(SUITE) run rewrites -C e2e/scheduler -tags hashicorpmetrics ./...
 
 .PHONY: rewrites-1.10
-rewrites-1.10: ## Every kind of rewrite against the scheduler of Nomad 1.10 (its first build takes minutes)
+rewrites-1.10: ## Check every kind of rewrite against the scheduler of Nomad 1.10 (the first build takes minutes)
 	cd e2e/scheduler && go test -modfile=v1.10.mod -tags hashicorpmetrics,nomad1.10 .
 
-# Which of them.
+# E2E_RUN selects end-to-end tests, as go test -run does.
 E2E_RUN ?= .
 
 .PHONY: e2e
@@ -140,19 +140,19 @@ e2e: suite build nomad ## End-to-end tests on real Nomad clusters
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -again -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)' ./e2e
 
 .PHONY: docker
-docker: suite build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; skips without, but not in CI)
+docker: suite build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; without them it is skipped, except in CI)
 	@echo "jobspecs in docker, on real Nomad"
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run docker -again -vet=off -count=1 -timeout 2h ./e2e/docker
 
 .PHONY: lint
-lint: ## go vet and staticcheck, nested modules included
+lint: ## Run go vet and staticcheck, also in nested modules
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	cd research && go run $(STATICCHECK) ./...
 	for m in $(VETTED); do (cd $$m && go vet -tags hashicorpmetrics ./...); done
 
 .PHONY: fmt
-fmt: ## gofmt, go mod tidy
+fmt: ## Run gofmt and go mod tidy
 	gofmt -l -w $$(git ls-files '*.go')
 	go mod tidy
 	for m in $(NESTED); do (cd $$m && go mod tidy); done
@@ -163,18 +163,18 @@ fmt-check:
 
 .PHONY: tidy-check
 tidy-check:
-	@echo "go mod tidy changes nothing"
+	@echo "checking that go mod tidy changes nothing"
 	@for m in . $(VETTED); do go -C $$m mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum in $$m (make fmt)"; exit 1; }; done
 
 .PHONY: bench
 bench: ## Benchmarks of the core: decisions at 10,000 nodes
 	go test -run xxx -bench . -benchtime 20x ./pal
 
-# How long each fuzz target runs. Its seeds, and what it has found, run with every test.
+# How long each fuzz target runs. All tests also run each target with its seeds and with the inputs that fuzzing found.
 FUZZTIME ?= 1m
 
 .PHONY: fuzz
-fuzz: ## Each fuzz target for FUZZTIME, a minute
+fuzz: ## Run each fuzz target for FUZZTIME, by default a minute
 	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
 	    echo "$$(dirname $$file): $$target for $(FUZZTIME)"; \
@@ -185,7 +185,7 @@ fuzz: ## Each fuzz target for FUZZTIME, a minute
 ##@ More
 
 .PHONY: man
-man: ## Manual pages of all commands, into build/man
+man: ## Write manual pages of all commands into build/man
 	@mkdir -p build/man
 	go test -count=1 ./placer/cmd/nomad-pal ./device-plugin/cmd/nomad-device-pal -run TestManPages \
 		-man-dir=$(CURDIR)/build/man -man-date=$$(git log -1 --format=%cs 2>/dev/null || date -u +%F)
@@ -202,7 +202,7 @@ clean: ## Remove build/
 	rm -rf build
 
 .PHONY: help
-help: ## This text
+help: ## Print this text
 	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-zA-Z0-9_.-]+:.*?##/ {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 -include release/release.mk sim/sim.mk research/research.mk bench/real.mk device-plugin/plugin.mk device-plugin/measure/measure.mk device-plugin/hardware/hardware.mk placer/placer.mk

@@ -1,6 +1,6 @@
-# A job that may be stopped for others: it writes a checkpoint every hour, and when it is stopped.
-# In return it may start wherever it fits. checkpoint.py is its program: put it into the working
-# directory of your image. The clients need a host volume "shared" on storage that all of them have.
+# A job that may be stopped for others. It writes a checkpoint every hour, and when it is stopped.
+# In return it may start wherever it fits. Its program is checkpoint.py: put it into the working
+# directory of your image. The clients need a host volume "shared" on storage that they all share.
 #
 #   nomad-pal run checkpoint.nomad.hcl
 job "checkpoint" {
@@ -13,16 +13,16 @@ job "checkpoint" {
 
   meta {
     pal_class      = "A"
-    pal_duration   = "12h"  # an estimate of the whole run: it wins the job an earlier start
-    pal_preempt    = "true" # it may be stopped, and is started again later
-    pal_checkpoint = "1h"   # if so, right after a checkpoint
-    pal_progress   = "true" # it writes how far it is, so the placer knows when it ends
+    pal_duration   = "12h"  # an estimate of the whole run, which can bring an earlier start
+    pal_preempt    = "true" # the placer may stop it for others, and starts it again later
+    pal_checkpoint = "1h"   # it writes a checkpoint this often; the placer stops it right after one
+    pal_progress   = "true" # it reports its progress, so the placer can predict its end
   }
 
   group "train" {
     count = 1
 
-    # Storage that every node has: the job may go on elsewhere.
+    # Storage that every node shares, because the job may continue on another node.
     volume "checkpoints" {
       type      = "host"
       source    = "shared"
@@ -32,8 +32,8 @@ job "checkpoint" {
     task "train" {
       driver = "docker"
 
-      # Nomad sends SIGTERM and waits for so long before it kills: as long as it takes to write a
-      # checkpoint. The client's max_kill_timeout, 30 s by default, must allow it.
+      # Nomad sends SIGTERM, waits for kill_timeout, and then kills the task. Allow enough time to write
+      # a checkpoint. The client's max_kill_timeout, 30 s by default, must allow it, too.
       kill_signal  = "SIGTERM"
       kill_timeout = "2m"
 

@@ -1,7 +1,7 @@
-# A training loop that can be stopped at any time: it writes a checkpoint every hour and when Nomad
-# asks it to end, tells how far it is, and goes on from there when it is started again. checkpoint.nomad.hcl runs it.
+# A training loop that can be stopped at any time. It writes a checkpoint every hour and when Nomad stops
+# it, reports its progress, and continues from the checkpoint in its next run. checkpoint.nomad.hcl runs it.
 #
-# Without PyTorch it counts on the CPU instead of training, so that you can try the rest:
+# Without PyTorch it only counts, on the CPU, so that you can try everything else:
 #
 #   CHECKPOINT=/tmp/c python3 checkpoint.py     # press Ctrl-C, and run it again
 import os
@@ -15,21 +15,21 @@ try:
 except ImportError:
     torch = None
 
-PATH = os.environ.get("CHECKPOINT", "checkpoint.pt")  # on storage that every node has
-EVERY = float(os.environ.get("CHECKPOINT_EVERY", "3600"))  # seconds, as pal_checkpoint says
+PATH = os.environ.get("CHECKPOINT", "checkpoint.pt")  # on storage that every node shares
+EVERY = float(os.environ.get("CHECKPOINT_EVERY", "3600"))  # seconds; as in pal_checkpoint
 STEPS = int(os.environ.get("STEPS", "100000"))
 
 stopped = False
 
 
 def stop(*_):
-    # Only a flag: the step that runs ends first, so a checkpoint is never half a step.
+    # Only set a flag. The current step ends first, so no checkpoint contains half a step.
     global stopped
     stopped = True
 
 
 def save(state):
-    # Write beside it and rename: who is killed meanwhile leaves the checkpoint before whole.
+    # Write a new file, then rename it. If the task is killed meanwhile, the previous checkpoint stays intact.
     with open(PATH + ".new", "wb") as f:
         torch.save(state, f) if torch else pickle.dump(state, f)
         f.flush()
@@ -38,7 +38,7 @@ def save(state):
 
 
 def report(step):
-    # How far it is: the placer reads it, since the job says pal_progress.
+    # The placer reads this file, because the job sets pal_progress.
     if "NOMAD_ALLOC_DIR" in os.environ:
         path = os.path.join(os.environ["NOMAD_ALLOC_DIR"], "pal-progress")
         with open(path + ".new", "w") as f:
@@ -55,7 +55,7 @@ def load():
 
 
 def train():
-    """Yields after each step what a checkpoint holds."""
+    """Yields the contents of a checkpoint after each step."""
     state = load()
     if torch is None:
         state = state or {"step": 0, "sum": 0}
@@ -99,7 +99,7 @@ def main():
             saved = time.monotonic()
         if stopped:
             print(f"stopped after step {state['step']}", flush=True)
-            sys.exit(143)  # not 0: its work is not done
+            sys.exit(143)  # not 0, because its work is not done
     if state:
         save(state)
     print("done", flush=True)

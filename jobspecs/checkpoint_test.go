@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
-// The program of checkpoint.nomad.hcl, without PyTorch. On SIGTERM it writes a checkpoint and ends
-// with an error; the next run continues with the step after it.
+// This tests the program of checkpoint.nomad.hcl, without PyTorch. On SIGTERM the program writes a
+// checkpoint and exits with an error; the next run continues with the next step.
 func TestCheckpointProgram(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -4,8 +4,8 @@
 #   nomad job dispatch -meta dataset=s3://data/2026-11 dispatch
 #   nomad-pal queue                          # "dispatch/dispatch-…" is the run
 #
-# The agent's configuration needs nomad { rpc_address }. Runs that take a payload
-# are not served: use meta.
+# The agent's configuration needs nomad { rpc_address }. The placer does not serve
+# dispatched jobs with a payload: use meta.
 job "dispatch" {
   type = "batch"
 

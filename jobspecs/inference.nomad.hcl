@@ -1,6 +1,6 @@
-# A service. It is tied to a highest variability class instead of exact GPUs, so
-# Nomad can replace a lost instance by itself. A new version starts as one canary
-# beside the old instances and replaces them once it is healthy.
+# A service. Its pins name the slowest variability class that it may get, not exact
+# GPUs, so Nomad can replace a lost instance by itself. A new version starts as one
+# canary beside the old instances, and replaces them once it is healthy.
 #
 #   nomad-pal run inference.nomad.hcl
 #   nomad job deployments inference
@@ -14,7 +14,7 @@ job "inference" {
   }
 
   meta {
-    pal_class = "C" # memory-bound: hardly any difference between GPUs
+    pal_class = "C" # memory-bound: GPUs hardly differ
     pal_pin   = "class"
   }
 
@@ -30,7 +30,7 @@ job "inference" {
 
   group "serve" {
     count          = 2
-    shutdown_delay = "5s" # clients learn that it goes before it stops
+    shutdown_delay = "5s" # clients learn that the instance is leaving before it stops
 
     network {
       port "http" {}
@@ -51,7 +51,7 @@ job "inference" {
 
     task "serve" {
       driver       = "docker"
-      kill_timeout = "30s" # requests under way may end
+      kill_timeout = "30s" # time for current requests to finish
 
       config {
         image    = "vllm/vllm-openai:v0.11.0"

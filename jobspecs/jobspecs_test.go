@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package jobspecs holds jobs to copy; its test holds them to what they say.
+// Package jobspecs contains jobs to copy; its tests check them.
 package jobspecs
 
 import (
@@ -15,9 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Every file parses as Nomad parses it, its hints are hints that the placer
-// knows, and it is gated unless it is made for life without the placer or is
-// the placer.
+// Nomad's parser accepts every file, and the placer knows all of its hints. Every job has the
+// gate, except those made for use without the placer, and the placer itself.
 func TestJobspecs(t *testing.T) {
 	files, err := filepath.Glob("*.nomad.hcl")
 	if err != nil || len(files) < 5 {

@@ -1,5 +1,5 @@
-# A slice of a GPU: one MIG instance of a seventh of an A100. Nomad lists each kind of
-# instance as a model of its own; nomad-pal gpus shows the names in your cluster.
+# A slice of a GPU: one MIG instance, a seventh of an A100. Nomad lists each kind of
+# instance as a separate model; nomad-pal gpus shows the names in your cluster.
 job "mig" {
   type = "batch"
 

@@ -1,5 +1,5 @@
 # Without the placer: plain Nomad, with the variability classes that the device
-# plugin publishes. Two GPUs of variability class 1 or 2 for compute-bound work.
+# plugin publishes. The job gets two GPUs of variability class 1 or 2 for class A work.
 #
 # Both constraints are needed. The first picks the GPUs. The second keeps Nomad
 # from skipping a node with such GPUs because a node of the same node class has

@@ -1,5 +1,5 @@
 # One rank per allocation, without a launcher or ssh: eight allocations with one GPU
-# each. For programs that read rank and address from the environment, as PyTorch's
+# each. It suits programs that read rank and address from the environment, as PyTorch's
 # init_process_group("nccl") does.
 job "nccl" {
   type = "batch"
@@ -45,7 +45,7 @@ job "nccl" {
         command      = "bash"
         args         = ["${NOMAD_TASK_DIR}/start.sh"]
         network_mode = "host" # NCCL connects every rank with every other
-        ipc_mode     = "host" # ranks of one node share memory; the docker plugin must allow it
+        ipc_mode     = "host" # ranks on the same node share memory; the docker plugin must allow it
 
         ulimit {
           memlock = "-1"
@@ -58,7 +58,7 @@ job "nccl" {
         WORLD_SIZE = "8"
       }
 
-      # Rank 0's address: torchrun.nomad.hcl says why it is found this way.
+      # Rank 0's address. torchrun.nomad.hcl explains why it is found this way.
       template {
         destination = "local/rank-0.env"
         change_mode = "noop"

@@ -1,42 +1,42 @@
-# The placer itself, as a Nomad job: two agents, of which one places. They talk to
-# Nomad through the Task API, with the job's workload identity. You configure no
+# The placer as a Nomad job: two agents; one places, the other stands by. They talk to
+# Nomad through the Task API, with the job's workload identity. So you configure no
 # address, token or certificate. If Nomad has ACLs, give the identity the agent's
 # policy first:
 #
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal placer/deploy/acl/nomad-pal.policy.hcl
 #   nomad job run jobspecs/nomad-pal.nomad.hcl
 #
-# With raw_exec, or another driver that can run a binary that is on the node:
+# With raw_exec, or another driver that runs a binary of the node:
 #
 #   nomad job run -var driver=raw_exec -var command=/usr/local/bin/nomad-pal jobspecs/nomad-pal.nomad.hcl
 
 variable "driver" {
   type        = string
   default     = "exec"
-  description = "exec, raw_exec or another driver that takes command and args."
+  description = "exec, raw_exec or another driver with command and args."
 }
 
 variable "command" {
   type        = string
   default     = "/usr/bin/nomad-pal"
-  description = "Where the binary is on the nodes."
+  description = "Path of the binary on the nodes."
 }
 
 variable "count" {
   type        = number
   default     = 2
-  description = "Agents. One places, the others stand by."
+  description = "Number of agents. One places, the others stand by."
 }
 
 variable "config" {
   type        = string
   default     = ""
-  description = "More configuration of the agent: docs/reference/configuration.md has the keys."
+  description = "Additional configuration of the agent. docs/reference/configuration.md lists the keys."
 }
 
 job "nomad-pal" {
   type     = "service"
-  priority = 90 # without it, gated jobs wait
+  priority = 90 # high, because gated jobs wait while no agent runs
 
   group "agent" {
     count = var.count
@@ -58,7 +58,7 @@ job "nomad-pal" {
       }
     }
 
-    # After a lost node, start the agent elsewhere soon.
+    # If the node is lost, start the agent elsewhere soon.
     reschedule {
       delay          = "5s"
       delay_function = "exponential"
@@ -74,7 +74,7 @@ job "nomad-pal" {
         args    = ["agent", "-config", "${NOMAD_TASK_DIR}/agent.hcl"]
       }
 
-      # NOMAD_TOKEN of the job's identity, which Nomad renews.
+      # Nomad puts a token of the job's identity into NOMAD_TOKEN, and renews it.
       identity {
         env         = true
         change_mode = "restart"

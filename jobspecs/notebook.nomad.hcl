@@ -1,5 +1,5 @@
-# A notebook on a GPU of its own. It waits in the queue as any job, is not stopped for
-# others, and ends by itself an hour after its last kernel has been idle for an hour.
+# A notebook with its own GPU. It waits in the queue like any job and is not stopped for
+# others. Jupyter culls kernels that are idle for an hour, and ends an hour after the last one.
 #
 #   nomad-pal run notebook.nomad.hcl           # prints the address once it runs
 #   nomad-pal logs -stderr notebook            # the address with Jupyter's token
@@ -15,7 +15,7 @@ job "notebook" {
   meta {
     pal_class      = "B"
     pal_duration   = "8h"
-    pal_on_failure = "none" # its kernels are lost with it
+    pal_on_failure = "none" # do not start it again: its kernels are lost anyway
   }
 
   group "notebook" {

@@ -1,4 +1,4 @@
-# Every night at three, unless last night's run still works.
+# Runs every night at three, unless the last run has not ended yet.
 #
 #   nomad-pal run periodic.nomad.hcl
 #   nomad job periodic force periodic        # run it now

@@ -1,10 +1,10 @@
 # The last step of a pipeline. It starts once "prepare" (no GPUs) and "train" have
-# finished well, and should end within six hours after its registration.
+# completed successfully, and should end within six hours after its registration.
 #
 #   nomad job run prepare.nomad.hcl
 #   nomad-pal run train.nomad.hcl
 #   nomad-pal run pipeline.nomad.hcl
-#   nomad-pal explain pipeline               # which job it waits for, and how that stands
+#   nomad-pal explain pipeline               # which job it waits for, and that job's state
 job "pipeline" {
   type = "batch"
 

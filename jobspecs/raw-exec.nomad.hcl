@@ -1,5 +1,5 @@
-# A gang that runs anywhere, without docker or an image: two allocations that print
-# their GPUs. Good for a first try. The clients must allow the raw_exec driver.
+# A gang for a first try. It needs no docker and no image: its two allocations print
+# their GPUs. The clients must allow the raw_exec driver.
 #
 #   nomad-pal run raw-exec.nomad.hcl
 #   nomad-pal explain raw-exec

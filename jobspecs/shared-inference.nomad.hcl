@@ -1,4 +1,4 @@
-# Two inference services on one GPU: each member gets a part. With the placer: nomad-pal run.
+# Two instances of an inference service on parts of GPUs. To use the placer: nomad-pal run.
 # The operator shares GPUs in the device plugin's configuration: docs/operators/share-gpus.md.
 job "shared-inference" {
   type = "service"

@@ -14,7 +14,7 @@ job "torchrun" {
 
   meta {
     pal_class    = "A"
-    pal_duration = "6h"   # an estimate: everybody waits less
+    pal_duration = "6h"   # an estimate; with estimates, everybody waits less
     pal_preempt  = "true" # it writes checkpoints, so it may be stopped and started again
   }
 
@@ -25,7 +25,7 @@ job "torchrun" {
       port "rendezvous" {}
     }
 
-    # A rank without its peers is useless: Nomad does not restart it alone, the
+    # A rank is useless without its peers, so Nomad must not restart it alone. The
     # placer starts the whole gang again.
     restart {
       attempts = 0
@@ -36,9 +36,9 @@ job "torchrun" {
       attempts = 0
     }
 
-    # Each rank registers itself with its number. NOMAD_ALLOC_INDEX counts from 0
-    # to count - 1, and a replacement gets the number that it replaces. Copies of
-    # this job need another name, here and in the template.
+    # Each rank registers itself with its number. NOMAD_ALLOC_INDEX goes from 0
+    # to count - 1; a replacement gets the number of the rank that it replaces. A copy
+    # of this job needs another service name, here and in the template.
     service {
       name     = "torchrun"
       port     = "rendezvous"
@@ -64,9 +64,9 @@ job "torchrun" {
         }
       }
 
-      # Rank 0's address, once rank 0 has registered itself. Do not take "the
-      # first" service instead: nomadService 1 "key" "name" hashes over those that
-      # exist at that moment, so ranks that start a second apart get different ones.
+      # Rank 0's address, once rank 0 has registered itself. Do not use nomadService
+      # 1 "key" "name" instead: it picks by a hash over the services that exist at
+      # that moment, so ranks that start a second apart get different addresses.
       template {
         destination = "local/rank-0.env"
         change_mode = "noop"

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package packs holds packs for nomad-pack; its test renders them as nomad-pack does.
+// Package packs contains packs for nomad-pack; its tests render them as nomad-pack does.
 package packs
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
-// With its defaults, the pack is the job in jobspecs.
+// With its default variables, the pack gives the same job as jobspecs/nomad-pal.nomad.hcl.
 func TestPackIsTheJobspec(t *testing.T) {
 	got, want := render(t, nil), parse(t, filepath.Join("..", "jobspecs", "nomad-pal.nomad.hcl"))
 	if d := gocmp.Diff(want, got); d != "" {
@@ -33,7 +33,7 @@ func TestPackIsTheJobspec(t *testing.T) {
 	}
 }
 
-// The pack is of the version of the tree; release/build.sh writes that of a release.
+// The pack has the version of the source tree; release/build.sh writes the version of a release.
 func TestPackVersion(t *testing.T) {
 	text, err := os.ReadFile("nomad-pal/metadata.hcl")
 	if err != nil {
@@ -61,8 +61,8 @@ func TestPackVariables(t *testing.T) {
 	}
 }
 
-// render makes the job of the pack, with some variables set. It knows the functions
-// of nomad-pack that the pack uses.
+// render renders the pack's job with these variables. It has only those functions of nomad-pack
+// that the pack uses.
 func render(t *testing.T, set map[string]any) *api.Job {
 	t.Helper()
 	values := defaults(t)
@@ -100,7 +100,7 @@ func render(t *testing.T, set map[string]any) *api.Job {
 	return parse(t, path)
 }
 
-// defaults are those of the pack's variables.
+// defaults returns the default values of the pack's variables.
 func defaults(t *testing.T) map[string]any {
 	t.Helper()
 	file, diags := hclparse.NewParser().ParseHCLFile("nomad-pal/variables.hcl")

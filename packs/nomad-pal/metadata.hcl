@@ -4,6 +4,6 @@ app {
 
 pack {
   name        = "nomad-pal"
-  description = "The agent of nomad-pal: variability-aware GPU placement. Two agents, of which one places."
+  description = "nomad-pal's agent: variability-aware GPU placement. Runs two agents: one places, the other stands by."
   version     = "2.0.0-dev"
 }

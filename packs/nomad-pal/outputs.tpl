@@ -1,10 +1,10 @@
 Agents of nomad-pal: [[ var "count" . ]]. One of them places, the others stand by.
 
-With access control, the job's identity needs the policy of the agent:
+If Nomad has ACLs, the job's identity needs the agent's policy:
 
   nomad acl policy apply -namespace [[ var "namespace" . | default "default" ]] -job [[ var "job_name" . ]] nomad-pal nomad-pal.policy.hcl
 
-Then ask:
+Then check the result:
 
   nomad-pal doctor
   nomad-pal status

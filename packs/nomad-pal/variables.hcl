@@ -5,13 +5,13 @@ variable "job_name" {
 }
 
 variable "region" {
-  description = "Region of the job. Empty: that of the agent asked."
+  description = "Region of the job. Empty: the region of the Nomad agent that gets the job."
   type        = string
   default     = ""
 }
 
 variable "namespace" {
-  description = "Namespace of the job. Empty: that of the caller."
+  description = "Namespace of the job. Empty: the caller's namespace (NOMAD_NAMESPACE)."
   type        = string
   default     = ""
 }
@@ -23,37 +23,37 @@ variable "datacenters" {
 }
 
 variable "node_pool" {
-  description = "Node pool whose nodes run the agent. Empty: that of the namespace."
+  description = "Node pool whose nodes run the agent. Empty: the namespace's default."
   type        = string
   default     = ""
 }
 
 variable "count" {
-  description = "Agents. One places, the others stand by."
+  description = "Number of agents. One places, the others stand by."
   type        = number
   default     = 2
 }
 
 variable "driver" {
-  description = "exec, raw_exec or another driver that takes command and args; docker or podman with image."
+  description = "exec, raw_exec or another driver with command and args. docker or podman need image."
   type        = string
   default     = "exec"
 }
 
 variable "command" {
-  description = "Where the binary is on the nodes. Not used with image."
+  description = "Path of the binary on the nodes. Not used with image."
   type        = string
   default     = "/usr/bin/nomad-pal"
 }
 
 variable "image" {
-  description = "Container image of the agent, for drivers that take one."
+  description = "Container image of the agent, for drivers that run images."
   type        = string
   default     = ""
 }
 
 variable "config" {
-  description = "More configuration of the agent: docs/reference/configuration.md has the keys."
+  description = "Additional configuration of the agent. docs/reference/configuration.md lists the keys."
   type        = string
   default     = ""
 }

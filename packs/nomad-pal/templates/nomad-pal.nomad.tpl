@@ -12,7 +12,7 @@ job [[ var "job_name" . | quote ]] {
   datacenters = [[ var "datacenters" . | toJson ]]
   [[- end ]]
   type     = "service"
-  priority = 90 # without it, gated jobs wait
+  priority = 90 # high, because gated jobs wait while no agent runs
 
   group "agent" {
     count = [[ var "count" . ]]
@@ -34,7 +34,7 @@ job [[ var "job_name" . | quote ]] {
       }
     }
 
-    # After a lost node, start the agent elsewhere soon.
+    # If the node is lost, start the agent elsewhere soon.
     reschedule {
       delay          = "5s"
       delay_function = "exponential"
@@ -55,7 +55,7 @@ job [[ var "job_name" . | quote ]] {
         args = ["agent", "-config", "${NOMAD_TASK_DIR}/agent.hcl"]
       }
 
-      # NOMAD_TOKEN of the job's identity, which Nomad renews.
+      # Nomad puts a token of the job's identity into NOMAD_TOKEN, and renews it.
       identity {
         env         = true
         change_mode = "restart"

@@ -1,4 +1,4 @@
-// The frame around the pages: routes, the token, what state the agent is in.
+// The frame around the pages: routes, the token dialog, the search, and the state of the agent.
 import {$, clock, full, get, h, token, when, zone, zones} from "./dom.js";
 import {cluster, listen, restart, run, setIdle} from "./cluster.js";
 import {failuresPage, gpuPage, gpusPage, nodePage, rackPage, tenantsPage} from "./gpus.js";
@@ -15,7 +15,7 @@ const routes = {
   job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name, navigate), gpu: ([id]) => gpuPage(id, navigate),
 };
 
-// On a narrow screen pages, search and settings are behind a button.
+// On a narrow screen a menu button opens the links to pages, the search and the settings.
 function openMenu(open) {
   $("bar").classList.toggle("open", open);
   $("menu").setAttribute("aria-expanded", String(open));
@@ -43,11 +43,11 @@ function route(byUser) {
   if (byUser && !$("content").contains(document.activeElement)) { $("content").focus({preventScroll: true}); scrollTo(0, 0); }
 }
 
-// Times: local or UTC; the page is drawn again.
+// The reader chooses local time or UTC. The page is then drawn again.
 $("zone").replaceChildren(...Object.entries(zones).map(([v, t]) => h("option", {value: v, selected: zone.get() === v}, t)));
 $("zone").onchange = e => { zone.set(e.target.value); route(); };
 
-// The token dialog opens by itself when Nomad refuses, once.
+// If Nomad refuses the token, the dialog opens by itself, but only once.
 const dialog = $("token");
 let asked = false;
 function askToken(why) {
@@ -66,7 +66,7 @@ dialog.onclose = () => {
 $("login").onclick = () => askToken();
 document.addEventListener("token", e => askToken(e.detail));
 
-// Find takes the name of a rack or node, the id of a GPU, or a part of a job's name.
+// The search finds a rack or node by its name, a GPU by its id, and a job by a part of its name.
 const matches = q => { const out = []; for (const r of cluster.racks) { if (r.name.includes(q)) out.push(r.name); for (const n of r.nodes) if (n.name.includes(q)) out.push(n.name); if (out.length > 12) break; } return out.slice(0, 12); };
 $("query").oninput = e => { const q = e.target.value.trim(); $("found").replaceChildren(...q.length < 2 ? [] : matches(q).map(m => h("option", {value: m}))); };
 $("find").onsubmit = e => {
@@ -79,14 +79,14 @@ $("find").onsubmit = e => {
   else navigate("#/jobs?search=" + encodeURIComponent(q));
 };
 
-// Since when no placer has been active.
+// idle shows whether a placer is active, and if not, since when.
 async function idle() {
   try {
     const a = await get("/v1/agent");
     setIdle(!a.working && !a.unknown);
     $("idle").hidden = !cluster.idle;
     $("idle").textContent = (a.since ? `No placer has been active since ${when(a.since)}` : "No placer is active, and none has been yet") + ": nothing starts until one is." + (a.trouble ? ` The agent ${a.agent}: ${a.trouble}.` : "");
-  } catch { /* the stream says that the agent does not answer */ }
+  } catch { /* the stream already reports an agent that does not answer */ }
 }
 
 let stale = true, said = 0;

@@ -2,7 +2,7 @@
 import {clock, get, h, query, when, zone} from "./dom.js";
 /* global uPlot */
 
-// samples are those of the last day, one a minute: the agent is asked for new ones only.
+// samples returns the samples of the last day, one a minute. It asks the agent only for new ones.
 let kept = [];
 const day = 86400e3;
 export async function samples() {
@@ -13,16 +13,16 @@ export async function samples() {
 }
 export const forgetSamples = () => { kept = []; };
 
-// inTurn does things one after the other, each in a task of its own: three charts at once would block the page.
+// inTurn runs functions one after the other, each in its own task: three charts at once would block the page.
 let turn = Promise.resolve();
 const inTurn = f => { turn = turn.then(() => new Promise(done => setTimeout(() => { f(); done(); }))); };
 
-// gap: the agent was not active when samples are further apart.
+// gap is in seconds: if two samples are further apart, the agent was not active between them.
 const gap = 150;
 
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// columns are a chart's data: times, and a value or none for each series.
+// columns returns a chart's data: the times, and for each series its values (null in a gap).
 function columns(all, series, how) {
   const out = [[], ...series.map(() => [])];
   let last;
@@ -35,7 +35,7 @@ function columns(all, series, how) {
   return out;
 }
 
-// said says a chart in words.
+// said describes a chart in words, for screen readers.
 function said(all, series) {
   return `Since ${when(all[0].at)}: ` + series.map(one => {
     const v = all.map(one.of), low = Math.min(...v), high = Math.max(...v), say = n => n.toLocaleString("en");
@@ -44,11 +44,11 @@ function said(all, series) {
 }
 
 // chart draws series over time. A series has a name, of(sample), and a look: "area", "main", "line" or
-// "dash"; one with right has an axis of its own there. The keys above say what is under the pointer,
-// else the last. The vertical axis is in whole numbers from 0 to top at least, but for ratios. how
-// says how far samples are apart at most (gap), how long one counts if the next is further away
-// (next), how a time is said, which spans there are between two times on the axis, how long the axis
-// is at least (span), what the last value is of (last), and half of how wide a time is (half, in pixels).
+// "dash"; right gives it its own axis on the right. The keys above show the values under the pointer,
+// else the last ones. Without ratios, the vertical axis has whole numbers, from 0 to top at least.
+// how has, in seconds: the longest distance of two samples (gap), how long a sample counts before a gap
+// (next), the least length of the time axis (span) and steps between its times (incrs). say formats a
+// time, last labels the last value, half is half of the width of a time and space the room for it, in pixels.
 const side = 44; // pixels left and right of the plot
 const minutes = {gap, next: 60, span: 600, say: clock, last: "", half: 18};
 const dayLong = day / 1000;
@@ -63,12 +63,12 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
 
   const brief = v => v?.toLocaleString("en", {maximumFractionDigits: ratios ? 2 : Math.abs(v) < 10 ? 2 : 0}) ?? "–";
   function tell(i) {
-    const k = Math.min(i ?? Infinity, data?.[0].length - 2); // the last point ends the last step
+    const k = Math.min(i ?? Infinity, data?.[0].length - 2); // the last point only ends the last step
     values.forEach((b, n) => { b.textContent = brief(data?.[n + 1]?.[k]); });
-    const stale = how === minutes && data && Date.now() / 1000 - data[0].at(-1) > how.gap; // what was last is not now
+    const stale = how === minutes && data && Date.now() / 1000 - data[0].at(-1) > how.gap; // the last sample is old
     at.textContent = (i ?? null) !== null ? how.say(data[0][k] * 1000) : stale ? "at " + how.say(data[0].at(-1) * 1000) : how.last;
   }
-  // label is what is said at a time below the axis: not under the 0 of the other axis, nor at the end of today.
+  // label is the text below the axis at a time. It is empty below the 0 of the vertical axis, and in the future.
   const label = (u, t) => t * 1000 > Date.now() || (t - u.scales.x.min) / (u.scales.x.max - u.scales.x.min) * (plot.clientWidth - 2 * side) < how.half ? "" : how.say(t * 1000);
   function make() {
     u?.destroy();
@@ -82,7 +82,7 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
     const upright = {size: side, space: 34, values: (_, vs) => vs.map(v => v.toLocaleString("en"))};
     u = new uPlot({
       width: plot.clientWidth || 300, height: plot.clientHeight || 170, legend: {show: false},
-      padding: [8, series.some(one => one.right) ? 0 : side, 0, 0], // charts beside each other have equal boxes
+      padding: [8, series.some(one => one.right) ? 0 : side, 0, 0], // so that charts beside each other have equal boxes
       ...(zoned && {tzDate: t => uPlot.tzDate(new Date(t * 1000), zoned)}),
       cursor: {drag: {x: false, y: false}, y: false, points: {show: false}, ...(how === minutes && {sync: {key: "day"}})},
       scales: {x: {time: true, range: (_, from, to) => how === minutes ? [from, Math.max(to, from + how.span, Date.now() / 1000)] : [Math.min(from, to - how.span), to]},
@@ -117,17 +117,17 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
 
 export const allocation = () => chart("GPUs", [{name: "allocated", look: "area", of: x => x.allocated}, {name: "total", look: "dash", of: x => x.gpus}]);
 export const queued = () => chart("Queue", [{name: "GPUs requested", look: "area", of: x => x.requested}, {name: "waiting jobs (right)", look: "line", right: true, of: x => x.waiting}], {top: 4});
-// byDay shows days of usage, as many as it is told at least.
+// byDay charts the usage of each day. Its time axis has at least the given number of days.
 export const byDay = least => chart("GPU hours of each day", [
   {name: "GPU hours used", look: "area", of: x => x.gpu_hours},
   {name: "wasted", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}], {how: {...days, span: least * dayLong}});
-// daysOf says which days these are, where the reader's are others.
+// daysOf notes that days are in UTC, if the reader's days are not.
 export const daysOf = () => zone.get() === "UTC" || !new Date().getTimezoneOffset() ? "" : h("small", {}, "days of UTC");
 export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
-// since says from when the agent knows.
+// since says when the agent's samples begin.
 export const since = all => all.length ? `Since ${when(all[0].at)}: the active agent keeps the last day in memory, one sample a minute.` : "";
 
-// gained is what placement saved against packing by the samples, as predicted.
+// gained is the GPU hours that placement saved over packing, as predicted in the samples.
 export function gained(all) {
   let hours = 0, asked = false;
   all.forEach((x, i) => {

@@ -1,20 +1,20 @@
-// The state of the cluster, as the agent streams it: see docs/design/page.md.
+// The state of the cluster, from the agent's stream: see docs/design/page.md.
 import {token} from "./dom.js";
 import {follow} from "./stream.js";
 
 export const classes = ["A", "B", "C", "D"];
 export const classOf = (cell, k) => cell >> 3 * k & 7;
-const out = cell => cell >> 14; // of service
-// held: a job has it. In a sum each GPU counts once: one that is unhealthy or in quarantine is not allocated, too.
+const out = cell => cell >> 14; // out of service, and why
+// held: a job has the GPU. allocated leaves out GPUs that are out of service, so that sums count each GPU once.
 export const held = cell => !!(cell & 1 << 12), allocated = cell => held(cell) && !out(cell), degraded = cell => !!(cell & 1 << 13) && out(cell) < 2;
 export const unavailable = cell => out(cell) === 1, quarantined = cell => out(cell) === 2, unhealthy = cell => out(cell) === 3, free = cell => !out(cell) && !held(cell);
 
-// racks have nodes, nodes the numbers of their cells: first … first+gpus-1. idle: no placer is active.
+// Racks contain nodes; a node's cells have the numbers first … first+gpus-1. idle: no placer is active.
 export const cluster = {idle: false, version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()};
 
 const listeners = new Set();
-// listen calls f with the numbers of the cells that changed, null for all, until the
-// returned function is called.
+// listen calls f(what, data) at each event, until the returned function is called. For "cells", data is the
+// numbers of the changed cells, or null for all.
 export function listen(f) { listeners.add(f); return () => listeners.delete(f); }
 const tell = (what, data) => { for (const f of [...listeners]) f(what, data); };
 export function setIdle(idle) {
@@ -43,8 +43,8 @@ function take(m) {
   if (jobs) tell("jobs");
 }
 
-// nodeOf is a GPU's node on the map: where two nodes have one name, the second is told by
-// its id.
+// nodeOf is a GPU's node on the map. If two nodes have the same name, the second has a part of its id
+// behind the name.
 export const nodeOf = g => cluster.byNode.get(`${g.node} (${(g.node_id ?? "").slice(0, 8)})`) ?? cluster.byNode.get(g.node);
 export const cellOf = g => { const n = nodeOf(g); return n ? n.first + g.index : -1; };
 export const count = (from, n, f) => { let c = 0; for (let i = from; i < from + n; i++) if (f(cluster.cells[i])) c++; return c; };
@@ -59,7 +59,7 @@ function hear(m) {
   tell("alive");
 }
 
-// worker is the one that all tabs of this page share: a browser has six connections for them all.
+// worker is shared by all tabs of this page, because a browser opens only six connections for all of them.
 function worker() {
   if (!self.SharedWorker) return null;
   try {
@@ -85,10 +85,10 @@ function join() {
   follow(token.get(), hear, abort.signal);
 }
 
-// restart reads everything again: another token may see other things.
+// restart reads everything again, because a new token may see other data.
 export function restart() { Object.assign(cluster, {version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()}); join(); }
 
-// run follows the stream, but not in a tab that nobody sees.
+// run follows the stream while the tab is visible.
 export function run() {
   const follows = () => document.hidden ? leave() : join();
   document.addEventListener("visibilitychange", follows);

@@ -1,8 +1,8 @@
-// What all parts of the page use: elements, times, requests.
+// Functions that all parts of the page use: elements, times, requests.
 
 export const $ = id => document.getElementById(id);
 
-// h makes an element. Texts become text nodes: names from Nomad are never markup.
+// h makes an HTML element. Text becomes text nodes, so names from Nomad are never markup.
 export function h(tag, props = {}, ...kids) {
   const e = document.createElement(tag);
   for (const [k, v] of Object.entries(props)) if (k in e) e[k] = v; else e.setAttribute(k, v);
@@ -10,7 +10,7 @@ export function h(tag, props = {}, ...kids) {
   return e;
 }
 
-// s makes an element of a drawing.
+// s makes an SVG element.
 export function s(tag, attrs = {}, text) {
   const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [k, v] of Object.entries(attrs)) e.setAttribute(k, v);
@@ -18,13 +18,13 @@ export function s(tag, attrs = {}, text) {
   return e;
 }
 
-// table has a caption for those who do not see it; a column whose name begins with # has numbers. groups are heads above
-// the heads, each of so many columns.
+// table makes a table; its caption is only for screen readers. A column whose head begins with # holds numbers.
+// groups are a row of heads above the heads: each has a text and the number of columns that it spans.
 export function table(caption, heads, rows, groups = []) {
   const number = heads.map(x => typeof x === "string" ? x.startsWith("#") : x.className === "n");
   const name = heads.map((x, i) => typeof x !== "string" ? x.dataset.label : number[i] ? x.slice(1) : x), label = [...name];
   for (const [i, [text]] of groups.entries()) {
-    const at = groups.slice(0, i).reduce((sum, [, n]) => sum + n, 0); // a card's first word of a group says what it is
+    const at = groups.slice(0, i).reduce((sum, [, n]) => sum + n, 0); // on a card, a group's first label names the group
     if (text) label[at] = `${text} ${label[at].toLowerCase()}`;
   }
   const first = Math.max(0, number.indexOf(false));
@@ -34,7 +34,7 @@ export function table(caption, heads, rows, groups = []) {
     h("thead", {role: "rowgroup"}, groups.length ? h("tr", {role: "row", className: "groups"}, groups.map(([text, n]) => text ? h("th", {scope: "colgroup", role: "columnheader", colSpan: n, ariaColSpan: n}, text) : h("td", {role: "cell", colSpan: n}))) : "", h("tr", {role: "row"}, heads.map(head))), h("tbody", {role: "rowgroup"}, rows.map(r => h("tr", {role: "row"}, r.map(cell))))));
 }
 
-// badge is a state: a mark, a colour and a word.
+// badge shows a state by a mark, a colour and a word.
 const marks = {good: "●", info: "◐", warn: "▲", crit: "✕", rest: "○"};
 const kinds = {
   good: ["running", "free", "healthy", "started", "complete"],
@@ -54,24 +54,24 @@ export const empty = (...text) => h("p", {className: "soft"}, text);
 export const link = (to, text) => h("a", {href: to}, text ?? to);
 export const jobLink = j => link(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`, j.namespace === "default" ? j.job : `${j.namespace}/${j.job}`);
 export const nodeLink = name => link(`#/node/${encodeURIComponent(name)}`, name);
-// A GPU is named by its place on its node, once that is known, else by its id.
+// gpuLink shows a GPU's number on its node if it is known, else its id.
 const places = new Map(), asked = new Set();
 export const gpuLink = id => h("a", {href: `#/gpu/${encodeURIComponent(id)}`, className: "id", title: id}, places.get(id) ?? short(id));
-// learnGPUs has the places known of the GPUs of some {node, gpus}.
+// learnGPUs asks for the numbers of the GPUs in a list of {node, gpus}.
 export async function learnGPUs(list) {
   const nodes = [...new Set(list.filter(x => x.node && !asked.has(x.node) && x.gpus?.some(id => !places.has(id))).map(x => x.node))].slice(0, 64);
   for (const n of nodes) asked.add(n);
-  if (nodes.length) await get("/v1/gpus?" + new URLSearchParams(nodes.map(n => ["node", n]))).catch(() => {}); // else they go by their ids
+  if (nodes.length) await get("/v1/gpus?" + new URLSearchParams(nodes.map(n => ["node", n]))).catch(() => {}); // without an answer, ids are shown
 }
-// named links a job by namespace/id; one that may not be known of has no page.
+// named links to a job by namespace/id. A job that the token may not see has no name, and gets no link.
 export function named(name) {
   const cut = name.indexOf("/");
   return cut < 0 || name.startsWith("(") ? name : jobLink({namespace: name.slice(0, cut), job: name.slice(cut + 1)});
 }
-export const short = id => id.length > 20 ? id.replace(/^(.{16}).*?(::\d+)?$/, "$1…$2") : id; // parts keep their number
+export const short = id => id.length > 20 ? id.replace(/^(.{16}).*?(::\d+)?$/, "$1…$2") : id; // a part of a GPU keeps its number
 export const plural = (n, one) => `${n.toLocaleString()} ${one}${n === 1 ? "" : "s"}`;
 
-// Times: in the zone that the reader chose, which the header names, and written as the commands write them.
+// Times are in the zone that the reader chose in the header, in the format of the commands.
 export const zone = {get: () => localStorage.getItem("zone") || "", set: z => localStorage.setItem("zone", z)};
 const zoneShort = z => new Intl.DateTimeFormat("en-GB", {timeZoneName: "short", ...z}).formatToParts(new Date()).find(p => p.type === "timeZoneName").value;
 export const zones = {"": zoneShort() === "UTC" ? "UTC (local)" : `${zoneShort()} (local)`, UTC: "UTC"};
@@ -80,7 +80,8 @@ const inZone = () => zone.get() && {timeZone: zone.get()};
 const date = {year: "numeric", month: "2-digit", day: "2-digit"};
 const minute = {hour: "2-digit", minute: "2-digit", hourCycle: "h23"};
 const format = (t, how) => new Date(t).toLocaleString("sv-SE", {...how, ...inZone()}); // as 2026-11-28 06:15
-// clock is the time of day, dated the day, when the time with the day unless that is today, full is all of it.
+// clock is the time of day, dated the date. when is the time, with the date unless it is today. full has
+// date, time, seconds and zone.
 export const clock = t => format(t, minute);
 export const dated = t => format(t, date);
 export function when(t) {
@@ -88,7 +89,7 @@ export function when(t) {
   return dated(t) === dated(new Date()) ? clock(t) : format(t, {...date, ...minute});
 }
 export const full = t => t ? `${format(t, {...date, ...minute, second: "2-digit"})} ${zoneShort(inZone())}` : "";
-// about is a duration as the commands say it: in the largest unit of which it has two.
+// about formats a duration as the commands do: in the largest unit in which it is at least 2.
 function about(s) {
   const [unit, n] = [["d", 86400], ["h", 3600], ["m", 60]].find(u => s >= 2 * u[1]) ?? ["s", 1];
   return Math.round(s / n) + unit;
@@ -98,7 +99,7 @@ function fromNow(t) {
   return s > 0 ? "in " + about(s) : about(-s) + " ago";
 }
 export const time = t => t ? h("time", {dateTime: t, title: full(t)}, fromNow(t)) : "";
-// range is between when something is expected.
+// range shows the earliest and the latest expected time.
 export function range(from, to) {
   const until = t => Math.max(0, (new Date(t) - Date.now()) / 1000), far = about(until(to)), near = until(from) ? about(until(from)) : "0";
   return h("span", {className: "word", title: `between ${full(from)} and ${full(to)}`},
@@ -106,8 +107,8 @@ export function range(from, to) {
 }
 export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 
-// Requests, with the token that the reader gave. The page follows what changes, so that it need not wait for the placer
-// to have looked up to now: get asks with stale.
+// Requests carry the reader's token. The page learns of each change, so it need not wait until the placer has
+// processed all events: get asks with stale.
 export const token = {get: () => sessionStorage.getItem("token") || "", set: t => sessionStorage.setItem("token", t)};
 class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
 export async function ask(path, options = {}) {
@@ -122,14 +123,14 @@ export async function get(path) {
 }
 export const query = q => new URLSearchParams(Object.entries(q).filter(([, v]) => v !== "" && v !== undefined && v !== false)).toString();
 
-// failed shows why something could not be read, and what to do.
+// failed shows why a request failed, and what to do.
 export function failed(e) {
   const more = e.status === 403 ? [" ", h("button", {onclick: () => document.dispatchEvent(new CustomEvent("token", {detail: e.message}))}, "Give another token")] : [];
   return h("p", {className: "alert", role: "alert"}, e.message, more);
 }
 
-// colourOf is a job's colour, which follows from its name alone: it is the same on all pages. White can be read on it, in
-// both schemes.
+// colourOf is a job's colour. It depends on the job's name only, so it is the same on all pages. White text is
+// readable on it, in light and dark.
 export function colourOf(job) {
   let n = 17;
   for (const c of job) n = Math.imul(n ^ c.codePointAt(0), 16777619);
@@ -144,22 +145,22 @@ export function mark(job) {
 }
 export const nameOf = j => `${j.namespace}/${j.job}`;
 export const marked = j => h("span", {className: "job"}, mark(nameOf(j)), jobLink(j));
-// owner is the user that a job names.
+// owner shows the user that a job names.
 export const owner = user => user || h("span", {className: "soft", title: "The job names no user (pal_user)"}, "(none)");
 
-// events are lines of JSON: the last of what the placer did.
+// events returns the last events of the placer, the latest first. The agent sends them as lines of JSON.
 export async function events(q) {
   const text = await (await ask("/v1/events?" + query(q))).text();
   return text.split("\n").filter(Boolean).map(line => JSON.parse(line)).reverse();
 }
-// failures are the allocations that failed, the latest first.
+// failures returns the allocations that failed, the latest first.
 export const failures = async () => (await get("/v1/failures")).reverse();
 export const failureTable = list => table("Allocations that failed, the latest first", ["Time", "Cause", "Job", "Node", "GPUs", "Reason"], list.slice(0, 100).map(f =>
   [time(f.at), badge(f.cause), jobLink(f), nodeLink(f.node), firstGPUs(f.gpus), f.reason]));
 export const firstGPUs = (gpus = []) => gpus.length > 4 ? plural(gpus.length, "GPU") : gpus.flatMap((g, i) => [i ? ", " : "", gpuLink(g)]);
-// whatOf is the text of an event without what is said beside it.
+// whatOf is the text of an event without what other columns show (node, state).
 export const whatOf = e => e.node && e.gpus?.length ? e.text.replace(`on node ${e.node} `, "").replace(/^is unhealthy: /, "") : e.text;
-// gathered are events, of which those in a row with one text about GPUs of one node are one.
+// gathered merges consecutive events with the same text about GPUs of the same node.
 export function gathered(list) {
   const out = [];
   for (const e of list) {

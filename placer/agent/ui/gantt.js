@@ -1,4 +1,4 @@
-// Who had which GPU when: a Gantt chart, and the page that has nothing else.
+// Which job had which GPU when: a Gantt chart, and the page Timeline.
 import {clock, colourOf, dated, empty, failed, full, get, h, jobLink, mark, nameOf, plural, query, s, table, when, zone} from "./dom.js";
 import {cluster, listen, nodeOf} from "./cluster.js";
 import {none} from "./gpus.js";
@@ -8,14 +8,14 @@ const day = 86400e3, left = 92, head = 38, most = 256; // GPUs of one chart
 const brief = job => job.replace(/^default\//, "");
 const span = b => `${b.row}: ${b.text}, ${b.from ? "from " + full(b.from) : "since before the agent began to place"} to ${b.to ? full(b.to) : "now"}`;
 
-// parsed is a job of namespace/id; one that may not be known of is none.
+// parsed is the job of a name namespace/id, or false for a job that the token may not see.
 function parsed(name) {
   const cut = name.indexOf("/");
   return cut > 0 && !name.startsWith("(") && {namespace: name.slice(0, cut), job: name.slice(cut + 1)};
 }
 
-// during are the uses as bars, one row for each GPU; what is held without an event has been
-// since before the agent began.
+// during returns the uses as bars, one row for each GPU. If a job holds a GPU without an event, it got the GPU
+// before the agent became active.
 export function during(gpus, uses, row = g => `GPU ${g.index}`) {
   const bars = [], byGPU = new Map();
   for (const u of uses) for (const id of u.gpus) byGPU.set(id, [...byGPU.get(id) ?? [], u]);
@@ -28,7 +28,7 @@ export function during(gpus, uses, row = g => `GPU ${g.index}`) {
   return bars;
 }
 
-// axis draws round times of the reader's day, and its date where the chart and each day begin.
+// axis draws round times in the reader's zone, and the date at the start of the chart and of each day.
 function axis(svg, x, from, to, width, height) {
   const span = to - from, room = width / 80, nowAt = x(to);
   const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 180].find(n => span / (n * 60e3) <= room) ?? 360, step = minutes * 60e3;
@@ -47,7 +47,7 @@ function axis(svg, x, from, to, width, height) {
   }
 }
 
-// blocks are the bars with their rows; those of one job at one time in neighbouring rows are one.
+// blocks returns the bars with their row numbers. Bars of one job at the same times in adjacent rows become one.
 function blocks(kept, names) {
   const at = new Map(names.map((n, i) => [n, i])), out = [], open = new Map();
   for (const b of [...kept].sort((a, b) => at.get(a.row) - at.get(b.row))) {
@@ -60,9 +60,9 @@ function blocks(kept, names) {
   return out;
 }
 
-// gantt draws bars {row, from, to, text} over the last day, one line for each row, and has
-// them as a table, too. Without from it began before the agent did; without to it goes on.
-// label(row) is what is written beside it, open(job) is called for a bar that is clicked.
+// gantt draws bars {row, from, to, text} over the last day, one line for each row, with a table of them below.
+// A bar without from began before the agent became active; a bar without to has not ended. label(row) is the
+// text beside a row; a click on a bar calls open(job).
 export function gantt(bars, caption, {label = row => row, open} = {}) {
   const now = Date.now(), at = t => new Date(t).getTime(), kept = bars.filter(b => !b.none && !(b.to && at(b.to) < now - day));
   if (!kept.length) return empty("No job had it in the last day, as far as the agent remembers.");
@@ -71,7 +71,7 @@ export function gantt(bars, caption, {label = row => row, open} = {}) {
   const host = h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption});
   const jobOf = b => b.job ? nameOf(b.job) : b.text, jobs = new Map(kept.map(b => [jobOf(b), b]));
   const all = blocks(kept, names), height = head + names.length * high + 4;
-  // The names stay where they are while the bars scroll: a narrow screen shows the latest first.
+  // Only the bars scroll, not the names of the rows. A narrow screen begins with the latest bars.
   const beside = s("svg", {width: left, height, "aria-hidden": "true"});
   let width = 0, texts = [];
   function draw() {
@@ -110,7 +110,7 @@ export function gantt(bars, caption, {label = row => row, open} = {}) {
     host.scrollLeft = width;
     keepSeen();
   }
-  // A bar's name stays within the visible part of the bar, and is hidden where it would be cut.
+  // keepSeen keeps each bar's name within the visible part of the bar, and hides a name that has no room.
   function keepSeen() {
     for (const {t, x1, last} of texts) {
       const begin = Math.max(x1 + 6, Math.min(host.scrollLeft + 6, last));
@@ -132,7 +132,7 @@ export function gantt(bars, caption, {label = row => row, open} = {}) {
 
 export const toJob = navigate => j => navigate(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`);
 
-// timelinePage shows the GPUs of some racks: all of a small cluster, else one.
+// timelinePage shows the GPUs of all racks of a small cluster, else of one rack.
 export function timelinePage(params, navigate) {
   const host = h("div", {}, empty("Reading the cluster …")), choice = h("div", {className: "row"});
   const key = r => `${r.datacenter}/${r.name}`;

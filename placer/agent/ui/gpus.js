@@ -1,4 +1,4 @@
-// GPUs: all of them, those of a rack, of a node, one, and those that are in trouble.
+// Pages about GPUs: of the cluster, of a rack, of a node, one GPU, failures; and the page Tenants.
 import {badge, empty, events, eventTable, failed, failures, failureTable, firstGPUs, get, gpuLink, h, learnGPUs, link, mark, named, nodeLink, plural, query, short, table, time, when} from "./dom.js";
 import {allocated, classes, cluster, count, degraded, free, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {classKeys, clusterMap, legend} from "./map.js";
@@ -7,7 +7,7 @@ import {during, gantt, toJob} from "./gantt.js";
 
 const rows = 50; // of a table at a time
 
-// live draws again when cells change that concern it, every 3 s at most.
+// live calls draw when a cell changes for which concerns(cell) is true, every 3 s at most.
 function live(concerns, draw) {
   let timer, last = 0;
   const stop = listen((what, changed) => {
@@ -23,7 +23,7 @@ const counted = {Allocated: allocated, Free: free, Unhealthy: unhealthy, Quarant
 const counts = (from, n) => Object.values(counted).map(f => count(from, n, f)), countHeads = Object.keys(counted).map(name => "#" + name);
 const figuresOf = (from, n) => figures([[n, "GPUs"], ...counts(from, n).map((c, i) => [c, Object.keys(counted)[i].toLowerCase()])]);
 
-// paged is a table of which some rows are in the document at a time.
+// paged is a table that keeps only one page of its rows in the document.
 function paged(caption, heads, items, row) {
   const host = h("div", {});
   let at = 0;
@@ -42,7 +42,7 @@ export const none = () => cluster.hidden
   ? empty("This token may not read nodes, so there is no map. It needs ", h("code", {}, 'node { policy = "read" }'), ". Your jobs are on the page ", link("#/jobs", "Jobs"), ".")
   : empty("Nomad knows no GPU. Install the device plugin ", h("code", {}, "nomad-device-pal"), " on a client, then run ", h("code", {}, "nomad-pal doctor"), " to see what is missing.");
 
-// models is how fast GPU models are beside each other, where that was measured of several.
+// models shows the speeds of GPU models relative to each other, if several models were measured.
 function models() {
   const host = h("div", {});
   get("/v1/models?stale").then(all => {
@@ -51,7 +51,7 @@ function models() {
     const cell = (device, c) => { const m = all.find(m => m.device === device && m.app_class === c); return m ? h("span", {title: `${m.rate.toPrecision(3)} ${m.unit}, the median of ${plural(m.gpus, "GPU")}`}, String(+m.speed.toPrecision(3))) : "–"; };
     host.replaceChildren(h("h2", {}, "GPU models"), h("p", {className: "soft"}, "Measured speed by application class, over that of the fastest model."),
       h("div", {className: "plain"}, table("Speed of GPU models", ["GPU model", ...classes.map(c => "#" + c)], names.map(n => [n, ...classes.map(c => cell(n, c))]))));
-  }).catch(() => {}); // the map says what a token may not read
+  }).catch(() => {}); // the map already names the missing right
   return host;
 }
 
@@ -94,20 +94,20 @@ export function rackPage(datacenter, name, navigate) {
   return {title: "Rack " + name, element: [h("h1", {}, "Rack ", name), empty("Datacenter ", datacenter), host], close: () => { stop(); map?.close(); }};
 }
 
-// tooSlow: its PM score for the class is above the outlier_threshold.
+// tooSlow reports whether the GPU's PM score for the class is above the outlier_threshold.
 const tooSlow = (g, c) => g.outlier_for?.includes(c);
 const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", tooSlow(g, c) ? h("strong", {title: "an outlier"}, g.pm_scores[c].toFixed(3)) : g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
-// trouble is all that is wrong with a GPU: what it is, where a badge may say that, and why.
+// trouble lists all that is wrong with a GPU: pairs of the word on its badge ("" if it has none) and the reason.
 const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "it is lifted" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}, for ${g.window_for ? g.window_for.join(", ") : "maintenance"}`]].filter(Boolean);
-// said is that beside a badge with the first state.
+// said is the text of trouble, for the place beside a badge with its first state.
 export const said = g => trouble(g).map(([what, why], i) => i && what ? `${what}: ${why}` : why).join("; ");
 const stateOf = g => g.degraded && ["free", "allocated"].includes(g.state) ? "degraded" : g.state;
 const of = (n, all, scale, unit) => n == null ? "unknown" : `${+(n / scale).toFixed(1)}${all ? "/" + +(all / scale).toFixed(1) : ""} ${unit}`;
-// nowOf is what a GPU does now: utilization as a bar, memory, temperature, power.
+// nowOf is a GPU's current statistics: utilization as a bar, memory, temperature, power.
 export const nowOf = (u, why) => u ? [u.utilization_percent == null ? "unknown" : [h("meter", {min: 0, max: 100, value: u.utilization_percent, ariaLabel: "Utilization"}), ` ${u.utilization_percent} %`],
   of(u.memory_used_mib, u.memory_total_mib, 1024, "GiB"), of(u.temperature_c, 0, 1, "°C"), of(u.power_w, u.power_limit_w, 1, "W")] : [h("span", {className: "soft", title: why ?? ""}, "unknown"), "", "", ""];
 export const nowHeads = ["Utilization", "Memory", "Temperature", "Power"];
-const lookAgain = 5000; // ms: the agent asks a node once in 3 s at most
+const lookAgain = 5000; // ms; the agent asks a node at most once in 3 s
 function gpuTable(gpus, caption) {
   const told = gpus.some(g => g.live), why = [...new Set(gpus.map(g => g.not_live).filter(Boolean))].join("; ");
   return h("div", {}, table(caption, ["GPU", "Id", "Model", ...told ? nowHeads : [], ...classes.map(c => "Class " + c), "State", "Job"], gpus.map(g =>
@@ -116,14 +116,14 @@ function gpuTable(gpus, caption) {
   told ? "" : empty("Utilization, memory, temperature and power are not known", why ? `: ${why}.` : "."));
 }
 
-// some shows GPUs of one node: all, or one.
+// some shows the GPUs of one node, or one of them.
 function some(ask, title, what, missing, navigate) {
   const host = h("div", {}, empty("Reading the GPUs …"));
   let closed = false, mine = [], shown;
   const read = () => get("/v1/gpus?" + query({...ask, live: true}));
   async function now() {
     if (document.hidden || !shown) return;
-    const gpus = await read().catch(() => []); // draw tells of trouble
+    const gpus = await read().catch(() => []); // draw shows errors
     if (closed || !gpus.length) return;
     const next = gpuTable(gpus, title);
     shown.replaceWith(next);
@@ -152,7 +152,7 @@ function some(ask, title, what, missing, navigate) {
 export const nodePage = (name, navigate) => some({node: name}, "Node " + name, "node", "There is no such node with GPUs now.", navigate);
 export const gpuPage = (id, navigate) => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.", navigate);
 
-// alike are things in groups that say the same, in their order.
+// alike groups the elements for which says() returns the same, and keeps their order.
 function alike(all, says) {
   const groups = new Map();
   for (const x of all) { const key = JSON.stringify(says(x)); groups.set(key, [...groups.get(key) ?? [], x]); }

@@ -1,4 +1,4 @@
-// The last day: figures over time, and what the placer did.
+// The page History: charts of the last day, and what the placer did. The page Usage: who used the GPUs.
 import {badge, empty, events, eventTable, failed, get, h, learnGPUs, link, marked, owner, query, table, when} from "./dom.js";
 import {allocation, byDay, chart, daysOf, ofDays, queued, samples, since} from "./charts.js";
 
@@ -38,10 +38,10 @@ export function historyPage() {
     h("h2", {}, "What the placer did"), h("div", {className: "plain"}, latest)]};
 }
 
-// Usage: who used the GPUs, what of it was wasted and saved, and which jobs ran, from the agent's accounts.
+// Usage: GPU hours by user, what was wasted and saved, and which jobs ran, from the agent's history.
 const day = 86400e3;
-const midnight = t => new Date(t.toISOString().slice(0, 10)); // days are those of UTC
-// spans are what may be looked at, with its first day and the one after its last.
+const midnight = t => new Date(t.toISOString().slice(0, 10)); // days are in UTC
+// spans are the periods to choose from: name, first day, and the day after the last (none: until now).
 const spans = {
   "": ["this month", now => [new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1))]],
   last: ["last month", now => [new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - 1, 1)), new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), 1))]],
@@ -57,7 +57,7 @@ const share = (part, all) => all ? `${(100 * part / all).toFixed(0)} %` : "–";
 const factor = n => n ? n.toFixed(2) : "";
 const long = s => s >= 7200 ? `${(s / 3600).toFixed(0)}h` : s >= 120 ? `${(s / 60).toFixed(0)}m` : `${(s ?? 0).toFixed(0)}s`;
 
-// meanings says what the columns count; docs/operators/history.md says more.
+// meanings explains the columns; docs/operators/history.md has the details.
 const meanings = stops => h("details", {}, h("summary", {}, "What the columns mean"), h("dl", {className: "facts"}, [
   ["Used", "the time from placement to end of each allocation, for each of its GPUs"], ["Failed", "that of allocations that failed or were lost"],
   ["In vain", "the time for which members held GPUs while others of their gang were not there yet"], ["Idle", "the time in which GPUs ran nothing, for at least 15 minutes"],
@@ -68,10 +68,10 @@ const meanings = stops => h("details", {}, h("summary", {}, "What the columns me
 ].map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])));
 
 const word = text => text ? h("span", {className: "word"}, text) : "";
-// notes are why a run ended, and what stopping cost or won it.
+// notes say why a run ended, and what it lost by being stopped or gained because others were stopped.
 const notes = r => [r.reason, r.stops && `stopped ${r.stops === 1 ? "once" : r.stops + " times"} for others, which cost it ${hours(r.lost_gpu_seconds / 3600)} GPU hours`,
   r.saved_wait_seconds > 0 && `got GPUs ${long(r.saved_wait_seconds)} sooner, as others were stopped for it`].filter(Boolean).join("; ");
-// waits is for how long a run has waited: one that is in the queue, up to now.
+// waits is how long a run has waited; for a run in the queue, until now.
 const waits = r => long(r.state === "pending" ? Math.max(r.waited_seconds, (Date.now() - Date.parse(r.submitted)) / 1000) : r.waited_seconds);
 function runTable(ran) {
   const seen = ran.some(r => r.seen_slowdown), users = ran.some(r => r.user);
@@ -103,7 +103,7 @@ export function usagePage(params, navigate) {
     const wanted = Object.fromEntries(Object.keys(filters).map(k => [k, q[k]]));
     const range = {...wanted, since: since.toISOString().slice(0, 19) + "Z", until: until && until.toISOString().slice(0, 19) + "Z"};
     const asked = ["", by, "day"].map(by => get("/v1/usage?" + query({...range, by})));
-    const last = most => get("/v1/runs?" + query({...range, state: q.state, limit: most + 1})); // one more tells whether there are more
+    const last = most => get("/v1/runs?" + query({...range, state: q.state, limit: most + 1})); // one more, to see whether there are more
     const [[all], of, each, ran] = await Promise.all([...asked, last(most)]);
     if (closed) return;
     if (!all && !ran.length) {
@@ -129,7 +129,7 @@ export function usagePage(params, navigate) {
     days.set(ofDays(each));
     lines.replaceChildren(usageTable(of, all), meanings(all.stops));
   }
-  // usageTable has a line for each of what the usage is asked by. What stopping jobs won and cost is there if any was stopped.
+  // usageTable has a row for each user, tenant, class, model or month. It has columns about stops if any job was stopped.
   function usageTable(of, all) {
     const stops = all.stops > 0, least = by === "month" ? () => 0 : (a, b) => b.gpu_hours - a.gpu_hours;
     const name = x => by === "month" ? x.of[0] : x.of[0] ? link("#/usage?" + query({...q, [by]: x.of[0]}), x.of[0]) : by === "user" ? owner("") : "(none)";

@@ -54,7 +54,7 @@ export const rackPath = r => `#/rack/${encodeURIComponent(r.datacenter)}/${encod
 
 const fact = (term, ...what) => what.some(x => x || x === 0) ? [h("dt", {}, term), h("dd", {}, what)] : [];
 
-// next are the steps that nomad-pal explain has at its end.
+// next shows the steps that nomad-pal explain suggests at its end.
 const next = steps => steps?.length ? h("section", {className: "next"}, h("h2", {}, "Next"), h("ul", {}, steps.map(s => h("li", {}, s)))) : "";
 
 const allGPUs = (gpus = []) => gpus.flatMap((g, i) => [i ? ", " : "", gpuLink(g)]);
@@ -77,7 +77,7 @@ function why(e) {
   ].flat(Infinity).filter(x => x !== "");
 }
 
-// sick says why the jobs hold more GPUs than are counted as allocated.
+// sick explains why the jobs hold more GPUs than the decision counts as allocated.
 function sick(holders, d) {
   const n = holders.omitted ? 0 : holders.jobs.reduce((sum, j) => sum + j.gpus, 0) - (d?.candidates?.allocated ?? Infinity);
   return n > 0 ? empty(`${plural(n, "GPU")} of these ${n === 1 ? "is" : "are"} unhealthy or in quarantine, and counted as that.`) : "";
@@ -101,12 +101,12 @@ function decision(d, predicted, alternatives, from) {
   ];
 }
 
-// matrix is the L×V explorer: how far apart against how slow, in the order of PAL's walk.
+// matrix shows PAL's L×V matrix, locality by variability, and the order in which the placer tried its cells.
 function matrix(d) {
   const bins = [...new Set(d.walk.map(e => e.bin))].sort((a, b) => a - b), rows = tiers.filter(t => d.walk.some(e => e.tier === t));
   const told = h("p", {role: "status"}, "Choose a cell to read what was tried there.");
   const at = (t, b) => d.walk.findIndex(e => e.tier === t && e.bin === b), penalty = t => { const e = d.walk.find(e => e.tier === t); return e.product / e.bin; };
-  // Agents of earlier versions tell no scores.
+  // Agents of earlier versions send no scores.
   const scores = b => { const {lowest = b, highest = b} = d.walk.find(e => e.bin === b), low = lowest.toFixed(3), high = highest.toFixed(3); return {high, range: low === high ? low : `${low}–${high}`}; };
   const cell = (t, b) => {
     const i = at(t, b), e = d.walk[i], product = (e ? e.product : b * penalty(t)).toFixed(3);

@@ -6,13 +6,13 @@ const columns = [["position", "#", true], ["job", "Job"], ["user", "User"], ["st
 const limit = 50;
 export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
 
-// notStarted are the states of jobs that do not start, or not again, as things are.
+// notStarted are the states of jobs that the placer does not start, or does not start again.
 export const notStarted = "unschedulable,rejected,failed";
 
-// Of an elastic gang that waits, the GPUs from its least to all.
+// size is a job's number of GPUs; for a waiting elastic gang, from its smallest to its full size.
 export const size = ({gpus, elastic: e}) => e && !e.members && e.least < e.most ? `${gpus / e.most * e.least}–${gpus}` : gpus;
 
-// runs says how the elements of an array stand.
+// runs counts the elements of an array by state.
 export const runs = r => [...Object.entries(r).filter(([, n]) => n).map(([k, n]) => `${n.toLocaleString()} ${k}`), `of ${Object.values(r).reduce((a, n) => a + n, 0).toLocaleString()}`].join(", ");
 
 export function jobsPage(params, navigate) {
@@ -48,7 +48,7 @@ export function jobsPage(params, navigate) {
     if (again) { again = false; later(); }
   }
   function show(p) {
-    const {template = 0, ...states} = p.states ?? {}; // a template has no GPUs: its children do
+    const {template = 0, ...states} = p.states ?? {}; // a template has no GPUs; its children have
     const by = Object.entries(states).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
     sum.textContent = p.total ? `${plural(p.total - template, "job")} with GPUs${by && ": " + by}.` + (template ? ` ${plural(template, "template")}.` : "") + (p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
     if (!p.total) { list.replaceChildren(empty("No job with GPUs that you may see. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), "; what a token may see, the button Set token says.")); return; }
@@ -63,7 +63,7 @@ export function jobsPage(params, navigate) {
     h("span", {}, `${(q.offset + 1).toLocaleString()} to ${Math.min(q.offset + limit, p.matching).toLocaleString()} of ${p.matching.toLocaleString()}`),
     h("button", {disabled: q.offset + limit >= p.matching, title: "Page after", onclick: () => change({offset: q.offset + limit})}, "After"));
 
-  // Not more often than every 5 s: a queue may change all the time.
+  // At most every 5 s, because a queue may change all the time.
   const later = () => { clearTimeout(timer); timer = setTimeout(read, Math.max(0, last + 5000 - Date.now())); };
   const stop = listen(what => { if (what === "jobs") later(); });
   read();

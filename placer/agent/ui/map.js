@@ -1,10 +1,10 @@
-// The map: every GPU a cell, on a canvas. Nothing of it is in the document but the canvas,
-// the text under the pointer, and what a screen reader is told at the cell with the focus.
+// The map shows every GPU as a cell on a canvas. The document contains only the canvas, the text about
+// the cell under the pointer, and the text that a screen reader reads at the cell with the focus.
 import {h} from "./dom.js";
 import {classes, classOf, cluster, count, degraded, free, held, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
 const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 8;
-export const view = {k: 0, use: true}; // which application class is shown, or only the use
+export const view = {k: 0, use: true}; // the application class whose variability classes are shown, or only the use
 
 export function words(cell) {
   const cs = classes.map((c, k) => `${c}${classOf(cell, k) || "–"}`).join(" ");
@@ -13,8 +13,8 @@ export function words(cell) {
 
 const font = "12px system-ui,sans-serif";
 
-// clusterMap draws the racks. lit are cells that stand out; open(node, index) is called for
-// a cell that is chosen.
+// clusterMap draws the racks. The cells in lit stand out. A click, or Enter, on a cell calls
+// open(rack, node, index).
 export function clusterMap({racks, lit = new Set(), open, height = 900, label}) {
   const canvas = h("canvas", {tabIndex: 0, role: "application", ariaLabel: label}), tip = h("div", {className: "tip", hidden: true});
   canvas.setAttribute("aria-roledescription", "map of GPUs");
@@ -23,7 +23,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   let tiles = [], size = 3, width = 0, at = null, colours = {}, drawing = 0;
   const ctx = canvas.getContext("2d", {alpha: false});
 
-  // stacksOf are the racks' nodes in so many columns, each node with its first row.
+  // stacksOf divides each rack's nodes into the given number of columns, and gives each node its first row.
   function stacksOf(columns) {
     return racks.flatMap(rack => {
       const each = Math.ceil(rack.nodes.length / columns), out = [];
@@ -35,12 +35,12 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       return out;
     });
   }
-  // The names of nodes have as much room as the widest of them takes, up to 120 pixels. Those of many nodes are not
-  // measured, which takes time: they are too many to be shown.
+  // The names of nodes get as much room as the widest one needs, up to 120 pixels. Measuring more than 500 names
+  // takes too long, and a map of so large a cluster hardly ever shows them.
   const nodes = racks.flatMap(r => r.nodes);
   ctx.font = font;
   const nameRoom = nodes.length > 500 ? 120 : Math.min(120, 12 + Math.ceil(Math.max(0, ...nodes.map(n => ctx.measureText(n.name).width))));
-  // How many columns a rack may have: those of a small cluster fill the width.
+  // The racks of a small cluster may have several columns, to fill the width.
   const columns = racks.length > 8 ? [1] : [1, 2, 3, 4], folded = columns.map(stacksOf);
 
   function layout() {
@@ -86,7 +86,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       if (quarantined(cell)) ctx.rect(x + 1, y + 1, w - 2, w - 2);
       else if (unavailable(cell)) { ctx.moveTo(x, y + w); ctx.lineTo(x + w, y); }
       else if (degraded(cell)) { ctx.moveTo(x, y + 1); ctx.lineTo(x + w, y + 1); }
-      // On a wider line of the ground: the mark is seen on every class, with any colour vision.
+      // A wider line in the background colour below the mark makes it visible on every class, with any colour vision.
       if (!bad) { ctx.strokeStyle = colours.bg; ctx.lineWidth = thin + 2; ctx.stroke(); }
       ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = thin; ctx.stroke();
     }
@@ -102,11 +102,11 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     ctx.fillStyle = colours.bg; ctx.fillRect(t.x, t.y, t.w, t.head + t.rows * size + 8);
     ctx.textAlign = "left";
     if (t.head) {
-      const bad = count(t.rack.first, t.rack.gpus, unhealthy) > 0; // too small to see in its cell
+      const bad = count(t.rack.first, t.rack.gpus, unhealthy) > 0; // for cells too small to show it
       ctx.fillStyle = bad ? colours.mark : colours.soft; ctx.textAlign = "left"; ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif";
       ctx.fillText(fit(t.name, t.w - 10) + (bad && t.first === t.rack.first && racks.length > 1 ? "!" : ""), t.x, t.y + 11);
     }
-    if (t.nameWidth) { // over the cells, the numbers of the GPUs
+    if (t.nameWidth) { // the numbers of the GPUs, above the cells
       ctx.fillStyle = colours.soft; ctx.font = font; ctx.textAlign = "center";
       const most = Math.max(...t.nodes.map(n => n.node.gpus));
       for (let i = 0; i < Math.min(perRow, most); i++) ctx.fillText(most > perRow ? i + "…" : i, t.x + t.nameWidth + (i + .5) * size, t.y + t.head - 5);
@@ -128,7 +128,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     return name.slice(-3);
   }
 
-  // draw draws in slices, so that nothing waits for it.
+  // draw draws in slices of a few ms, so that the page stays responsive.
   function draw() {
     const mine = ++drawing;
     let next = -1;
@@ -179,7 +179,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     const node = (t, n, i) => n && go({t, n, i: Math.min(i, n.node.gpus - 1)});
     const next = tiles.find((x, m) => m > k && x.rack !== t.rack), before = tiles.findLast((x, m) => m < k && x.rack !== t.rack);
     const prior = before && tiles.find(x => x.rack === before.rack), beside = by => tiles[k + by]?.rack === t.rack ? tiles[k + by] : null;
-    // The node below or above, also in the rack's next column or the one before.
+    // step goes to the node below or above, or to the rack's next or previous column.
     const step = (by, i) => nodes[j + by] ? node(t, nodes[j + by], i) : beside(by) && node(beside(by), by > 0 ? beside(by).nodes[0] : beside(by).nodes.at(-1), i);
     const keys = {
       ArrowRight: () => i + 1 < n.node.gpus ? node(t, n, i + 1) : step(1, 0), ArrowLeft: () => i > 0 ? node(t, n, i - 1) : step(-1, perRow),
@@ -191,7 +191,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   };
 
   const all = () => { layout(); draw(); };
-  // The layout of many racks is a task of its own, not one with that of the page; few are drawn at once, so that nothing flickers.
+  // The layout of many racks runs in its own task, after that of the page. Few racks are drawn at once, so that nothing flickers.
   let later;
   const watch = new ResizeObserver(([e]) => {
     const w = Math.floor(e.contentRect.width);
@@ -213,10 +213,10 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
 }
 
 const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
-// classKeys are the colours of the variability classes.
+// classKeys explains the colours of the variability classes.
 export const classKeys = () => [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest")];
 
-// legend says what the colours are, and lets choose what they show.
+// legend explains the colours, and lets the reader choose what they show.
 export function legend(changed) {
   const choose = h("select", {id: "shown", onchange: e => { view.use = e.target.value === "use"; if (!view.use) view.k = Number(e.target.value); list(); changed(); }},
     classes.map((c, k) => h("option", {value: k, selected: !view.use && view.k === k}, `variability class for application class ${c}`)), h("option", {value: "use", selected: view.use}, "use: free or allocated"));

@@ -1,4 +1,4 @@
-// The overview: how the cluster is, at one look.
+// The overview: the state of the cluster at a glance.
 import {badge, empty, events, expected, failed, failures, gathered, get, gpuLink, h, jobLink, link, marked, nameOf, named, nodeLink, plural, query, time, whatOf} from "./dom.js";
 import {allocated, classOf, classes, cluster, count, degraded, listen, nodeOf, quarantined, unavailable, unhealthy} from "./cluster.js";
 import {allocation, byDay, daysOf, gained, ofDays, queued, samples, since} from "./charts.js";
@@ -7,12 +7,12 @@ import {none, said} from "./gpus.js";
 import {notStarted, runs as counted, size} from "./jobs.js";
 import {rackPath} from "./job.js";
 
-const few = 6, asked = 8 * few, many = 2000; // GPUs: to ask for; from which on the map gets all of the width
+const few = 6, asked = 8 * few, many = 2000; // few: rows of a list; asked: GPUs to ask for; many: above this number of GPUs the map takes the whole width
 const unknown = "not known without a placer";
 const percent = x => Math.round(100 * x) + "\u2009%";
 const number = n => n.toLocaleString("en");
 
-// tile is a figure, what it is, and a little more; kind is its colour.
+// tile shows a figure, its name, and a detail; kind is its colour.
 const tile = (to, kind, figure, what, ...more) => h("a", {className: "tile " + kind, href: to},
   h("span", {className: "what"}, what), h("b", {}, figure), h("span", {className: "more"}, more));
 
@@ -32,7 +32,7 @@ function tiles(page, all) {
   const not = notStarted.split(",").map(s => [s, states[s] ?? 0]).filter(([, c]) => c);
   const out = last?.outliers ?? {}, slow = Math.max(0, ...Object.values(out)), hours = gained(all);
   const parts = of => of.filter(([, c]) => c).map(([what, c]) => `${number(c)} ${what}`).join(" · ");
-  // Without a placer, jobs that were there are known; that there are none is not.
+  // Without an active placer, a count of 0 is not reliable and is not shown.
   const jobs = (state, kind, what, n, more, none) => tile("#/jobs?state=" + state, cluster.idle && !n ? "" : kind, cluster.idle && !n ? "–" : number(n ?? 0), what, more || (cluster.idle ? unknown : none));
   const better = last?.slowdown_chosen ? 1 - last.slowdown_chosen / last.slowdown_packed : null;
   return [
@@ -55,11 +55,11 @@ const waits = page => page.jobs.length
   ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : j.user ? j.user + ": " : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
   : cluster.idle ? todo("Who waits is ", unknown, ".") : good("Nobody waits.");
 
-// worst is the application class for which a GPU is an outlier most, and its PM score there.
+// worst is the application class for which a GPU's PM score is highest, and that score.
 const worst = g => classes.map(c => [c, g.pm_scores?.[c] ?? 0]).sort((a, b) => b[1] - a[1])[0];
 const state = g => !g.healthy ? "unhealthy" : g.quarantine ? "quarantined" : "degraded";
-// ails has a row for each node and reason. A job that is known to be of another class than an outlier is slow for is
-// not named.
+// ails has a row for each node and reason. A row about an outlier names no job of another application class than
+// the one for which the GPU is slow.
 function ails(ill, slow, running) {
   const rows = new Map();
   for (const one of [...ill.map(g => [g, state(g), said(g)]), ...slow.filter(g => !ill.some(i => i.id === g.id)).map(g => [g, "outlier", worst(g)[0]])]) {
@@ -82,7 +82,8 @@ function ails(ill, slow, running) {
   return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
 }
 function fails(not, allocs, es) {
-  // Of each job one line: why it will not start, else its last failure and how many there are like it.
+  // A job that will not start has one line, with the reason. Of like failures of a job, one line shows the last and
+  // their number.
   const told = new Set(not.jobs.map(nameOf)), last = new Map();
   for (const f of allocs) {
     const key = JSON.stringify([nameOf(f), f.cause, f.reason]);
@@ -96,7 +97,7 @@ function fails(not, allocs, es) {
   return all.length ? list(all.slice(0, few)) : good("The agent knows of no failure.");
 }
 
-// reader calls read at once, and when the cluster or the queue has changed, every 5 s at most.
+// reader calls read at once, after each change of the cluster or queue (every 5 s at most), and every minute.
 function reader(read) {
   let timer, last = 0, reading = false, again = false;
   async function now() {
@@ -118,7 +119,7 @@ export function overview(navigate) {
   const place = h("div", {}, empty("Reading the cluster …")), mapCard = h("section", {className: "card"}, place);
   const use = allocation(), queue = queued(), month = byDay(30), monthSpot = h("div", {}, month.element);
   const spots = Object.fromEntries(["ail", "run", "wait", "fail"].map(k => [k, h("div", {}, empty("Reading …"))]));
-  // Beside a small map there is room for what is wrong; a large one takes all of the width.
+  // The lists of unhealthy GPUs and failures are beside a small map, and below a large one.
   const beside = h("div", {className: "column w4"}, card("Slow and unhealthy GPUs", link("#/failures", "All"), spots.ail),
     card("What failed", link("#/failures", "All"), spots.fail));
   const column = h("div", {className: "column w8"}, mapCard, h("div", {className: "pair"}, card("Who runs", link("#/jobs?state=running", "All"), spots.run),
@@ -157,7 +158,7 @@ export function overview(navigate) {
     if (history.status === "rejected") known.replaceChildren(failed(history.reason));
     else known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
   }
-  // Days of usage change slowly.
+  // The usage of days changes slowly, so it is read every 10 minutes.
   async function readMonth() {
     try {
       const days = await get("/v1/usage?" + query({by: "day", since: new Date(Date.now() - 29 * 86400e3).toISOString().slice(0, 10) + "T00:00:00Z"}));

@@ -1,7 +1,7 @@
-// The agent's stream, as it is for the page and for the worker that all tabs share: see
+// The agent's stream. It runs in the page, or in the worker that all tabs share: see
 // docs/design/page.md.
 
-// cellsOf are cells as the stream has them: two bytes each, the lower first, in base64.
+// cellsOf decodes the cells of the stream: two bytes each, the lower first, in base64.
 function cellsOf(text) {
   const bytes = atob(text), cells = new Uint16Array(bytes.length / 2);
   for (let i = 0; i < cells.length; i++) cells[i] = bytes.charCodeAt(2 * i) | bytes.charCodeAt(2 * i + 1) << 8;
@@ -10,7 +10,7 @@ function cellsOf(text) {
 
 const pauses = (ms, signal) => new Promise(done => { const t = setTimeout(done, ms); signal.addEventListener("abort", () => { clearTimeout(t); done(); }, {once: true}); });
 
-// follow reads the stream with a token until the signal, and calls on with {state}, {trouble, status} or {alive}.
+// follow reads the stream with a token until signal aborts, and calls on({state}), on({trouble, status}) or on({alive}).
 export async function follow(secret, on, signal) {
   let version = 0;
   for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 15000)) {
@@ -35,7 +35,7 @@ export async function follow(secret, on, signal) {
           on({state});
         }
       }
-      pause = 50; // it ends each minute, so that the token is judged again
+      pause = 50; // a stream ends after a minute, so that the agent checks the token again
     } catch (e) {
       if (signal.aborted) return;
       on({trouble: e.status ? e.message : "The agent does not answer. Trying again …", status: e.status});
@@ -44,15 +44,15 @@ export async function follow(secret, on, signal) {
   }
 }
 
-// added is a whole state with what a message changes.
+// added applies a message's changes to a whole state.
 function added(full, m) {
   if (m.racks || !m.from || !full) return {...m, from: undefined, cells: m.racks && m.cells.slice()};
   if (m.cells) for (let i = 0; i < m.cells.length; i += 2) full.cells[m.cells[i]] = m.cells[i + 1];
   return {...full, version: m.version, jobs: m.jobs};
 }
 
-// shared is one stream for each token, as long as a tab wants it. Who joins later is sent the whole
-// state first.
+// shared keeps one stream for each token while a tab uses it. A tab that joins later first gets the whole
+// state.
 function shared() {
   const streams = new Map();
   const join = (secret, port) => {

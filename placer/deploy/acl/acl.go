@@ -1,13 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package acl holds the policies for Nomad's access control, for nomad-pal init.
+// Package acl embeds the policies for Nomad's ACLs. nomad-pal init writes them.
 package acl
 
 import _ "embed"
 
-// The policies of the agent, of clients whose plugin reads the profile from Nomad, and of
-// a user of the namespace "research". The placer's variables are in "default".
+// Policies for the agent, for clients whose plugin asks Nomad, and for a user of the namespace
+// "research". They assume that the placer's variables are in the namespace "default".
 var (
 	//go:embed nomad-pal.policy.hcl
 	Agent string

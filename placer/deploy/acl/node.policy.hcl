@@ -1,9 +1,9 @@
-# For clients with the device plugin: put a token of this policy into the file that the plugin's
-# config names (nomad { token_file }).
+# For clients with the device plugin. Put a token with this policy into the file that the plugin's
+# configuration names (nomad { token_file }).
 #
-# With it the plugin learns which allocations of its node have GPUs, and measures the others. It
-# must see the jobs of every namespace: of others Nomad would not tell. It also reads the cluster's
-# profile (profile_from_nomad).
+# With the token, the plugin asks which GPUs of its node the allocations have, and measures the others.
+# It must be able to read the jobs of all namespaces: Nomad hides the allocations of the rest. It also
+# reads the cluster's profile (profile_from_nomad).
 
 agent {
   policy = "read"

@@ -1,10 +1,10 @@
-# What somebody needs who runs jobs through nomad-pal in one namespace, here
+# The rights of a user who runs jobs through nomad-pal in one namespace, here
 # "research":
 #
 #   nomad acl policy apply -description "research, with nomad-pal" research user.policy.hcl
 #
-# Commands then show the jobs of this namespace and nothing of others. They ask the
-# agent, which knows all GPUs in use and tells no more than the token may know.
+# Commands then show only the jobs of this namespace. They ask the agent. It counts the
+# GPUs of all jobs, but shows nothing that the token may not read.
 
 namespace "research" {
   capabilities = [
@@ -16,16 +16,16 @@ namespace "research" {
   ]
 }
 
-# The agent's variables lie in this namespace.
+# The agent's variables are in this namespace.
 namespace "default" {
   variables {
-    # Whether a placer is active, and where its API is. Nobody but the agent needs to write it.
+    # Shows whether a placer is active, and the address of its API. Only the agent needs to write it.
     path "nomad-pal/agent" {
       capabilities = ["read"]
     }
 
-    # GPUs that are kept out. Not nomad-pal/failures: that names jobs of all
-    # namespaces, and is for operators.
+    # GPUs in quarantine. nomad-pal/failures is for operators only: it names jobs of all
+    # namespaces.
     path "nomad-pal/quarantine" {
       capabilities = ["read"]
     }

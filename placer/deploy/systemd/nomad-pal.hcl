@@ -4,15 +4,15 @@
 nomad {
   address = "http://127.0.0.1:4646"
 
-  # With access control; see nomad-pal.policy.hcl. Or NOMAD_TOKEN in nomad-pal.env.
+  # If Nomad has ACLs; the policy is nomad-pal.policy.hcl. Or set NOMAD_TOKEN in nomad-pal.env.
   # token_file = "/etc/nomad-pal.d/token"
 
-  # With TLS. The certificate is one of a Nomad client (nomad tls cert create -client).
+  # If Nomad has TLS. Use a certificate for a Nomad client (nomad tls cert create -client).
   # ca_cert     = "/etc/nomad.d/tls/nomad-agent-ca.pem"
   # client_cert = "/etc/nomad.d/tls/global-client-nomad.pem"
   # client_key  = "/etc/nomad.d/tls/global-client-nomad-key.pem"
 
-  # For dispatched and periodic jobs: the servers' RPC port.
+  # The servers' RPC ports: needed for dispatched and periodic jobs.
   # rpc_address = "10.0.0.1:4647,10.0.0.2:4647,10.0.0.3:4647"
 }
 
@@ -20,24 +20,24 @@ http {
   bind_address = "127.0.0.1"
   bind_port    = 8090
 
-  # Where callers use another name than this machine's.
+  # If callers reach the agent by another name than this machine's.
   # allowed_hosts = ["nomad-pal.service.consul"]
 }
 
-# Several agents, active one.
+# Several agents may run; one is active.
 high_availability {
   enabled = true
 }
 
-# What ran, for nomad-pal history and usage. Several agents: "postgres://…"
+# Records what ran, for nomad-pal history and usage. For several agents use "postgres://…".
 history {
   database = "/var/lib/nomad-pal/history.db"
 }
 
-# Jobs that say nothing of their class.
+# The application class of jobs that name none.
 # default_class = "B"
 
-# Measured on your own fabric; these are PAL's two tiers.
+# Locality penalties. Measure your own fabric; these are the two values of the PAL paper.
 # locality {
 #   node    = 1
 #   cluster = 1.7
@@ -47,7 +47,7 @@ history {
 #   class = "A"
 # }
 
-# Namespace "research" has 32 GPUs of its own, and may borrow 16 while they are idle.
+# Namespace "research" has a quota of 32 GPUs, and may borrow 16 more while they are idle.
 # tenant "research" {
 #   quota           = 32
 #   borrowing_limit = 16
