@@ -22,8 +22,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// image writes an OCI archive with the agent for all architectures. It is built on
-// nothing: the binary is static and knows the time zones.
+// image writes an OCI archive with the agent for all architectures. It has no base image:
+// the binary is static and contains the time zones.
 func (r release) image() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
@@ -42,8 +42,8 @@ func (r release) image() error {
 	if err != nil {
 		return err
 	}
-	name := "nomad-pal:" + strings.ReplaceAll(r.version, "+", "-") // a tag has no "+"
-	// What podman and docker call the image that they load.
+	name := "nomad-pal:" + strings.ReplaceAll(r.version, "+", "-") // a tag cannot contain "+"
+	// Annotations with the name that podman and docker give the loaded image.
 	names := map[string]string{"org.opencontainers.image.ref.name": name, "io.containerd.image.name": "docker.io/library/" + name}
 	if err := path.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (r release) imageOf(arch string) (v1.Image, error) {
 func (r release) configOf(arch string, image v1.Image) *v1.ConfigFile {
 	file, err := image.ConfigFile()
 	if err != nil {
-		panic(err) // it is in memory
+		panic(err) // writing to memory cannot fail
 	}
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created = "linux", arch, v1.Time{Time: r.time}
@@ -95,7 +95,8 @@ func (r release) configOf(arch string, image v1.Image) *v1.ConfigFile {
 	return file
 }
 
-// layer is the file system of the image: the binary, a user, roots for TLS, papers.
+// layer returns the file system of the image: the binary, a user, root certificates for
+// TLS, and the licences.
 func (r release) layer(arch string) ([]byte, error) {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
@@ -136,7 +137,7 @@ func (r release) layer(arch string) ([]byte, error) {
 	return out.Bytes(), w.Close()
 }
 
-// tree writes files of root's, all of the release's time.
+// tree writes files that belong to root, all with the release's time.
 type tree struct {
 	*tar.Writer
 	r release
@@ -154,7 +155,7 @@ func (t tree) file(name string, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// folder adds all files below a directory, in the order of their names.
+// folder adds all files below a directory, sorted by name.
 func (t tree) folder(root string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(root, path)

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command release packs what release/build.sh has staged: deb and rpm packages, a
-// container image and a bill of materials. The same staged files make the same
-// bytes; the times in them are that of the commit.
+// Command release packs what release/build.sh has staged: deb and rpm packages, a container
+// image and a bill of materials. Equal staged files give equal bytes; all times in them are
+// the commit's time.
 package main
 
 import (
@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// release is one version of the product, as staged.
+// release is one staged version of the product.
 type release struct {
-	version string    // without the v
-	time    time.Time // of all files
-	root    string    // of the repository
+	version string    // without the leading v
+	time    time.Time // modification time of all files
+	root    string    // root of the repository
 	stage   string    // linux_ARCH/BINARY, completions, man, LICENSES.txt
 	out     string
 }
 
-// architectures that are built, by Go's names.
+// architectures are the architectures to build for, by Go's names.
 var architectures = []string{"amd64", "arm64"}
 
 func main() {
@@ -57,7 +57,7 @@ func (r release) binary(name, arch string) string {
 	return filepath.Join(r.stage, "linux_"+arch, name)
 }
 
-// write makes a file of the release.
+// write creates a file of the release.
 func (r release) write(name string, content func(*os.File) error) error {
 	f, err := os.Create(filepath.Join(r.out, name))
 	if err != nil {

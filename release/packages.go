@@ -41,7 +41,7 @@ func (r release) packed(info *nfpm.Info, format string) error {
 	return r.write(packager.ConventionalFileName(info), func(f *os.File) error { return packager.Package(info, f) })
 }
 
-// agent is the package nomad-pal.
+// agent describes the package nomad-pal.
 func (r release) agent(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-pal", arch, "MPL-2.0")
 	info.Description = "Variability-aware GPU placement for Nomad: the agent and its command line.\n" +
@@ -51,7 +51,7 @@ func (r release) agent(arch, format string) (*nfpm.Info, error) {
 	deploy := r.source("placer/deploy")
 	info.Contents = append(info.Contents,
 		file(r.binary("nomad-pal", arch), "/usr/bin/nomad-pal", 0o755),
-		// It holds the token.
+		// The folder holds the token.
 		&files.Content{Destination: "/etc/nomad-pal.d", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o750, Group: "nomad-pal"}},
 		&files.Content{Source: deploy + "/systemd/nomad-pal.hcl", Destination: "/etc/nomad-pal.d/nomad-pal.hcl", Type: files.TypeConfigNoReplace, FileInfo: mode(0o644)},
 		file(deploy+"/systemd/nomad-pal.service", "/usr/lib/systemd/system/nomad-pal.service", 0o644),
@@ -66,10 +66,10 @@ func (r release) agent(arch, format string) (*nfpm.Info, error) {
 	return info, r.papers(info)
 }
 
-// plugin is the package nomad-device-pal. Nomad's plugin_dir is the operator's
-// choice: the binary lies in a folder of its own, which may be that plugin_dir.
+// plugin describes the package nomad-device-pal. The operator chooses Nomad's plugin_dir,
+// so the binary has its own folder, which may be that plugin_dir.
 func (r release) plugin(arch, format string) (*nfpm.Info, error) {
-	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says what is under which
+	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says which licence covers what
 	info.Description = "Nomad device plugin that measures GPUs.\n" +
 		"A drop-in successor of nomad-device-nvidia that tells how fast each GPU is."
 	info.Scripts = nfpm.Scripts{PreRemove: r.source("release/scripts/plugin-prerm")}
@@ -84,8 +84,8 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	return info, r.papers(info)
 }
 
-// oldestGlibc is the newest version of glibc that the plugin's binaries need
-// symbols of; release/build.sh checks it.
+// oldestGlibc is the newest glibc version whose symbols the plugin's binaries need, so the
+// oldest that they run on; release/build.sh checks it.
 const oldestGlibc = "2.17"
 
 func (r release) info(name, arch, licence string) *nfpm.Info {
@@ -100,13 +100,13 @@ func (r release) info(name, arch, licence string) *nfpm.Info {
 		License:    licence,
 		MTime:      r.time,
 		Overridables: nfpm.Overridables{
-			// Else rpm writes the name of the machine that built it.
+			// Otherwise rpm would record the build machine's name.
 			RPM: nfpm.RPM{BuildHost: "nomad-pal"},
 		},
 	}
 }
 
-// papers adds licences, changes and the manual pages of the product's commands.
+// papers adds licences, changelog and the manual pages of the product's commands.
 func (r release) papers(info *nfpm.Info) error {
 	doc := "/usr/share/doc/" + info.Name
 	info.Contents = append(info.Contents,
@@ -135,7 +135,7 @@ func file(source, destination string, m os.FileMode) *files.Content {
 	return &files.Content{Source: source, Destination: destination, FileInfo: mode(m)}
 }
 
-// dir is a folder of the package's own: rpm leaves others behind.
+// dir returns a folder that belongs to the package: otherwise rpm would leave it behind.
 func dir(path string) *files.Content {
 	return &files.Content{Destination: path, Type: files.TypeDir, FileInfo: mode(0o755)}
 }

@@ -19,8 +19,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// The same files make the same bytes, whenever and wherever they lie; another version
-// makes others.
+// Equal files give equal bytes at any time and place; another version gives others.
 func TestSameBytes(t *testing.T) {
 	first := sums(t, staged(t, "2.0.0-dev.1+0123456789ab", time.Hour))
 	if len(first) != 9 {
@@ -36,7 +35,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// A binary's bill has each module that it links, as it was linked, and its own hash.
+// A binary's bill lists each module that it links, in the linked version, and the binary's
+// own hash.
 func TestBill(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -78,7 +78,7 @@ func TestLicence(t *testing.T) {
 	}
 }
 
-// staged is a release with small files in place of the binaries, written some time ago.
+// staged returns a release with small files in place of the binaries, written some time ago.
 func staged(t *testing.T, version string, ago time.Duration) release {
 	t.Helper()
 	r := release{version: version, time: time.Unix(1_700_000_000, 0).UTC(), root: "..", stage: t.TempDir(), out: t.TempDir()}
@@ -113,7 +113,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// sums are those of packages and image, with the files' names.
+// sums returns the checksums of packages and image, by file name.
 func sums(t *testing.T, r release) []string {
 	t.Helper()
 	for _, step := range []func() error{r.packages, r.image} {

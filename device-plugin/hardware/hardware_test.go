@@ -303,7 +303,7 @@ func TestRunOnGPUsInUse(t *testing.T) {
 		t.Errorf("measured: %+v", r.Kernels)
 	}
 	o.Force = true
-	if r, err = o.Run(t.Context()); err != nil || len(r.Kernels) != 10 || !strings.Contains(Page(r), "In use, and measured all the same") {
+	if r, err = o.Run(t.Context()); err != nil || len(r.Kernels) != 10 || !strings.Contains(Page(r), "In use, but measured anyway") {
 		t.Errorf("by force: %d kernels, %v\n%s", len(r.Kernels), err, Page(r))
 	}
 }

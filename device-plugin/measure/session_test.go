@@ -299,7 +299,7 @@ func TestSessionFailures(t *testing.T) {
 		want     string
 		apps     int // that are kept
 	}{
-		{"out of memory", []string{"fail=oom"}, "preparing application class B: taking", 1},
+		{"out of memory", []string{"fail=oom"}, "preparing application class B: allocating", 1},
 		{"kernel hangs", []string{"fail=hang", "fail.after=100"}, "the GPU did not answer: a kernel or the driver hangs", 0},
 		{"device lost", []string{"fail=lost", "fail.after=3"}, "CUDA_ERROR_LAUNCH_FAILED (719)", 0},
 		{"device lost in the middle", []string{"fail=lost", "fail.kernel=pal_gather"}, "class D: running application class D: launching a kernel: CUDA_ERROR_LAUNCH_FAILED (719)", 3},

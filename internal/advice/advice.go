@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package advice finds the advice in the code's texts, so that tests can follow each piece of it. A text is
-// advice if it tells its reader to do something, if it names a command to type, or if it stands where the
-// code keeps advice.
+// Package advice finds the advice in the code's texts, so that tests can follow each piece
+// of it. A text is advice if it tells its reader to do something, if it names a command to
+// type, or if it is in a place where the code keeps advice.
 package advice
 
 import (
@@ -22,34 +22,34 @@ import (
 
 // Text is a text in the code that advises its reader to do something.
 type Text struct {
-	// Where is its file and line.
+	// Where is the text's file and line.
 	Where string
 	Text  string
-	kept  bool // it stands where the code keeps advice
+	kept  bool // it is in a place where the code keeps advice
 }
 
-// imperative is how advice begins: at a text's start, or after a clause.
+// imperative matches the start of advice: at the start of a text, or after a clause.
 var imperative = regexp.MustCompile(`(?i)(^ ?|[;:.,(—] ?|\bor |\band |\bthen )(` + strings.Join([]string{
 	"use", "write", "say", "leave", "drop", "put", "mend", "fix", "remove", "explain one", "correct", "take", "run it", "run the job", "run doctor", "run Nomad", "ask for", "choose",
 	"give", "change the", "spell", "did you mean", "try", "rename", "gate the", "gate all", "set", "look at", "look for", "install", "upgrade", "enable",
 	"start the", "restart the", "make the", "stop it", "add:? (a|the|pal|plugin)", "go back", "reboot", "reload", "have it", "have its", "have the", "check the", "name files", "name its", "name who", "divide", "end the", "let the", "measure again", "shut down",
 }, "|") + `)\b`)
 
-// forExample is "say" where it means "for example".
+// forExample matches "say" in the sense of "for example".
 var forExample = regexp.MustCompile(`, say\b`)
 
-// describes are the functions called with texts, and the fields with texts, that tell what a command or a
-// path is for, and those that define options: they advise nobody.
+// describes lists functions that are called with texts, and fields that hold texts, which
+// advise nobody: they describe a command or a path, or define options.
 var describes = []string{"help", "examples", "make", "HandleFunc", "Handle", "handle", "synopsis", "StringVar", "BoolVar", "IntVar", "Float64Var", "DurationVar", "Var"}
 
-// ofHelp is how a text begins that is a part of a command's help.
+// ofHelp matches the start of a text that is part of a command's help.
 var ofHelp = regexp.MustCompile(`^(Usage: |\n[A-Z][a-z]+ Options:\n)`)
 
-// advises are the fields and variables that hold advice and nothing else, whatever its words. So do
-// functions and constants whose names begin with "remedy" or "Next".
+// advises lists the fields and variables that hold only advice, whatever its words.
+// Functions and constants whose names begin with "remedy" or "Next" do so, too.
 var advises = []string{"Next", "next", "Fix", "steps"}
 
-// advisesLast are the types and functions of doctor's whose fourth value is advice.
+// advisesLast lists doctor's types and functions whose fourth value is advice.
 var advisesLast = []string{"Check", "add"}
 
 // Finder finds advice.
@@ -58,11 +58,10 @@ type Finder struct {
 	leftOut []string
 }
 
-// NewFinder returns a Finder. It reads the names of the commands from docs,
-// which has a page for each binary with a heading for each command. The Finder
-// skips files whose paths end with one of leftOut.
+// NewFinder returns a Finder. It reads the command names from docs, a page for each binary with a
+// heading for each command. The Finder skips files whose paths end with one of leftOut.
 func NewFinder(docs string, leftOut ...string) (*Finder, error) {
-	typed := []string{ // Nomad with a capital is the subject of a sentence, and nomad alone the name of a check
+	typed := []string{ // "Nomad" with a capital is the subject of a sentence, and "nomad" alone is the name of a check
 		`nomad (acl|alloc|deployment|eval|job|namespace|node|operator|quota|server|system|tls|var|volume) [a-z]`,
 		`(nvidia-smi|lspci|nvidia-modprobe|nvidia-cuda-mps-control|chmod|ln) -`, `nvidia-smi (mig|nvlink|conf-compute) `, `modprobe [a-z]`, `systemctl [a-z]`, `dmesg \|`,
 	}
@@ -71,7 +70,7 @@ func NewFinder(docs string, leftOut ...string) (*Finder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("which commands has %s: %w", binary, err)
 		}
-		names := []string{"-help", "%s"} // of all, or of any
+		names := []string{"-help", "%s"} // options of every command
 		for _, m := range regexp.MustCompile(`(?m)^## ([a-z ]+)$`).FindAllStringSubmatch(string(page), -1) {
 			names = append(names, m[1]+`\b`)
 		}
@@ -81,7 +80,8 @@ func NewFinder(docs string, leftOut ...string) (*Finder, error) {
 	return &Finder{command, leftOut}, err
 }
 
-// Linked are the folders of this module's code in the binary whose main package is in a folder.
+// Linked returns the folders of this module's code that is linked into the binary with this
+// main package.
 func Linked(main string) ([]string, error) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", ".")
 	list.Dir = main
@@ -92,7 +92,7 @@ func Linked(main string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// In are the texts with advice in the code of folders.
+// In returns the texts with advice in the code of these folders.
 func (f *Finder) In(dirs ...string) (found []Text, err error) {
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -113,10 +113,11 @@ func (f *Finder) In(dirs ...string) (found []Text, err error) {
 	return found, nil
 }
 
-// Texts are all texts in a file of code.
+// Texts returns all texts in a Go file.
 func Texts(path string) ([]Text, error) { return read(path, nil) }
 
-// read are the texts in a file of code, without those that are given to the functions and fields left out.
+// read returns the texts in a Go file, except arguments and values of the functions and
+// fields in leftOut.
 func read(path string, leftOut []string) (found []Text, err error) {
 	files := token.NewFileSet()
 	f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
@@ -147,7 +148,7 @@ func read(path string, leftOut []string) (found []Text, err error) {
 	return found, nil
 }
 
-// keepers are the parts of a file that hold advice and nothing else.
+// keepers returns the parts of a file that hold only advice.
 func keepers(f *ast.File) (kept []ast.Node) {
 	remedy := func(id *ast.Ident) bool {
 		return strings.HasPrefix(strings.ToLower(id.Name), "remedy") || strings.HasPrefix(id.Name, "Next") && id.Name != "Next"
@@ -184,7 +185,7 @@ func keepers(f *ast.File) (kept []ast.Node) {
 	return kept
 }
 
-// keptIn are the values of a literal that hold advice.
+// keptIn returns the values of a literal that hold advice.
 func keptIn(literal *ast.CompositeLit) (kept []ast.Node) {
 	if of, ok := literal.Type.(*ast.Ident); ok && slices.Contains(advisesLast, of.Name) && len(literal.Elts) == 4 {
 		kept = append(kept, literal.Elts[3])
@@ -202,10 +203,10 @@ func keptIn(literal *ast.CompositeLit) (kept []ast.Node) {
 	return kept
 }
 
-// called is the name of the function that is called.
+// called returns the name of the called function.
 func called(c *ast.CallExpr) string { return named(c.Fun) }
 
-// named is the name of a variable, field or function.
+// named returns the name of a variable, field or function.
 func named(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -224,15 +225,16 @@ func (f *Finder) Gives(t Text) bool {
 	return t.kept || f.command.MatchString(t.Text) || imperative.MatchString(forExample.ReplaceAllString(t.Text, ""))
 }
 
-// Followed is the advice that users were shown and that a test followed.
+// Followed collects advice that users were shown and that a test followed.
 type Followed struct{ shown []shown }
 
 type shown struct {
 	text     string
-	from, to int // of the advice
+	from, to int // position of the advice
 }
 
-// Add takes note of advice that stands in what a user was shown; ok: it does.
+// Add notes advice that is part of a text shown to a user. ok reports whether it is part of
+// the text.
 func (f *Followed) Add(text, advice string) (ok bool) {
 	text, advice = folded(text), folded(advice)
 	at := strings.Index(text, advice)
@@ -242,12 +244,13 @@ func (f *Followed) Add(text, advice string) (ok bool) {
 	return at >= 0
 }
 
-// Shows reports whether advice stands in what a user was shown, whatever its capitals and line breaks.
+// Shows reports whether a text shown to a user contains the advice, ignoring capitals and
+// line breaks.
 func Shows(text, advice string) bool { return strings.Contains(folded(text), folded(advice)) }
 
 func folded(text string) string { return strings.ToLower(oneLine(text)) }
 
-// Rest are those texts that nobody followed.
+// Rest returns those of the texts that nobody followed.
 func (f *Followed) Rest(texts []Text) (rest []Text) {
 	for _, t := range texts {
 		as := pattern(t.Text)
@@ -260,10 +263,11 @@ func (f *Followed) Rest(texts []Text) (rest []Text) {
 	return rest
 }
 
-// verb is what is replaced in a text before it is shown: verbs of package fmt, and names such as $GPU.
+// verb matches what is replaced in a text before it is shown: verbs of package fmt, and
+// names such as $GPU.
 var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(\.[0-9]+)?[a-zA-Z]|\$[A-Z]+\b`)
 
-// pattern matches what a text may become.
+// pattern returns a pattern that matches the text after its verbs are replaced.
 func pattern(text string) *regexp.Regexp {
 	var b strings.Builder
 	b.WriteString("(?i)")
@@ -279,5 +283,5 @@ func pattern(text string) *regexp.Regexp {
 	}
 }
 
-// oneLine has one space where a text has any, whatever the width that it was folded to.
+// oneLine replaces line breaks and repeated spaces by single spaces.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -24,7 +24,7 @@ func TestGives(t *testing.T) {
 	for text, want := range map[string]bool{
 		"no such file; say where it is": true, "Leave that out": true, "it runs": false, "placed and pending, say": false,
 		"a drain of its node, say, or a stop": false, "(did you mean %q?)": true, "use": false,
-		// A command to type is advice, and the name of a program as the subject of a sentence is not.
+		// A command to type is advice. The name of a program as the subject of a sentence is not.
 		"nomad job eval -force-reschedule %s": true, "nomad server members": true, "nomad server: %w": false, "nomad version": false,
 		"Nomad job control is off": false, "nomad-pal explain %s says more": true, "see nomad-pal %s -help": true, "nomad-pal -help": true,
 		"nomad-pal is no device plugin": false, "nomad-pal runs jobs": false, "nomad-pal has no command %q": false,
@@ -38,8 +38,8 @@ func TestGives(t *testing.T) {
 	}
 }
 
-// Advice is followed if a test had it shown, with whatever stands for its verbs and wherever its
-// lines broke, and not if another part of the same text was followed.
+// Advice counts as followed if a test had it shown, with any values for its verbs and any
+// line breaks. It does not count if the test followed another part of the same text.
 func TestFollowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.go")
 	code := "package x\nvar a, b, c = \"file %s is not there: say -o\", \"it has %d GPUs; ask for %d\", \"`use it`\"\nvar d = help(\"write it\")\n"
@@ -60,7 +60,7 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// Texts in the places where the code keeps advice count as advice, whatever their words.
+// Texts in places where the code keeps advice count as advice, whatever their words.
 func TestKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.go")
 	code := `package x

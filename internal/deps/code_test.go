@@ -18,22 +18,23 @@ import (
 	"testing"
 )
 
-// folder is the Go code of one folder, that of its tests included.
+// folder is the Go code of one folder, including its tests.
 type folder struct {
 	files map[string]*ast.File // by path within the repository
-	// names are all identifiers and the words of string literals; declared those of the
-	// top level, and Type.Member.
+	// names are all identifiers and the words of string literals. declared are the
+	// top-level names, and Type.Member.
 	names, declared map[string]bool
-	imports         map[string]string // name → path
+	imports         map[string]string // by name: path
 }
 
-// code is all Go code, once a test has read it. These tests run one after another.
+// code is all Go code, once a test has read it. No lock is needed, because these tests run
+// one after another.
 var code struct {
 	files   *token.FileSet
 	folders map[string]*folder
 }
 
-// parsed is all Go code, by folder. Positions are in files.
+// parsed returns all Go code, by folder. Its positions refer to files.
 func parsed(t *testing.T) (files *token.FileSet, folders map[string]*folder) {
 	t.Helper()
 	if code.folders == nil {
@@ -115,12 +116,11 @@ func (d *folder) declare(s ast.Spec) {
 	}
 }
 
-// wellKnown are methods that an interface documents, mostly one of the standard library.
+// wellKnown are methods that an interface documents, usually one of the standard library.
 var wellKnown = []string{"Error", "Help", "Len", "Less", "MarshalJSON", "MarshalText", "Name", "Pop", "Push", "Run", "String", "Swap", "Synopsis", "UnmarshalJSON", "UnmarshalText", "Unwrap", "Write", "AutocompleteArgs", "AutocompleteFlags"}
 
-// TestDocComments: each exported name says what it is, but for those of tests; and no
-// comment begins with its name in other capitals, as one does that was exported or
-// unexported since.
+// TestDocComments: each exported name outside tests has a comment. No comment begins with
+// its name in other capitals, as happens after a name was exported or unexported.
 func TestDocComments(t *testing.T) {
 	exported := 0
 	_, folders := parsed(t)
@@ -169,12 +169,12 @@ func TestDocComments(t *testing.T) {
 	}
 }
 
-// receiver is the name of a method's type.
+// receiver returns the name of a method's type.
 func receiver(fn *ast.FuncDecl) string {
 	return word.FindString(types.ExprString(fn.Recv.List[0].Type))
 }
 
-// members are the fields of a struct or the methods of an interface.
+// members returns the fields of a struct or the methods of an interface.
 func members(s *ast.TypeSpec) iter.Seq[*ast.Field] {
 	var all *ast.FieldList
 	switch of := s.Type.(type) {
@@ -188,7 +188,7 @@ func members(s *ast.TypeSpec) iter.Seq[*ast.Field] {
 	return slices.Values(all.List)
 }
 
-// TestFunctionsAreShort: no function has more than 60 lines, but for those of tests.
+// TestFunctionsAreShort: no function outside tests has more than 60 lines.
 func TestFunctionsAreShort(t *testing.T) {
 	const most = 60
 	functions := 0
@@ -213,11 +213,11 @@ func TestFunctionsAreShort(t *testing.T) {
 	}
 }
 
-// TestTypesAreSmall: no type of the product has more than 60 methods, so that the type of a method tells
-// which data it can touch.
+// TestTypesAreSmall: no type of the product has more than 60 methods, so that a method's
+// receiver type shows which data it can change.
 func TestTypesAreSmall(t *testing.T) {
 	const most = 60
-	methods := map[string]map[string]bool{} // by name: a build tag may choose between two of a name
+	methods := map[string]map[string]bool{} // by name, because a build tag may choose between two methods of one name
 	_, folders := parsed(t)
 	for folder, d := range folders {
 		if ofBeds.MatchString(folder) {
@@ -249,7 +249,7 @@ func TestTypesAreSmall(t *testing.T) {
 	}
 }
 
-// ofBeds are folders that the product does not ship.
+// ofBeds matches folders that the product does not ship.
 var ofBeds = regexp.MustCompile(`^(research|bench|e2e|release|placer/nomadtest)(/|$)`)
 
 var (
@@ -258,13 +258,12 @@ var (
 	camelCase = regexp.MustCompile(`\b[a-z]+[a-z0-9]*[A-Z]\w*\b`)
 )
 
-// foreign are names in comments that stand in somebody else's code, and words that only
-// look like names.
+// foreign are names in comments from other projects' code, and words that only look like names.
 var foreign = []string{"arXiv", "client.go", "fireRpcRetryWatcher", "gRPC", "initialHeartbeatStagger", "jobIsGCable", "kB", "nvidiaN", "reclaimWithinCohort", "rpc.go", "runDriver", "server.go"}
 
 // TestCommentsNameWhatIsThere: what a comment links to ([Name], [Type.Member],
-// [package.Name]) is there, and so is, in the same folder, each name that it writes in camel
-// case and each file of code.
+// [package.Name]) exists. In the same folder, each camel-case name and each Go file that a
+// comment names exists, too.
 func TestCommentsNameWhatIsThere(t *testing.T) {
 	links, names := 0, 0
 	files, folders := parsed(t)
@@ -273,7 +272,7 @@ func TestCommentsNameWhatIsThere(t *testing.T) {
 			for _, group := range f.Comments {
 				for _, c := range group.List {
 					at := files.Position(c.Pos()).Line
-					if !strings.HasSuffix(name, "_test.go") { // stories have brackets of their own
+					if !strings.HasSuffix(name, "_test.go") { // test stories use brackets for other things
 						for _, m := range docLink.FindAllStringSubmatch(c.Text, -1) {
 							if links++; !d.links(folders, m[1], m[2], m[3]) {
 								t.Errorf("%s:%d: a comment links to %s, which is not there", name, at, m[0])
@@ -299,8 +298,8 @@ func TestCommentsNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// links reports whether a link of a comment in the folder leads somewhere. Nobody looks into
-// packages of others.
+// links reports whether the target of a link in the folder's comments exists. Links into
+// other modules are not checked.
 func (d *folder) links(all map[string]*folder, a, b, c string) bool {
 	local := strings.Trim(a+"."+b, ".")
 	if c == "" && d.declared[local] || b == "" && d.imports[a] != "" {

@@ -18,14 +18,14 @@ import (
 
 const module = "github.com/nomad-pal/nomad-pal/"
 
-// pkg is one package of ours with what its non-test files import.
+// pkg is one of our packages, with the imports of its non-test files.
 type pkg struct {
-	path    string // within the module
+	path    string // path within the module
 	dir     string
 	files   []string
-	imports []string // direct
-	deps    []string // all
-	tests   []string // what its test files import
+	imports []string // direct imports
+	deps    []string // direct and indirect imports
+	tests   []string // imports of its test files
 }
 
 func packages(t *testing.T) []pkg {
@@ -57,16 +57,16 @@ func split(s string) []string {
 
 func under(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
 
-// pure are the packages that a pure one may import besides those of ours: none reaches
-// the world. Of time and math/rand/v2 checkCalls lets through what hides nothing.
+// pure are the packages, besides ours, that a pure package may import: none has side
+// effects. For time and math/rand/v2, checkCalls allows only calls without hidden state.
 var pure = []string{
 	"bytes", "cmp", "compress/gzip", "container/heap", "crypto/sha256", "encoding/base64", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "io",
 	"iter", "maps", "math", "math/bits", "math/rand/v2", "path", "slices", "sort", "strconv", "strings", "time",
 }
 
-// The core is pure: it imports the standard library's parts that neither reach the
-// world nor hide state, and itself. So are the machine of a gang and the model
-// of the placer, which know Nomad's objects besides, but no client of Nomad's.
+// The core is pure: it imports itself, and those packages of the standard library that have
+// neither side effects nor hidden state. The gang's state machine and the placer's model
+// are pure, too. They also know Nomad's objects, but no Nomad client.
 func TestCoreIsPure(t *testing.T) {
 	machine := []string{
 		"github.com/hashicorp/go-version", "github.com/hashicorp/nomad/api",
@@ -96,15 +96,14 @@ func TestCoreIsPure(t *testing.T) {
 	}
 }
 
-// checkCalls refuses clocks, timers, the random numbers that all share, what prints, and
-// clients of Nomad's, under whatever name a file imports them, and goroutines: instants,
-// seeds and Nomad's state come in as arguments.
+// checkCalls refuses clocks, timers, the shared random numbers, printing, Nomad clients (under any
+// import name), and goroutines. Times, seeds and Nomad's state come in as arguments.
 func checkCalls(t *testing.T, file string) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]string{} // → path
+	names := map[string]string{} // by name: path
 	for _, i := range f.Imports {
 		path := strings.Trim(i.Path.Value, `"`)
 		name := strings.TrimSuffix(path, "/v2")
@@ -150,7 +149,7 @@ func checkCalls(t *testing.T, file string) {
 	})
 }
 
-// The plugin and the placer meet in pal/attr and nowhere else, in tests neither.
+// The plugin and the placer share only pal/attr, in tests, too.
 func TestPluginAndPlacerAreStrangers(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, d := range slices.Concat(p.deps, p.tests) {
@@ -162,8 +161,8 @@ func TestPluginAndPlacerAreStrangers(t *testing.T) {
 	}
 }
 
-// The products link none of the benchmarks, the studies and the end-to-end tests. What
-// both need has a room of its own, as sim/ has.
+// The products link no benchmarks, studies or end-to-end tests. Code that both need has its
+// own folder, such as sim/.
 func TestProductsLinkNoBenchmarks(t *testing.T) {
 	seen := 0
 	for _, p := range packages(t) {
@@ -185,8 +184,8 @@ func TestProductsLinkNoBenchmarks(t *testing.T) {
 	}
 }
 
-// Shipped code imports from Nomad only its API, its plugin protocol and its jobspec parser. NOTICE
-// lists what these import in turn, with the licences.
+// Shipped code imports only Nomad's API, plugin protocol and jobspec parser. NOTICE lists
+// the packages that these import in turn, with the licences.
 func TestImportsOfNomad(t *testing.T) {
 	const nomad = "github.com/hashicorp/nomad/"
 	allowed := []string{"api", "jobspec2", "plugins/base", "plugins/device", "plugins/shared"}
@@ -206,9 +205,9 @@ func TestImportsOfNomad(t *testing.T) {
 	}
 }
 
-// End-to-end tests run binaries and talk to HTTP APIs. Of the product they import,
-// tests included, only the fakes that stand for hardware, a PostgreSQL, the scenarios that a real
-// Nomad is compared by, and the readers of what stands in jobs and profiles.
+// End-to-end tests run binaries and use HTTP APIs. From the product they import, even in
+// test files, only: the fakes of hardware, a PostgreSQL server, the scenarios for
+// comparison with a real Nomad, and the readers of jobs and profiles.
 func TestEndToEndImportsNoProduct(t *testing.T) {
 	allowed := []string{"e2e", "internal", "device-plugin/cuda/fakecuda", "device-plugin/mps/mpstest", "device-plugin/nvml/nvmltest", "placer/accounting/accountingtest", "placer/nomadtest/scenario", "placer/rewrite", "pal/profile"}
 	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}}|{{join .Imports ","}},{{join .TestImports ","}},{{join .XTestImports ","}}`, "./e2e/...")
@@ -236,12 +235,13 @@ func TestEndToEndImportsNoProduct(t *testing.T) {
 	}
 }
 
-// One placer decides, and all answers come from what it knows: nothing else in the product makes one.
+// Only one placer decides, and all answers come from its state: nothing else in the product
+// creates a placer.
 func TestOnePlacer(t *testing.T) {
 	var made []string
 	for _, name := range tracked(t, "*.go") {
 		if strings.HasSuffix(name, "_test.go") || under(name, "placer/nomadtest") {
-			continue // the test bed makes some
+			continue // the test bed creates placers
 		}
 		if strings.Contains(read(t, name), "placer.New(") {
 			made = append(made, name)

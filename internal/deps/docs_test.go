@@ -16,8 +16,8 @@ import (
 
 const root = "../.."
 
-// tracked lists the files of the repository that match the patterns: those that
-// git knows, and new ones that it does not ignore.
+// tracked lists the files of the repository that match the patterns: files that git tracks,
+// and new files that git does not ignore.
 func tracked(t *testing.T, patterns ...string) []string {
 	t.Helper()
 	cmd := exec.Command("git", append([]string{"ls-files", "--cached", "--others", "--exclude-standard", "--"}, patterns...)...)
@@ -28,7 +28,7 @@ func tracked(t *testing.T, patterns ...string) []string {
 	}
 	var there []string
 	for name := range strings.FieldsSeq(string(out)) {
-		if _, err := os.Stat(filepath.Join(root, name)); err == nil { // not deleted meanwhile
+		if _, err := os.Stat(filepath.Join(root, name)); err == nil { // not deleted in the working tree
 			there = append(there, name)
 		}
 	}
@@ -47,7 +47,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// prose is a Markdown text without its code blocks.
+// prose returns a Markdown text without its code blocks.
 func prose(text string) string {
 	var out []string
 	fence := ""
@@ -66,8 +66,8 @@ func prose(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// anchors are the names by which links reach the headings of a Markdown text, as
-// GitHub makes them.
+// anchors returns the names by which links reach the headings of a Markdown text, as GitHub
+// makes them.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
 	for line := range strings.SplitSeq(prose(text), "\n") {
@@ -91,8 +91,8 @@ func anchors(text string) map[string]bool {
 
 var markdownLink = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 
-// TestMarkdownLinks: each relative link in a Markdown file names a file or folder of
-// the repository, and its anchor a heading there.
+// TestMarkdownLinks: each relative link in a Markdown file leads to a file or folder of the
+// repository, and its anchor to a heading there.
 func TestMarkdownLinks(t *testing.T) {
 	links := 0
 	for _, name := range tracked(t, "*.md") {
@@ -124,8 +124,8 @@ func TestMarkdownLinks(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsReached: who begins at README.md and follows links finds each
-// Markdown file.
+// TestEveryPageIsReached: links from README.md lead, directly or through other pages, to
+// each Markdown file.
 func TestEveryPageIsReached(t *testing.T) {
 	reached := map[string]bool{}
 	var visit func(name string)
@@ -153,7 +153,7 @@ func TestEveryPageIsReached(t *testing.T) {
 	}
 }
 
-// TestMakeTargets: each `make x` in the docs is a target.
+// TestMakeTargets: each `make x` in the docs is a make target.
 func TestMakeTargets(t *testing.T) {
 	targets := map[string]bool{}
 	for _, name := range tracked(t, "Makefile", "*.mk") {
@@ -176,8 +176,8 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
-// TestCommandsAreTyped: TestDocs (e2e) types the lines of code blocks that start with
-// "$ ". So all commands of ours stand that way, but in the generated references.
+// TestCommandsAreTyped: all our commands in code blocks begin with "$ ", except in the
+// generated references, because TestDocs (e2e) types only such lines.
 func TestCommandsAreTyped(t *testing.T) {
 	typed := 0
 	for _, name := range tracked(t, "README.md", "docs/*.md") {
@@ -197,7 +197,7 @@ func TestCommandsAreTyped(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort: what is longer belongs into docs.
+// TestReadmeIsShort: longer texts belong in docs.
 func TestReadmeIsShort(t *testing.T) {
 	const most = 120
 	if lines := strings.Count(read(t, "README.md"), "\n"); lines > most {
@@ -205,8 +205,8 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// TestMapOfRooms: the map in CONTRIBUTING.md has a row for each folder with Go code,
-// at most two levels deep, and for no other.
+// TestMapOfRooms: the map in CONTRIBUTING.md has exactly one row for each folder with Go
+// code, at most two levels deep.
 func TestMapOfRooms(t *testing.T) {
 	_, text, ok := strings.Cut(read(t, "CONTRIBUTING.md"), "\n## The map\n")
 	if !ok {
@@ -239,8 +239,8 @@ func TestMapOfRooms(t *testing.T) {
 	}
 }
 
-// TestPathsInDocs: a file or folder that a Markdown file names in code, from the root on, is
-// there.
+// TestPathsInDocs: each file or folder that a Markdown file names in code, from the root
+// on, exists.
 func TestPathsInDocs(t *testing.T) {
 	named := 0
 	for _, name := range tracked(t, "*.md") {
@@ -256,8 +256,7 @@ func TestPathsInDocs(t *testing.T) {
 	}
 }
 
-// TestCitedDocs: a Markdown file that Go code, configuration or a Makefile cites is
-// there.
+// TestCitedDocs: each Markdown file that Go code, configuration or a Makefile cites exists.
 func TestCitedDocs(t *testing.T) {
 	cited := 0
 	for _, name := range tracked(t, "*.go", "*.hcl", "*.mk", "*.yml", "*.service", "Makefile", "NOTICE") {

@@ -37,7 +37,7 @@ func results(t *testing.T, name string, into any) {
 	}
 }
 
-// simulated are the average JCTs of plain Nomad, and of ours without and with preemption.
+// simulated returns the average JCTs of plain Nomad, and of nomad-pal without and with preemption.
 func simulated(t *testing.T, plain, format string) string {
 	var rs []struct {
 		Scenario, Variant string
@@ -53,7 +53,7 @@ func simulated(t *testing.T, plain, format string) string {
 	return fmt.Sprintf(format, of[plain], of["ours without preemption"], of["ours with preemption"])
 }
 
-// replayed are a figure of plain Nomad and of ours without preemption, with an outlier.
+// replayed returns a figure of plain Nomad and of nomad-pal without preemption, with an outlier.
 func replayed(t *testing.T, field string, factor float64, format string) string {
 	var r struct{ Runs []map[string]any }
 	results(t, "replay.json", &r)
@@ -72,7 +72,7 @@ func replayDate(t *testing.T) string {
 	return r.Date
 }
 
-// scaled are gangs per second of plain Nomad and of ours.
+// scaled returns the gangs per second of plain Nomad and of nomad-pal.
 func scaled(t *testing.T, nodes int) string {
 	type way struct {
 		Gangs float64 `json:"gangs_per_s"`

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Each file of code says whose it is, and under which licence: not so generated ones,
-// and data.
+// Each Go file names its copyright holder and licence, except generated files and data.
 func TestHeaders(t *testing.T) {
 	files := tracked(t, "*.go", "*.sh", "*.mk", "*.c", "Makefile", ".ci/*")
 	if len(files) < 500 {
@@ -19,7 +18,7 @@ func TestHeaders(t *testing.T) {
 		text := read(t, name)
 		head := text[:min(len(text), 300)]
 		if !strings.Contains(head, "Copyright (c) The nomad-pal Authors") || !strings.Contains(head, "SPDX-License-Identifier: MPL-2.0") {
-			t.Errorf("%s says nothing of its licence", name)
+			t.Errorf("%s  does not name its licence", name)
 		}
 	}
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestNotice: NOTICE names each package of Nomad's that a binary links, and the
-// licence that its files are under.
+// TestNotice: NOTICE names each Nomad package that a binary links, and the licence of its files.
 func TestNotice(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "NOTICE"))
 	if err != nil {
@@ -42,7 +41,7 @@ func TestNotice(t *testing.T) {
 	}
 }
 
-// linked are Nomad's packages in a binary, each with its licence.
+// linked returns the Nomad packages in a binary, each with its licence.
 func linked(t *testing.T, path string) []string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-f", `{{.ImportPath}}|{{.Dir}}|{{join .GoFiles ","}}|{{with .Module}}{{.Dir}}{{end}}`, path)
@@ -64,8 +63,8 @@ func linked(t *testing.T, path string) []string {
 
 var spdx = regexp.MustCompile(`SPDX-License-Identifier: (\S+)`)
 
-// licence is that of a package's files: as their headers say, or else the LICENSE
-// of the nearest folder above.
+// licence returns the licence of a package's files: from their headers, or else from the
+// LICENSE of the nearest parent folder.
 func licence(t *testing.T, dir, root string, files []string) string {
 	t.Helper()
 	var found []string

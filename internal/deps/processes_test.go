@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// guardedOtherwise are packages whose tests start processes that end with them by other means.
+// guardedOtherwise are packages whose tests end their processes by other means.
 var guardedOtherwise = map[string]string{
 	"e2e/docker":     "they run in a namespace of processes of their own",
 	"internal/guard": "they test it",
@@ -19,7 +19,7 @@ var guardedOtherwise = map[string]string{
 
 var starts = regexp.MustCompile(`\bcmd\.Start\(\)|\b(agent|owner|task|sh|build|worker)\.Start\(\)|conformance\.Start\(`)
 
-// Tests that start processes have them end with the tests, even if those are killed.
+// Processes that tests start end with the tests, even if the tests are killed.
 func TestProcessesEndWithTheirTests(t *testing.T) {
 	starting, guarded := map[string]string{}, map[string]bool{}
 	for _, path := range tracked(t, "*_test.go") {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// phrases are what readers had to read twice, and what says it better. The list
+// phrases are phrases that readers had to read twice, each with a better one. The list
 // grows with each finding.
 var phrases = []struct{ phrase, better string }{
 	{`for ever\b`, `forever, until it is stopped, or: deadlock`},
@@ -50,8 +50,8 @@ var phrases = []struct{ phrase, better string }{
 	{`, say[,.)]`, `for example`},
 }
 
-// TestProse reads every Markdown page, and every comment and text of the
-// product's code, for phrases that readers stumble over.
+// TestProse searches every Markdown page, and every comment and text of the product's code,
+// for these phrases.
 func TestProse(t *testing.T) {
 	var any []string
 	for _, p := range phrases {
@@ -71,7 +71,7 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// better is what to write instead of a banned phrase.
+// better returns what to write instead of a banned phrase.
 func better(found string) string {
 	for _, p := range phrases {
 		if regexp.MustCompile(`(?i)^` + p.phrase).MatchString(found) {

@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// What holds a [reason.Reason]: fields, and functions that return one.
+// Fields that hold a [reason.Reason], and functions that return one.
 var reasonNames = []string{
 	"Reason", "WaitsFor", "StoppedWhy", "GivenUp", "Trouble", "After", "Because", "Also", "Leaving",
 	"Why", "GaveUp", "WhyStopped", "Barred", "WhyNot", "Ending", "Refused", "NeverPlaced", "TemplateReason",
 }
 
-// isReasonText reports whether an expression is the text of a reason, by the names of what holds one.
+// isReasonText reports whether an expression is the text of a reason, judging by these names.
 func isReasonText(e ast.Expr) bool {
 	call, is := e.(*ast.CallExpr)
 	if !is {
@@ -44,8 +44,8 @@ func isReasonText(e ast.Expr) bool {
 	return false
 }
 
-// readsReasons are the places where code looks into the text of a reason: package strings, a comparison
-// or a switch.
+// readsReasons returns the places where code inspects the text of a reason: by package
+// strings, a comparison or a switch.
 func readsReasons(f *ast.File) (found []token.Pos) {
 	within := func(n ast.Node) {
 		ast.Inspect(n, func(n ast.Node) bool {
@@ -77,8 +77,8 @@ func readsReasons(f *ast.File) (found []token.Pos) {
 	return found
 }
 
-// A reason is a value: its text is for people, and no code of the product looks into it. Text is made in
-// pal/reason.
+// A reason is a value. Its text is for people, and no product code inspects it. Only
+// pal/reason makes such texts.
 func TestNobodyReadsReasons(t *testing.T) {
 	files := token.NewFileSet()
 	for _, p := range packages(t) {

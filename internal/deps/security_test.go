@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSecurityNamesTests: each test that docs/operators/secure.md names is there, and
-// each row of its tables names one.
+// TestSecurityNamesTests: each test that docs/operators/secure.md names exists, and each
+// row of its tables names one.
 func TestSecurityNamesTests(t *testing.T) {
 	there := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)

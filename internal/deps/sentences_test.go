@@ -11,18 +11,18 @@ import (
 	"testing"
 )
 
-// longest is how many words a sentence has at most, in docs and in comments. Aim at half of it:
-// only lists come near.
+// longest is the most words that a sentence in docs or comments may have. Aim at half of
+// it: only lists come near.
 const longest = 45
 
-// mostPassives is how many verbs of a sentence may be passive: a chain of them hides who does what.
+// mostPassives is how many passive verbs a sentence may have: a chain of them hides who does what.
 const mostPassives = 3
 
 // passive matches most passive verbs: a form of "to be" and a participle.
 var passive = regexp.MustCompile(`(?i)\b(?:is|are|was|were|be|been|being)\s+(?:(?:not|also|then|only|still|never)\s+)?(?:\w+ed|made|given|taken|told|read|written|lost|put|kept|held|set|sent|seen|known|found|begun|run|left)\b`)
 
-// TestSentencesAreShort counts the words of each sentence of the docs, and of the comments
-// of all code but that of tests, and its passive verbs.
+// TestSentencesAreShort counts the words and passive verbs of each sentence in the docs,
+// and in the comments of all code except tests.
 func TestSentencesAreShort(t *testing.T) {
 	n := 0
 	check := func(at, text string) {
@@ -67,8 +67,8 @@ var (
 	ends  = regexp.MustCompile(`(?:[.!?][)"'*_]*|;)\s`)
 )
 
-// paragraphs splits a Markdown text, or a comment, into its paragraphs, items of lists,
-// headings and cells of tables. Code in them counts as one word; blocks of code are left out.
+// paragraphs splits a Markdown text, or a comment, into paragraphs, list items, headings
+// and table cells. Inline code counts as one word; code blocks are left out.
 func paragraphs(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var lines []string
@@ -102,7 +102,7 @@ func paragraphs(text string) iter.Seq[string] {
 	}
 }
 
-// sentences splits a paragraph. A semicolon ends a thought, too.
+// sentences splits a paragraph. A semicolon ends a sentence, too.
 func sentences(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for text != "" {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package guard ends what tests start, also after a test that is killed, or that
-// go test ends by -timeout, runs no cleanup.
+// Package guard ends the processes that tests start, even after a test that runs no cleanup
+// because it was killed, or because go test ended it by -timeout.
 package guard
 
 import (
@@ -15,12 +15,13 @@ import (
 	"syscall"
 )
 
-// markName is the environment variable that all processes have that descend from a test.
+// markName is the environment variable that marks all processes that descend from a test.
 const markName = "NOMAD_PAL_TEST_RUN"
 
-// script reads from a pipe that only the test can write to. When that closes, because the test has
-// ended in any way, it waits a moment for what is ending anyhow, says what is left, and kills it.
-// A shell plays it, as a test binary can act as another program only with its author's help.
+// script reads from a pipe that only the test can write to. The pipe closes when the test
+// has ended in any way. Then the script waits a moment for processes that are ending
+// anyway, prints which are left, and kills them. It runs in a shell, because a test binary
+// cannot act as another program without its author's help.
 const script = `
 mark=$1
 trap '' PIPE # a dead test does not listen
@@ -40,8 +41,8 @@ done
 exit 0
 `
 
-// Main runs tests, and fails them where processes that they started are left. All such processes
-// end when this process does.
+// Main runs the tests, and fails if processes that they started are left. All such
+// processes end when this process does.
 func Main(m interface{ Run() int }) int {
 	end, err := start()
 	if err != nil {
@@ -56,37 +57,37 @@ func Main(m interface{ Run() int }) int {
 	return code
 }
 
-// start starts the guard. What it returns ends it, and says which processes were left.
+// start starts the guard. end stops it and returns which processes were left.
 func start() (end func() string, err error) {
 	mark := fmt.Sprintf("%s=%d", markName, os.Getpid())
 	sh, err := StartShell(script, "nomad-pal-test-guard", mark)
 	if err != nil {
-		return nil, fmt.Errorf("start the shell that ends what tests leave: %w", err)
+		return nil, fmt.Errorf("start the shell that ends leftover processes: %w", err)
 	}
 	name, value, _ := strings.Cut(mark, "=")
-	if err := os.Setenv(name, value); err != nil { // Linux shows this process without it
+	if err := os.Setenv(name, value); err != nil { // /proc/PID/environ of this process does not show the variable
 		return nil, err
 	}
 	return func() string {
-		_ = sh.End() // it says what it says either way
+		_ = sh.End() // its output matters, whatever its exit code
 		return sh.Said()
 	}, nil
 }
 
-// Shell plays a script that cleans up once its standard input closes: because of End, or because its
-// owner was killed or crashed.
+// Shell runs a script that cleans up once its standard input closes: because of End, or
+// because its owner was killed or crashed.
 type Shell struct {
 	pipe io.Closer
 	cmd  *exec.Cmd
 	said bytes.Buffer
 }
 
-// StartShell starts a script, under a name and with arguments. It must read its standard input to
-// the end first.
+// StartShell starts a script with a name and arguments. The script must first read its
+// standard input to the end.
 func StartShell(script, name string, args ...string) (*Shell, error) {
 	s := &Shell{cmd: exec.Command("/bin/sh", append([]string{"-c", script, name}, args...)...)}
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout = "/", []string{"PATH=" + os.Getenv("PATH")}, &s.said
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // neither Ctrl-C nor a closed terminal reaches it
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that neither Ctrl-C nor a closed terminal reaches it
 	var err error
 	if s.pipe, err = s.cmd.StdinPipe(); err == nil {
 		err = s.cmd.Start()
@@ -106,5 +107,5 @@ func (s *Shell) End() error {
 	return again.Run()
 }
 
-// Said is what the script has printed, once it has ended.
+// Said returns the script's output, once the script has ended.
 func (s *Shell) Said() string { return s.said.String() }

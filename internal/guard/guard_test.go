@@ -17,7 +17,7 @@ import (
 
 const actVariable = "GUARD_TEST_ACT"
 
-// TestMain plays tests that start a process and end in some way.
+// TestMain also acts as tests that start a process and end in different ways.
 func TestMain(m *testing.M) {
 	act := os.Getenv(actVariable)
 	if act == "" {
@@ -47,7 +47,7 @@ func (how act1) Run() int {
 	return 0
 }
 
-// However a test ends, what it started ends, too; and where it ends well, that fails it.
+// However a test ends, its processes end, too. A test that passes but leaves processes fails.
 func TestNothingOutlivesATest(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -77,14 +77,14 @@ func TestNothingOutlivesATest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait() // its code is looked at
+			_ = cmd.Wait() // the test checks its exit code
 			if got := cmd.ProcessState.ExitCode(); got != want.code || !strings.Contains(said.String(), want.says) {
 				t.Errorf("exit code %d: %s", got, said.String())
 			}
 			pid := strings.TrimSpace(line)
 			patience.Eventually(t, "the process ends", func() bool {
 				state, err := os.ReadFile("/proc/" + pid + "/stat")
-				return err != nil || strings.Contains(string(state), ") Z ") // nobody may have waited for it
+				return err != nil || strings.Contains(string(state), ") Z ") // it may be a zombie that nobody has waited for
 			})
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// All reports whether all cases are to run.
+// All reports whether all cases should run.
 func All() bool { return os.Getenv("TEST_LONG") != "" }
 
 // Skips reports whether a case is outside the sample. Cases differ in two
@@ -19,15 +19,15 @@ func All() bool { return os.Getenv("TEST_LONG") != "" }
 // sample has each n and each k at least once.
 func Skips(n, k, of int) bool { return !All() && n%of != k }
 
-// Over reports whether the time for them is over: TEST_LONG_UNTIL is that time, in seconds since
-// 1970.
+// Over reports whether the time for long tests is over: TEST_LONG_UNTIL is its end, in
+// seconds since 1970.
 func Over() bool {
 	until, err := strconv.ParseInt(os.Getenv("TEST_LONG_UNTIL"), 10, 64)
 	return err == nil && time.Now().Unix() >= until
 }
 
-// Sampled is why a test that is not in the sample does not run.
+// Sampled is the reason why a test outside the sample is skipped.
 const Sampled = "a sample of its kind runs (make test-long runs all)"
 
-// NoTime is why a long test does not run.
+// NoTime is the reason why a long test is skipped.
 const NoTime = "the time for long tests is over (make test-long has no limit without TEST_LONG_UNTIL)"

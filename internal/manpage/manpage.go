@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package manpage turns the help of commands into manual pages, so that there is one
-// text of what a command does. See man-pages(7) for their form.
+// Package manpage turns the help of commands into manual pages, so that each command is
+// described only once. See man-pages(7) for their form.
 package manpage
 
 import (
@@ -17,16 +17,16 @@ import (
 
 // Command is one command of a program.
 type Command struct {
-	// Name is what is typed behind the program's name.
+	// Name is what is typed after the program's name.
 	Name string
-	// Synopsis is what it does, in one line.
+	// Synopsis describes the command in one line.
 	Synopsis string
-	// Help begins with "Usage: "; sections of it have a title with a colon at the end.
+	// Help begins with "Usage: ". The title of each section ends with a colon.
 	Help string
 }
 
-// Write writes a page for the program and one for each of its commands into a folder.
-// date is the release's, as 2006-01-02.
+// Write writes a page for the program and one for each of its commands into a folder. date
+// is the release's date, as 2006-01-02.
 func Write(dir, date, program, synopsis string, commands []Command) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -46,23 +46,23 @@ func write(dir, name, text string) error {
 	return os.WriteFile(filepath.Join(dir, fileName(name)), []byte(text), 0o644)
 }
 
-// fileName is the page's, of a program or of one of its commands.
+// fileName returns the file name of the page of a program or command.
 func fileName(name string) string { return strings.ReplaceAll(name, " ", "-") + ".1" }
 
 var (
 	title  = regexp.MustCompile(`^([A-Z][A-Za-z ]*):$`)
 	option = regexp.MustCompile(`^  (-\S.*?)(?:  +(.*))?$`)
-	// more is a further line of what an option does.
+	// more matches a further line of an option's description.
 	more = regexp.MustCompile(`^ {10,}\S`)
 )
 
-// page is one manual page.
+// page returns the text of one manual page.
 func page(name, synopsis, date, help string) string {
 	usage, text, _ := strings.Cut(strings.TrimPrefix(help, "Usage: "), "\n")
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %q 1 %q %q\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n%s\n.SH DESCRIPTION\n",
 		strings.ToUpper(strings.ReplaceAll(name, " ", "-")), date, "nomad-pal "+version.Number, escape(strings.ReplaceAll(name, " ", "-")), escape(synopsis), escape(usage))
-	literal, wasOption, gap, headed := false, false, false, true // headed: right below a head
+	literal, wasOption, gap, headed := false, false, false, true // headed: the line follows a heading
 	paragraph := func() {
 		if !headed {
 			b.WriteString(".PP\n")
@@ -121,7 +121,7 @@ var (
 	indent = regexp.MustCompile(`(?m)^  ([^-])`)
 )
 
-// dedent takes away the two spaces that each line may begin with in a help without titles.
+// dedent removes the two leading spaces of each line in a help text without titles.
 func dedent(text string) string {
 	if titles.MatchString(text) {
 		return text
@@ -129,7 +129,7 @@ func dedent(text string) string {
 	return indent.ReplaceAllString(text, "$1")
 }
 
-// escape has troff print a line as it is.
+// escape makes troff print a line unchanged.
 func escape(line string) string {
 	line = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...", "\t", "    ").Replace(line)
 	if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {

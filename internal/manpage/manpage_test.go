@@ -11,7 +11,7 @@ import (
 )
 
 // Text that troff would read as a request stays text, options become tagged paragraphs, and
-// examples stay as they are.
+// examples stay unchanged.
 func TestPage(t *testing.T) {
 	got := page("x run", "Run x", "2026-01-02", `Usage: x run [options]
 

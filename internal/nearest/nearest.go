@@ -12,7 +12,7 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// Name is the name that is most like another one; "" if none is.
+// Name returns the name that is most similar to another one; "" if none is similar.
 func Name(name string, names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -31,7 +31,7 @@ func Name(name string, names []string) string {
 	return best
 }
 
-// begun is how much of the beginning two names share.
+// begun returns the length of the common prefix of two names.
 func begun(a, b string) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
@@ -39,7 +39,7 @@ func begun(a, b string) (n int) {
 	return n
 }
 
-// swapped reports whether two names differ by two neighbours that changed places.
+// swapped reports whether two names differ only by two neighbouring letters that changed places.
 func swapped(a, b string) bool {
 	if len(a) != len(b) {
 		return false

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// machine is how busy the machine is: for how long some process has waited for a processor since
-// the machine started, or, where the kernel does not count that, how many want to run now.
+// machine is how busy the machine is: for how long some process has waited for a CPU since the
+// machine started or, if the kernel does not count that, how many processes want to run now.
 type machine struct {
 	waited            time.Duration
 	counted           bool
@@ -32,12 +32,12 @@ func readMachine() machine {
 	}
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		var a, b, c float64
-		_, _ = fmt.Sscanf(string(text), "%g %g %g %d/", &a, &b, &c, &m.runnable) // else 0
+		_, _ = fmt.Sscanf(string(text), "%g %g %g %d/", &a, &b, &c, &m.runnable) // 0 if unreadable
 	}
 	return m
 }
 
-// starved is the share of a time in which processes waited for a processor.
+// starved returns the share of a time in which processes waited for a CPU.
 func starved(before, after machine, passed time.Duration) float64 {
 	if before.counted && after.counted {
 		return min(1, max(0, float64(after.waited-before.waited)/float64(max(passed, 1))))
@@ -48,15 +48,16 @@ func starved(before, after machine, passed time.Duration) float64 {
 	return 0
 }
 
-// Starved starts to watch the machine. The function that it returns tells for
-// which share of the time since then some process waited for a processor.
+// Starved starts to watch the machine. The returned function returns the share of the time
+// since then in which some process waited for a CPU.
 func Starved() func() float64 {
 	began, before := time.Now(), readMachine()
 	return func() float64 { return starved(before, readMachine(), time.Since(began)) }
 }
 
-// Stopwatch begins to measure a time, and returns what says how long it would have been about on
-// an idle machine: what must be over within a while must not fail a test on a busy one.
+// Stopwatch starts a stopwatch. The returned function returns about how long the time so
+// far would have been on an idle machine. A test with a time limit uses it, so that it does
+// not fail on a busy machine.
 func Stopwatch() func() time.Duration {
 	began, busy := time.Now(), Starved()
 	return func() time.Duration {

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package patience bounds the waits of tests by progress, not by the clock alone. A wait goes on
-// while something moves, and longer on a machine that is busy: a test must not fail because its
-// machine is slow.
+// Package patience bounds the waits of tests by progress, not by the clock alone. A wait
+// continues as long as something moves, and longer on a busy machine: a test must not fail
+// because its machine is slow.
 package patience
 
 import (
@@ -18,14 +18,15 @@ import (
 	"time"
 )
 
-// Limits are how long a wait goes on.
+// Limits are how long a wait may take.
 type Limits struct {
-	// Still is how long nothing may move, as counted on an idle machine.
+	// Still is how long a wait may take without any move, as counted on an idle machine.
 	Still time.Duration
-	// Longest bounds the wait, whatever moves, as counted on an idle machine, too. Both have defaults.
+	// Longest limits the whole wait, even if something moves, also as counted on an idle
+	// machine. Both have defaults.
 	Longest time.Duration
-	// Moves returns what it never returned before whenever the thing that is waited for has moved, a
-	// line for each of its parts. It may be nil.
+	// Moves returns the state of the awaited thing, one line for each of its parts. A text
+	// that it has not returned before is a move. Moves may be nil.
 	Moves func(context.Context) string
 }
 
@@ -35,17 +36,17 @@ const (
 	Longest = 5 * time.Minute
 )
 
-// byTheClock is how many times its longest a wait may go on by the clock, on whatever machine.
+// byTheClock is how many times Longest a wait may take by the clock, on any machine.
 const byTheClock = 3
 
-// beat is how often a wait looks at the machine.
+// beat is how often a wait checks the machine.
 const beat = 250 * time.Millisecond
 
-// movesEvery is how often it asks what moves, which costs a few requests.
+// movesEvery is how often a wait calls Moves, which costs a few requests.
 const movesEvery = 2 * time.Second
 
-// slowest is the least weight of a moment on a starved machine, so that a wait for something
-// that hangs ends there, too.
+// slowest is the least weight of time on a starved machine. It makes a wait for something
+// that hangs end there, too.
 const slowest = 0.1
 
 // Context returns a context that ends when the wait is over. Its cause says why.
@@ -55,7 +56,7 @@ func Context(parent context.Context, l Limits) (context.Context, context.CancelF
 	return ctx, func() { end(context.Canceled) }
 }
 
-// watch ends a wait that is over.
+// watch ends a wait when its limits are reached.
 func watch(ctx context.Context, l Limits, end context.CancelCauseFunc) {
 	s := newSpent(l, time.Now(), readMachine())
 	tick := time.NewTicker(beat)
@@ -78,25 +79,24 @@ func watch(ctx context.Context, l Limits, end context.CancelCauseFunc) {
 	}
 }
 
-// moves calls the function that tells what moves. If it does not answer for a
-// while, nothing moves.
+// moves calls Moves. If it does not answer in time, nothing has moved.
 func moves(ctx context.Context, ask func(context.Context) string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return ask(ctx)
 }
 
-// spent is what a wait has used up of its limits. It reads no clock.
+// spent is how much of its limits a wait has used. It reads no clock.
 type spent struct {
 	limits Limits
 	began  time.Time
 	last   time.Time
 	was    machine
-	sign   string          // the last one
-	seen   map[string]bool // all of them: what comes and goes does not move
-	news   string          // what the last move was
-	still  time.Duration   // since something moved, as counted on an idle machine
-	busy   time.Duration   // of the whole wait, what was not counted
+	sign   string          // the last state
+	seen   map[string]bool // all states so far: a state that comes back is not a move
+	news   string          // what was new in the last move
+	still  time.Duration   // time since the last move, as counted on an idle machine
+	busy   time.Duration   // time of the whole wait that did not count
 }
 
 func newSpent(l Limits, now time.Time, m machine) *spent {
@@ -109,7 +109,7 @@ func newSpent(l Limits, now time.Time, m machine) *spent {
 	return &spent{limits: l, began: now, last: now, was: m, seen: map[string]bool{}}
 }
 
-// moved reports what the thing that is waited for shows. What cannot be read shows nothing new.
+// moved notes the state of the awaited thing. A state that cannot be read ("") is not a move.
 func (s *spent) moved(sign string) {
 	if sign == "" || s.seen[sign] {
 		return
@@ -121,8 +121,8 @@ func (s *spent) moved(sign string) {
 	s.seen[sign], s.sign, s.still = true, sign, 0
 }
 
-// at counts the time since the last call, and returns why the wait is over, if it is. A call that
-// comes late counts as one on a starved machine.
+// at counts the time since the last call. It returns an error when the wait is over. If a
+// call comes late, the machine counts as starved.
 func (s *spent) at(now time.Time, m machine) error {
 	passed := now.Sub(s.last)
 	counts := time.Duration(float64(min(passed, 2*beat)) * max(slowest, 1-starved(s.was, m, passed)))
@@ -132,7 +132,7 @@ func (s *spent) at(now time.Time, m machine) error {
 	case s.still >= s.limits.Still:
 		return fmt.Errorf("nothing moved for %v, after %v%s", s.limits.Still, wait.Round(time.Second), s.load())
 	case wait-s.busy >= s.limits.Longest, wait >= byTheClock*s.limits.Longest:
-		return fmt.Errorf("it is not there after %v, though things move, %q last%s", wait.Round(time.Second), s.news, s.load())
+		return fmt.Errorf("not reached after %v, although things still move, last %q%s", wait.Round(time.Second), s.news, s.load())
 	}
 	return nil
 }
@@ -141,21 +141,21 @@ func (s *spent) load() string {
 	if s.busy < time.Second {
 		return ""
 	}
-	return fmt.Sprintf(" (%v do not count, as the machine was busy)", s.busy.Round(time.Second))
+	return fmt.Sprintf(" (%v do not count, because the machine was busy)", s.busy.Round(time.Second))
 }
 
-// A poll comes 25 ms after the one before at the least, which is short against anything that tests
-// wait for; later where polls take long, as commands do, and in a wait that is long already: eight
-// tests that wait must not keep busy the processors that they wait for.
+// The least time between polls is 25 ms, short against anything that tests wait for. It is
+// longer if polls take long, as commands do, or if the wait is already long: eight waiting
+// tests must not occupy the CPUs that they wait for.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
-// pause is how long to wait before the next poll, given how long the last poll took and how long
-// the wait may last.
+// pause returns how long to wait before the next poll, given how long the last poll and the
+// wait so far took.
 func pause(took, waited time.Duration) time.Duration {
 	return min(pollAtLeast, max(pollEvery, 5*took, waited/10))
 }
 
-// fatal marks an error that no waiting will cure.
+// fatal marks an error that waiting cannot cure.
 type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
@@ -164,11 +164,11 @@ func (f fatal) Unwrap() error { return f.error }
 func Fatal(err error) error { return fatal{err} }
 
 // Condition returns what is still missing, in words, and "" when it holds. An error counts as
-// missing, too, as what is in motion gives many, unless it comes from Fatal.
+// missing, too, because systems in motion return many. Only an error from Fatal ends the wait.
 type Condition func(context.Context) (missing string, err error)
 
-// Poll polls a condition until it holds or ctx ends. Its error names what was waited for and the
-// last word on what was missing.
+// Poll polls a condition until it holds or ctx ends. Its error names what it waited for,
+// and what was missing last.
 func Poll(ctx context.Context, what string, condition Condition) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -195,11 +195,11 @@ func Poll(ctx context.Context, what string, condition Condition) error {
 	}
 }
 
-// grace is how long a condition may go on after its context has ended.
+// grace is how long a condition may keep running after its context has ended.
 const grace = 10 * time.Second
 
-// answer is the outcome of calling a condition. A call that did not return has
-// panicked or ended its goroutine, as t.Fatal does.
+// answer is the outcome of a call of a condition. If the call did not return, it panicked
+// or ended its goroutine, as t.Fatal does.
 type answer struct {
 	missing  string
 	err      error
@@ -207,8 +207,7 @@ type answer struct {
 	panicked any
 }
 
-// look calls a condition. If the call hangs, it is abandoned when the wait
-// ends.
+// look calls a condition. If the call hangs, look abandons it when the wait ends.
 func look(ctx context.Context, condition Condition) (missing string, err error) {
 	answers := make(chan answer, 1)
 	go func() {
@@ -229,7 +228,7 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 		select {
 		case a = <-answers:
 		case <-time.After(grace):
-			return "the last look at it does not come to an end", nil
+			return "the last call of the condition does not return", nil
 		}
 	}
 	if a.panicked != nil {
@@ -241,11 +240,11 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 	return a.missing, a.err
 }
 
-// changing are the parts of a word that may change though nothing moves: times, ports, ids, files.
+// changing matches the parts of a word that may change without a move: times, ports, ids, files.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
-// Until polls a condition until it holds, or the wait is over. A new word on what is missing is a
-// move, too, unless only its numbers are new.
+// Until polls a condition until it holds, or the wait is over. A new text of what is
+// missing is a move, too, unless only its numbers are new.
 func Until(parent context.Context, l Limits, what string, condition Condition) error {
 	var said atomic.Pointer[string]
 	said.Store(new(string))
@@ -266,14 +265,14 @@ func Until(parent context.Context, l Limits, what string, condition Condition) e
 	})
 }
 
-// T is the part of a test that is used here.
+// T is the part of testing.T that this package uses.
 type T interface {
 	Helper()
 	Context() context.Context
 	Fatal(args ...any)
 }
 
-// Eventually waits until something holds, and fails the test when it does not come.
+// Eventually waits until something holds, and fails the test if the wait ends first.
 func Eventually(t T, what string, ok func() bool) {
 	t.Helper()
 	if err := Until(t.Context(), Limits{}, what, func(context.Context) (string, error) {
@@ -286,7 +285,7 @@ func Eventually(t T, what string, ok func() bool) {
 	}
 }
 
-// Over is closed when a test has waited for one thing for too long.
+// Over returns a channel that closes when a test has waited too long for one thing.
 func Over(t T) <-chan struct{} {
 	ctx, _ := Context(t.Context(), Limits{}) //nolint:govet // it ends with the test
 	return ctx.Done()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// after lets a wait see n beats, and returns after how many it was over, and why.
+// after passes n beats to a wait. It returns after how many beats the wait was over, and why.
 func after(s *spent, n int, m func(i int) machine, signs func(i int) string) (int, error) {
 	for i := range n {
 		s.moved(signs(i))
@@ -27,7 +27,7 @@ func after(s *spent, n int, m func(i int) machine, signs func(i int) string) (in
 
 func idle(int) machine { return machine{counted: true} }
 
-// starvedBy is a machine on which processes wait for this part of each beat.
+// starvedBy returns a machine on which processes wait for this share of each beat.
 func starvedBy(share float64) func(int) machine {
 	return func(i int) machine {
 		return machine{counted: true, waited: time.Duration(float64(i+1) * share * float64(beat))}
@@ -44,16 +44,16 @@ func TestWaits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machine func(int) machine
 		signs   func(int) string
-		beats   int // after which it is over
+		beats   int // number of beats after which the wait is over
 		why     string
 	}{
 		"an idle machine":              {idle, quiet, 40, "nothing moved for 10s, after 10s"},
 		"a move after half the time":   {idle, moving(20), 60, "nothing moved for 10s, after 15s"},
-		"something moves all the time": {idle, moving(1000), 400, `it is not there after 1m40s, though things move, "xxx`},
+		"something moves all the time": {idle, moving(1000), 400, `not reached after 1m40s, although things still move, last "xxx`},
 		"something comes and goes":     {idle, turns, 41, "nothing moved for 10s, after 10s"},
-		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "it is not there after 3m20s"},
-		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "it is not there after 5m0s"},
-		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "nothing moved for 10s, after 20s (10s do not count, as the machine was busy)"},
+		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "not reached after 3m20s"},
+		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "not reached after 5m0s"},
+		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "nothing moved for 10s, after 20s (10s do not count, because the machine was busy)"},
 		"all of it is taken":           {starvedBy(1), quiet, 400, "nothing moved for 10s, after 1m40s (1m30s do not count"},
 		"twenty want two processors": {func(int) machine { return machine{runnable: 8, running: 2} }, quiet, 160,
 			"nothing moved for 10s, after 40s (30s do not count"},
@@ -65,7 +65,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// A process that was not run for a minute was not patient for a minute.
+// A process that did not run for a minute has not waited patiently for a minute.
 func TestALateBeatCountsAsOne(t *testing.T) {
 	s := newSpent(Limits{Still: 10 * time.Second}, time.Unix(0, 0), machine{})
 	if err := s.at(s.last.Add(time.Minute), machine{}); err != nil {
@@ -110,7 +110,7 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-// The condition does not answer, fails the test or panics: the wait ends all the same.
+// If the condition does not answer, fails the test or panics, the wait still ends.
 func TestAConditionThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, stuck := time.Now(), make(chan struct{})
@@ -118,7 +118,7 @@ func TestAConditionThatDoesNotReturn(t *testing.T) {
 			<-stuck
 			return "", nil
 		})
-		if took := time.Since(began); took > 5*time.Second+2*grace || err == nil || !strings.Contains(err.Error(), "does not come to an end") {
+		if took := time.Since(began); took > 5*time.Second+2*grace || err == nil || !strings.Contains(err.Error(), "does not return") {
 			t.Errorf("over after %v: %v", took, err)
 		}
 		close(stuck)

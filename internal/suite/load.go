@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// beside runs a command beside n processes that take all processor time that they get.
+// beside runs a command beside n processes that use all the CPU time they get.
 func beside(number string, args []string) (int, error) {
 	n, err := strconv.Atoi(number)
 	if err != nil {
@@ -36,7 +36,7 @@ func beside(number string, args []string) (int, error) {
 	return exitCode(cmd.Run())
 }
 
-// burn takes what it gets of a processor until its parent has ended.
+// burn uses all the CPU time it gets until its parent has ended.
 func burn(parent int) {
 	for os.Getppid() == parent {
 		for began := time.Now(); time.Since(began) < 100*time.Millisecond; {

@@ -1,16 +1,16 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command suite runs a part of the tests as `go test` does, and notes what it took and which tests
-// were skipped. At the end it says both, and holds CONTRIBUTING.md to it:
+// Command suite runs a part of the tests as `go test` does, and notes its times and the skipped
+// tests. At the end it prints both, and compares the times with the table in CONTRIBUTING.md:
 //
-//	suite packages race ./...      those whose tests run under the race detector; norace: without
-//	suite run race -race ./...     go test -race ./..., noted as "race"
-//	suite run e2e -again ./e2e     the same, and up to three tests that fail run once more, each alone
-//	suite time lint -- make lint   any command, noted as "lint"
-//	suite beside 20 -- make e2e    beside 20 processes that take all processor time that they get
-//	suite forget                   forget what was noted
-//	suite summary CONTRIBUTING.md  what was skipped, and what each part took
+//	suite packages race ./...      list packages whose tests run under the race detector; norace: the others
+//	suite run race -race ./...     run go test -race ./..., and note it as "race"
+//	suite run e2e -again ./e2e     the same; up to three failed tests run once more, each alone
+//	suite time lint -- make lint   run any command, and note it as "lint"
+//	suite beside 20 -- make e2e    run it beside 20 processes that use all the CPU time they get
+//	suite forget                   delete the notes
+//	suite summary CONTRIBUTING.md  print what was skipped, and each part's times
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"os/exec"
 )
 
-// notes is the folder with what was noted, seen from the root of the repository.
+// notes is the folder for the notes, relative to the root of the repository.
 const notes = "build/test"
 
 func main() {
@@ -55,7 +55,7 @@ func command(args []string) (int, error) {
 	return 2, errors.New("packages PART PATTERN…, run NAME ARGS…, time NAME -- COMMAND…, beside N -- COMMAND…, forget, or summary FILE")
 }
 
-// exitCode is the exit code of a command that has ended.
+// exitCode returns the exit code of a command that has ended.
 func exitCode(err error) (int, error) {
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {

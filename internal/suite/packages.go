@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// pkg is what go list says of a package.
+// pkg is go list's description of a package.
 type pkg struct {
 	ImportPath, Dir                              string
 	GoFiles, CgoFiles, TestGoFiles, XTestGoFiles []string
@@ -27,7 +27,7 @@ type pkg struct {
 	ForTest string
 }
 
-// packages prints the packages whose tests a part runs: "race" or "norace".
+// packages prints the packages whose tests belong to a part: "race" or "norace".
 func packages(to io.Writer, part string, patterns []string) (int, error) {
 	if part != "race" && part != "norace" {
 		return 2, fmt.Errorf("packages of %q: they are of race or of norace", part)
@@ -48,9 +48,9 @@ func packages(to io.Writer, part string, patterns []string) (int, error) {
 	return 0, nil
 }
 
-// runsIn reports whether a part runs the tests of a package. The race detector, with which they
-// take about five times as long, sees something only where goroutines share memory. What takes a
-// sample of its cases under it is run as a whole without.
+// runsIn reports whether a part runs a package's tests. The race detector makes tests about
+// five times slower, and finds something only if goroutines share memory. Packages that run
+// only a sample of their cases under it also run without it, in full.
 func runsIn(part string, sharesMemory, samples bool) bool {
 	if part == "race" {
 		return sharesMemory
@@ -58,7 +58,7 @@ func runsIn(part string, sharesMemory, samples bool) bool {
 	return !sharesMemory || samples
 }
 
-// list are packages with tests, and those of them whose tests know the race detector.
+// list returns the packages with tests. sampling marks those whose tests know the race detector.
 func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 	out, err := exec.Command("go", append([]string{"list", "-test", "-json=ImportPath,Dir,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles,Deps,ForTest"}, patterns...)...).Output()
 	if err != nil {
@@ -87,8 +87,8 @@ func list(patterns []string) (all []pkg, sampling map[string]bool, err error) {
 	}
 }
 
-// sharesMemory reports whether goroutines share memory in a package, or in its tests: they start
-// some, or use what is for that.
+// sharesMemory reports whether goroutines may share memory in a package or its tests: they
+// start goroutines, or use packages that are made for them.
 func (p pkg) sharesMemory() (bool, error) {
 	for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
@@ -102,12 +102,11 @@ func (p pkg) sharesMemory() (bool, error) {
 	return false, nil
 }
 
-// forGoroutines are packages that start goroutines, or without whose use several must not share
-// memory.
+// forGoroutines are packages that start goroutines, or that goroutines need to share memory.
 var forGoroutines = []string{"sync", "sync/atomic", "testing/synctest", "net/http/httptest", "golang.org/x/sync/errgroup"}
 
-// startsGoroutines reports whether code has a go statement, or what comes with one. Parallel tests
-// count only where they share something.
+// startsGoroutines reports whether code has a go statement, or something that goes with
+// one. Parallel tests count only if they share something.
 func startsGoroutines(file *ast.File) bool {
 	for _, i := range file.Imports {
 		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(forGoroutines, path) {

@@ -25,18 +25,19 @@ import (
 	"time"
 )
 
-// note is what is noted of one part of the tests.
+// note is the record of one part of the tests.
 type note struct {
 	Name string
-	// Wall and CPU are seconds; those of the processors are of test binaries and what they waited
-	// for, without compilation. Of a command that is no go test they are of all of it.
+	// Wall and CPU are in seconds. CPU is that of test binaries and the processes that they
+	// waited for, without compilation. For a command other than go test, CPU is that of the
+	// whole command.
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly: some results are those of an earlier run, some cases did not begin for want of time, or
-	// some tests ran again. What the part took is not compared then.
+	// Partly means that some results are from an earlier run, some cases did not begin for
+	// want of time, or some tests ran again. Then the part's time is not compared.
 	Partly, Failed bool
-	// Again: the tests that failed, and passed when they ran again alone.
+	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`
 }
 
@@ -57,9 +58,9 @@ func (n note) write() error {
 	return os.WriteFile(filepath.Join(notes, n.Name+".json"), append(text, '\n'), 0o644)
 }
 
-// runTests runs go test, prints what it prints without -json, and notes the rest. -C DIR runs it in
-// another module. -again runs the tests that fail a second time, each alone: for tests of real
-// processes, which a starved machine can make fail. The summary names those that pass then.
+// runTests runs go test, prints what it prints without -json, and notes the rest. -C DIR runs it
+// in another module. -again runs failed tests a second time, each alone: tests of real processes
+// may fail on a starved machine. The summary names the tests that pass the second time.
 func runTests(name string, args []string) (int, error) {
 	again := args[0] == "-again"
 	if again {
@@ -122,7 +123,7 @@ func (r *reader) run(times string, in, args []string) (int, error) {
 	return exitCode(cmd.Wait())
 }
 
-// mostAgain is how many tests may fail and be run again. When more fail, the product is at fault.
+// mostAgain is how many failed tests may run again. If more fail, the product is at fault.
 const mostAgain = 3
 
 // runAgain runs these tests alone, one after the other, until one fails.
@@ -136,7 +137,7 @@ func (r *reader) runAgain(times string, in, args []string, tests []test) (int, e
 	return 0, nil
 }
 
-// withoutTests are the arguments of go test without those that say which tests run: -run and the packages.
+// withoutTests returns go test's arguments without those that select tests: -run and the packages.
 func withoutTests(args []string) (rest []string) {
 	for i := 0; i < len(args); i++ {
 		switch {
@@ -149,7 +150,7 @@ func withoutTests(args []string) (rest []string) {
 	return rest
 }
 
-// pattern matches the test and no other.
+// pattern returns a -run pattern that matches only this test.
 func (t test) pattern() string {
 	parts := strings.Split(t.Name, "/")
 	for i, part := range parts {
@@ -161,18 +162,18 @@ func (t test) pattern() string {
 // event is a line of go test -json.
 type event struct{ Action, Package, ImportPath, Test, Output string }
 
-// reader prints what people want to see of go test -json, and keeps what is noted.
+// reader prints the part of go test -json that people want to see, and collects the note.
 type reader struct {
-	mu     sync.Mutex // of all
+	mu     sync.Mutex // guards all fields
 	to     io.Writer
-	output map[string][]string  // of tests that run, and of what they skipped
-	runs   map[string]time.Time // the tests that run, but not those that wait for others, and since when
-	said   time.Time            // when something was printed last
+	output map[string][]string  // output of running tests and their skipped subtests
+	runs   map[string]time.Time // the running tests and their start, without tests that wait for others
+	said   time.Time            // when something was last printed
 	passed int
 	cached bool
 	skips  []skip
-	fails  []test // with all that they are subtests of
-	broken bool   // a package failed otherwise: it could not be built, or its process ended
+	fails  []test // failed tests and their parent tests
+	broken bool   // a package failed in another way: it could not be built, or its process ended
 }
 
 func newReader(to io.Writer) *reader {
@@ -186,10 +187,11 @@ func (r *reader) print(text string) {
 	}
 }
 
-// quiet is how long nothing may be printed.
+// quiet is how long the suite may print nothing.
 const quiet = time.Minute
 
-// watch names the tests that run whenever nothing was printed for a while, until it has all.
+// watch prints which tests are running whenever nothing was printed for a while, until all
+// is closed.
 func (r *reader) watch(all <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -207,7 +209,7 @@ func (r *reader) watch(all <-chan struct{}) {
 	}
 }
 
-// running reports which tests run, those without subtests that do.
+// running returns the running tests, without those that have running subtests.
 func (r *reader) running(now time.Time) string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(r.runs)) {
@@ -284,7 +286,7 @@ func (r *reader) event(e event) {
 	}
 }
 
-// failed are the tests that failed, without those of which a subtest did.
+// failed returns the failed tests, without those that have a failed subtest.
 func (r *reader) failed() (leaves []test) {
 	for _, t := range r.fails {
 		if !slices.ContainsFunc(r.fails, func(sub test) bool {
@@ -310,7 +312,7 @@ func (r *reader) cutShort(in string) (any bool) {
 	return any
 }
 
-// reason is what a test says when it is skipped: the last line, without its file.
+// reason returns why a test was skipped: the last line of its output, without the file name.
 func reason(lines []string) string {
 	why := ""
 	for _, line := range lines {
@@ -327,14 +329,14 @@ func reason(lines []string) string {
 	return cmp.Or(why, "no reason given")
 }
 
-// diesWithUs has Linux kill a process that is started so when this one ends, or rather its thread.
+// diesWithUs makes Linux kill a child process when this process ends. More exactly, Linux
+// kills the child when the thread that started it ends.
 func diesWithUs() *syscall.SysProcAttr {
 	runtime.LockOSThread()
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// measured runs a test binary, and adds to a file what it took of the processors. It dies with this
-// process.
+// measured runs a test binary, and adds its CPU time to a file. The binary dies with this process.
 func measured(times string, args []string) (int, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -350,7 +352,7 @@ func measured(times string, args []string) (int, error) {
 		for {
 			select {
 			case s := <-signals:
-				_ = cmd.Process.Signal(s) // it may have ended
+				_ = cmd.Process.Signal(s) // the process may have ended
 			case <-look.C:
 				if os.Getppid() != parent { // go test was killed
 					_ = cmd.Process.Kill()
@@ -365,7 +367,7 @@ func measured(times string, args []string) (int, error) {
 	return code, add(times, used(cmd.ProcessState))
 }
 
-// used is what a process and its children took of the processors.
+// used returns the CPU time of a process and its children.
 func used(p *os.ProcessState) time.Duration { return p.UserTime() + p.SystemTime() }
 
 func add(path string, d time.Duration) error {
@@ -393,7 +395,7 @@ func sum(path string) (seconds float64, err error) {
 	return seconds, nil
 }
 
-// timed runs a command and notes what it took.
+// timed runs a command and notes its times.
 func timed(name string, args []string) (int, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
-// source is the folder of this package; tests change the working directory.
+// source is this package's folder. It is stored because tests change the working directory.
 var source, _ = os.Getwd()
 
 // suiteBinary builds the command.
@@ -37,7 +37,7 @@ func suiteBinary(t *testing.T) string {
 	return self
 }
 
-// What go test -json prints becomes what go test prints, and the skips are kept.
+// The suite turns the output of go test -json into that of go test, and collects the skips.
 func TestRead(t *testing.T) {
 	var out strings.Builder
 	r := newReader(&out)
@@ -87,8 +87,8 @@ func TestReadCutShort(t *testing.T) {
 	}
 }
 
-// While no test prints anything, the suite names the running tests, without those that wait or
-// whose subtests run.
+// While no test prints anything, the suite names the running tests, without those that wait
+// or whose subtests are running.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -98,7 +98,7 @@ func TestQuiet(t *testing.T) {
 		go func() { _ = r.read(from); close(all) }()
 		says := func(want string, after time.Duration, events ...string) {
 			t.Helper()
-			r.mu.Lock() // of out, too
+			r.mu.Lock() // guards out, too
 			out.Reset()
 			r.mu.Unlock()
 			for _, e := range events {
@@ -162,7 +162,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A run of a package whose tests pass, are skipped and fail.
+// TestRun runs a package with tests that pass, are skipped, and fail.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -205,11 +205,11 @@ func TestRun(t *testing.T) {
 	says(2, "nonsense")
 }
 
-// If asked to, the suite runs a failed test again, alone. The summary names the test if it passes
-// then.
+// With -again, the suite runs a failed test again, alone. The summary names the test if it
+// passes then.
 func TestRunAgain(t *testing.T) {
 	self := suiteBinary(t)
-	once := func(name string) string { // a subtest that fails the first time, after one that passes
+	once := func(name string) string { // the named test has a subtest that fails the first time, after a subtest that passes
 		return "func Test" + name + "(t *testing.T) {\nt.Run(\"x\", func(*testing.T) {})\n" +
 			"t.Run(\"x(y)\", func(t *testing.T) { if os.Mkdir(\"" + name + "\", 0o755) == nil { t.Fatal(\"wrong\") } })\n}\n"
 	}
@@ -248,8 +248,8 @@ func TestRunAgain(t *testing.T) {
 	}
 }
 
-// The race detector is for packages in which goroutines share memory. What takes a sample under it is
-// run as a whole without, too.
+// The race part has the packages in which goroutines share memory. Packages that run a
+// sample of their cases under the detector also run without it, in full.
 func TestPackages(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -281,7 +281,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// When the one who runs the tests is killed, the tests do not run on.
+// killed checks that the tests end when the suite is killed.
 func killed(t *testing.T, dir, self string) {
 	t.Helper()
 	sleeps := "package m\nimport (\"os\"; \"strconv\"; \"testing\")\n" +

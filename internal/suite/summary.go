@@ -16,7 +16,8 @@ import (
 	"strings"
 )
 
-// summary prints what each part took and what was skipped, and fails if a table says other times.
+// summary prints each part's times and what was skipped. It fails if the times differ from
+// a table's.
 func summary(to io.Writer, page string) (int, error) {
 	all, err := readNotes()
 	if err != nil {
@@ -50,7 +51,7 @@ func summary(to io.Writer, page string) (int, error) {
 	return min(1, len(wrong)), nil
 }
 
-// missing are the parts of make test that left no note.
+// missing returns the parts of make test that left no note.
 func missing(all []note, page string) (parts []string) {
 	for _, m := range row.FindAllStringSubmatch(page, -1) {
 		if strings.Contains(m[0], "| `make test` |") && !slices.ContainsFunc(all, func(n note) bool { return n.Name == m[1] }) {
@@ -79,7 +80,7 @@ func readNotes() (all []note, err error) {
 	return all, nil
 }
 
-// remedies are what would run tests that were skipped, by what they say.
+// remedies are commands that would make skipped tests run, by the reason for the skip.
 var remedies = []struct{ said, remedy string }{
 	{"gcc", "apt-get install gcc"},
 	{"PAL_DATA", "PAL_DATA=the PAL artifact's data (hal-uw/blox-pal, branch artifact)"},
@@ -93,10 +94,10 @@ var remedies = []struct{ said, remedy string }{
 	{"NACP_BIN", "network, to build the proxy, or NACP_BIN=its path"},
 	{"no Nomad", "make nomad"},
 	{"E2E_BIN", "make e2e"},
-	{"make ", ""}, // it says so itself
+	{"make ", ""}, // the reason already names the command
 }
 
-// remedy is what would run a test that says this; "" if nobody is to do anything.
+// remedy returns what would make a test with this skip reason run; "" if nothing is needed.
 func remedy(why string) string {
 	for _, r := range remedies {
 		if strings.Contains(why, r.said) {
@@ -106,7 +107,7 @@ func remedy(why string) string {
 	return ""
 }
 
-// skipped reports which tests were skipped, why, and what would run them.
+// skipped returns which tests were skipped, why, and what would make them run.
 func skipped(all []note) string {
 	tests := map[string][]string{}
 	for _, n := range all {
@@ -136,30 +137,30 @@ func skipped(all []note) string {
 
 var row = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|.*\\| (?:(about )?([0-9][0-9,]*) s|–) \\|$")
 
-// said is what a page says that a part takes.
+// said is a part's time in the page's table.
 type said struct {
-	seconds float64 // of a processor; 0 if the page has a dash
-	about   bool    // mostly of other programs, whose time differs more from machine to machine
+	seconds float64 // CPU seconds; 0 if the table has a dash
+	about   bool    // mostly of other programs, whose times differ more between machines
 }
 
-// table is what a page says of each part, in rows that begin with the part and end with the seconds,
-// or with a dash.
+// table returns each part's time from a page: from rows that begin with the part and end
+// with the seconds, or with a dash.
 func table(page string) map[string]said {
 	says := map[string]said{}
 	for _, m := range row.FindAllStringSubmatch(page, -1) {
-		seconds, _ := strconv.ParseFloat(strings.ReplaceAll(m[3], ",", ""), 64) // the pattern's digits, or none
+		seconds, _ := strconv.ParseFloat(strings.ReplaceAll(m[3], ",", ""), 64) // the pattern allows only digits, or nothing
 		says[m[1]] = said{seconds, m[2] != ""}
 	}
 	return says
 }
 
-// least is the time from which on a part is compared: chance has less of a share then.
+// least is the time, in seconds, from which a part is compared: chance matters less in long parts.
 const least = 20
 
-// compare reports which parts took more than twice or less than half of what the table says, or four
-// times and a quarter where it says about. A part counts only if that is so in seconds and in
-// comparison with the other parts: a slow machine makes all of them longer, and other work on the
-// machine makes some of them longer.
+// compare returns which parts took more than twice or less than half of the table's time;
+// for "about", four times or a quarter. A part is reported only if this holds both in
+// seconds and relative to the other parts: a slow machine slows all parts, and other work
+// on the machine slows some of them.
 func compare(all []note, says map[string]said) (wrong []string) {
 	ratios, together := map[string]float64{}, []float64{}
 	for _, n := range all {

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package testlog has a log buffer that goroutines write while a test reads it.
+// Package testlog provides a log buffer that goroutines write to while a test reads it.
 package testlog
 
 import (

@@ -14,13 +14,12 @@ import "runtime/debug"
 // version.
 var Number = "2.0.0-dev"
 
-// commit is what the linker says: make and release/build.sh set it. Without them Go
-// knows the commit by itself, but not in a linked worktree (git worktree add), whose
-// .git is a file and no directory.
+// commit is set by the linker (make and release/build.sh). Otherwise Go knows the commit, but not
+// in a linked worktree (git worktree add), whose .git is a file instead of a directory.
 var commit string
 
-// Revision is the commit of the build, with "+dirty" where files were changed
-// since; "unknown" outside a checkout.
+// Revision is the commit of the build, with "+dirty" if files were changed since then;
+// "unknown" outside a checkout.
 var Revision = revision()
 
 func revision() string {
@@ -43,5 +42,5 @@ func revision() string {
 	return commit + dirty
 }
 
-// Human is the form that `version` prints.
+// Human returns the form that `version` prints.
 func Human() string { return "v" + Number + " (" + Revision + ")" }

@@ -17,7 +17,7 @@ import (
 func TestVersionOfCheckout(t *testing.T) {
 	c := checkout{t, t.TempDir()}
 	c.copy("release/version.sh", "internal/version/version.go")
-	c.want("2.0.0-dev") // no git
+	c.want("2.0.0-dev") // outside a git repository
 
 	c.git("init", "-q")
 	c.commit()
@@ -40,7 +40,7 @@ func TestVersionOfCheckout(t *testing.T) {
 	c.want(`2.1.0-dev.3+COMMIT`)
 }
 
-// The version has the commit in a linked worktree, too, for which Go records none.
+// In a linked worktree, the version contains the commit, too, although Go records none there.
 func TestCommitOfWorktree(t *testing.T) {
 	c := checkout{t, filepath.Join(t.TempDir(), "main")}
 	c.copy("Makefile", "release/version.sh", "internal/version/version.go")
@@ -65,7 +65,7 @@ func TestCommitOfWorktree(t *testing.T) {
 	}
 }
 
-// The changes that are not released are those of the version that is worked on.
+// The changelog's unreleased section is that of the version under development.
 func TestChangelog(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")
 	if err != nil {
@@ -116,7 +116,7 @@ func (c checkout) run(name string, args ...string) string {
 	c.t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = c.dir
-	// No configuration of the user's, and no repository above.
+	// Ignore the user's git configuration, and repositories in parent folders.
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CEILING_DIRECTORIES="+filepath.Dir(c.dir))
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package wholefile writes files that readers see whole or not at all.
+// Package wholefile writes files so that readers see them complete or not at all.
 package wholefile
 
 import (
@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the content of a file in one step: a reader, or a run that is cut short, sees the
-// old content or the new. A link keeps pointing where it points. What is no regular file, as
-// /dev/stdout, is written to and stays what it is.
+// Write replaces the content of a file in one step: after a crash, and for every reader, it
+// is either the old content or the new. A link stays a link to the same file. If path is
+// not a regular file, such as /dev/stdout, Write writes to it and does not replace it.
 func Write(path string, content []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -37,7 +37,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// Root writes into folders of others: what they put beside the file is not followed.
+// Root writes into folders of other users: it must not follow links that they put beside the file.
 func TestFollowsNothingBesideTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
@@ -52,7 +52,8 @@ func TestFollowsNothingBesideTheFile(t *testing.T) {
 	}
 }
 
-// A pipe stands for all that is no regular file: root's /dev/null was replaced by a file once.
+// A pipe represents everything that is not a regular file. Root's /dev/null was once
+// replaced by a file.
 func TestWriteToAPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

@@ -22,7 +22,7 @@ var (
 	date = flag.String("man-date", "1970-01-01", "the date on manual pages")
 )
 
-// Check writes the pages and reads them as a linter of manual pages does.
+// Check writes the pages and checks them with linters of manual pages.
 func Check(t *testing.T, program, synopsis string, commands []manpage.Command) {
 	t.Helper()
 	to := *dir
@@ -56,7 +56,7 @@ func Check(t *testing.T, program, synopsis string, commands []manpage.Command) {
 	lint(t, paths)
 }
 
-// linters say what is wrong with pages, and nothing if they are well.
+// linters print what is wrong with pages, and nothing if all is well.
 var linters = [][]string{{"mandoc", "-T", "lint", "-W", "warning"}, {"groff", "-man", "-z", "-ww", "-K", "utf8"}}
 
 func lint(t *testing.T, paths []string) {
