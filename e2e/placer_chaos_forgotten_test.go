@@ -21,13 +21,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// process is one process; its id alone may be given to another later.
+// process identifies one process; a process id alone may be reused.
 type process struct {
 	pid   int
 	began string // in ticks since the machine started
 }
 
-// began is the time when a process began, "" if it is gone.
+// began is when a process began, "" if it has ended.
 func began(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])); len(fields) > 19 {
@@ -36,16 +36,16 @@ func began(pid int) string {
 	return ""
 }
 
-// A client runs each task by an executor and a logmon, which outlive it. It
-// starts them, and has the executor start the task, and writes to disk only then
-// how to reach them: StartTask of drivers/rawexec, runDriver of
-// client/allocrunner/taskrunner, as of 1.11.3. A client that is killed in
-// between, within tenths of a second and more on a busy machine, does not find
-// them when it is back: it runs the task again, and what it has forgotten stays
+// A client runs each task through an executor and a logmon, which outlive the
+// client. It starts them, lets the executor start the task, and only then writes
+// to disk how to reach them: StartTask of drivers/rawexec, runDriver of
+// client/allocrunner/taskrunner, as of 1.11.3. If the client is killed in
+// between (tenths of a second, more on a busy machine), it does not find them
+// after its restart. It runs the task again, and the forgotten ones stay
 // forever. TestNomadForgetsExecutors shows that on plain Nomad.
 //
-// forgotten are the ones that run while their client does not, and that are not
-// in what it has written down.
+// forgotten are the executors and logmons that are missing from the state of a
+// killed client.
 func forgotten(ctx context.Context, nomad string, client *cluster.Agent) ([]process, error) {
 	running := attendants(client.Dir)
 	if len(running) == 0 {
@@ -74,15 +74,15 @@ func attendants(dir string) []process {
 	return out
 }
 
-// runs reports whether a process is Nomad with that command.
+// runs reports whether a process is Nomad with this subcommand.
 func runs(proc, command string) bool {
 	cmdline, _ := os.ReadFile(proc + "/cmdline")
 	args := strings.Split(string(cmdline), "\x00")
 	return len(args) > 1 && args[1] == command
 }
 
-// attended are the process ids in a client's state. Nomad's command leaves out
-// tasks whose executor is not in it, with their logmon.
+// attended are the process ids in a client's state. nomad operator client-state
+// omits tasks whose executor is not in the state, with their logmon.
 func attended(state []byte) (map[int]bool, error) {
 	var s struct {
 		Allocations map[string]struct {
@@ -126,7 +126,7 @@ func TestAttended(t *testing.T) {
 	}
 }
 
-// short is a job without GPUs, of four tasks that end at once.
+// short is a job without GPUs whose four tasks end at once.
 const short = `job %q {
   type = "batch"
   group "g" {
@@ -146,9 +146,9 @@ const short = `job %q {
 }`
 
 // TestNomadForgetsExecutors shows on plain Nomad, without placer, plugin or GPUs,
-// what the fault run exempts: a client that is killed while it starts tasks
-// leaves executors, after the jobs are done, purged and collected. What is left
-// is what the client had forgotten, and nothing else.
+// what [TestPlacerChaos] tolerates: a client that is killed while it starts tasks
+// leaves executors, even after the jobs are complete, purged and garbage
+// collected. Only processes that the client has forgotten are left.
 func TestNomadForgetsExecutors(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestNomadForgetsExecutors(t *testing.T) {
 		}
 		b.until("a task is being started", func() string {
 			for _, p := range attendants(client.Dir) {
-				// Tries differ in how far that has come.
+				// Tries differ in how far the start has come.
 				if proc := fmt.Sprintf("/proc/%d", p.pid); !lost[p] && runs(proc, "executor") && (try%2 == 0 || hasChild(p.pid)) {
 					return ""
 				}
@@ -184,15 +184,15 @@ func TestNomadForgetsExecutors(t *testing.T) {
 		}
 		b.doneAndGone(id, 4)
 		left := b.untilAttended(client, lost)
-		t.Logf("try %d: %d processes forgotten when the client was killed, %d left over of all tries", try, len(found), left)
+		t.Logf("try %d: %d processes forgotten when the client was killed, %d left over from all tries", try, len(found), left)
 		if left > 0 {
 			return
 		}
 	}
-	t.Skipf("this Nomad left nothing over in %d tries: is the fault run's exemption needed still?", tries)
+	t.Skipf("this Nomad left nothing over in %d tries: does TestPlacerChaos still need its exemption?", tries)
 }
 
-// doneAndGone waits for the end of a job's only group and has Nomad forget it.
+// doneAndGone waits for the end of a job's only group and purges the job.
 func (b *bed) doneAndGone(id string, members int) {
 	b.t.Helper()
 	b.until("the job is done", func() string {
@@ -220,21 +220,21 @@ func hasChild(pid int) bool {
 	})
 }
 
-// untilAttended waits until no attendants are left but lost ones, and counts
-// these when they had some seconds to end.
+// untilAttended waits until only forgotten attendants are left, gives these
+// some seconds to end, and counts them.
 func (b *bed) untilAttended(client *cluster.Agent, lost map[process]bool) int {
 	b.t.Helper()
 	left, end := 0, time.Now().Add(3*time.Second)
-	b.until("what the client knew of ends", func() string {
+	b.until("the processes that the client knew have ended", func() string {
 		left = 0
 		for _, p := range attendants(client.Dir) {
 			if !lost[p] {
-				return fmt.Sprintf("process %d is there, and was not forgotten", p.pid)
+				return fmt.Sprintf("process %d still runs, and was not forgotten", p.pid)
 			}
 			left++
 		}
 		if left > 0 && time.Now().Before(end) {
-			return fmt.Sprintf("%d are there", left)
+			return fmt.Sprintf("%d still run", left)
 		}
 		return ""
 	})

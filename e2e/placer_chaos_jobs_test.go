@@ -16,15 +16,16 @@ import (
 type story struct {
 	id, kind string
 	members  int      // of the gang
-	ends     []string // how a job of this kind may end
-	// step goes on with the job and says how it has ended, "" before.
+	ends     []string // how such a job may end
+	// step moves the story forward. It returns how the job has ended, ""
+	// before.
 	step  func() string
-	at    int // how far step has got
+	at    int // how many steps are done
 	since time.Time
-	asked time.Time // when explain was asked last
+	asked time.Time // when the story last ran explain
 }
 
-// kinds of jobs, of 100.
+// kinds are the kinds of jobs; the weights sum to 100.
 var kinds = []struct {
 	kind   string
 	weight int
@@ -43,7 +44,7 @@ func (c *chaos) submit(i int) {
 		}
 		roll -= k.weight
 	}
-	if kind == "periodic" && c.claimed["periodic"] { // one at a time: the child has no name before
+	if kind == "periodic" && c.claimed["periodic"] { // one at a time, because the child's name is not known beforehand
 		kind = "gang"
 	}
 	s := &story{id: fmt.Sprintf("chaos-%04d-%s", i, kind), kind: kind, ends: []string{"finished"}, since: time.Now(), asked: time.Now()}
@@ -61,7 +62,7 @@ func (c *chaos) submit(i int) {
 		c.periodic(s)
 		return
 	case "native":
-		j.groups[0].count, s.members, s.ends = 1, 0, []string{"finished", "failed"} // no business of the placer's
+		j.groups[0].count, s.members, s.ends = 1, 0, []string{"finished", "failed"} // not the placer's
 		s.step = func() string { return c.finishedOf(s, 1) }
 		c.register(c.parse(c.text(j)))
 		return
@@ -87,7 +88,7 @@ func (c *chaos) submit(i int) {
 	c.register(c.gated(j))
 }
 
-// random is a gang of random size that works for a random time.
+// random is a gang of random size that runs for a random time.
 func (c *chaos) random(s *story) job {
 	sizes := [][2]int{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {2, 1}, {2, 1}, {1, 2}, {1, 2}, {4, 1}, {2, 2}, {1, 4}, {6, 1}, {2, 4}}
 	size := sizes[c.rng.IntN(len(sizes))]
@@ -103,7 +104,7 @@ func (c *chaos) random(s *story) job {
 		j.groups[i].extra = "restart {\n attempts = 1\n delay = \"1s\"\n interval = \"1h\"\n mode = \"fail\"\n}\nreschedule {\n attempts = 1\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
 	}
 	j.script = fmt.Sprintf("sleep 0.%d", c.rng.IntN(10))
-	if c.rng.IntN(3) == 0 { // members of one gang do not end together
+	if c.rng.IntN(3) == 0 { // members of a gang do not end at the same time
 		j.script = fmt.Sprintf("sleep $((%d + 2 * NOMAD_ALLOC_INDEX))", 2+c.rng.IntN(6))
 	}
 	return j
@@ -116,7 +117,7 @@ func (c *chaos) gated(j job) *api.Job {
 	return job
 }
 
-// text is a job's jobspec, as the run dresses it.
+// text is a job's jobspec, after dress.
 func (c *chaos) text(j job) string {
 	if c.dress != nil {
 		j = c.dress(j)
@@ -133,7 +134,7 @@ func (c *chaos) parse(hcl string) (job *api.Job) {
 	return job
 }
 
-// parents registers those whose children are gangs.
+// parents registers the jobs whose children are gangs.
 func (c *chaos) parents() {
 	c.t.Helper()
 	for id, extra := range map[string]string{
@@ -149,7 +150,7 @@ func (c *chaos) parents() {
 // child dispatches a job.
 func (c *chaos) child(s *story) {
 	c.t.Helper()
-	token := s.id // of a dispatch that is tried again
+	token := s.id // the same when the dispatch is retried
 	c.try("a dispatch", func() error {
 		r, _, err := c.API().Jobs().Dispatch("chaos-dispatch", map[string]string{"seed": "1"}, nil, "", &api.WriteOptions{IdempotencyToken: token})
 		if err == nil {
@@ -161,7 +162,7 @@ func (c *chaos) child(s *story) {
 	c.observer.expect(s.id, s.members)
 }
 
-// periodic forces a launch. Its child is the only one that no other story has claimed.
+// periodic forces a launch. Its child is the one that no other story has claimed.
 func (c *chaos) periodic(s *story) {
 	c.t.Helper()
 	c.claimed["periodic"] = true
@@ -188,11 +189,12 @@ func (c *chaos) periodic(s *story) {
 	}
 }
 
-// finished is how a gang ends that should do its work.
+// finished ends the story of a gang that should complete.
 func (c *chaos) finished(s *story) string { return c.finishedOf(s, s.members) }
 
-// A gang that the infrastructure failed is dead until the placer takes it back:
-// only one that stays dead has failed.
+// finishedOf ends a story with "finished", or with "failed". A gang that failed
+// through no fault of its own is dead until the placer requeues it: only one
+// that stays dead has failed.
 func (c *chaos) finishedOf(s *story, members int) string {
 	job, done, _ := c.observer.of(s.id)
 	switch {
@@ -206,7 +208,7 @@ func (c *chaos) finishedOf(s *story, members int) string {
 	return ""
 }
 
-// refused is the end of a job that waits forever and says why.
+// refused ends the story of a job that waits forever and says why.
 func (c *chaos) refused(s *story, why string) string {
 	job, _, live := c.observer.of(s.id)
 	if job == nil || job.Status != "pending" || live > 0 || time.Since(s.asked) < 10*time.Second {
@@ -224,7 +226,7 @@ func (c *chaos) refused(s *story, why string) string {
 	return "refused"
 }
 
-// stopped: its author stops it when it runs.
+// stopped: the author stops the running job.
 func (c *chaos) stopped(s *story) string {
 	job, _, live := c.observer.of(s.id)
 	switch {
@@ -237,7 +239,7 @@ func (c *chaos) stopped(s *story) string {
 	return ""
 }
 
-// rerun: its author runs the same file again when it runs.
+// rerun: the author runs the same file again while the job runs.
 func (c *chaos) rerun(s *story, j job) string {
 	if _, _, live := c.observer.of(s.id); s.at == 0 && live == s.members {
 		c.register(c.gated(j))
@@ -246,7 +248,7 @@ func (c *chaos) rerun(s *story, j job) string {
 	return c.finished(s)
 }
 
-// service is scaled up, updated and stopped.
+// service is scaled, updated and stopped.
 func (c *chaos) service(s *story) {
 	c.t.Helper()
 	j := c.random(s)

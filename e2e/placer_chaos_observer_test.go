@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// seen is a listed allocation.
+// seen is an allocation as Nomad lists it.
 func seen(job string, index int, client string, modified uint64, gpus ...string) *api.AllocationListStub {
 	return &api.AllocationListStub{
 		ID: fmt.Sprintf("%s-%d-%d", job, index, modified), JobID: job, Name: fmt.Sprintf("%s.workers[%d]", job, index),
@@ -36,13 +36,14 @@ func lost(a *api.AllocationListStub) *api.AllocationListStub {
 	return stopping(a)
 }
 
-// received are allocations that a client got again after it was told to end them.
+// received are allocations that a client received again after it was told to end
+// them.
 func received(a *api.AllocationListStub) *api.AllocationListStub {
 	a.TaskStates = map[string]*api.TaskState{"main": {Events: []*api.TaskEvent{{Type: api.TaskReceived}, {Type: api.TaskStarted}, {Type: api.TaskKilling}, {Type: api.TaskReceived}}}}
 	return a
 }
 
-// The observer reports each violation that it watches for, and nothing else.
+// The observer reports each kind of violation, and nothing else.
 func TestChaosObserver(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -50,7 +51,7 @@ func TestChaosObserver(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		allocs []*api.AllocationListStub
-		want   []string // beginnings, without the time
+		want   []string // prefixes, without the time
 	}{
 		{"whole", []*api.AllocationListStub{seen("a", 0, "running", 11, "g1"), seen("a", 1, "running", 11, "g2")}, nil},
 		{"one done", []*api.AllocationListStub{seen("a", 0, "complete", 12, "g1"), seen("a", 1, "running", 11, "g1")}, nil},
@@ -112,8 +113,8 @@ func TestChaosObserverTakenUpAgain(t *testing.T) {
 	}
 }
 
-// A gang that was whole in between gets another minute. A gang that its author stopped does not
-// count.
+// A gang that was complete in between gets another minute. A gang that its author stopped does
+// not count.
 func TestChaosObserverForgets(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -132,8 +133,8 @@ func TestChaosObserverForgets(t *testing.T) {
 	}
 }
 
-// Members of a job that was stopped have done their work if they ended before they
-// were asked to.
+// Members of a stopped job have completed if they ended before they were told to
+// stop.
 func TestChaosStanding(t *testing.T) {
 	t.Parallel()
 	after := func(index uint64, events ...string) *api.AllocationListStub {
@@ -174,7 +175,8 @@ func TestChaosRecords(t *testing.T) {
 	}
 }
 
-// A process with the mark is a stray unless it is known, or the very one that was forgotten.
+// A process with the mark is a stray unless it is known, or exactly one that a client
+// forgot.
 func TestChaosStrays(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("CHAOS_STRAYS=%d", os.Getpid())
@@ -201,7 +203,7 @@ func TestChaosStrays(t *testing.T) {
 }
 
 // A member that ended by itself while its client was down was not killed, even if the client cannot
-// restore its task afterwards and asks for its end.
+// restore its task afterwards and kills it.
 func TestChaosKilled(t *testing.T) {
 	t.Parallel()
 	const notRestored = "Failed Restoring Task"
@@ -215,7 +217,7 @@ func TestChaosKilled(t *testing.T) {
 		{[]string{api.TaskStarted, api.TaskKilling, api.TaskTerminated}, true},
 		{[]string{api.TaskStarted, api.TaskTerminated, api.TaskStarted, api.TaskKilling}, true},
 		{[]string{api.TaskReceived, api.TaskKilling}, true},
-		{[]string{api.TaskReceived}, true}, // lost with its node before it began
+		{[]string{api.TaskReceived}, true}, // lost with its node before it started
 	} {
 		var events []*api.TaskEvent
 		for _, e := range c.events {

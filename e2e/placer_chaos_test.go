@@ -23,15 +23,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerChaos runs jobs of mixed kinds, registered at Nomad or at an agent,
-// under two placers, one of which leads, while placers, plugins, clients and the
-// server are killed, nodes hang, go down or are drained and GPUs become unhealthy, at
-// random. Every job must end as its kind does; no GPU may be given twice; no
-// gang may be partly there for longer than [repairTime]; nothing may be left at
-// the end, but for what Nomad itself forgets, see [forgotten].
+// TestPlacerChaos runs jobs of mixed kinds, registered with Nomad or an agent, under
+// two placers, one of which leads. At random, placers, plugins, clients and the
+// server are killed, nodes hang, go down or are drained, and GPUs become unhealthy.
+// Each job must end as its kind does. No GPU may be given twice, and no gang may be
+// incomplete for longer than [repairTime]. At the end nothing may be left, except
+// what Nomad itself forgets; see [forgotten].
 //
-// PLACER_CHAOS_JOBS is the number of jobs (25 without), PLACER_CHAOS_SEED the
-// seed, PLACER_CHAOS_MINUTES the time after which no more are submitted,
+// PLACER_CHAOS_JOBS is the number of jobs (25 by default), PLACER_CHAOS_SEED the
+// seed, PLACER_CHAOS_MINUTES the time after which no more jobs are submitted,
 // PLACER_CHAOS_KEEP a folder for the placers' logs.
 func TestPlacerChaos(t *testing.T) {
 	t.Parallel()
@@ -41,7 +41,7 @@ func TestPlacerChaos(t *testing.T) {
 	defer c.watch()()
 	c.play(jobs)
 	c.leftovers()
-	t.Logf("ended: %v; registered by agents: %d; faults: %v; longest that a gang was partly there: %v; left over by Nomad, of %d forgotten when a client was killed: %d",
+	t.Logf("ended: %v; registered by agents: %d; faults: %v; longest time for which a gang was incomplete: %v; of %d processes that killed clients forgot, Nomad left over %d",
 		c.ended, c.atAgents, c.faults, c.observer.longest.Round(time.Second), len(c.lost), c.exempt)
 	for _, w := range c.observer.wrongs() {
 		t.Error(w)
@@ -55,16 +55,17 @@ func number(name string, otherwise int) int {
 	return otherwise
 }
 
-// What bounds a run.
+// Limits of a run.
 const (
-	chaosHeartbeat = 5 * time.Second // a silent node is down after twice this
-	// stalled is how long no job may end before the run is given up, as counted on an idle machine.
+	chaosHeartbeat = 5 * time.Second // a silent node is down after twice this time
+	// stalled is how long a run may go on without the end of a job, on an idle machine. After it
+	// the run is given up.
 	stalled = 4 * time.Minute
-	// openJobs is how many jobs are under way at a time.
+	// openJobs is the number of unfinished jobs at a time.
 	openJobs = 20
 )
 
-// chaosConfig is the placers' configuration: what takes minutes takes seconds.
+// chaosConfig is the placers' configuration: it shortens minutes to seconds.
 const chaosConfig = `retries = 1
 resync = "20s"
 queue {
@@ -79,8 +80,8 @@ high_availability {
 }
 `
 
-// chaosServer makes Nomad forget what has ended after minutes, and a new leader
-// look after its nodes at once.
+// chaosServer makes Nomad garbage-collect ended objects within minutes, and
+// makes a new leader miss heartbeats soon.
 const chaosServer = `server {
   failover_heartbeat_ttl  = "20s"
   job_gc_interval         = "30s"
@@ -91,21 +92,21 @@ const chaosServer = `server {
 }
 `
 
-// chaos is one run. All but the observer belongs to the test's goroutine.
+// chaos is one run. Only the test's goroutine uses it, except for the observer.
 type chaos struct {
 	*bed
-	rng      *rand.Rand // of jobs and faults
-	way      *rand.Rand // of the ways by which jobs are registered
+	rng      *rand.Rand // chooses jobs and faults
+	way      *rand.Rand // chooses where jobs are registered
 	placers  [2]*bed    // one cluster, two agents
 	stories  []*story
 	ended    map[string]int // by kind and end
 	faults   map[string]int
 	mend     func() // ends the lasting fault; nil if there is none
 	mendAt   time.Time
-	files    []string // those of the plugins, at the beginning
+	files    []string // the plugins' files at the beginning
 	claimed  map[string]bool
-	lost     map[process]string // what clients forgot when they were killed, and when
-	exempt   int                // those of them that were left over
+	lost     map[process]string // processes that clients forgot when they were killed, and when
+	exempt   int                // how many of these were left over
 	bouncing sync.Mutex
 	// dress changes the jobs of the run before they are submitted; nil changes nothing.
 	dress func(job) job
@@ -121,7 +122,7 @@ func newChaos(t *testing.T, seed uint64, server, config string) *chaos {
 	return chaosOn(b, seed, func(int, *bed) {})
 }
 
-// chaosOn is a run on a cluster whose placers are edited.
+// chaosOn is a run on a cluster; edit changes each placer.
 func chaosOn(b *bed, seed uint64, edit func(k int, p *bed)) *chaos {
 	c := &chaos{bed: b, rng: rand.New(rand.NewPCG(seed, 0)), way: rand.New(rand.NewPCG(seed, 1)), ended: map[string]int{}, faults: map[string]int{}, claimed: map[string]bool{}, lost: map[process]string{}, observer: newObserver(b.t.Log)}
 	for k := range c.placers {
@@ -146,8 +147,8 @@ func (c *chaos) keep(dir string) {
 	}
 }
 
-// play submits jobs, a few at a time, with a fault now and then, and follows
-// each to its end.
+// play submits jobs, a few at a time, causes a fault now and then, and follows
+// each job to its end.
 func (c *chaos) play(jobs int) {
 	c.t.Helper()
 	c.parents()
@@ -192,7 +193,7 @@ func (c *chaos) endFault() {
 	}
 }
 
-// follow takes each job one step further and returns how many have ended.
+// follow moves each job one step forward and returns how many have ended.
 func (c *chaos) follow() int {
 	n := len(c.stories)
 	c.stories = slices.DeleteFunc(c.stories, func(s *story) bool {
@@ -211,7 +212,7 @@ func (c *chaos) follow() int {
 	return n - len(c.stories)
 }
 
-// giveUp says of each job that has not ended why.
+// giveUp reports each job that has not ended, with explain's answer.
 func (c *chaos) giveUp() {
 	c.t.Helper()
 	for _, s := range c.stories {
@@ -220,7 +221,7 @@ func (c *chaos) giveUp() {
 	}
 }
 
-// try does something with Nomad until it works: the server may be down.
+// try retries a request to Nomad until it succeeds: the server may be down.
 func (c *chaos) try(what string, do func() error) {
 	c.t.Helper()
 	c.until(what, func() string {
@@ -231,8 +232,8 @@ func (c *chaos) try(what string, do func() error) {
 	})
 }
 
-// register registers a job, every second one with a gate by way of one of the
-// agents, which may be down, standing by, or about to be killed.
+// register registers a job. Half of the gated ones go through one of the
+// agents, which may be down, on standby, or about to be killed.
 func (c *chaos) register(job *api.Job) {
 	c.t.Helper()
 	agent := c.placers[c.way.IntN(len(c.placers))]
@@ -261,7 +262,7 @@ func (c *chaos) registerAt(agent *bed, job *api.Job) bool {
 	return err == nil
 }
 
-// stop is what an author does who no longer wants the job.
+// stop stops a job as its author would.
 func (c *chaos) stop(id string) {
 	c.t.Helper()
 	c.try("job "+id+" is stopped", func() error {
@@ -270,8 +271,8 @@ func (c *chaos) stop(id string) {
 	})
 }
 
-// fault breaks something: what is killed comes back at once, the rest lasts for
-// some seconds.
+// fault causes a random fault. Killed processes are started again at once;
+// other faults last for some seconds.
 func (c *chaos) fault() {
 	c.t.Helper()
 	n := c.rng.IntN(len(c.Clients()))
@@ -309,8 +310,8 @@ func (c *chaos) killPlacer(p *bed) {
 	p.startAgent("nomad-pal")
 }
 
-// pardon is an operator's: both placers are stopped in order, GPUs in quarantine
-// given free, both started again.
+// pardon acts as an operator: it stops both placers in order, lifts the
+// quarantine of all GPUs, and starts both again.
 func (c *chaos) pardon() {
 	c.t.Helper()
 	for _, p := range c.placers {
@@ -322,8 +323,8 @@ func (c *chaos) pardon() {
 	}
 }
 
-// lift gives GPUs in quarantine free while the placers work. Without, wide gangs
-// would wait for them longer than the run has time for.
+// lift lifts the quarantine of all GPUs while the placers run. Otherwise wide
+// gangs would wait for these GPUs longer than the run lasts.
 func (c *chaos) lift() {
 	c.t.Helper()
 	c.try("the quarantine is lifted", func() error {
@@ -387,7 +388,8 @@ func (c *chaos) start(a *cluster.Agent) {
 	}
 }
 
-// down takes a node away for some seconds: its client dies, its tasks keep running.
+// down takes a node down for some seconds: its client is killed, its tasks keep
+// running.
 func (c *chaos) down(n int) func() {
 	c.t.Helper()
 	a := c.Clients()[n]

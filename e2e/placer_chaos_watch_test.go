@@ -24,28 +24,27 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// repairTime is how long a gang may be partly there, as
-// docs/operators/nodes-and-failures.md states it: until Nomad has noticed (two heartbeats, and 20 s if the server is a
-// new leader), has tried again if the job allows it (1 s and 5 s), the grace
-// (2 s) and the killing (1 s) are over, and a standby has taken over from a
-// placer that was killed (23 s): 61 s, and half of that for a busy machine.
+// repairTime is how long a gang may be incomplete, as docs/operators/nodes-and-failures.md states. Nomad notices (two
+// heartbeats, and 20 s if the server is a new leader) and retries if the job allows it (1 s and 5 s). Then come the
+// grace period (2 s), the kill (1 s), and a standby that takes over from a killed placer (23 s): 61 s, and half as
+// much again for a busy machine.
 const repairTime = 90 * time.Second
 
-// observer watch the cluster all the time and hold it to what must always be true.
+// observer watches the cluster all the time and checks its invariants.
 type observer struct {
-	say func(args ...any) // each problem when it is seen
+	say func(args ...any) // reports each problem when it is found
 
 	mu      sync.Mutex
 	problem []string
-	members map[string]int // of the gangs to watch
+	members map[string]int // of the watched gangs
 	partly  map[string]time.Time
 	longest time.Duration
 	listed  map[string]*api.JobListStub
 	allocs  map[string][]*api.AllocationListStub // by job
-	lost    map[string]uint64                    // at which index an allocation was first seen to be lost with its node
-	over    map[string]bool                      // allocations that were seen to have ended
-	known   map[string]*api.AllocationListStub   // all that were seen, as they were last
-	looked  time.Time                            // when Nomad was last seen
+	lost    map[string]uint64                    // the index at which an allocation was first seen as lost with its node
+	over    map[string]bool                      // allocations that were seen as ended
+	known   map[string]*api.AllocationListStub   // all allocations ever seen, in their last state
+	looked  time.Time                            // time of the last answer from Nomad
 }
 
 func newObserver(say func(args ...any)) *observer {
@@ -58,7 +57,7 @@ func (e *observer) wrong(format string, args ...any) {
 	e.note(format, args...)
 }
 
-// note is wrong under the lock.
+// note is like wrong, but the caller holds the lock.
 func (e *observer) note(format string, args ...any) {
 	if len(e.problem) < 40 {
 		e.problem = append(e.problem, time.Now().Format("15:04:05 ")+fmt.Sprintf(format, args...))
@@ -72,7 +71,7 @@ func (e *observer) wrongs() []string {
 	return slices.Clone(e.problem)
 }
 
-// expect has a gang watched.
+// expect starts to watch a gang.
 func (e *observer) expect(id string, members int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,8 +91,8 @@ func (e *observer) jobs() []string {
 	return slices.Sorted(maps.Keys(e.listed))
 }
 
-// of is a job, nil if Nomad lists none, with how many members have finished
-// and how many run.
+// of returns a job, nil if Nomad lists none, and how many of its members have
+// completed and how many run.
 func (e *observer) of(id string) (job *api.JobListStub, done, live int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -104,7 +103,7 @@ func (e *observer) of(id string) (job *api.JobListStub, done, live int) {
 	return job, done, live
 }
 
-// liveSince are the members that run a version or a later one.
+// liveSince is the number of running members of this version or a later one.
 func (e *observer) liveSince(id string, version uint64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,10 +116,10 @@ func (e *observer) liveSince(id string, version uint64) int {
 	return n
 }
 
-// standing counts members that have done their work since the job was last
-// registered, and members that run. A member that was asked to stop has done its work if it
-// had ended by then, for example because its node was drained. Where a gang did its work just as it was to
-// be stopped for another, its job is stopped, and its work was done before.
+// standing counts the members that have completed since the job was last registered, and those that run. A
+// member that was told to stop has completed if it had ended by then, for example because its node was
+// drained. If a gang completed just before it was stopped for another gang, its job is stopped although
+// its work is done.
 func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, live int) {
 	did, runs := map[string]bool{}, map[string]bool{}
 	for _, a := range allocs {
@@ -144,8 +143,8 @@ func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, liv
 	return done, live
 }
 
-// killed reports whether a task of the allocation never began, or Nomad was asked to end it before it
-// had ended by itself. A client that comes back and finds it gone asks for that, too.
+// killed reports whether a task of the allocation never started, or was killed before it had ended by
+// itself. A client that restarts and finds the task ended also logs that it kills it.
 func killed(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
 		began, ended := false, false
@@ -167,7 +166,7 @@ func killed(a *api.AllocationListStub) bool {
 	return false
 }
 
-// watch checks again and again until stopped.
+// watch looks at the cluster again and again until stopped.
 func (c *chaos) watch() (end func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var watching sync.WaitGroup
@@ -199,7 +198,7 @@ func (c *chaos) lookOn(ctx context.Context) {
 	}
 }
 
-// look notes what Nomad says at a moment.
+// look checks what Nomad lists at one time.
 func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.AllocationListStub) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -242,12 +241,13 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 	}
 }
 
-// owners says which GPUs two allocations have. An allocation has its GPUs until
-// its client says that it has ended, or its node is down. What Nomad does within
-// one job does not count: when a service is updated, the next allocation is
-// given the GPUs of one that is told to stop, and waits for it. Nor does it count
-// what Nomad does by itself where a node is back that still runs what was lost with it: see [observer.bypassed];
-// nor that the client of a purged node takes up again what it has ended (seen on 1.11.3: complete, then pending again).
+// owners returns the GPUs that two allocations have. An allocation has its GPUs until its client says that it has
+// ended, or its node is down.
+//
+// Some cases are Nomad's own doing and do not count. Within one job, an update gives the next allocation the GPUs of
+// one that is told to stop, and waits for it. A node may come back that still runs lost allocations: see
+// [observer.bypassed]. The client of a purged node may restart what it has ended (seen on 1.11.3: complete, then
+// pending again).
 func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}
@@ -270,8 +270,8 @@ func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	return twice
 }
 
-// takenUpAgain reports whether a client got an allocation again that it had been told to end. The
-// client may report it as running without running any of its tasks: see [hung].
+// takenUpAgain reports whether a client received an allocation again after it was told to end it.
+// The client may report it as running without running any of its tasks: see [hung].
 func takenUpAgain(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
 		was := false
@@ -285,9 +285,10 @@ func takenUpAgain(a *api.AllocationListStub) bool {
 	return false
 }
 
-// bypassed reports whether Nomad alone placed a beside one that was lost with its node (docs/operators/nodes-and-failures.md):
-// a job without a gate, a member of a service, or one by pins that were there before the loss. What is to stop and has not
-// started never will: the client of a purged node may tell that even of what it has ended.
+// bypassed reports whether Nomad alone placed a beside an allocation that was lost with its node
+// (docs/operators/nodes-and-failures.md): a is of a job without a gate, of a service, or of a job whose pins are
+// older than the loss. A lost allocation that is pending never starts: the client of a purged node may report even an
+// ended one as pending.
 func (e *observer) bypassed(a, lost *api.AllocationListStub) bool {
 	if lost.DesiredStatus != "stop" || lost.DesiredDescription != lostWithNode {
 		return false
@@ -297,10 +298,10 @@ func (e *observer) bypassed(a, lost *api.AllocationListStub) bool {
 	return before || lost.ClientStatus == "pending" || strings.HasSuffix(a.JobID, "-native") || strings.HasSuffix(a.JobID, "-service")
 }
 
-// lostWithNode is what Nomad says of an allocation whose node went down.
+// lostWithNode is Nomad's description of an allocation whose node went down.
 const lostWithNode = "alloc is lost since its node is down"
 
-// leftovers checks, when all is over, that nothing is left but what ran at the
+// leftovers checks at the end that nothing is left except what ran at the
 // beginning.
 func (c *chaos) leftovers() {
 	c.t.Helper()
@@ -311,7 +312,7 @@ func (c *chaos) leftovers() {
 	}
 	var left []string
 	_ = patience.Until(c.t.Context(), patience.Limits{Moves: c.Moves}, "nothing is left", func(context.Context) (string, error) {
-		left = c.left() // each of which is told of below
+		left = c.left() // each is reported below
 		return strings.Join(left, ", "), nil
 	})
 	for _, l := range left {
@@ -333,7 +334,7 @@ func (c *chaos) leftovers() {
 	}
 }
 
-// left names what is there and should not be.
+// left names what should not be there.
 func (c *chaos) left() []string {
 	if err := c.API().System().GarbageCollect(); err != nil {
 		return []string{err.Error()}
@@ -359,7 +360,7 @@ func (c *chaos) left() []string {
 	return left
 }
 
-// records are the variables that should be gone with their jobs.
+// records are the variables that should have been deleted with their jobs.
 func records(paths []string) []string {
 	return slices.DeleteFunc(slices.Clone(paths), func(p string) bool {
 		first, _, _ := strings.Cut(strings.TrimPrefix(p, "nomad-pal/"), "/")
@@ -367,8 +368,8 @@ func records(paths []string) []string {
 	})
 }
 
-// held are the GPUs that the leading placer still gives to jobs, and its
-// goroutines if there are too many.
+// held are the GPUs that the leading placer still counts as held by jobs, the
+// jobs that it still knows, and its goroutines if there are too many.
 func (c *chaos) held() []string {
 	for _, p := range c.placers {
 		var m struct {
@@ -418,8 +419,8 @@ func (c *chaos) known() map[int]bool {
 	return known
 }
 
-// strays are processes that carry the cluster's mark, or work in its folder,
-// and are not known, but for those that a client forgot when it was killed.
+// strays are unknown processes that carry the cluster's mark or work in its
+// folder, except those that a client forgot when it was killed.
 func strays(dir, mark string, known map[int]bool, lost map[process]string) []string {
 	var out []string
 	procs, _ := filepath.Glob("/proc/[0-9]*")
@@ -446,7 +447,7 @@ func openFiles(pid int) int {
 	return len(fds)
 }
 
-// pluginFiles are the files in the folders of the plugins' state.
+// pluginFiles are the files in the plugins' state folders.
 func (c *chaos) pluginFiles() []string {
 	var out []string
 	for _, a := range c.Clients() {

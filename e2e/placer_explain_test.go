@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// explanation is what the tests read of `nomad-pal explain -json`.
+// explanation has the fields of `nomad-pal explain -json` that tests read.
 type explanation struct {
 	State, Note string
 	Why         struct{ Text string } `json:"reason"`
-	// Reason is Why in words, or what the command says if it fails.
+	// Reason is Why as text, or the command's output if it fails.
 	Reason   string `json:"-"`
 	Ready    string
 	Decision struct {

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerBroughtBack: a placer registers a job, overwrites what the author did some milliseconds
-// before, and is killed at once. The next placer restores the author's version. The test plays the
-// first placer, as the race needs luck.
+// TestPlacerBroughtBack: a placer registers a job and so overwrites what the author changed some
+// milliseconds before. It is killed at once. The next placer restores the author's version. The
+// test plays the first placer, because the race needs luck.
 func TestPlacerBroughtBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1}, {1, 1}}, cluster.Options{})
@@ -49,7 +49,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 	place(edited, gpu(0, 1))
 
 	b.startAgent("nomad-pal")
-	b.until("what was stopped is stopped", func() string {
+	b.until("the job that its author stopped is stopped again", func() string {
 		job, _, err := b.API().Jobs().Info("stopped", nil)
 		if err != nil {
 			return err.Error()
@@ -70,8 +70,8 @@ func TestPlacerBroughtBack(t *testing.T) {
 	})
 	b.purge("stopped", "edited")
 
-	// Whom a person started again, that runs.
-	again := parse("again", "trap 'sleep 2; exit' INT TERM; sleep 3600 & wait") // it takes a while to end
+	// A job that a person starts again runs.
+	again := parse("again", "trap 'sleep 2; exit' INT TERM; sleep 3600 & wait") // its end takes a while
 	register(t, b.Cluster, again)
 	b.untilGPUs("again", 1)
 	b.stopAgent()
@@ -82,7 +82,8 @@ func TestPlacerBroughtBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.startAgent("nomad-pal")
-	// Its member is placed when the one before has ended. If that takes longer than gang_ready_timeout, it is placed again.
+	// The new member is placed once the old one has ended. If that takes longer than gang_ready_timeout, it is placed
+	// again.
 	b.untilRunning("again", 1)
 	runs := func() string {
 		if e := b.explain("again"); e.State != "running" {
@@ -95,7 +96,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 	b.purge("again")
 }
 
-// forgetRecord removes what is recorded of a job's placement.
+// forgetRecord deletes the record of a job's placement.
 func (b *bed) forgetRecord(id string) {
 	b.t.Helper()
 	if _, err := b.API().Variables().Delete("nomad-pal/decisions/default/"+id, nil); err != nil {

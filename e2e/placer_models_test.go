@@ -15,14 +15,14 @@ import (
 const (
 	modelH200 = "NVIDIA H200"
 	modelA100 = "NVIDIA A100-SXM4-40GB"
-	sliceA100 = modelA100 + " MIG 1g.5gb" // as nomad-device-nvidia names it
+	sliceA100 = modelA100 + " MIG 1g.5gb" // the name that nomad-device-nvidia uses
 )
 
 // mixedCluster: node 0 has A100s, node 1 H200s, node 2 one A100 cut into seven
-// instances and one that is whole. Times are relative to each model's own
-// median: the A100s take three times as long as the H200s, and the best A100 is
-// better among its kind than any H200, and than the others by more than what the
-// placer gives up to leave wide gangs room.
+// instances and one whole A100. Times are relative to each model's own median:
+// the A100s take three times as long as the H200s. The best A100 has a better
+// score than any H200, and beats the other A100s by more than the placer gives
+// up to leave room for wide gangs.
 func mixedCluster() []string {
 	return []string{
 		modelInventory(modelA100, 40960, map[string]float64{"GPU-a-0": 3.0, "GPU-a-1": 2.6, "GPU-a-2": 3.0, "GPU-a-3": 3.6}),
@@ -65,15 +65,15 @@ func TestPlacerModels(t *testing.T) {
 	})
 }
 
-// asks is a gang whose device block names a device and says more.
+// asks is a gang whose device block has this name and more.
 func asks(id string, count, gpus int, device, wants string) job {
 	j := gang(id, count, gpus)
 	j.groups[0].device, j.groups[0].wants = device, wants
 	return j
 }
 
-// A job that names a model gets the best of that model: the classes are those
-// of the model.
+// A job that names a model gets the model's best GPU: classes are relative to
+// the model.
 func testNamedModel(t *testing.T, b *bed) {
 	b.run(asks("named", 1, 1, "nvidia/gpu/"+modelA100, "").hcl())
 	same(t, "the best A100", []string{"GPU-a-1"}, b.untilGPUs("named", 1))
@@ -82,8 +82,8 @@ func testNamedModel(t *testing.T, b *bed) {
 	b.purge("named", "four")
 }
 
-// A job that leaves the model open runs on one model, and never on MIG
-// instances where whole GPUs could serve it.
+// A job that names no model runs on one model, and never on MIG instances if
+// whole GPUs could serve it.
 func testAnyModel(t *testing.T, b *bed) {
 	first := b.runs(asks("open", 4, 1, "nvidia/gpu", ""), 4)
 	second := b.runs(asks("open2", 1, 4, "gpu", ""), 4)
@@ -100,26 +100,26 @@ func testAnyModel(t *testing.T, b *bed) {
 	b.purge("open", "open2", "open3", "open4")
 }
 
-// A device constraint with a unit is understood as Nomad understands it.
+// The placer understands a device constraint with a unit as Nomad does.
 func testMemory(t *testing.T, b *bed) {
 	const atLeast = "constraint {\n  attribute = \"${device.attr.memory}\"\n  operator = \">=\"\n  value = \"80 GiB\"\n}\n"
 	b.run(asks("large", 1, 3, "nvidia/gpu", atLeast).hcl())
-	same(t, "those with memory, best first", []string{"GPU-h-0", "GPU-h-1", "GPU-h-3"}, b.untilGPUs("large", 3))
+	same(t, "the best GPUs with enough memory", []string{"GPU-h-0", "GPU-h-1", "GPU-h-3"}, b.untilGPUs("large", 3))
 	b.run(asks("larger", 1, 3, "nvidia/gpu", atLeast).hcl())
 	b.untilWaits("larger")
 	b.waitsOn("larger")
 	b.purge("large", "larger")
 }
 
-// An affinity decides between models as long as what it prefers is free, and
-// keeps nobody from running.
+// An affinity decides between models while the preferred one is free, and
+// prevents no job from running.
 func testAffinity(t *testing.T, b *bed) {
 	for _, model := range []string{modelH200, modelA100} {
 		wants := fmt.Sprintf("affinity {\n  attribute = \"${device.model}\"\n  value = %q\n  weight = 50\n}\n", model)
 		first := model[7:8] // H or A
 		b.run(asks("liked", 1, 4, "nvidia/gpu", wants).hcl())
 		if got := b.untilGPUs("liked", 4); !strings.EqualFold(got[0][4:5], first) {
-			t.Errorf("it prefers %s and runs on %v", model, got)
+			t.Errorf("the job prefers %s and runs on %v", model, got)
 		}
 		b.run(asks("second", 1, 4, "nvidia/gpu", wants).hcl())
 		if got := b.untilGPUs("second", 4); strings.EqualFold(got[0][4:5], first) {
@@ -129,7 +129,7 @@ func testAffinity(t *testing.T, b *bed) {
 	}
 }
 
-// A job that names MIG instances is pinned to them, each given once.
+// A job that names MIG instances is pinned to them. No instance is given twice.
 func testMIG(t *testing.T, b *bed) {
 	got := b.runs(asks("sliced", 5, 1, "nvidia/gpu/"+sliceA100, ""), 5)
 	b.untilExplained("sliced", got)
@@ -154,10 +154,10 @@ func testMIGByConstraint(t *testing.T, b *bed) {
 	b.purge("small")
 }
 
-// A gang runs on one model; one larger than every model says so.
+// A gang runs on one model. If it is larger than every model, explain says so.
 func testNoModelHasRoom(t *testing.T, b *bed) {
 	b.run(asks("mixed", 8, 1, "nvidia/gpu", "").hcl())
-	b.until("it waits and says why", func() string {
+	b.until("explain says why the gang waits", func() string {
 		if e := b.explain("mixed"); e.State != "unschedulable" || e.Reason == "" {
 			return e.State + ": " + e.Reason
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestPlacerOthers: what one node, or one author, does wrong or on purpose does not
-// stop the others.
+// TestPlacerOthers: mistakes or malice of one node or one author do not stop the
+// others.
 func TestPlacerOthers(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{placerScores[0], placerScores[1]}, cluster.Options{})
@@ -31,7 +31,7 @@ func TestPlacerOthers(t *testing.T) {
 	b.scene("Reinstalled", testReinstalled)
 }
 
-// A sweep of 30 one-GPU jobs with a typing error keeps no GPU from the next job.
+// A sweep of 30 one-GPU jobs with a typing error takes no GPU from the next job.
 func testSweep(t *testing.T, b *bed) {
 	name := func(i int) string { return fmt.Sprintf("sweep-%d", i) }
 	for i := range 30 {
@@ -56,8 +56,8 @@ func testSweep(t *testing.T, b *bed) {
 	b.purge("after-the-sweep")
 }
 
-// A job with pins of its author's own making that names all GPUs, asks for one and
-// cannot start, registered every two seconds, keeps nobody from any.
+// A job with forged pins names all GPUs, requests one and cannot start. It is
+// registered every two seconds, and still blocks no other job.
 func testForgedPins(t *testing.T, b *bed) {
 	var nodes, gpus []string
 	for n := range 2 {
@@ -108,7 +108,7 @@ func testForgedPins(t *testing.T, b *bed) {
 }
 
 // A client comes back with a new node id while Nomad keeps the old node: its GPUs
-// count for the new one, a warning says so, and gangs are placed as before.
+// count as the new node's, a warning says so, and gangs are placed as before.
 func testReinstalled(t *testing.T, b *bed) {
 	client, ctx := b.Clients()[1], context.Background()
 	old, err := b.NodeID(ctx, client.Name)
@@ -118,7 +118,8 @@ func testReinstalled(t *testing.T, b *bed) {
 	if err := client.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// Its id, its secret and its state; tasks' secrets are mounted below data/alloc.
+	// Remove its id, its secret and its state; tasks' secrets are mounted below
+	// data/alloc.
 	if err := os.RemoveAll(filepath.Join(client.Dir, "data", "client")); err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +137,8 @@ func testReinstalled(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	// Until the old node misses its heartbeat, Nomad takes it for ready, and it had
-	// the GPUs first. Nothing fails meanwhile.
+	// Until the old node misses its heartbeat, Nomad counts it as ready, and it had
+	// the GPUs first. No command fails meanwhile.
 	if out, code := b.pal("gpus"); code != 0 {
 		t.Errorf("gpus: exit code %d: %s", code, out)
 	}
@@ -164,7 +165,7 @@ func testReinstalled(t *testing.T, b *bed) {
 	}
 	log := b.placer.Log()
 	if n := strings.Count(log, "a node's data is left out"); n < 1 || n > 3 {
-		t.Errorf("the log says it %d times", n)
+		t.Errorf("the log has the warning %d times", n)
 	}
 	for _, never := range []string{"there twice", "reading everything again"} {
 		if strings.Contains(log, never) {

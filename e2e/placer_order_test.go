@@ -17,11 +17,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestPlacerOrder: what decides when a job starts beside its own size: tenants, windows,
+// TestPlacerOrder: what decides, besides its size, when a job starts: tenants, windows,
 // other jobs, deadlines.
 func TestPlacerOrder(t *testing.T) {
 	t.Parallel()
-	equal := []float64{1, 1, 1, 1} // so that nobody waits for better GPUs
+	equal := []float64{1, 1, 1, 1} // so that no job waits for better GPUs
 	b := newBed(t, [][]float64{equal, equal}, cluster.Options{})
 	for _, namespace := range []string{"research", "product"} {
 		if _, err := b.API().Namespaces().Register(&api.Namespace{Name: namespace}, nil); err != nil {
@@ -47,7 +47,7 @@ func of(namespace string, j job) string {
 	return j.hcl()
 }
 
-// tenants are how many GPUs each holds.
+// tenants are the GPUs that each tenant holds.
 func (b *bed) tenants() map[string]int {
 	b.t.Helper()
 	out, _ := b.pal("status", "-json")
@@ -98,7 +98,7 @@ func (b *bed) sweep() {
 	b.untilSays("status", " 8 free")
 }
 
-// GPUs that a tenant borrows come back when their owner needs them, from gangs that may be stopped.
+// A tenant gets back the GPUs that it lent when it needs them, from gangs that may be stopped.
 func testReclaim(t *testing.T, b *bed) {
 	for i := range 2 {
 		j := gang(fmt.Sprint("borrows-", i), 1, 4)
@@ -109,11 +109,11 @@ func testReclaim(t *testing.T, b *bed) {
 	b.says("status", "Borrowed") // the tenants
 	b.run(of("research", gang("mine", 1, 4)))
 	b.untilTenants("research has its quota", map[string]int{"lab/product": 4, "lab/research": 4})
-	b.says("queue", "borrows-") // the gang that was stopped
+	b.says("queue", "borrows-") // the stopped gang
 	b.sweep()
 }
 
-// Past usage of a namespace counts against it under the next placer, too.
+// A namespace's past usage counts against it, under the next placer, too.
 func testUsage(t *testing.T, b *bed) {
 	b.run(of("product", gang("long", 2, 4)))
 	b.untilTenants("product runs", map[string]int{"product": 8})
@@ -133,7 +133,7 @@ func testUsage(t *testing.T, b *bed) {
 		return ""
 	})
 	b.purge("idle")
-	b.untilTenants("who has used less is first", map[string]int{"research": 8})
+	b.untilTenants("the tenant that has used less is first", map[string]int{"research": 8})
 	b.sweep()
 }
 
@@ -145,7 +145,7 @@ func (b *bed) purgeIn(namespace, id string) {
 	}
 }
 
-// fillIdle has plain Nomad give all GPUs to a job without a gate.
+// fillIdle lets plain Nomad give all GPUs to a job without a gate.
 func (b *bed) fillIdle() {
 	b.t.Helper()
 	job := b.parse(gang("idle", 2, 4).hcl())
@@ -159,7 +159,7 @@ func (b *bed) fillIdle() {
 	})
 }
 
-// Nothing starts on a node that may run into its window.
+// No job starts on a node if it may run into the node's window.
 func testWindow(t *testing.T, b *bed) {
 	long := gang("long", 1, 4)
 	long.meta = `pal_duration = "3h"`
@@ -180,7 +180,8 @@ func testWindow(t *testing.T, b *bed) {
 	b.sweep()
 }
 
-// A job starts when those have finished that it comes after, GPUs or not.
+// A job with pal_after starts only when those jobs have ended, even if GPUs are
+// free.
 func testAfter(t *testing.T, b *bed) {
 	prepare := gang("prepare", 1, 0)
 	prepare.seconds = 5
@@ -206,7 +207,7 @@ func testAfter(t *testing.T, b *bed) {
 	b.sweep()
 }
 
-// A job whose deadline is in danger goes before who came first.
+// A job whose deadline is in danger goes before jobs that came first.
 func testDeadline(t *testing.T, b *bed) {
 	b.fill("full", 2)
 	b.run(gang("early", 2, 4).hcl())
@@ -223,7 +224,7 @@ func testDeadline(t *testing.T, b *bed) {
 	b.sweep()
 }
 
-// Of an array a bounded number runs at a time.
+// Only a limited number of an array's elements runs at a time.
 func testArray(t *testing.T, b *bed) {
 	sweep := parameterized("sweep", "forbidden")
 	sweep.meta = `pal_array_parallel = "2"`

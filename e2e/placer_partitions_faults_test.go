@@ -15,17 +15,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// breach is a fault of hosts, or of the wire between them.
+// breach is a fault of hosts, or of the network between them.
 type breach struct {
-	what    string // in words
+	what    string // described in words
 	rules   []cluster.Rule
-	servers []int  // those that may not answer meanwhile
-	begin   func() // what else begins it
-	end     func() // what else ends it, from any goroutine
-	mend    func() // what the test's goroutine does at the end of the round
+	servers []int  // servers that may not answer meanwhile
+	begin   func() // called at the beginning
+	end     func() // called at the end, from any goroutine
+	mend    func() // called by the test's goroutine at the end of the round
 }
 
-// partitionKinds are the kinds of faults. Those of an agent hit the active one.
+// partitionKinds are the kinds of faults. Those of an agent affect the active
+// one.
 var partitionKinds = []struct {
 	kind string
 	make func(p *partitions) breach
@@ -93,7 +94,7 @@ func serversOf(host string) []int {
 	return nil
 }
 
-// leader is Nomad's leader, or any server if there is none.
+// leader is the index of Nomad's leader, or of any server if there is none.
 func (p *partitions) leader() int {
 	for _, s := range p.Servers() {
 		if at, err := s.API().Status().Leader(); err == nil {
@@ -105,7 +106,7 @@ func (p *partitions) leader() int {
 	return p.rng.IntN(3)
 }
 
-// leads is the placer that says that it leads, -1 if none does.
+// leads is the index of the placer that says it leads, -1 if none does.
 func (p *partitions) leads() int {
 	return slices.IndexFunc(p.placers[:], func(b *bed) bool {
 		var m struct{ Leader int }
@@ -123,12 +124,14 @@ func (p *partitions) workingPlacer() int {
 func (p *partitions) atWork() string     { return p.placers[p.workingPlacer()].host }
 func (p *partitions) someClient() string { return pick(p.rng, p.Clients()).Name }
 
-// someHost is any, Nomad's leader and the active agent more often.
+// someHost is a random host; Nomad's leader and the active agent are more
+// likely.
 func (p *partitions) someHost() string {
 	return pick(p.rng, []string{server(p.leader()), server(p.rng.IntN(3)), p.someClient(), p.someClient(), p.atWork(), p.placers[p.rng.IntN(2)].host})
 }
 
-// halves parts the cluster: on one side one server, Nomad's leader or another one, an agent and two clients.
+// halves partitions the cluster: on one side are a server (Nomad's leader or another one), an agent and two
+// clients.
 func (p *partitions) halves() breach {
 	k := p.rng.IntN(3)
 	one := []string{server(k), p.placers[p.rng.IntN(2)].host}
@@ -148,7 +151,7 @@ func (p *partitions) halves() breach {
 	return breach{what: strings.Join(one, ", "), rules: between(one, other), servers: []int{k}}
 }
 
-// clockApart starts the active agent again, with another clock, until the end of the round.
+// clockApart restarts the active agent with a wrong clock until the end of the round.
 func (p *partitions) clockApart() breach {
 	k, shift := p.workingPlacer(), pick(p.rng, []int{-7200, -300, -20, 20, 300, 7200})
 	return breach{
@@ -164,7 +167,8 @@ func (p *partitions) clock(k, shift int) {
 	p.placers[k].startAgent("nomad-pal-shifted", fmt.Sprintf("NOMAD_PAL_CLOCK=%d", shift))
 }
 
-// diskFull fills the disk of a server. One that ends of it is started again at the end of the round.
+// diskFull fills the disk of a server. If the server ends because of it, it is started again at the
+// end of the round.
 func (p *partitions) diskFull() breach {
 	k := p.rng.IntN(3)
 	if p.rng.IntN(2) == 0 {
@@ -185,7 +189,7 @@ func (p *partitions) diskFull() breach {
 	}
 }
 
-// fill writes a file until that fails, and returns how.
+// fill writes to a file until that fails, and returns the error.
 func fill(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -198,7 +202,8 @@ func fill(path string) error {
 	return err
 }
 
-// begin begins a fault of the next kind of a shuffled deck, which ends by itself.
+// begin begins a fault of the next kind from a shuffled deck. The fault ends by
+// itself.
 func (p *partitions) begin() {
 	p.t.Helper()
 	if len(p.deck) == 0 {
@@ -238,7 +243,7 @@ func (p *partitions) begin() {
 	})
 }
 
-// hits notes which servers are hit, and has the others asked.
+// hits notes which servers are affected, and directs requests to the others.
 func (p *partitions) hits(servers []int, by int32) {
 	for _, k := range servers {
 		p.hit[k].Add(by)

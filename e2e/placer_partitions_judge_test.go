@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A task tells of a GPU that another one holds, and of no other.
+// A task reports a GPU that another task holds, and no other GPU.
 func TestPartitionsHoldGPUs(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("flock"); err != nil {
@@ -36,7 +36,7 @@ func TestPartitionsHoldGPUs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := out.Read(make([]byte, 1)); err != nil { // it has its GPUs
+		if _, err := out.Read(make([]byte, 1)); err != nil { // the task has its GPUs
 			t.Fatal(err)
 		}
 		return func() {
@@ -57,7 +57,7 @@ func TestPartitionsHoldGPUs(t *testing.T) {
 	}
 }
 
-// What a task reports is a fault, unless Nomad alone placed that task while another one was lost
+// A task's report is a violation, unless Nomad alone placed that task while another one was lost
 // with its node.
 func TestPartitionsRank(t *testing.T) {
 	t.Parallel()
@@ -77,12 +77,12 @@ func TestPartitionsRank(t *testing.T) {
 	}
 	for _, told := range [][]string{{"g1", "of Nomad unknown", ids[1]}, {"g1"}} {
 		if e.rank(told) == "" {
-			t.Errorf("%v is right", told)
+			t.Errorf("%v is allowed", told)
 		}
 	}
 }
 
-// A cluster has not settled while Nomad does not answer, or a gang is partly there for long.
+// A cluster has not settled while Nomad does not answer, or a gang is incomplete for long.
 func TestPartitionsHalf(t *testing.T) {
 	t.Parallel()
 	e, mended := newObserver(func(...any) {}), time.Now()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Between these lines of the page stands what the last run says.
+// The last run's outcome stands between these lines of the page.
 const partitionsFrom, partitionsTo = "<!-- written by make partitions -->\n", "<!-- end of what make partitions writes -->\n"
 
 // report writes the outcome of the run into the page that PARTITIONS_REPORT names, even if the run failed.
@@ -88,7 +88,7 @@ func (p *partitions) summary(now time.Time) string {
 	return b.String()
 }
 
-// counts are a line of CSV for each kind of fault, and for each kind of job and how it ended.
+// counts has a line of CSV for each kind of fault, and for each kind of job and how it ended.
 func (p *partitions) counts() string {
 	var b strings.Builder
 	b.WriteString("what,kind,times\n")
@@ -101,7 +101,7 @@ func (p *partitions) counts() string {
 	return b.String()
 }
 
-// machineOfRun is the processors and how busy they were at the end.
+// machineOfRun is the processors and their load at the end.
 func machineOfRun() string {
 	model := "unknown processor"
 	info, _ := os.ReadFile("/proc/cpuinfo")

@@ -24,20 +24,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// TestPlacerPartitions runs the jobs of [TestPlacerChaos] on three servers, four clients and two placers, each on a host
-// of its own (a network namespace), while hosts are cut off from each other, for good or one way only, their packets are
-// delayed or lost, clocks differ and disks are full. Faults come in rounds, in which they overlap. After each round the
-// cluster has [repairTime] to settle. What must be true is what [TestPlacerChaos] says; and no task may find its GPU in
-// the hands of another one.
+// TestPlacerPartitions runs the jobs of [TestPlacerChaos] on three servers, four clients and two placers, each on its
+// own host (a network namespace). Hosts are cut off from each other, both ways or one way, their packets are delayed
+// or lost, clocks differ, and disks are full. Faults come in rounds, in which they overlap. After each round the
+// cluster has [repairTime] to settle. The invariants are those of [TestPlacerChaos]; also, no task may find its GPU
+// in use by another.
 //
-// PARTITIONS_FAULTS is the number of faults (default: one of each kind), PARTITIONS_JOBS that of jobs, PARTITIONS_SEED the
-// seed, PARTITIONS_MINUTES the time after which no round begins, PARTITIONS_KEEP a folder for the logs, PARTITIONS_REPORT
-// the page that tells of the run.
+// PARTITIONS_FAULTS is the number of faults (default: one of each kind), PARTITIONS_JOBS that of jobs,
+// PARTITIONS_SEED the seed, PARTITIONS_MINUTES the time after which no round begins, PARTITIONS_KEEP a folder for the
+// logs, PARTITIONS_REPORT the page for the outcome.
 func TestPlacerPartitions(t *testing.T) {
 	if os.Getenv("PARTITIONS_FAULTS") == "" && !long.All() {
 		t.Skip("takes minutes: make partitions, or make test-long")
 	}
-	if _, err := exec.LookPath("flock"); err != nil { // by which tasks hold their GPUs
+	if _, err := exec.LookPath("flock"); err != nil { // tasks use it to hold their GPUs
 		t.Skip(err)
 	}
 	if long.Over() {
@@ -54,36 +54,36 @@ func TestPlacerPartitions(t *testing.T) {
 	}
 }
 
-// What bounds a run.
+// Limits of a run.
 const (
 	perRound = 8 // faults, which overlap
-	// lostAfter is how long after its node is disconnected a member of a job with a disconnect block is lost.
+	// lostAfter is when a member of a job with a disconnect block counts as lost after its node disconnects.
 	lostAfter = 10 * time.Second
-	// serverDisk is enough for a server's data of an hour.
+	// serverDisk suffices for a server's data of an hour.
 	serverDisk = 256 << 20
 )
 
-// partitions is one run. What other goroutines touch is atomic, or has a lock of its own.
+// partitions is one run. Fields that other goroutines use are atomic, or have a lock.
 type partitions struct {
 	*chaos
 	seed          uint64
 	faultsToCome  int
 	jobsToCome    int
 	jobs, planned int
-	until         time.Time // when no further round begins
+	until         time.Time // after this time no round begins
 	began         time.Time
 	log           *os.File
-	ranks         string // the folder in which tasks hold files of their GPUs
+	ranks         string // the folder with a file for each GPU, which tasks lock
 	deck          []string
 
 	left    int          // faults of this round that have not begun
-	nextAt  time.Time    // when the next one does
+	nextAt  time.Time    // when the next fault begins
 	active  atomic.Int32 // faults that have not ended
 	hit     [3]atomic.Int32
-	mended  []func() // what the test's goroutine mends when a round's faults have ended
+	mended  []func() // repairs by the test's goroutine when a round's faults have ended
 	settles []time.Duration
-	quiet   time.Time // since when the cluster may settle; zero before
-	looked  time.Time // when it was last looked whether it has
+	quiet   time.Time // since when the cluster has had time to settle; zero before
+	looked  time.Time // when the test last checked whether it has settled
 	patient context.Context
 	enough  context.CancelFunc
 }
@@ -131,7 +131,7 @@ func (p *partitions) openLog(t *testing.T) {
 	})
 }
 
-// note tells what happened when.
+// note logs an event with its time.
 func (p *partitions) note(format string, args ...any) {
 	line := fmt.Sprintf("%s %6.1f s: %s", time.Now().Format(time.TimeOnly), time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 	p.t.Log(line)
@@ -140,11 +140,12 @@ func (p *partitions) note(format string, args ...any) {
 	}
 }
 
-// holdGPUs has a task hold a file of each of its GPUs for as long as one of its processes lives, and tell of one that
-// another task holds.
+// holdGPUs makes a task lock a file for each of its GPUs while one of its processes lives, and report a GPU whose
+// file another task has locked.
 const holdGPUs = `n=3; for g in $(echo "$NVIDIA_VISIBLE_DEVICES" | tr , ' '); do f=%[1]s/$g; eval "exec $n<>$f"; if flock -n $n; then echo $NOMAD_ALLOC_ID >$f; else echo "$g $NOMAD_ALLOC_ID $(cat $f)" >>%[1]s/twice; fi; n=$((n+1)); done; `
 
-// dressed has the tasks of a job hold their GPUs, and gives one of three jobs a disconnect block.
+// dressed makes the tasks of a job lock their GPUs, and gives a third of the jobs a disconnect
+// block.
 func (p *partitions) dressed(j job) job {
 	j.script = fmt.Sprintf(holdGPUs, p.ranks) + j.script
 	sum := fnv.New32()
@@ -159,12 +160,12 @@ func (p *partitions) dressed(j job) job {
 	return j
 }
 
-// judgeRanks looks at what tasks told of GPUs that others held.
+// judgeRanks checks the reports of tasks whose GPUs others held.
 func (p *partitions) judgeRanks() {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.ranks, "twice"))
 	if err != nil {
-		return // nobody told of any
+		return // no task reported one
 	}
 	for line := range strings.Lines(string(text)) {
 		if why := p.observer.rank(strings.Fields(line)); why != "" {
@@ -173,10 +174,10 @@ func (p *partitions) judgeRanks() {
 	}
 }
 
-// rank judges what a task told: the GPU, its own allocation, and that of the holder.
+// rank checks one task's report: the GPU, its own allocation, and the holder's.
 func (e *observer) rank(told []string) string {
 	if len(told) != 3 {
-		return fmt.Sprintf("a task told of a GPU in use: %v", told)
+		return fmt.Sprintf("a task reported a GPU in use: %v", told)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -193,7 +194,7 @@ func (e *observer) rank(told []string) string {
 	return fmt.Sprintf("a task of %s found its GPU %s in use by %s", name(told[1]), told[0], name(told[2]))
 }
 
-// play submits jobs and lets rounds of faults come over them, until all have ended.
+// play submits jobs and causes rounds of faults until all jobs have ended.
 func (p *partitions) play() {
 	p.t.Helper()
 	p.parents()
@@ -204,7 +205,7 @@ func (p *partitions) play() {
 		if p.active.Load() > 0 || !p.quiet.IsZero() {
 			p.excuse()
 		}
-		if p.follow() > 0 || p.active.Load() > 0 || !p.quiet.IsZero() { // to settle has a bound of its own
+		if p.follow() > 0 || p.active.Load() > 0 || !p.quiet.IsZero() { // settling has its own time limit
 			since = patience.Stopwatch()
 		}
 		p.turn()
@@ -219,7 +220,8 @@ func (p *partitions) play() {
 	}
 }
 
-// due is how many jobs go with the faults that have begun, and some more: there are jobs under all of them.
+// due is how many jobs should be submitted by now: in proportion to the faults so far, and some more, so
+// that jobs run during all faults.
 func (p *partitions) due(more int) int {
 	if p.faultsToCome == 0 {
 		return p.jobs
@@ -227,11 +229,11 @@ func (p *partitions) due(more int) int {
 	return min(p.jobs, p.jobs*(p.planned-p.faultsToCome-p.left+more)/p.planned)
 }
 
-// inRound reports whether faults have begun after which the cluster has not settled.
+// inRound reports whether faults have begun and the cluster has not settled since.
 func (p *partitions) inRound() bool { return len(p.settles)*perRound < p.planned-p.faultsToCome }
 
-// excuse has jobs that are dead wait for their placer, which may be cut off. Those that may fail do not: Nomad forgets
-// them after minutes.
+// excuse makes the stories of dead jobs wait for their placer, which may be cut off. Jobs that may fail do not wait:
+// Nomad garbage-collects them after minutes.
 func (p *partitions) excuse() {
 	for _, s := range p.stories {
 		if !slices.Contains(s.ends, "failed") {
@@ -240,7 +242,8 @@ func (p *partitions) excuse() {
 	}
 }
 
-// turn begins the next fault, the next round, or looks whether the cluster has settled after one.
+// turn begins the next fault or the next round, or checks whether the cluster has settled after a
+// round.
 func (p *partitions) turn() {
 	p.t.Helper()
 	switch {
@@ -290,8 +293,8 @@ func (p *partitions) settle() {
 	p.lift()
 }
 
-// unsettled says what is missing: a leader that all servers know, nodes that are ready, a placer that leads, gangs that
-// are whole.
+// unsettled says what is missing: a leader that all servers know, ready nodes, a leading placer, or members of a
+// gang.
 func (p *partitions) unsettled() string {
 	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
 	defer cancel()
@@ -321,7 +324,8 @@ func (p *partitions) unsettled() string {
 	return p.observer.half(p.quiet)
 }
 
-// half names a gang that is partly there, for longer than it takes to start or to end, as Nomad was seen after a time.
+// half names a gang that has been incomplete for longer than its start or end takes, once Nomad has answered after a
+// given time.
 func (e *observer) half(after time.Time) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -330,13 +334,13 @@ func (e *observer) half(after time.Time) string {
 	}
 	for id, since := range e.partly {
 		if e.looked.Sub(since) > 6*time.Second {
-			return fmt.Sprintf("gang %s is partly there since %s", id, since.Format(time.TimeOnly))
+			return fmt.Sprintf("gang %s has been incomplete since %s", id, since.Format(time.TimeOnly))
 		}
 	}
 	return ""
 }
 
-// restart has the observer count from now how long gangs are partly there.
+// restart makes the observer count from now how long gangs are incomplete.
 func (e *observer) restart() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerQueue: what the placer remembers of jobs, and what becomes of those
-// that change under its hands.
+// TestPlacerQueue: what the placer remembers about jobs, and how it handles
+// jobs that change meanwhile.
 func TestPlacerQueue(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
@@ -36,7 +36,7 @@ func TestPlacerQueue(t *testing.T) {
 	})
 }
 
-// killAgent ends the placer without giving it a chance.
+// killAgent kills the placer without warning.
 func (b *bed) killAgent() {
 	b.t.Helper()
 	if err := b.placer.Kill(); err != nil {
@@ -44,8 +44,8 @@ func (b *bed) killAgent() {
 	}
 }
 
-// Nothing tells how long a job runs until it has reported its progress twice: then explain has an
-// expected end. A job that writes nonsense learns what to write.
+// The run time of a job is unknown until it has reported its progress twice: then explain has an
+// expected end. explain tells a job that writes nonsense what to write.
 func testProgress(t *testing.T, b *bed) {
 	reports, nonsense := gang("reports", 2, 1), gang("nonsense", 1, 1)
 	reports.meta, nonsense.meta = `pal_progress = "true"`, `pal_progress = "true"`
@@ -63,8 +63,8 @@ func testProgress(t *testing.T, b *bed) {
 	b.purge("reports", "nonsense")
 }
 
-// A waiting job that is registered again goes before one that came after it,
-// also for a placer that was not there when that happened.
+// A waiting job that is registered again stays before a job that came later,
+// also for a placer that was started afterwards.
 func testEditKeepsPlace(t *testing.T, b *bed) {
 	b.fill("full", 4)
 	early := gang("early", 4, 4)
@@ -86,7 +86,8 @@ func testEditKeepsPlace(t *testing.T, b *bed) {
 	b.purge("late")
 }
 
-// One that asks for more than before waits as if it were new.
+// A job that is registered again with a larger request goes to the end of the
+// queue.
 func testMoreGoToTheEnd(t *testing.T, b *bed) {
 	b.fill("full", 4)
 	b.run(gang("greedy", 3, 4).hcl())
@@ -100,13 +101,13 @@ func testMoreGoToTheEnd(t *testing.T, b *bed) {
 	b.purge("patient", "greedy")
 }
 
-// The placer learns how long jobs of a name run, and the next placer knows. Of two waiting jobs,
-// the one that is known to be short goes first.
+// The placer learns how long jobs of a name run, and the next placer knows it. Of two waiting
+// jobs, the one that is known to be short goes first.
 func testRunTimesSurvive(t *testing.T, b *bed) {
 	quick := gang("quick", 4, 4)
 	quick.script = "exec sleep 1"
 	b.run(quick.hcl())
-	b.until("it has run, and that is written down", func() string {
+	b.until("its run is recorded", func() string {
 		vars, _, err := b.API().Variables().PrefixList("nomad-pal/history/", nil)
 		if err != nil {
 			return err.Error()
@@ -125,7 +126,7 @@ func testRunTimesSurvive(t *testing.T, b *bed) {
 	b.fill("full", 4)
 	b.run(gang("unknown", 4, 4).hcl())
 	b.untilWaits("unknown")
-	quick.script = "" // this time it takes long, but nobody knows
+	quick.script = "" // this run is long, but the placer does not know that
 	b.run(quick.hcl())
 	b.untilWaits("quick")
 	b.purge("full")
@@ -134,7 +135,7 @@ func testRunTimesSurvive(t *testing.T, b *bed) {
 	b.purge("quick", "unknown")
 }
 
-// A job that is purged, or stopped, in the moment that GPUs come free for it
+// A job that is purged or stopped at the moment when GPUs become free for it
 // does not come back.
 func testPurgedWhilePlaced(t *testing.T, b *bed) {
 	for i := range 8 {
@@ -161,7 +162,7 @@ func testPurgedWhilePlaced(t *testing.T, b *bed) {
 	}
 }
 
-// A member of which Nomad's tries are used up for now comes back if its owner does what explain says.
+// A member whose retries Nomad has used up comes back if its owner follows explain's advice.
 func testTriedOnceMore(t *testing.T, b *bed) {
 	flag := filepath.Join(b.dir, "fails-once-more")
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
@@ -172,7 +173,7 @@ func testTriedOnceMore(t *testing.T, b *bed) {
 	j.script = "[ $NOMAD_ALLOC_INDEX = 0 ] && [ -e " + flag + " ] && exit 1; exec sleep 3600"
 	j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 1\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
 	b.run(j.hcl())
-	// Only now has Nomad no try left. For a moment after the first failure, it has not said yet that it has one.
+	// Only now has Nomad no retry left. Right after the first failure, it has not yet announced its retry.
 	b.until("both tries have failed", func() string {
 		stubs, _, err := b.API().Jobs().Allocations("retried", true, nil)
 		failed := 0
@@ -196,7 +197,7 @@ func testTriedOnceMore(t *testing.T, b *bed) {
 	b.purge("retried")
 }
 
-// types waits until explain says to type a command of Nomad that begins so, and types it.
+// types waits until explain names a Nomad command with this prefix, and runs it.
 func (b *bed) types(id, advice string) {
 	b.t.Helper()
 	b.untilSays("explain "+id, advice)
@@ -210,8 +211,8 @@ func (b *bed) types(id, advice string) {
 	}
 }
 
-// pal_on_failure = "member": the other members keep running, and the lost one gets a GPU of another
-// node.
+// pal_on_failure = "member": the other members keep running, and the lost member gets a GPU on
+// another node.
 func testMemberReplaced(t *testing.T, b *bed) {
 	j := gang("elastic", 4, 1)
 	j.meta = `pal_on_failure = "member"`
@@ -262,8 +263,8 @@ func testMemberReplaced(t *testing.T, b *bed) {
 	b.forget("nomad-pal/quarantine")
 }
 
-// An elastic gang starts with as many members as fit, grows when GPUs come free, and
-// gives the last back for a gang that waits; the members that stay run on.
+// An elastic gang starts with as many members as fit, grows when GPUs become free,
+// and gives up the last members for a waiting gang; the other members keep running.
 func testElastic(t *testing.T, b *bed) {
 	b.fill("most", 3)
 	j := gang("stretch", 2, 2)
@@ -288,7 +289,7 @@ func testElastic(t *testing.T, b *bed) {
 	same(t, "the first of them", 2, kept(first, shrunk))
 	b.says("explain stretch", "on 2 of 1 to 6 members")
 
-	b.run(j.hcl()) // its author runs the same file again, which asks for two members, too
+	b.run(j.hcl()) // its author runs the same file again, which also requests two members
 	b.until("it has its pins again", func() string {
 		job, _, err := b.API().Jobs().Info("stretch", nil)
 		if err != nil {
@@ -303,7 +304,7 @@ func testElastic(t *testing.T, b *bed) {
 	b.purge("short", "stretch")
 }
 
-// Why a job waits is one sentence, in the API and in the commands.
+// The reason why a job waits is one sentence, in the API and in the commands.
 func testReasons(t *testing.T, b *bed) {
 	b.fill("full", 4)
 	b.run(gang("waits", 1, 4).hcl())
