@@ -169,7 +169,7 @@ func testSharedInferenceFile(t *testing.T, b *bed, job *api.Job) {
 		b.untilServed(*job.ID, "Qwen/Qwen3-0.6B", size(job))
 		gpus := b.gpusOf(*job.ID)
 		if len(gpus) != 2 || !strings.HasPrefix(gpus[0], "GPU-L4::") || !strings.HasPrefix(gpus[1], "GPU-L4::") {
-			t.Errorf("the members have %v, want two shares of GPU-L4", gpus)
+			t.Errorf("the members have %v, want two parts of GPU-L4", gpus)
 		}
 		if rewrite.Gated(as) {
 			b.untilExplained(*job.ID, gpus)
@@ -181,7 +181,7 @@ func testSharedInferenceFile(t *testing.T, b *bed, job *api.Job) {
 func testSharedNotebookFile(t *testing.T, b *bed, job *api.Job) {
 	register(t, b.Cluster, job)
 	if gpus := deviceIDs(running(t, b.Cluster, *job.ID)); len(gpus) != 1 || !strings.HasPrefix(gpus[0], "GPU-L4::") {
-		t.Errorf("the notebook has %v, want a share of GPU-L4", gpus)
+		t.Errorf("the notebook has %v, want a part of GPU-L4", gpus)
 	}
 	stop(t, b.Cluster, *job.ID)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Two agents: one leads. It dies, the other serves.
+// Of two agents, one leads. When it is killed, the other one takes over.
 func testFailover(t *testing.T, b *bed) {
 	b.until("one leads", func() string {
 		if h := b.http("/v1/health"); !strings.Contains(h, `"leader": true`) {
@@ -40,7 +40,8 @@ func testFailover(t *testing.T, b *bed) {
 	b.purge("one", "two")
 }
 
-// The server is killed and comes back: the stream breaks, the placer goes on.
+// The server is killed and restarted: the event stream breaks, and the placer
+// continues.
 func testServerRestarts(t *testing.T, b *bed) {
 	b.runs(gang("before", 1, 2), 2)
 	s := b.Servers()[0]
@@ -55,8 +56,8 @@ func testServerRestarts(t *testing.T, b *bed) {
 	b.purge("before", "after")
 }
 
-// A node that goes down takes a member with it: the gang is placed again as a
-// whole on other nodes.
+// A node goes down with a member: the whole gang is placed again on other
+// nodes.
 func testNodeDown(t *testing.T, b *bed) {
 	b.run(gang("mobile", 1, 4).hcl())
 	same(t, "the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("mobile", 4))
@@ -64,7 +65,7 @@ func testNodeDown(t *testing.T, b *bed) {
 	if err := n.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.until("it runs elsewhere", func() string {
+	b.until("the gang runs on other nodes", func() string {
 		g := b.gpusOf("mobile")
 		if len(g) != 4 || slices.Contains(g, gpu(1, 0)) {
 			return fmt.Sprint(g)
@@ -77,8 +78,8 @@ func testNodeDown(t *testing.T, b *bed) {
 	b.purge("mobile")
 }
 
-// A member ends while its node is away, which the job allows. When the node is back, all members
-// have done their work and the gang has ended, although Nomad calls the job pending until
+// A member ends while its node is disconnected, which the job allows. When the node is back, all
+// members have completed and the gang has ended, although Nomad calls the job pending until
 // lost_after has passed.
 func testDoneWhileDisconnected(t *testing.T, b *bed) {
 	j := gang("away", 2, 4)
@@ -100,14 +101,14 @@ func testDoneWhileDisconnected(t *testing.T, b *bed) {
 	}
 	b.untilState("away", "ended")
 	if out, _ := b.pal("queue"); strings.Contains(out, "away") {
-		t.Errorf("it is in the queue still:\n%s", out)
+		t.Errorf("it is still in the queue:\n%s", out)
 	}
 	b.purge("away")
 }
 
-// A gang is preempted while a node of its is away, as its author allows: nobody waits for the
-// member there, which Nomad cannot stop. The gang starts again elsewhere, and runs on when
-// the node is back, and Nomad stops that member.
+// A gang is preempted while one of its nodes is disconnected, as its author allows. The
+// placer does not wait for the member there, which Nomad cannot stop. The gang starts again
+// on other nodes and keeps running when the node is back; Nomad then stops the old member.
 func testPreemptedWhileDisconnected(t *testing.T, b *bed) {
 	j := gang("away", 2, 4)
 	j.meta, j.extra = `pal_preempt = "true"`, "priority = 20"
@@ -115,7 +116,7 @@ func testPreemptedWhileDisconnected(t *testing.T, b *bed) {
 	b.run(j.hcl())
 	b.untilRunning("away", 2)
 	n := b.Clients()[1]
-	b.until("it runs on node-1, too", func() string { return without(b.gpusOf("away"), gpu(1, 0)) })
+	b.until("the gang runs on node-1, too", func() string { return without(b.gpusOf("away"), gpu(1, 0)) })
 	if err := n.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func testPreemptedWhileDisconnected(t *testing.T, b *bed) {
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.until("nothing of it is left on node-1", func() string {
+	b.until("no member of it is left on node-1", func() string {
 		if g := b.gpusOf("away"); without(g, gpu(1, 0)) == "" || len(g) != 8 {
 			return fmt.Sprint(g)
 		}
@@ -140,7 +141,7 @@ func testPreemptedWhileDisconnected(t *testing.T, b *bed) {
 	b.purge("away")
 }
 
-// without says that a GPU is not among those.
+// without returns "" if a GPU is among these, and a message if not.
 func without(gpus []string, id string) string {
 	if slices.Contains(gpus, id) {
 		return ""
@@ -148,9 +149,10 @@ func without(gpus []string, id string) string {
 	return fmt.Sprintf("%s is not among %v", id, gpus)
 }
 
-// A gang ends, and its author runs the same file again before Nomad knows: what
-// ended is the old version, which Nomad runs again, so it is placed once more. The
-// nodes are held back and the placer is away, so that it comes in this order.
+// The author of a gang runs the same file again after the gang has ended, but
+// before Nomad knows of the end. Only the old version has ended, so Nomad would
+// run the new one: the gang is placed once more. To get this order, the test
+// pauses the nodes and stops the placer.
 func testRunAgainAsItEnds(t *testing.T, b *bed) {
 	j := gang("again", 2, 4)
 	j.script = "until [ -e " + filepath.Join(b.dir, "ends") + " ]; do sleep 0.1; done; touch " + filepath.Join(b.dir, "ended-") + "$NOMAD_ALLOC_ID"
@@ -198,19 +200,18 @@ func testRunAgainAsItEnds(t *testing.T, b *bed) {
 	b.purge("again")
 }
 
-// once makes Nomad try nothing again by itself.
+// once disables Nomad's own retries.
 const once = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 0\n unlimited = false\n}\n"
 
-// One member of a gang ends with exit code 3 whatever GPU it gets: the gang is
-// tried once more, elsewhere, as explain says, and then given up; it holds no GPUs
-// then.
+// One member of a gang always ends with exit code 3. The gang is tried once more,
+// on other nodes, as explain says, and then given up; it then holds no GPUs.
 func testUserFailure(t *testing.T, b *bed) {
 	j := gang("broken", 2, 2)
 	j.groups[0].extra, j.groups[0].kill = once, "30s"
-	end := filepath.Join(b.dir, "end") // the other member does not end before: until then the gang waits
+	end := filepath.Join(b.dir, "end") // the other member must not end before, because the gang waits for it
 	j.script = "if [ $NOMAD_ALLOC_INDEX = 0 ]; then exit 3; fi; trap 'until [ -e " + end + " ]; do sleep 0.1; done; exit' INT TERM; while :; do sleep 0.1; done"
 	b.run(j.hcl())
-	b.until("it is to go elsewhere", func() string {
+	b.until("explain says that the gang goes to other nodes", func() string {
 		if e := b.explain("broken"); !strings.Contains(e.Note, "it avoids node-") {
 			return e.State + ": " + e.Note
 		}
@@ -238,16 +239,17 @@ func testUserFailure(t *testing.T, b *bed) {
 		}
 	}
 	if len(failedOn) != 2 {
-		t.Errorf("tried on %v, which are not two nodes", slices.Sorted(maps.Keys(failedOn)))
+		t.Errorf("the gang was tried on %v, which are not two nodes", slices.Sorted(maps.Keys(failedOn)))
 	}
-	// Mended and run again, it runs.
+	// After the job is fixed and run again, it runs.
 	j.script = ""
 	b.runs(j, 4)
 	b.purge("broken")
 }
 
-// A GPU becomes unhealthy under a running gang and its member dies: the gang is placed
-// again as a whole elsewhere, and the GPU is kept out even when it is well again.
+// A GPU becomes unhealthy under a running gang, and the member on it fails. The whole
+// gang is placed again on other GPUs, and the GPU stays in quarantine even when it is
+// healthy again.
 func testGPUFailure(t *testing.T, b *bed) {
 	j := gang("unlucky", 2, 2)
 	j.groups[0].extra = once
@@ -266,7 +268,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
 	}
-	b.until("it runs elsewhere", func() string {
+	b.until("the gang runs on other GPUs", func() string {
 		g := b.gpusOf("unlucky")
 		if len(g) != 4 || slices.ContainsFunc(g, func(id string) bool { return strings.HasPrefix(id, "GPU-1-") }) {
 			return fmt.Sprint(g)
@@ -280,7 +282,7 @@ func testGPUFailure(t *testing.T, b *bed) {
 	testLift(t, b)
 }
 
-// An operator gives the GPUs free: the active agent takes notice by itself.
+// An operator lifts the quarantine: the active agent notices by itself.
 func testLift(t *testing.T, b *bed) {
 	b.run(gang("patient", 4, 4).hcl())
 	b.untilSays("explain patient", "quarantine")
@@ -292,7 +294,7 @@ func testLift(t *testing.T, b *bed) {
 	})
 	b.says("quarantine", "GPU-1-", "is unhealthy")
 	if out, code := b.pal("quarantine", "-lift", gpu(0, 0)); code == 0 || !strings.Contains(out, `GPU "GPU-0-0" is not in quarantine`) {
-		t.Errorf("lifting what is not there: exit code %d: %s", code, out)
+		t.Errorf("lifting a quarantine that does not exist: exit code %d: %s", code, out)
 	}
 	out, _ := b.pal("quarantine", "-lift", "-all")
 	lifted := time.Now()
@@ -305,8 +307,8 @@ func testLift(t *testing.T, b *bed) {
 	b.purge("patient")
 }
 
-// The whole gang dies of unhealthy GPUs, and its author does not let Nomad try again:
-// the placer does, elsewhere.
+// All members of a gang fail because their GPUs become unhealthy. Its author does not
+// let Nomad retry: the placer starts the gang on other GPUs.
 func testGPUFailureOfAll(t *testing.T, b *bed) {
 	j := gang("doomed", 1, 4)
 	j.groups[0].extra = once
@@ -354,8 +356,8 @@ func (b *bed) untilRunning(id string, n int) {
 	})
 }
 
-// Three replicas run on three nodes. While their version changes, and when a client dies, two of
-// them run on all the time, as with plain Nomad.
+// Three replicas run on three nodes. While their version changes, and when a client is killed,
+// two of them always run, as with plain Nomad.
 func testReplicasOutliveANode(t *testing.T, b *bed) {
 	j := gang("api", 3, 1)
 	j.kind = "service"
@@ -405,10 +407,10 @@ func testReplicasOutliveANode(t *testing.T, b *bed) {
 	}
 	survivors := slices.DeleteFunc(before, func(m member) bool { return int(m.GPUs[0][len("GPU-")]-'0') == on[0] })
 	same(t, "survivors", 2, len(survivors))
-	b.until("three run elsewhere", func() string {
+	b.until("three run on other nodes", func() string {
 		now := b.members("api")
 		if lost := missing(kept(survivors, now), 2); lost != "" {
-			t.Fatalf("replicas on other nodes run on: %s", lost)
+			t.Fatalf("replicas on other nodes keep running: %s", lost)
 		}
 		if len(now) != 3 || slices.Contains(nodes(), on[0]) {
 			return fmt.Sprint(now)

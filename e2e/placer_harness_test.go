@@ -29,12 +29,12 @@ type bed struct {
 	t      *testing.T
 	dir    string
 	config string
-	host   string          // on which the placer runs, where the cluster is Apart
-	placer *cluster.Placer // the last that was started
+	host   string          // the placer's host in a cluster that is Apart
+	placer *cluster.Placer // the last one that was started
 }
 
-// scores are the times of each node's GPUs, relative to the median GPU. GPU k
-// of node n is "GPU-n-k".
+// placerScores are the times of each node's GPUs, relative to the median GPU.
+// GPU k of node n is "GPU-n-k".
 var placerScores = [][]float64{
 	{1.00, 1.00, 1.05, 1.50},
 	{0.97, 1.00, 1.00, 1.00},
@@ -68,7 +68,8 @@ func inventoriesOf(scores [][]float64) []string {
 	return inventories
 }
 
-// newBedOf starts a cluster with a node per inventory, edited.
+// newBedOf starts a cluster with one node per inventory; edit changes the
+// clients.
 func newBedOf(t *testing.T, inventories []string, options cluster.Options, edits ...func(*cluster.Client)) *bed {
 	t.Helper()
 	options.Bin = binaries(t)
@@ -76,7 +77,7 @@ func newBedOf(t *testing.T, inventories []string, options cluster.Options, edits
 	return &bed{t: t, dir: t.TempDir(), Cluster: clustertest.Start(t, options)}
 }
 
-// clientsOf are the nodes, edited, with an inventory each.
+// clientsOf are the clients, one per inventory, changed by edit.
 func clientsOf(inventories []string, edits ...func(*cluster.Client)) (clients []cluster.Client) {
 	for n, text := range inventories {
 		client := cluster.Client{
@@ -91,7 +92,7 @@ func clientsOf(inventories []string, edits ...func(*cluster.Client)) (clients []
 	return clients
 }
 
-// inventoryOf is a node's inventory; the GPUs in the set are unhealthy.
+// inventoryOf is a node's inventory, with these GPUs unhealthy.
 func inventoryOf(node int, times []float64, unhealthy map[int]bool) string {
 	var s strings.Builder
 	for k, x := range times {
@@ -109,11 +110,11 @@ func (b *bed) inventory(node int, times []float64, unhealthy map[int]bool) {
 	}
 }
 
-// startAgent starts the placer; binary is "nomad-pal" or the one with fault
+// startAgent starts the placer. binary is "nomad-pal", or the build with fault
 // points.
 func (b *bed) startAgent(binary string, env ...string) {
 	b.t.Helper()
-	at, err := b.HostIP(b.host) // where commands on other hosts of a cluster that is Apart reach it, too
+	at, err := b.HostIP(b.host) // reachable from other hosts of a cluster that is Apart
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func (b *bed) startAgent(binary string, env ...string) {
 	b.placer = p
 	ctx, cancel := clustertest.Context(b.t, b.Cluster)
 	defer cancel()
-	if err := p.Serves(ctx); err != nil && binary == "nomad-pal" { // another may have ended at its fault point
+	if err := p.Serves(ctx); err != nil && binary == "nomad-pal" { // the build with fault points may have killed itself
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
@@ -134,7 +135,7 @@ func (b *bed) startAgent(binary string, env ...string) {
 	})
 }
 
-// http asks the agent's own API.
+// http sends a GET to the agent's own API.
 func (b *bed) http(path string) string {
 	b.t.Helper()
 	if b.placer.URL() == "" {
@@ -147,7 +148,7 @@ func (b *bed) http(path string) string {
 	return text
 }
 
-// stopAgent ends the placer and waits for it.
+// stopAgent stops the placer and waits for its end.
 func (b *bed) stopAgent() {
 	b.t.Helper()
 	if err := b.placer.Stop(); err != nil {
@@ -155,18 +156,19 @@ func (b *bed) stopAgent() {
 	}
 }
 
-// waitDead waits until the placer has killed itself.
+// waitDead waits until the placer has killed itself at its fault point.
 func (b *bed) waitDead() {
 	b.t.Helper()
 	ctx, cancel := clustertest.Context(b.t, b.Cluster)
 	defer cancel()
 	if err := b.placer.Wait(ctx); err != nil {
-		b.t.Fatalf("it did not reach its fault point: %v\n%s", err, clustertest.Describe(b.Cluster))
+		b.t.Fatalf("the placer did not reach its fault point: %v\n%s", err, clustertest.Describe(b.Cluster))
 	}
 }
 
-// pal runs one of our commands and returns output and exit code. It asks the agent that runs: what is published in Nomad may
-// be the address of the one before. With that address, run would register the job at the agent.
+// pal runs one of our commands and returns output and exit code. It gives the command the running agent's address,
+// because Nomad may still have the previous agent's. It does not for run, which would then register the job with the
+// agent.
 func (b *bed) pal(args ...string) (string, int) {
 	b.t.Helper()
 	cmd := b.Command(context.Background(), "nomad-pal", args...)
@@ -176,14 +178,14 @@ func (b *bed) pal(args ...string) (string, int) {
 	return b.output(cmd)
 }
 
-// says checks that a command of ours prints these words.
+// says checks that one of our commands prints these words.
 func (b *bed) says(command string, words ...string) {
 	b.t.Helper()
 	out, _ := b.pal(strings.Fields(command)...)
 	mentions(b.t, out, words...)
 }
 
-// untilSays waits until a command of ours prints these words.
+// untilSays waits until one of our commands prints these words.
 func (b *bed) untilSays(command, words string) {
 	b.t.Helper()
 	b.until(command+" says "+words, func() string {
@@ -194,9 +196,8 @@ func (b *bed) untilSays(command, words string) {
 	})
 }
 
-// output runs a command and returns its exit code and what it prints: notes and
-// errors, too, but where it prints JSON, which they are not part of. One that does not end fails the
-// test.
+// output runs a command and returns its output and exit code. The output includes stderr, unless the
+// command prints JSON. A command that does not end fails the test.
 func (b *bed) output(cmd *exec.Cmd) (string, int) {
 	b.t.Helper()
 	var out, notes bytes.Buffer
@@ -204,10 +205,10 @@ func (b *bed) output(cmd *exec.Cmd) (string, int) {
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
-	ctx, ended := patience.Context(context.Background(), patience.Limits{Moves: b.Moves}) // in cleanups, too
+	ctx, ended := patience.Context(context.Background(), patience.Limits{Moves: b.Moves}) // not the test's context, because cleanups use it, too
 	defer ended()
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
-	_ = cmd.Wait() // its exit code is returned
+	_ = cmd.Wait() // the exit code is returned
 	if err := context.Cause(ctx); err != nil {
 		b.t.Fatalf("wait until %q ends: %v\n%s%s", cmd.Args, err, &out, &notes)
 	}
@@ -230,12 +231,12 @@ func (b *bed) palJob(command, hcl string, args ...string) (string, int) {
 // run registers a job with `nomad-pal run -detach`.
 func (b *bed) run(hcl string) {
 	b.t.Helper()
-	const noPlacer = 3 // registered, for a placer to come
+	const noPlacer = 3 // run's exit code if it has registered the job but no placer is active
 	if out, code := b.palJob("run", hcl, "-detach"); code != 0 && code != noPlacer {
 		b.t.Fatalf("nomad-pal run: exit code %d: %s", code, out)
 	}
 	id := strings.Split(hcl, `"`)[1]
-	b.t.Cleanup(func() { // for the tests that follow a failed one
+	b.t.Cleanup(func() { // frees GPUs for the tests after a failed one
 		if b.t.Failed() {
 			b.t.Logf("%s: %+v", id, b.explain(id))
 			b.logAllocs(id)
@@ -244,7 +245,7 @@ func (b *bed) run(hcl string) {
 	})
 }
 
-// logAllocs logs what became of a job's allocations.
+// logAllocs logs the state of a job's evaluations and allocations.
 func (b *bed) logAllocs(id string) {
 	stubs, _, err := b.API().Jobs().Allocations(id, true, nil)
 	if err != nil {
@@ -322,8 +323,8 @@ func (b *bed) gpusOf(id string) []string {
 	return ids
 }
 
-// untilGPUs waits until the job runs on n GPUs, each of which one member has, and
-// returns them. While Nomad replaces members, old ones may still end on GPUs of new ones.
+// untilGPUs waits until the job's members hold n different GPUs, and returns them. While
+// Nomad replaces members, old ones may still be ending on GPUs of new ones.
 func (b *bed) untilGPUs(id string, n int) []string {
 	b.t.Helper()
 	var ids []string
@@ -336,7 +337,7 @@ func (b *bed) untilGPUs(id string, n int) []string {
 	return ids
 }
 
-// purge stops jobs, waits until nothing of them runs, and takes them away.
+// purge stops jobs, waits until none of their tasks runs, and purges them.
 func (b *bed) purge(ids ...string) {
 	b.t.Helper()
 	ctx, cancel := clustertest.Context(b.t, b.Cluster)
@@ -346,7 +347,7 @@ func (b *bed) purge(ids ...string) {
 	}
 }
 
-// deregister stops a job, or has Nomad forget it.
+// deregister stops a job, or purges it.
 func (b *bed) deregister(id string, purge bool) {
 	b.t.Helper()
 	if err := b.Deregister(b.t.Context(), id, purge); err != nil {
@@ -360,7 +361,7 @@ func (b *bed) until(what string, missing func() string) {
 	clustertest.Until(b.t, b.Cluster, what, func(context.Context) (string, error) { return missing(), nil })
 }
 
-// holds checks that something stays true for a while.
+// holds checks that a condition stays true for a while.
 func (b *bed) holds(what string, wrong func() string) {
 	b.t.Helper()
 	end := time.Now().Add(4 * time.Second)

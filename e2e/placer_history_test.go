@@ -22,7 +22,7 @@ import (
 )
 
 // history and usage report what Nomad's clients ran, across a restart of the agent and for jobs
-// that Nomad has forgotten. simulate can play these jobs.
+// that Nomad no longer keeps. simulate can simulate these jobs.
 func testHistory(t *testing.T, b *bed) {
 	b.stopAgent()
 	b.config += "retries = 0\n" + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
@@ -38,7 +38,7 @@ func testHistory(t *testing.T, b *bed) {
 	b.untilSays("history -job=halted -columns=job,state", "running")
 	b.stopAgent()
 	b.deregister("halted", false)
-	b.startAgent("nomad-pal") // what ended while it was away is written down
+	b.startAgent("nomad-pal") // runs that ended while it was down are recorded
 	b.untilSays("history -job=halted -columns=job,state", "stopped")
 	b.untilSays("history -job=done -columns=job,state", "complete")
 	b.untilSays("history -state=failed -columns=job,class,state", "fails")
@@ -73,8 +73,8 @@ func testHistory(t *testing.T, b *bed) {
 	b.says("simulate -quiet -json -from-history -since=1d", `"id": "default/done@`, `"id": "default/fails@`, `"id": "default/halted@`)
 }
 
-// gpuHours are those of an allocation from its placement to the end of its task by the client's events: Nomad's FinishedAt
-// is later, by a second on a busy machine.
+// gpuHours are an allocation's GPU hours from its placement to the end of its task, according to the client's events:
+// Nomad's FinishedAt is later, by a second on a busy machine.
 func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 	a, _, err := b.API().Allocations().Info(stub.ID, nil)
 	if err != nil {
@@ -88,7 +88,7 @@ func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 	}
 	end := a.ModifyTime
 	if task := a.TaskStates["main"]; task != nil {
-		for _, e := range task.Events { // one that was killed before it started has none of an end, and held its GPUs until Nomad heard
+		for _, e := range task.Events { // an allocation killed before its start has no such event; it held its GPUs until Nomad knew of its end
 			if slices.Contains([]string{api.TaskTerminated, api.TaskKilled, api.TaskNotRestarting}, e.Type) {
 				end = e.Time
 			}
@@ -97,13 +97,13 @@ func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 	return time.Duration(end-a.CreateTime).Hours() * float64(gpus)
 }
 
-// TestHistoryOfHours is a part of make history-check. For HISTORY_FOR, jobs come, end, fail and are stopped on a real Nomad,
-// while two agents are killed, stopped and take over from each other, and their PostgreSQL stops and comes back. What usage
-// says is what Nomad's clients ran.
+// TestHistoryOfHours is a part of make history-check. For the duration HISTORY_FOR, jobs start, end, fail and are
+// stopped on a real Nomad, while two agents are killed, stopped and take over from each other, and their PostgreSQL
+// is stopped and restarted. At the end, usage must report what Nomad's clients ran.
 func TestHistoryOfHours(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("HISTORY_FOR"))
 	if err != nil {
-		t.Skip("skipped: HISTORY_FOR says for how long (make history-check)")
+		t.Skip("skipped: HISTORY_FOR sets the duration (make history-check)")
 	}
 	server := accountingtest.StartPostgres(t)
 	b := newBed(t, placerScores, cluster.Options{})
@@ -118,7 +118,7 @@ func TestHistoryOfHours(t *testing.T) {
 	for began := time.Now(); time.Since(began) < long; {
 		h.submit()
 		h.disturb()
-		if h.left() > few { // those that no one stops may hold all GPUs
+		if h.left() > few { // jobs that nobody stops may hold all GPUs
 			h.stopEndless()
 		}
 		b.until("few jobs are left", func() string {
@@ -141,14 +141,14 @@ func TestHistoryOfHours(t *testing.T) {
 	h.compare()
 }
 
-// hours are those of TestHistoryOfHours.
+// hours is the state of TestHistoryOfHours.
 type hours struct {
 	*bed
 	random                  *rand.Rand
 	agents                  []*bed
 	server                  *accountingtest.Postgres
 	away                    bool
-	ends                    map[string]bool // by job: it ends by itself
+	ends                    map[string]bool // by job: whether it ends by itself
 	killed, stopped, absent int
 }
 
@@ -157,12 +157,12 @@ func (h *hours) submit() {
 	j.meta = fmt.Sprintf("pal_class = %q", "ABCD"[h.random.IntN(4):][:1])
 	ends := true
 	switch h.random.IntN(4) {
-	case 0: // a job that was given up may stay pending
+	case 0: // a job that the placer has given up may stay pending
 		ends = false
 		j.script = "exit 3"
 		j.groups[0].extra = "restart {\n      attempts = 0\n      mode     = \"fail\"\n    }"
 		j.extra = "reschedule {\n    attempts = 0\n    unlimited = false\n  }\n"
-	case 1: // until somebody stops it
+	case 1: // runs until somebody stops it
 		ends = false
 	default:
 		j.seconds = 1 + h.random.IntN(15)
@@ -171,7 +171,7 @@ func (h *hours) submit() {
 	h.ends[j.id] = ends
 }
 
-// disturb kills or stops an agent, stops PostgreSQL or starts it again, or has jobs stopped.
+// disturb kills or stops an agent, stops or starts PostgreSQL, or stops jobs.
 func (h *hours) disturb() {
 	a := h.agents[h.random.IntN(2)]
 	switch h.random.IntN(12) {
@@ -205,7 +205,7 @@ func (h *hours) stopEndless() {
 	}
 }
 
-// left is how many jobs Nomad has not seen end.
+// left is the number of jobs that have not ended according to Nomad.
 func (h *hours) left() (n int) {
 	stubs, _, err := h.API().Jobs().List(nil)
 	if err != nil {
@@ -245,6 +245,6 @@ func (h *hours) compare() {
 	h.t.Logf("%d runs, %d allocations, %.4f GPU hours; the history has %d runs and %.4f GPU hours; agents were killed %d times and stopped %d times, PostgreSQL was away %d times",
 		len(h.ends), allocs, want, got.Runs, got.GPUHours, h.killed, h.stopped, h.absent)
 	if rounding := 1 + 0.002*float64(2*allocs); math.Abs(got.GPUHours-want)*3600 > rounding || got.Runs != len(h.ends) {
-		h.t.Errorf("usage says %v GPU hours in %d runs, Nomad's clients ran %v in %d", got.GPUHours, got.Runs, want, len(h.ends))
+		h.t.Errorf("usage reports %v GPU hours in %d runs, Nomad's clients ran %v in %d", got.GPUHours, got.Runs, want, len(h.ends))
 	}
 }

@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// job is a jobspec: groups of count × gpus that sleep.
+// job is a jobspec with groups of count × gpus that sleep.
 type job struct {
 	id, kind, meta, extra string
 	groups                []group
 	seconds               int
-	script                string // instead of sleeping
+	script                string // run instead of sleep
 }
 
 type group struct {
 	name        string
 	count, gpus int
 	extra       string
-	device      string // "nvidia/gpu" where empty
-	wants       string // in the device block
-	kill        string // how long its members may take to end
+	device      string // empty: "nvidia/gpu"
+	wants       string // more lines of the device block
+	kill        string // kill_timeout of the members
 }
 
 func (j job) hcl() string {
@@ -31,7 +31,7 @@ func (j job) hcl() string {
 		j.kind = "batch"
 	}
 	if j.kind == "service" {
-		j.extra += "\n  update {\n    min_healthy_time = \"100ms\"\n  }" // Nomad waits for 10 s
+		j.extra += "\n  update {\n    min_healthy_time = \"100ms\"\n  }" // by default, Nomad waits for 10 s
 	}
 	if j.seconds == 0 {
 		j.seconds = 3600
@@ -39,7 +39,7 @@ func (j job) hcl() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "job %q {\n  type = %q\n  %s\n  meta {\n    %s\n  }\n", j.id, j.kind, j.extra, j.meta)
 	logs := ""
-	if !strings.Contains(j.script, "echo ") { // no logs: for them Nomad starts a process per task
+	if !strings.Contains(j.script, "echo ") { // without logs, because Nomad starts a process per task for them
 		logs = "logs {\n        disabled = true\n      }"
 	}
 	for _, g := range j.groups {

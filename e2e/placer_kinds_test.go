@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A gang that had to start across nodes is moved into one when there is room, if
-// it allows that.
+// A gang that had to start on several nodes is moved to one when it has room, if
+// the gang allows that.
 func testMoved(_ *testing.T, b *bed) {
 	for n := range 4 { // one GPU left on each node
 		j := gang(fmt.Sprintf("blocker-%d", n), 1, 3)
@@ -24,14 +24,14 @@ func testMoved(_ *testing.T, b *bed) {
 	j.meta = "pal_migrate = \"true\"\n    pal_duration = \"2h\""
 	spread := b.runs(j, 4)
 	b.purge("blocker-0", "blocker-1", "blocker-2", "blocker-3")
-	b.until("it runs within one node", func() string {
+	b.until("the gang runs on one node", func() string {
 		g := b.gpusOf("mover")
 		if len(g) != 4 || g[0][:5] != g[3][:5] {
 			return fmt.Sprintf("%v, from %v", g, spread)
 		}
 		return ""
 	})
-	b.until("explain tells of the move", func() string { // once the members that it left have ended
+	b.until("explain tells of the move", func() string { // once its old members have ended
 		if e := b.explain("mover"); !strings.Contains(e.Note, "moved") {
 			return fmt.Sprintf("%+v", e)
 		}
@@ -40,7 +40,7 @@ func testMoved(_ *testing.T, b *bed) {
 	b.purge("mover")
 }
 
-// forget removes a variable before the next test. The agent of this test still has it in memory;
+// forget deletes a variable before the next test. The agent of this test still has it in memory;
 // the next agent reads it again.
 func (b *bed) forget(path string) {
 	b.t.Helper()
@@ -50,7 +50,7 @@ func (b *bed) forget(path string) {
 	}
 }
 
-// A namespace with a quota runs no more GPUs than that at a time.
+// A namespace never runs on more GPUs than its quota.
 func testQuota(t *testing.T, b *bed) {
 	b.fill("within", 1)
 	b.run(gang("beyond", 1, 1).hcl())
@@ -61,8 +61,8 @@ func testQuota(t *testing.T, b *bed) {
 	b.purge("beyond")
 }
 
-// A user runs no more than the tenant's limit per user allows, and other users go on. status lists
-// what users have.
+// A user never holds more GPUs than the tenant's limit per user, and other users are not affected.
+// status lists what users hold.
 func testUserLimit(t *testing.T, b *bed) {
 	within, beyond, other := gang("within", 2, 1), gang("beyond", 2, 1), gang("other", 2, 1)
 	within.meta, beyond.meta, other.meta = `pal_user = "ada"`, `pal_user = "ada"`, `pal_user = "bob"`
@@ -76,7 +76,7 @@ func testUserLimit(t *testing.T, b *bed) {
 	b.purge("beyond", "other")
 }
 
-// Two GPU tasks in a group, next to one without, in every member.
+// Each member has a group with two GPU tasks and one without a GPU.
 func testTwoTasks(t *testing.T, b *bed) {
 	j := gang("pair", 2, 1)
 	hcl := j.hcl()
@@ -88,8 +88,8 @@ func testTwoTasks(t *testing.T, b *bed) {
 	b.purge("pair")
 }
 
-// pal_locality is a hard limit: six members do not fit a node of four GPUs, and
-// never will.
+// pal_locality is a hard limit: six members with a GPU each never fit a node
+// with four GPUs.
 func testLocality(t *testing.T, b *bed) {
 	j := gang("close", 6, 1)
 	j.meta = `pal_locality = "node"`
@@ -108,8 +108,8 @@ func testLocality(t *testing.T, b *bed) {
 	b.purge("rack")
 }
 
-// nomad job revert brings back a version that was pinned, or one that was gated:
-// both end up pinned, and running.
+// nomad job revert brings back a pinned version or a gated one: both end up
+// pinned and running.
 func testReverted(t *testing.T, b *bed) {
 	j := gang("back", 1, 2)
 	j.kind = "service"
@@ -130,7 +130,7 @@ func testReverted(t *testing.T, b *bed) {
 	b.purge("back")
 }
 
-// A drained node's gang goes elsewhere as a whole; a service gets another node.
+// The gang of a drained node moves as a whole; a service gets another node.
 func testDrained(t *testing.T, b *bed) {
 	b.run(gang("drainee", 1, 4).hcl())
 	same(t, "the best node", []string{gpu(1, 0), gpu(1, 1), gpu(1, 2), gpu(1, 3)}, b.untilGPUs("drainee", 4))
@@ -151,7 +151,7 @@ func testDrained(t *testing.T, b *bed) {
 			}
 		}
 	}
-	drain(&api.DrainSpec{Deadline: -1}) // at once
+	drain(&api.DrainSpec{Deadline: -1}) // without waiting
 	for _, id := range []string{"drainee", "server"} {
 		b.until(id+" runs elsewhere", func() string {
 			g := b.gpusOf(id)
@@ -165,7 +165,7 @@ func testDrained(t *testing.T, b *bed) {
 	b.purge("drainee", "server")
 }
 
-// A GPU group with count 0 beside one that runs.
+// A job has a GPU group with count 0 beside one that runs.
 func testGroupOfNone(t *testing.T, b *bed) {
 	j := gang("some", 2, 1)
 	j.groups = append(j.groups, group{name: "none", count: 0, gpus: 2})
@@ -186,7 +186,7 @@ func testDistinctHosts(t *testing.T, b *bed) {
 	b.purge("apart")
 }
 
-// All that carries our constraints is given back at once, and runs on.
+// release -all removes our constraints from all jobs, which keep running.
 func testReleaseAll(t *testing.T, b *bed) {
 	b.runs(gang("placed", 1, 2), 2)
 	b.run(gang("held", 5, 4).hcl()) // larger than the cluster
@@ -202,14 +202,15 @@ func testReleaseAll(t *testing.T, b *bed) {
 	b.purge("placed", "held")
 }
 
-// A system job has nothing to choose; the placer says so and leaves it gated.
+// For a system job there is nothing to choose. explain says so, and the job
+// stays gated.
 func testSystem(t *testing.T, b *bed) {
 	j := gang("everywhere", 1, 1)
 	j.kind = "system"
 	job := b.parse(j.hcl())
 	job.Constraints = append(job.Constraints, &api.Constraint{LTarget: "${meta.pal_gate}", RTarget: "open", Operand: "="})
 	register(b.t, b.Cluster, job)
-	b.until("it says why", func() string {
+	b.until("explain says why", func() string {
 		if e := b.explain("everywhere"); !strings.Contains(e.Reason, "nothing to choose") {
 			return e.Reason
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerLife: what happens to gangs besides being placed. One cluster of 4
+// TestPlacerLife: what happens to gangs after they are placed. One cluster of 4
 // nodes × 4 GPUs.
 func TestPlacerLife(t *testing.T) {
 	t.Parallel()
@@ -51,8 +51,8 @@ func TestPlacerLife(t *testing.T) {
 	})
 }
 
-// TestPlacerServices: jobs that are to run forever, whose members Nomad replaces
-// one by one.
+// TestPlacerServices: jobs that run until they are stopped, whose members Nomad
+// replaces one by one.
 func TestPlacerServices(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
@@ -62,7 +62,7 @@ func TestPlacerServices(t *testing.T) {
 	})
 	b.tellLong([]scene{
 		{"reverted", "", testReverted},
-		{"racks", "", testRacks}, // it leaves the nodes in other racks
+		{"racks", "", testRacks}, // leaves the nodes in other racks
 	})
 }
 
@@ -82,7 +82,7 @@ func TestPlacerUnhealthy(t *testing.T) {
 	})
 }
 
-// TestPlacerOutages: agents of Nomad and of ours that die or hang.
+// TestPlacerOutages: agents of Nomad and of ours crash or hang.
 func TestPlacerOutages(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{HeartbeatTTL: 2 * time.Second})
@@ -96,13 +96,14 @@ func TestPlacerOutages(t *testing.T) {
 		{"preempted while a node is away", "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n", testPreemptedWhileDisconnected},
 	})
 	b.tell([]scene{
-		// Last: a new leader gives nodes five minutes before it calls them down.
+		// This test is last: a new leader waits five minutes before it marks
+		// silent nodes as down.
 		{"server restarts", "", testServerRestarts},
 	})
 }
 
-// A gang of higher priority stops one that allows it; that one starts again
-// when there is room.
+// A gang of higher priority stops one that allows it. The stopped gang starts
+// again when it fits.
 func testPreempt(t *testing.T, b *bed) {
 	b.stopAgent()
 	b.config += fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db"))
@@ -119,7 +120,7 @@ func testPreempt(t *testing.T, b *bed) {
 	b.purge("high")
 	b.untilGPUs("low", 16)
 	b.purge("low")
-	b.until("both ends are written down, with what the stop won and cost", func() string {
+	b.until("both ends are recorded, with the gain and the cost of the stop", func() string {
 		out, _ := b.pal("usage", "-json", "-by=namespace")
 		var usage []struct {
 			Runs, Stops int
@@ -134,8 +135,8 @@ func testPreempt(t *testing.T, b *bed) {
 	})
 }
 
-// Gate on, members running, and no placer that knows why: nothing is lost, and
-// the next placer finds its way.
+// A job has its gate and running members, and the new placer does not know why.
+// It stops no member, and removes the gate again.
 func testDiesPreempting(t *testing.T, b *bed) {
 	low := gang("halfway", 4, 4)
 	low.meta = `pal_preempt = "true"`
@@ -157,8 +158,8 @@ func testDiesPreempting(t *testing.T, b *bed) {
 	b.purge("halfway")
 }
 
-// A gang finishes in the moment in which the placer stops it for another gang. It has ended: Nomad,
-// and a placer that looks at the job only, would run it again.
+// A gang completes just when the placer stops it for another gang. Nomad would run it again, and so
+// would a placer that looks only at the job. But the gang has ended.
 func testDoneWhileStopping(t *testing.T, b *bed) {
 	j := gang("done", 4, 4)
 	flag := filepath.Join(b.dir, "done")
@@ -172,7 +173,7 @@ func testDoneWhileStopping(t *testing.T, b *bed) {
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.until("all of it has ended", func() string { return cmp.Diff([]member(nil), b.members("done"), cmpopts.EquateEmpty()) })
+	b.until("all its members have ended", func() string { return cmp.Diff([]member(nil), b.members("done"), cmpopts.EquateEmpty()) })
 	b.startAgent("nomad-pal")
 	b.until("the job is stopped", func() string {
 		if info := b.info("done"); *info.Status != "dead" || !*info.Stop {
@@ -193,7 +194,7 @@ func testDoneWhileStopping(t *testing.T, b *bed) {
 	b.purge("done")
 }
 
-// gate reports whether the job has the gate, "" if it has none.
+// gate reports the job's gate, "" if it has none.
 func (b *bed) gate(id string) string {
 	info, _, err := b.API().Jobs().Info(id, nil)
 	if err != nil {
@@ -205,8 +206,8 @@ func (b *bed) gate(id string) string {
 	return ""
 }
 
-// A service is pinned to nodes and a class ceiling: it is scaled, updated and
-// reverted by Nomad's own means without the placer in the way.
+// A service is pinned to nodes and a class limit. It can be scaled, updated and
+// reverted with Nomad's commands, without help from the placer.
 func testService(t *testing.T, b *bed) {
 	j := gang("web", 2, 1)
 	j.kind = "service"
@@ -215,7 +216,7 @@ func testService(t *testing.T, b *bed) {
 	b.untilExplained("web", got)
 	before := b.members("web")
 	b.untilDeployed("web")
-	// Scaled up beyond the node it was pinned to.
+	// Scaled up, it needs more than the node that it was pinned to.
 	if _, _, err := b.API().Jobs().Scale("web", "workers", new(6), "", false, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +232,7 @@ func testService(t *testing.T, b *bed) {
 	}
 	b.untilGPUs("web", 1)
 	b.untilDeployed("web")
-	// An update through the gate: rolled out, still pinned.
+	// An update with the gate is rolled out and stays pinned.
 	j.groups[0].count, j.seconds = 1, 4000
 	b.run(j.hcl())
 	b.until("the new version runs", func() string {
@@ -244,7 +245,7 @@ func testService(t *testing.T, b *bed) {
 				return err.Error()
 			}
 			if args := a.Job.TaskGroups[0].Tasks[0].Config["args"]; !strings.Contains(fmt.Sprint(args), "4000") {
-				return fmt.Sprintf("it runs with %v", args)
+				return fmt.Sprintf("the service runs with %v", args)
 			}
 		}
 		return ""
@@ -253,8 +254,8 @@ func testService(t *testing.T, b *bed) {
 	b.purge("web")
 }
 
-// The members of a service that asks for it run in different racks, and further
-// ones where there are fewest.
+// The members of a service with a spread over racks run in different racks.
+// Additional members go to the racks with the fewest.
 func testSpreadOverRacks(t *testing.T, b *bed) {
 	j := gang("apart", 2, 1)
 	j.kind, j.extra = "service", "spread {\n attribute = \"${meta.rack}\"\n}\n"
@@ -292,14 +293,15 @@ func (b *bed) untilDeployed(id string) {
 }
 
 // Somebody registers a job without a gate that takes a GPU which the placer has
-// promised: no gang stays half placed, and none holds GPUs while it waits.
+// chosen for a gang. No gang stays half placed, and none holds GPUs while it
+// waits.
 func testBypass(t *testing.T, b *bed) {
 	b.fill("full", 4)
 	native := gang("native", 1, 1)
 	job := b.parse(native.hcl())
 	register(b.t, b.Cluster, job)
 	b.run(gang("whole", 4, 4).hcl())
-	b.purge("full") // now native and whole race for the GPUs; either may win
+	b.purge("full") // now "native" and "whole" compete for the GPUs; either may win
 	winner, loser := "", ""
 	b.until("all or nothing", func() string {
 		n, w := b.gpusOf("native"), b.gpusOf("whole")
@@ -327,7 +329,7 @@ func testBypass(t *testing.T, b *bed) {
 	b.purge(loser)
 }
 
-// A GPU that is unhealthy is not chosen; its node's others are.
+// An unhealthy GPU is not chosen; the other GPUs of its node are.
 func testUnhealthy(t *testing.T, b *bed) {
 	b.inventory(1, placerScores[1], map[int]bool{0: true})
 	b.untilUnhealthy(1)
@@ -336,7 +338,7 @@ func testUnhealthy(t *testing.T, b *bed) {
 		t.Errorf("the unhealthy GPU was chosen: %v", got)
 	}
 	b.run(gang("last", 1, 1).hcl())
-	b.until("nothing is left", func() string {
+	b.until("no GPU is left", func() string {
 		if e := b.explain("last"); !strings.Contains(e.Reason, "1 unhealthy") {
 			return e.Reason
 		}
@@ -347,7 +349,7 @@ func testUnhealthy(t *testing.T, b *bed) {
 	b.purge("most", "last")
 }
 
-// A gang that waits goes to a node that an operator takes out of maintenance.
+// A waiting gang starts on a node when an operator ends the node's maintenance.
 func testEligibleAgain(t *testing.T, b *bed) {
 	nodes, _, err := b.API().Nodes().List(nil)
 	if err != nil {
@@ -382,8 +384,8 @@ func testEditedWhileWaiting(t *testing.T, b *bed) {
 	b.purge("edited")
 }
 
-// A running gang that its author makes larger is placed again as a whole, and
-// runs on as it was while that does not fit.
+// The author of a running gang makes it larger. The gang is placed again as a
+// whole; until it fits, it keeps running as before.
 func testGrows(t *testing.T, b *bed) {
 	b.runs(gang("grower", 1, 2), 2)
 	got := b.runs(gang("grower", 3, 2), 6)

@@ -11,10 +11,9 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A job names the racks of its nodes, where those are a quarter of the cluster
-// at most. A rack that is renamed keeps no job from its place: the first member
-// that Nomad has to place again finds none, and the placer ties the job to the
-// rack's new name.
+// A job is tied to the racks of its nodes, if these are at most a quarter of
+// the cluster. When a rack is renamed, the first member that Nomad has to place
+// again finds no node. Then the placer ties the job to the rack's new name.
 func testRacks(t *testing.T, b *bed) {
 	b.racks(func(n int) string { return fmt.Sprintf("own%d", n) })
 	j := gang("racked", 1, 2)
@@ -33,8 +32,8 @@ func testRacks(t *testing.T, b *bed) {
 	b.purge("racked")
 }
 
-// racks gives the nodes other racks, by number, while they run. A client tells
-// of that after 5 to 10 s.
+// racks renames the nodes' racks, by number, while they run. A client reports a
+// change after 5 to 10 s.
 func (b *bed) racks(name func(n int) string) {
 	b.t.Helper()
 	nodes, _, err := b.API().Nodes().List(nil)
@@ -67,7 +66,7 @@ func (b *bed) racks(name func(n int) string) {
 	})
 }
 
-// untilRacks waits until the job's own constraint is these racks.
+// untilRacks waits until the job's own constraint names these racks.
 func (b *bed) untilRacks(id, want string) {
 	b.t.Helper()
 	b.until("the racks of "+id, func() string {

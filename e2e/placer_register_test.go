@@ -17,11 +17,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacerRegisters: jobs that come to the agent instead of to Nomad.
+// TestPlacerRegisters: jobs that are registered with the agent instead of
+// Nomad.
 func TestPlacerRegisters(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1.1, 1.2}, {1, 1.3}}, cluster.Options{})
-	b.config = "queue {\n  locality_wait = false\n}\n" // else a job would wait for a better GPU than the last
+	b.config = "queue {\n  locality_wait = false\n}\n" // otherwise a job would wait for a better GPU than the last one
 	b.tell([]scene{
 		{"placed while registered", "", testRegistersPlaced},
 		{"waits with its gate", "", testRegistersWaiting},
@@ -34,13 +35,14 @@ func TestPlacerRegisters(t *testing.T) {
 	b.killed(testRegistersKilled)
 }
 
-// runAtAgent is [bed.run] by way of the agent; its output is returned.
+// runAtAgent is like [bed.run], but registers the job with the agent. It
+// returns the output.
 func (b *bed) runAtAgent(hcl string) string {
 	b.t.Helper()
-	b.until("the agent has its API", b.agentUp)
+	b.until("the agent's API listens", b.agentUp)
 	out, code := b.palJob("run", hcl, "-detach", "-pal-address", b.placer.URL())
 	if code != 0 {
-		b.t.Fatalf("nomad-pal run by way of the agent: exit code %d: %s", code, out)
+		b.t.Fatalf("nomad-pal run through the agent: exit code %d: %s", code, out)
 	}
 	return out
 }
@@ -52,8 +54,8 @@ func (b *bed) agentUp() string {
 	return ""
 }
 
-// registeredAs compares how often a job was registered and for how many of its
-// evaluations Nomad had to wait.
+// registeredAs checks how often a job was registered, and how many of its
+// evaluations found no room.
 func (b *bed) registeredAs(id string, versions, blocked int) {
 	b.t.Helper()
 	all, _, _, err := b.API().Jobs().Versions(id, false, nil)
@@ -94,10 +96,10 @@ func testRegistersPlaced(t *testing.T, b *bed) {
 		}
 		return cmp.Diff(got, b.explained("direct"))
 	})
-	// The author's source is kept.
+	// Nomad stores the author's source.
 	sub, _, err := b.API().Jobs().Submission("direct", 0, nil)
 	if err != nil || !strings.Contains(sub.Source, `job "direct"`) {
-		t.Errorf("the submission: %v, %v", sub, err)
+		t.Errorf("the job's source: %v, %v", sub, err)
 	}
 	b.purge("direct")
 }
@@ -114,9 +116,10 @@ func testRegistersWaiting(t *testing.T, b *bed) {
 	b.purge("later")
 }
 
-// Jobs that come together share no GPU, and what does not fit waits.
+// Jobs that are registered at the same time share no GPU, and those that do not
+// fit wait.
 func testRegistersMany(t *testing.T, b *bed) {
-	b.until("the agent has its API", b.agentUp)
+	b.until("the agent's API listens", b.agentUp)
 	ids := []string{"m0", "m1", "m2", "m3", "m4", "m5"}
 	done := make(chan string, len(ids))
 	for _, id := range ids {
@@ -146,7 +149,7 @@ func testRegistersMany(t *testing.T, b *bed) {
 	b.purge(ids...)
 }
 
-// A job that runs is left alone.
+// A running job is left alone.
 func testRegistersAgain(t *testing.T, b *bed) {
 	j := gang("twice", 1, 2)
 	b.runAtAgent(j.hcl())
@@ -172,12 +175,13 @@ func testRegistersAgain(t *testing.T, b *bed) {
 	b.purge("twice")
 }
 
-// If the agent cannot register a job, Nomad does. If Nomad refuses the job, nobody registers it.
+// If the agent cannot register a job, the command registers it with Nomad. If Nomad refuses the
+// job, it is not registered at all.
 func testRegistersElsewhere(t *testing.T, b *bed) {
-	b.until("the agent has its API", b.agentUp)
+	b.until("the agent's API listens", b.agentUp)
 	out, code := b.palJob("run", gang("nobody", 1, 1).hcl(), "-detach", "-pal-address", "http://127.0.0.1:1")
 	if code != 0 || !strings.Contains(out, "registering it at Nomad") {
-		t.Errorf("no agent there: exit code %d: %s", code, out)
+		t.Errorf("with no agent: exit code %d: %s", code, out)
 	}
 	b.untilGPUs("nobody", 1)
 	b.registeredAs("nobody", 2, 1)
@@ -198,8 +202,8 @@ func testRegistersElsewhere(t *testing.T, b *bed) {
 	b.purge("nobody")
 }
 
-// An agent that dies while it registers leaves one gang at most, and the next
-// one goes on with what it finds.
+// An agent that is killed while it registers jobs leaves at most one gang
+// incomplete, and the next agent completes it.
 func testRegistersKilled(t *testing.T, b *bed, at string) {
 	b.startAgent("nomad-pal-fault", "NOMAD_PAL_FAULT="+at)
 	out := b.runAtAgent(gang("victim", 1, 2).hcl())

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestPlacerShares: jobs on parts of GPUs. One node with three equal GPUs: the first two are
-// shared in three parts each.
+// TestPlacerShares: jobs on parts of GPUs. One node has three equal GPUs; the first two have
+// three parts each.
 func TestPlacerShares(t *testing.T) {
 	t.Parallel()
 	b := newBedOf(t, inventoriesOf(sharedScores), cluster.Options{}, func(c *cluster.Client) {
@@ -32,8 +32,8 @@ func TestPlacerShares(t *testing.T) {
 
 var sharedScores = [][]float64{{1, 1, 1}}
 
-// On a GPU in two parts whose model the table of neighbours was measured on, a part stays free beside a bad
-// neighbour.
+// A GPU has two parts, and the table of neighbours was measured on its model: one part stays free
+// beside a bad neighbour.
 func TestPlacerRefusesBadNeighbours(t *testing.T) {
 	t.Parallel()
 	v100 := strings.ReplaceAll(inventoryOf(0, []float64{1}, nil), "NVIDIA H200", "Tesla V100-SXM2-16GB")
@@ -51,8 +51,8 @@ const badNeighbour, calm = "1 is free, but sharing them would cost the jobs ther
 
 const heavy = `pal_class = "A"`
 
-// A job whose only neighbour would be a bad one waits until that ends. All commands say so, and better
-// neighbours pass it.
+// A job whose only neighbour would be a bad one waits until that one ends. All commands say so, and
+// jobs that are better neighbours overtake it.
 func testRefused(t *testing.T, b *bed) {
 	b.runs(part("there", heavy, 1), 1)
 	if out, _ := b.palJob("plan", part("next", heavy, 1).hcl()); !strings.Contains(out, "next would wait: needs 1 GPU; "+badNeighbour) {
@@ -68,7 +68,7 @@ func testRefused(t *testing.T, b *bed) {
 	b.purge("next", "calm")
 }
 
-// Once it is overdue it starts beside any.
+// Once it is overdue, it starts beside any neighbour.
 func testRefusedUntilOverdue(_ *testing.T, b *bed) {
 	b.runs(part("there", heavy, 1), 1)
 	b.run(part("late", heavy, 1).hcl())
@@ -77,14 +77,14 @@ func testRefusedUntilOverdue(_ *testing.T, b *bed) {
 	b.purge("there", "late")
 }
 
-// With refuse_bad_neighbours = false it starts at once.
+// With refuse_bad_neighbours = false, it starts at once.
 func testRefusingNobody(_ *testing.T, b *bed) {
 	b.runs(part("there", heavy, 1), 1)
 	b.runs(part("next", heavy, 1), 1)
 	b.purge("there", "next")
 }
 
-// part is a job whose members want one part each.
+// part is a job whose members request one part each.
 func part(id, meta string, members int) job {
 	j := gang(id, members, 1)
 	j.groups[0].device, j.meta = "nvidia/gpu.shared", meta
@@ -110,14 +110,14 @@ func (b *bed) gpuOfPart(j job) string {
 	b.t.Helper()
 	got := b.runs(j, 1)[0]
 	if gpuOfID(got) == got {
-		b.t.Fatalf("job %s runs on %s, which is no part", j.id, got)
+		b.t.Fatalf("job %s runs on %s, which is not a part", j.id, got)
 	}
 	return gpuOfID(got)
 }
 
-// A service takes an idle GPU first, then the best neighbour, and explain tells both sides what
-// that costs. Each member of a gang takes a GPU of its own. A job that requests whole GPUs gets no
-// parts.
+// A service takes an idle GPU first, then the best neighbour. explain shows both sides what the
+// neighbour costs them. Each member of a gang takes a GPU of its own. A job that requests whole
+// GPUs gets no parts.
 func testNeighbours(t *testing.T, b *bed) {
 	service := func(id, class string) job {
 		j := part(id, fmt.Sprintf("pal_class = %q", class), 1)
@@ -129,9 +129,10 @@ func testNeighbours(t *testing.T, b *bed) {
 		t.Errorf("both services are on %s, though another GPU is idle", calm)
 	}
 	same(t, "the GPU of the better neighbour", calm, b.gpuOfPart(service("guest", "A")))
-	// By the table of neighbours, A runs at 0.76 of its speed beside D, and D at 0.63 beside A.
+	// According to the table of neighbours, A runs at 0.76 of its speed beside D, and D at 0.63
+	// beside A.
 	b.untilNeighbour("guest", calm, "D", "32 %", "59 %")
-	b.untilSays("gpus -live -job guest", " 0%") // the GPU's statistics
+	b.untilSays("gpus -live -job guest", " 0%") // with the GPU's statistics
 	b.run(gang("whole", 1, 2).hcl())
 	b.untilWaits("whole", "the cluster has 1 that match")
 	same(t, "the GPU that is not shared", []string{gpu(0, 2)}, b.runs(gang("whole", 1, 1), 1))
@@ -139,8 +140,8 @@ func testNeighbours(t *testing.T, b *bed) {
 	b.purge("calm", "busy", "guest", "whole", "pair")
 }
 
-// untilNeighbour waits until explain has a line of one neighbour: on this GPU, of this class, and
-// what each side loses.
+// untilNeighbour waits until explain has a line for one neighbour: its GPU, its class, and what
+// each side loses.
 func (b *bed) untilNeighbour(id, gpu, class, costs, costsThem string) {
 	b.t.Helper()
 	line := regexp.MustCompile(strings.Join([]string{`(?m)^\s*workers`, gpu, "1", class, costs, "the table", costsThem + `\s*$`}, `\s+`))
@@ -152,7 +153,7 @@ func (b *bed) untilNeighbour(id, gpu, class, costs, costsThem string) {
 	})
 }
 
-// A job waits for a part, and gets the first that is given back.
+// A job waits for a part, and gets the first one that becomes free.
 func testAllPartsTaken(t *testing.T, b *bed) {
 	parts := map[string][]string{}
 	for _, id := range []string{"first", "second", "third"} {
@@ -170,7 +171,7 @@ func testAllPartsTaken(t *testing.T, b *bed) {
 	b.purge("first", "third", "next")
 }
 
-// A job that wants no neighbours gets an idle GPU or waits for one, and keeps it for itself.
+// A job that wants no neighbours gets an idle GPU or waits for one, and keeps it to itself.
 func testNoNeighbours(t *testing.T, b *bed) {
 	const none, refuse = `pal_neighbours = "none"`, "do not accept each other as neighbours"
 	alone := b.gpuOfPart(part("alone", none, 1))
@@ -189,12 +190,12 @@ func testNoNeighbours(t *testing.T, b *bed) {
 	b.purge("shy", "late")
 }
 
-// A fault makes all parts of a GPU unhealthy: what runs there runs on, and nothing new starts there.
-// In quarantine all parts are out, too.
+// A fault makes all parts of a GPU unhealthy: jobs there keep running, and none starts there. In
+// quarantine, too, no part is used.
 func testFaultOfParts(t *testing.T, b *bed) {
 	const apart = "its members may not share a GPU"
 	on := b.gpuOfPart(part("first", "", 1))
-	b.untilRunning("first", 1) // a task that has yet to start does not start on an unhealthy GPU
+	b.untilRunning("first", 1) // otherwise its task does not start on the unhealthy GPU
 	b.inventory(0, sharedScores[0], map[int]bool{slices.Index([]string{gpu(0, 0), gpu(0, 1)}, on): true})
 	b.untilUnhealthy(3)
 	b.run(part("pair", "", 2).hcl())
@@ -203,7 +204,7 @@ func testFaultOfParts(t *testing.T, b *bed) {
 		t.Errorf("a job started on %s, which is unhealthy", on)
 	}
 	if got := b.gpusOf("first"); len(got) != 1 || gpuOfID(got[0]) != on {
-		t.Errorf("the job on the unhealthy GPU is on %v now", got)
+		t.Errorf("the job on the unhealthy GPU has moved to %v", got)
 	}
 	if out, code := b.pal("quarantine", "-reason", "its fan is replaced", on+"::1"); code != 0 {
 		t.Errorf("quarantine: exit code %d: %s", code, out)

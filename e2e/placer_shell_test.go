@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallShell begins the command line of a session on these small clients.
+// smallShell is the start of the command line of a session on the small
+// clients.
 func smallShell(job string, args ...string) []string {
 	return append([]string{"shell", "-job", job, "-cpu", "10", "-memory", "32", "-driver", "raw_exec"}, args...)
 }
 
-// openTerminal makes a pseudoterminal of that size.
+// openTerminal makes a pseudoterminal of this size.
 func openTerminal(t *testing.T, rows, columns uint16) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -51,7 +52,8 @@ func resize(t *testing.T, master *os.File, rows, columns uint16) {
 	})
 }
 
-// control asks for something of a terminal, and leaves its file such that Close ends a Read.
+// control runs an ioctl on a terminal, and keeps its file in a mode in which Close ends a
+// Read.
 func control(t *testing.T, f *os.File, do func(fd int) error) {
 	t.Helper()
 	c, err := f.SyscallConn()
@@ -65,7 +67,8 @@ func control(t *testing.T, f *os.File, do func(fd int) error) {
 	}
 }
 
-// atTerminal starts a command of ours at a terminal, and returns what it shows there.
+// atTerminal starts one of our commands at a terminal, and returns the terminal and
+// its output.
 func (b *bed) atTerminal(args ...string) (*exec.Cmd, *os.File, *heard) {
 	b.t.Helper()
 	master, terminal := openTerminal(b.t, 33, 101)
@@ -78,7 +81,7 @@ func (b *bed) atTerminal(args ...string) (*exec.Cmd, *os.File, *heard) {
 	}
 	terminal.Close()
 	shown := &heard{}
-	go func() { // until the terminal is closed at one end
+	go func() { // ends when one end of the terminal is closed
 		p := make([]byte, 4096)
 		for {
 			n, err := master.Read(p)
@@ -91,7 +94,7 @@ func (b *bed) atTerminal(args ...string) (*exec.Cmd, *os.File, *heard) {
 	return cmd, master, shown
 }
 
-// typed types at a terminal.
+// typed types text at a terminal.
 func typed(t *testing.T, master *os.File, text string) {
 	t.Helper()
 	if _, err := master.WriteString(text); err != nil {
@@ -99,7 +102,7 @@ func typed(t *testing.T, master *os.File, text string) {
 	}
 }
 
-// sessions are the processes of a job that are left, those of sessions included.
+// sessions are the remaining processes of a job and of its sessions.
 func (b *bed) sessions(id string) string {
 	b.t.Helper()
 	stubs, _, err := b.API().Jobs().Allocations(id, true, nil)
@@ -113,7 +116,7 @@ func (b *bed) sessions(id string) string {
 	return strings.Join(all, "; ")
 }
 
-// untilRuns waits until such a process of the job runs.
+// untilRuns waits until one of these processes runs this command.
 func (b *bed) untilRuns(id, command string) {
 	b.t.Helper()
 	b.until(command+" runs", func() string {
@@ -124,7 +127,7 @@ func (b *bed) untilRuns(id, command string) {
 	})
 }
 
-// untilEnded waits until a job is stopped and none of its processes is left.
+// untilEnded waits until a job has stopped and none of these processes is left.
 func (b *bed) untilEnded(id string) {
 	b.t.Helper()
 	b.until(id+" has ended", func() string {
@@ -142,7 +145,8 @@ func (b *bed) untilEnded(id string) {
 	})
 }
 
-// sessionsOf are the processes with an allocation's id in their environment.
+// sessionsOf are the processes that have an allocation's id in their
+// environment.
 func sessionsOf(alloc string) (all []string) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -156,14 +160,14 @@ func sessionsOf(alloc string) (all []string) {
 }
 
 // Without a terminal, a session reads standard input, keeps standard output and error apart, and
-// returns the command's exit code. Its job ends with it.
+// returns the command's exit code. Its job ends with the session.
 func testShellInScripts(t *testing.T, b *bed) {
 	cmd := b.Command(t.Context(), "nomad-pal", smallShell("piped", "-gpus", "2", "-class", "A", "-time", "1h", "--",
 		"sh", "-c", `echo "on $NVIDIA_VISIBLE_DEVICES"; cat; echo bad >&2; exit 7`)...)
 	cmd.Env = append(cmd.Env, "NOMAD_PAL_ADDR="+b.placer.URL())
 	var out, said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("from here\n"), &out, &said
-	_ = cmd.Run() // its exit code is checked
+	_ = cmd.Run() // the exit code is checked below
 	same(t, "exit code", 7, cmd.ProcessState.ExitCode())
 	same(t, "standard output", true, strings.HasPrefix(out.String(), "on GPU-") && strings.HasSuffix(out.String(), "\nfrom here\n"))
 	same(t, "GPUs", 2, strings.Count(out.String(), "GPU-"))
@@ -174,15 +178,15 @@ func testShellInScripts(t *testing.T, b *bed) {
 	b.purge("piped")
 }
 
-// A session typed at a terminal gets a terminal of the same size. Keys reach the command, and its
-// exit code comes back.
+// A session at a terminal gets a terminal of the same size. Keys reach the command, and the
+// session returns its exit code.
 func testShellAtTerminal(t *testing.T, b *bed) {
 	cmd, master, shown := b.atTerminal(smallShell("terminal", "--", "sh")...)
 	b.untilHeard(shown, `Job "terminal" runs on node node-`, "# ")
 	typed(t, master, "stty size; echo =$TERM\r")
 	b.untilHeard(shown, "33 101\r\n", "=vt100\r\n")
 	resize(t, master, 44, 77)
-	b.until("the size has followed", func() string {
+	b.until("the session's terminal has the new size", func() string {
 		typed(t, master, "stty size\r")
 		if !strings.Contains(shown.String(), "44 77\r\n") {
 			return "shown: " + shown.String()
@@ -206,7 +210,7 @@ func testShellAtTerminal(t *testing.T, b *bed) {
 }
 
 // A session ends when its terminal is closed, when its time is over, and when its job is stopped.
-// No process of it stays.
+// None of its processes stays.
 func testShellEnds(t *testing.T, b *bed) {
 	cmd, master, shown := b.atTerminal(smallShell("closed", "--", "sh")...)
 	b.untilHeard(shown, "# ")
@@ -233,7 +237,7 @@ func testShellEnds(t *testing.T, b *bed) {
 	b.purge("closed", "limited", "stopped")
 }
 
-// While a session waits it tells its place in the queue, and Ctrl-C takes it out. A session that
+// While a session waits, it shows its place in the queue. Ctrl-C removes it. A session that
 // cannot start leaves no job behind.
 func testShellWaits(t *testing.T, b *bed) {
 	b.fill("full", 2)

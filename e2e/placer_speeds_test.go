@@ -19,8 +19,8 @@ const (
 	modelSlow = "Tesla T4"              // GPU-s-0 … 3
 )
 
-// twoModels: node 0 has four GPUs of a model that does ten times as much work a second as the four
-// of node 1, whose PM scores are as good.
+// twoModels: the model of node 0's four GPUs does ten times as much work per second as that of
+// node 1's four. The PM scores are equal.
 func twoModels() []string {
 	inventory := func(model, id string, rate float64) string {
 		var s strings.Builder
@@ -33,7 +33,7 @@ func twoModels() []string {
 	return []string{inventory(modelFast, "f", 100), inventory(modelSlow, "s", 10)}
 }
 
-// TestPlacerSpeeds: which GPU model a job gets, on a cluster of two.
+// TestPlacerSpeeds: which GPU model a job gets, on a cluster with two models.
 func TestPlacerSpeeds(t *testing.T) {
 	t.Parallel()
 	b := newBedOf(t, twoModels(), cluster.Options{})
@@ -48,7 +48,8 @@ func TestPlacerSpeeds(t *testing.T) {
 	})
 }
 
-// onModel are the GPUs of a model, by the letter in their names, that a job of n GPUs runs on.
+// onModel waits until a job runs on n GPUs, and checks that they are of this model, by the
+// letter in their names.
 func (b *bed) onModel(id, letter string, n int) {
 	b.t.Helper()
 	if got := b.untilGPUs(id, n); slices.ContainsFunc(got, func(gpu string) bool { return gpu[4:5] != letter }) {
@@ -56,7 +57,7 @@ func (b *bed) onModel(id, letter string, n int) {
 	}
 }
 
-// speeds are what an author says, and how long the job runs.
+// speeds are hints: the speeds that an author states, and the job's run time.
 func speeds(fast, slow float64) string {
 	return fmt.Sprintf("pal_speed = \"%s=%v, %s=%v\"\n    pal_duration = \"10h\"", modelFast, fast, modelSlow, slow)
 }
@@ -93,7 +94,8 @@ func testSpeedAndConstraint(t *testing.T, b *bed) {
 	b.purge("named", "constrained")
 }
 
-// Three members would fit on the two free fast GPUs and a slow one: the gang runs on three slow ones.
+// Three members would fit on the two free fast GPUs and a slow one, but the gang runs on three slow
+// ones.
 func testGangOnOneModel(t *testing.T, b *bed) {
 	b.run(asks("holder", 2, 1, "nvidia/gpu/"+modelFast, "").hcl())
 	b.onModel("holder", "f", 2)
@@ -104,9 +106,9 @@ func testGangOnOneModel(t *testing.T, b *bed) {
 	b.purge("holder", "three")
 }
 
-// All fast GPUs are held. A job that is ten times as fast there waits for them and says so. One whose
-// author bounds the wait runs on slow ones after that time; the other one gets the fast ones when
-// they come free.
+// All fast GPUs are in use. A job that is ten times as fast there waits for them, and explain says
+// so. A second job, with a limit on that wait, runs on slow ones after that time; the first one gets
+// the fast ones when they become free.
 func testWaitForModel(t *testing.T, b *bed) {
 	holder := asks("holder", 4, 1, "nvidia/gpu/"+modelFast, "")
 	holder.meta = `pal_duration = "2h"`
@@ -122,7 +124,7 @@ func testWaitForModel(t *testing.T, b *bed) {
 	b.run(hasty.hcl())
 	b.onModel("hasty", "s", 2)
 	b.waitsOn("patient")
-	if err := os.WriteFile(end, nil, 0o600); err != nil { // it ends by itself: nothing says when those of a purged job are free
+	if err := os.WriteFile(end, nil, 0o600); err != nil { // it ends by itself: after a purge, the placer would not know when its GPUs are free
 		t.Fatal(err)
 	}
 	b.onModel("patient", "f", 2)

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestTerminal: what users do at a terminal with jobs that run.
+// TestTerminal: what users do at a terminal with running jobs.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, [][]float64{{1, 1, 1, 1}, {1, 1, 1, 1}}, cluster.Options{})
@@ -45,8 +45,8 @@ func TestTerminal(t *testing.T) {
 	})
 }
 
-// The agent tells a receiver that a job starts and ends, and that a GPU becomes unhealthy and
-// healthy again.
+// The agent notifies a receiver when a job starts and ends, and when a GPU becomes unhealthy
+// and healthy again.
 func testNotify(t *testing.T, b *bed, hooks *heard) {
 	j := gang("told", 2, 1)
 	j.script = "exit 0"
@@ -59,7 +59,7 @@ func testNotify(t *testing.T, b *bed, hooks *heard) {
 	b.purge("told")
 }
 
-// heard is what a command that runs beside the test has printed.
+// heard is the output so far of a command that runs beside the test.
 type heard struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -107,7 +107,7 @@ func (b *bed) nodesOf(id string) map[int]string {
 	return nodes
 }
 
-// The logs of all ranks are labelled. -n, -rank and -stderr choose among them; -f follows them.
+// The logs of all ranks are labelled. -n, -rank and -stderr select from them; -f follows them.
 func testLogs(t *testing.T, b *bed) {
 	j := gang("talk", 3, 1)
 	j.script = `for i in $(seq 1 30); do echo rank $NOMAD_ALLOC_INDEX line $i; done; echo bad $NOMAD_ALLOC_INDEX >&2; ` +
@@ -159,8 +159,8 @@ func testLogs(t *testing.T, b *bed) {
 	b.purge("talk")
 }
 
-// Members of a gang that is tried again are followed from one try to the next; Ctrl-C ends the
-// command and not the job.
+// Members of a gang that is tried again are followed from one try to the next. Ctrl-C ends the
+// command, not the job.
 func testLogsOfTries(t *testing.T, b *bed) {
 	j := gang("tries", 2, 1)
 	j.script = `echo try of $NOMAD_ALLOC_INDEX; if [ $NOMAD_ALLOC_INDEX = 1 ] && mkdir ` + b.dir + `/tried; then exit 7; fi; sleep 3600`

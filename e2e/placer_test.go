@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestPlacer: the main job. One cluster of 4 nodes × 4 GPUs serves all
-// subtests; each leaves it empty.
+// TestPlacer: the placer's main work. One cluster of 4 nodes × 4 GPUs serves
+// all subtests; each leaves it empty.
 func TestPlacer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, placerScores, cluster.Options{})
@@ -50,7 +50,7 @@ func mentions(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if !strings.Contains(text, w) {
-			t.Errorf("nothing of %q in:\n%s", w, text)
+			t.Errorf("%q is missing in:\n%s", w, text)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func testSingle(t *testing.T, b *bed) {
 	b.purge("single")
 }
 
-// Without -detach, run waits until the gang is there and shows it.
+// Without -detach, run waits until the gang runs and shows it.
 func testRunWatches(t *testing.T, b *bed) {
 	b.until("the agent publishes its address", func() string {
 		if out, code := b.output(b.Command(t.Context(), "nomad-pal", "queue")); code != 0 {
@@ -90,8 +90,8 @@ func testOneNode(t *testing.T, b *bed) {
 	b.purge("node")
 }
 
-// Six members cannot share a node; the outliers GPU-0-3 and GPU-3-2 are left
-// out although their nodes are needed.
+// Six members do not fit on one node. The gang gets no outlier (GPU-0-3 and
+// GPU-3-2), although it needs other GPUs of their nodes.
 func testAcrossNodes(t *testing.T, b *bed) {
 	got := b.runs(gang("across", 14, 1), 14)
 	if slices.Contains(got, gpu(0, 3)) || slices.Contains(got, gpu(3, 2)) {
@@ -110,7 +110,8 @@ func testSeveralGroups(t *testing.T, b *bed) {
 	b.purge("groups")
 }
 
-// A gang larger than what is free holds no GPU, and starts when GPUs free up.
+// A gang that is larger than the free GPUs holds none of them, and starts when
+// GPUs become free.
 func testWaits(t *testing.T, b *bed) {
 	b.fill("first", 3)
 	b.run(gang("second", 2, 4).hcl())
@@ -121,7 +122,8 @@ func testWaits(t *testing.T, b *bed) {
 	b.purge("second")
 }
 
-// Running the same file again adds the gate to a placed job; nothing restarts.
+// Running the same file again adds the gate to a placed job. No member
+// restarts.
 func testRunAgain(t *testing.T, b *bed) {
 	j := gang("again", 2, 2)
 	b.runs(j, 4)
@@ -163,8 +165,8 @@ func testStoppedWhileWaiting(t *testing.T, b *bed) {
 	b.purge("patient", "quitter")
 }
 
-// Two gangs of 3 nodes each want the same 4 nodes: one runs whole, the other
-// holds nothing.
+// Two gangs each need 3 of the same 4 nodes: one runs complete, the other holds
+// no GPU.
 func testTwoWantTheSame(t *testing.T, b *bed) {
 	b.run(gang("left", 3, 4).hcl())
 	b.run(gang("right", 3, 4).hcl())
@@ -189,7 +191,7 @@ func testBadInput(t *testing.T, b *bed) {
 		}
 		return ""
 	})
-	// It does not stand in others' way.
+	// The unschedulable job holds up no other.
 	b.runs(gang("small", 1, 1), 1)
 	b.purge("too-large", "small")
 }
@@ -197,18 +199,18 @@ func testBadInput(t *testing.T, b *bed) {
 func testPlan(t *testing.T, b *bed) {
 	out, code := b.palJob("plan", gang("planned", 1, 2).hcl())
 	if code != 1 || !strings.Contains(out, "would start now") || !strings.Contains(out, gpu(1, 0)) {
-		t.Errorf("plan of what fits: exit code %d: %s", code, out)
+		t.Errorf("plan of a job that fits: exit code %d: %s", code, out)
 	}
 	out, code = b.palJob("plan", gang("planned", 5, 4).hcl())
 	if code != 2 || !strings.Contains(out, "needs 20 GPUs") {
-		t.Errorf("plan of what never fits: exit code %d: %s", code, out)
+		t.Errorf("plan of a job that never fits: exit code %d: %s", code, out)
 	}
 	if jobs, _, err := b.API().Jobs().List(nil); err != nil || slices.ContainsFunc(jobs, func(j *jobStub) bool { return j.ID == "planned" }) {
 		t.Errorf("plan registered the job: %v", err)
 	}
 }
 
-// Released, a job is as its author wrote it, but for the gate of `run`.
+// A released job is as its author wrote it, without the gate that run added.
 func testRelease(t *testing.T, b *bed) {
 	b.runs(gang("free", 1, 1), 1)
 	if out, code := b.pal("release", "free"); code != 0 {
@@ -223,8 +225,8 @@ func testRelease(t *testing.T, b *bed) {
 	b.purge("free")
 }
 
-// The placer dies by SIGKILL; the next one finishes the job, and gives no GPU
-// twice.
+// The placer is killed with SIGKILL. The next one completes the job, and gives
+// no GPU twice.
 func testKilled(t *testing.T, b *bed, at string) {
 	b.startAgent("nomad-pal-fault", "NOMAD_PAL_FAULT="+at)
 	b.run(gang("victim", 2, 2).hcl())

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/long"
 )
 
-// scene is a test on a cluster that it leaves empty, under an agent of its own
-// configuration.
+// scene is a test under an agent with its own configuration. It leaves the
+// cluster empty.
 type scene struct {
 	name, config string
 	test         func(*testing.T, *bed)
@@ -32,7 +32,7 @@ func (b *bed) tell(scenes []scene) {
 	}
 }
 
-// tellLong tells scenes that are not in the sample of make test.
+// tellLong runs scenes that are not in the sample of make test.
 func (b *bed) tellLong(scenes []scene) {
 	if long.All() {
 		b.tell(scenes)
@@ -60,7 +60,8 @@ func (b *bed) scene(name string, test func(*testing.T, *bed)) {
 	})
 }
 
-// killed runs a subtest for each of the fault points around a commit; the second is not in the sample of make test.
+// killed runs a subtest for each of the two fault points around a commit; the second is not in the sample of make
+// test.
 func (b *bed) killed(test func(t *testing.T, b *bed, at string)) {
 	b.scene("killed before-commit", func(t *testing.T, b *bed) { test(t, b, "before-commit") })
 	b.scene("killed after-commit", func(t *testing.T, b *bed) {
@@ -76,14 +77,14 @@ func (b *bed) runs(j job, gpus int) []string {
 	return b.untilGPUs(j.id, gpus)
 }
 
-// fill runs a job on all of n × 4 GPUs.
+// fill runs a job on all GPUs of n nodes with four each.
 func (b *bed) fill(id string, n int) {
 	b.t.Helper()
 	b.runs(gang(id, n, 4), 4*n)
 }
 
-// untilWaits waits until the job stands in line, holds nothing, and has a reason
-// that mentions these words.
+// untilWaits waits until the job is in the queue, holds no GPU, and has a reason
+// with these words.
 func (b *bed) untilWaits(id string, words ...string) {
 	b.t.Helper()
 	b.until(id+" waits, holding nothing", func() string {
@@ -100,7 +101,7 @@ func (b *bed) untilWaits(id string, words ...string) {
 	})
 }
 
-// untilUnhealthy waits until the commands know of n unhealthy GPUs.
+// untilUnhealthy waits until the commands show n unhealthy GPUs.
 func (b *bed) untilUnhealthy(n int) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("%d GPUs are known to be unhealthy", n), func() string {
@@ -113,11 +114,11 @@ func (b *bed) untilUnhealthy(n int) {
 	})
 }
 
-// inQueue reports whether a job in the phase waits, if need be for other GPUs than
-// there are now.
+// inQueue reports whether a job in this phase is in the queue. An unschedulable
+// job is: it waits for other GPUs.
 func inQueue(phase string) bool { return phase == "waiting" || phase == "unschedulable" }
 
-// untilState waits until explain says that a job is in a state; the agent hears of it after Nomad.
+// untilState waits until explain shows this state of a job; the agent learns of it after Nomad.
 func (b *bed) untilState(id, state string) {
 	b.t.Helper()
 	b.until(id+" is "+state, func() string {
@@ -129,13 +130,13 @@ func (b *bed) untilState(id, state string) {
 }
 
 // untilExplained waits until explain names these GPUs: the placer records a
-// decision when it has seen the members, a moment after they are there.
+// decision shortly after the members start.
 func (b *bed) untilExplained(id string, gpus []string) {
 	b.t.Helper()
 	b.until("explain names the GPUs of "+id, func() string { return cmp.Diff(gpus, b.explained(id)) })
 }
 
-// waitsOn checks that the job goes on waiting, holding nothing.
+// waitsOn checks that the job keeps waiting without a GPU.
 func (b *bed) waitsOn(id string) {
 	b.t.Helper()
 	b.holds(id+" waits, holding nothing", func() string { return strings.Join(b.gpusOf(id), " ") })

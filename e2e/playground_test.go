@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// TestPlayground types what `make playground` prints, and finds nothing left of it
-// after Ctrl-C.
+// TestPlayground types the commands that `make playground` prints, and checks that
+// Ctrl-C leaves nothing behind.
 func TestPlayground(t *testing.T) {
 	t.Parallel()
 	bin, temp := os.Getenv("E2E_BIN"), t.TempDir()
@@ -52,14 +52,14 @@ func TestPlayground(t *testing.T) {
 		}
 	}
 	if len(typed) < 10 {
-		t.Fatalf("it says to type %q", typed)
+		t.Fatalf("make playground says to type %q", typed)
 	}
 	var script strings.Builder
 	for _, what := range typed {
 		code := "0"
 		switch {
 		case strings.Contains(what, "plan train"):
-			code = "1" // it would start now
+			code = "1" // the job would start now
 		case strings.Contains(what, "plan never"):
 			code = "2"
 		}
@@ -71,7 +71,7 @@ func TestPlayground(t *testing.T) {
 		t.Errorf("%v\n%s", err, said)
 	}
 	mentions(t, string(said), "would start now", "can never start here as written", "registered with its GPUs chosen", "needs 16 GPUs")
-	// Whether the gang that fails waits just then, for another try, is chance.
+	// Whether the failing gang waits for another try at this moment is random.
 	if !regexp.MustCompile(`1 job waits for 16 GPUs|2 jobs wait for 18 GPUs`).Match(said) {
 		t.Errorf("the queue does not say how many wait:\n%s", said)
 	}
@@ -88,7 +88,7 @@ func TestPlayground(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
-		t.Errorf("it ended with %d", code)
+		t.Errorf("make playground ended with exit code %d", code)
 	}
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) > 0 {

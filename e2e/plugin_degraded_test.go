@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// A GPU that fell off the bus while Nomad's client was down is lost, not gone.
+// A GPU that falls off the bus while Nomad's client is down counts as lost, not
+// as removed.
 func TestPluginGPULostBeforeTheClientStarts(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -35,12 +36,12 @@ func TestPluginGPULostBeforeTheClientStarts(t *testing.T) {
 	})
 	register(t, c, gpuJob("rest", 3))
 	if got := deviceIDs(running(t, c, "rest")); len(got) != 3 || slices.Contains(got, lost) {
-		t.Errorf("the job got %v, want the three that are there", got)
+		t.Errorf("the job got %v, want the three healthy GPUs", got)
 	}
 	stop(t, c, "rest")
 }
 
-// oneGPU is a gang of one member that sleeps.
+// oneGPU is a gang with one member that sleeps.
 func oneGPU(id string) string {
 	return fmt.Sprintf(`job %q {
   type = "batch"
@@ -62,7 +63,7 @@ func oneGPU(id string) string {
 }`, id)
 }
 
-// A GPU at less than half of its PCIe lanes is given out last, and gpus, explain
+// A GPU with less than half of its PCIe lanes is chosen last, and gpus, explain
 // and the agent's page say why.
 func TestPlacerTakesDegradedGPUsLast(t *testing.T) {
 	t.Parallel()
@@ -101,8 +102,8 @@ func TestPlacerTakesDegradedGPUsLast(t *testing.T) {
 	}
 }
 
-// GPUs whose fabric NVML doubts, while CUDA starts, stay in use: a gang over several GPUs gets
-// them when no others are free.
+// GPUs stay in use if NVML reports a problem with their fabric but CUDA starts. A gang on
+// several GPUs gets them only when no others are free.
 func TestFabricThatNVMLDoubts(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -140,7 +141,7 @@ func TestFabricThatNVMLDoubts(t *testing.T) {
 	}
 }
 
-// A profile that only the plugin was given rates the GPUs for the placer, too.
+// A profile that only the plugin has also gives the placer its scores.
 func TestPlacerSeesThePluginsProfile(t *testing.T) {
 	t.Parallel()
 	given := strings.Replace(calibrated, `"gpus": []`, `"gpus": [
@@ -165,7 +166,7 @@ func TestPlacerSeesThePluginsProfile(t *testing.T) {
 		return out
 	})
 	if got := b.members("one")[0].GPUs; !slices.Equal(got, []string{"GPU-quick"}) {
-		t.Errorf("the job got %v, want the GPU that the plugin's profile calls quick", got)
+		t.Errorf("the job got %v, want the fastest GPU in the plugin's profile", got)
 	}
 	_, _, _ = b.API().Jobs().Deregister("one", true, nil)
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// gpuBox is a client whose GPUs are what a library without a driver says. The
-// plugin opens that library as it opens NVIDIA's.
+// gpuBox is a client whose GPUs are emulated by a library without a driver. The
+// plugin opens it as it opens NVIDIA's.
 type gpuBox struct {
 	t      *testing.T
 	serial string
 	state  nvmltest.State
-	path   string // of the state file
+	path   string // path of the state file
 	Client cluster.Client
 }
 
@@ -58,9 +58,9 @@ func newGPUBox(t *testing.T, state nvmltest.State, more string) *gpuBox {
 	return b
 }
 
-// uuid is the id of GPU i. No two boxes share one, as no two machines do: plugins
-// find the tasks that hold their GPUs among all processes of this machine, those
-// of tests beside this one among them.
+// uuid is the id of GPU i. No two boxes share an id, as no two machines do: a
+// plugin looks for tasks that hold its GPUs among all processes of this machine,
+// which include those of other tests.
 func (b *gpuBox) uuid(i int) string {
 	return strings.TrimSuffix(nvmltest.UUID(i), "000000000000") + b.serial
 }
@@ -72,7 +72,7 @@ func (b *gpuBox) write() {
 	}
 }
 
-// set changes one answer of the driver.
+// set changes one answer of the library.
 func (b *gpuBox) set(scope, key, value string) {
 	b.t.Helper()
 	b.state.Set(scope, key, value)
@@ -85,7 +85,8 @@ func devicePlugin(t *testing.T) string {
 	return filepath.Join(binaries(t), "nomad-device-pal")
 }
 
-// gpusOf lists a node's GPUs as Nomad's server has them: id, "healthy" or why not.
+// gpusOf are a node's GPUs in Nomad's server: their ids, with "healthy" or why
+// they are not.
 func gpusOf(ctx context.Context, c *cluster.Cluster, node string) (map[string]string, map[string]*api.Attribute, error) {
 	id, err := c.NodeID(ctx, node)
 	if err != nil {
@@ -111,7 +112,7 @@ func gpusOf(ctx context.Context, c *cluster.Cluster, node string) (map[string]st
 	return out, attributes, nil
 }
 
-// untilGPUs waits until the server says this of the node's GPUs.
+// untilGPUs waits until the server's GPUs of the node are as wanted.
 func untilGPUs(t *testing.T, c *cluster.Cluster, node, what string, ok func(map[string]string) bool) {
 	t.Helper()
 	clustertest.Until(t, c, what, func(ctx context.Context) (string, error) {
@@ -131,13 +132,14 @@ func gpuIs(id, want string) func(map[string]string) bool {
 	return func(got map[string]string) bool { return got[id] == want }
 }
 
-// gpuJob is a batch job whose one task sleeps on n GPUs and shows what it sees.
+// gpuJob is a batch job with one task, which shows what it sees of its n GPUs
+// and sleeps.
 func gpuJob(name string, n int, constraints ...*api.Constraint) *api.Job {
 	job := api.NewBatchJob(name, name, "global", 50)
 	job.Datacenters = []string{"*"}
 	task := api.NewTask("t", "raw_exec")
 	task.Config = map[string]any{"command": "/bin/sh", "args": []string{"-c", "env | grep VISIBLE_DEVICES > ${NOMAD_TASK_DIR}/seen; exec sleep 600"}}
-	task.LogConfig = &api.LogConfig{Disabled: new(true)} // which takes a process of Nomad
+	task.LogConfig = &api.LogConfig{Disabled: new(true)} // logs would need a Nomad process
 	number := uint64(n)
 	task.Resources = &api.Resources{
 		CPU: new(50), MemoryMB: new(32),
@@ -182,7 +184,8 @@ func running(t *testing.T, c *cluster.Cluster, job string) *api.Allocation {
 // deviceIDs are the GPUs that Nomad gave to an allocation.
 func deviceIDs(a *api.Allocation) []string { return cluster.DeviceIDs(a.AllocatedResources) }
 
-// still fails the test unless the allocation runs on, with the same task process.
+// still fails the test unless the allocation keeps running, with the same task
+// process.
 func still(t *testing.T, c *cluster.Cluster, a *api.Allocation, pids []int) {
 	t.Helper()
 	now, _, err := c.API().Allocations().Info(a.ID, nil)
@@ -203,7 +206,7 @@ func taskPIDs(t *testing.T, alloc string) []int {
 		t.Fatal(err)
 	}
 	for _, path := range matches {
-		env, _ := os.ReadFile(path) // gone, or not ours
+		env, _ := os.ReadFile(path) // it has ended, or belongs to others
 		name, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
 		if strings.Contains(string(env), "NOMAD_ALLOC_ID="+alloc) && strings.TrimSpace(string(name)) == "sleep" {
 			var pid int
@@ -214,8 +217,8 @@ func taskPIDs(t *testing.T, alloc string) []int {
 	return pids
 }
 
-// untilSeen waits until what a task wrote into its file seen is want. A task is running before its
-// shell has written the file, and the file is there before it has its text.
+// untilSeen waits until a task's file "seen" has the text want. The task is running before its
+// shell has created the file, and the file exists before the shell has written the text.
 func untilSeen(t *testing.T, c *cluster.Cluster, node *cluster.Agent, alloc *api.Allocation, task, want string) {
 	t.Helper()
 	clustertest.Until(t, c, fmt.Sprintf("task %s sees %q", task, want), func(context.Context) (string, error) {
@@ -229,7 +232,7 @@ func untilSeen(t *testing.T, c *cluster.Cluster, node *cluster.Agent, alloc *api
 			return err.Error(), nil
 		}
 		if string(got) != want {
-			return fmt.Sprintf("it sees %q", got), nil
+			return fmt.Sprintf("the task sees %q", got), nil
 		}
 		return "", nil
 	})

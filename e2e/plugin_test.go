@@ -23,8 +23,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// One node through what happens to GPU nodes: its plugin killed, a GPU lost while
-// a task holds it, its client restarted.
+// One node has the faults of GPU nodes: its plugin is killed, a GPU is lost while
+// a task holds it, its client restarts.
 func TestPluginThroughFaults(t *testing.T) {
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(4), "")
@@ -71,7 +71,7 @@ func TestPluginThroughFaults(t *testing.T) {
 		untilGPUs(t, c, node.Name, "four GPUs", count(4))
 	})
 	still(t, c, alloc, pids)
-	register(t, c, gpuJob("rest", 3)) // the stream is still good, and nothing is given twice
+	register(t, c, gpuJob("rest", 3)) // the stream still works, and no GPU is given twice
 	if rest := deviceIDs(running(t, c, "rest")); len(rest) != 3 || slices.Contains(rest, mine[0]) {
 		t.Errorf("the second job got %v while %v is taken", rest, mine)
 	}
@@ -82,7 +82,7 @@ func TestPluginThroughFaults(t *testing.T) {
 func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 	before, err := node.PluginPIDs("nomad-device-pal")
 	if err != nil || len(before) != 1 {
-		t.Fatalf("plugin processes %v (%v), want one", before, err)
+		t.Fatalf("plugin processes: %v (%v), want one", before, err)
 	}
 	if err := syscall.Kill(before[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -95,8 +95,9 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 		return "", nil
 	})
 	again := time.Now()
-	// Nomad's server has the GPUs of the plugin before still. One that was lost
-	// before the new plugin saw it would not be known to it.
+	// Nomad's server still has the GPUs of the old plugin. If a GPU is lost
+	// before the new plugin has seen it, the new plugin does not know it. So
+	// wait until it knows all four.
 	clustertest.Until(t, c, "the new plugin knows four GPUs", func(ctx context.Context) (string, error) {
 		stats, err := node.API().Nodes().Stats("", (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
@@ -114,7 +115,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 	})
 }
 
-// missing says how many there are if there are fewer than wanted.
+// missing returns how many there are, if there are fewer than wanted.
 func missing(n, want int) string {
 	if n < want {
 		return fmt.Sprintf("%d of %d", n, want)
@@ -122,8 +123,8 @@ func missing(n, want int) string {
 	return ""
 }
 
-// loseGPU loses a GPU that a task holds: the others stay, it is not given out,
-// and it comes back.
+// loseGPU loses a GPU that a task holds: the other GPUs stay, no other task
+// gets this one, and it comes back.
 func loseGPU(t *testing.T, c *cluster.Cluster, box *gpuBox, node, id string) {
 	scope := ""
 	for i := range 4 {
@@ -134,7 +135,7 @@ func loseGPU(t *testing.T, c *cluster.Cluster, box *gpuBox, node, id string) {
 	box.set(scope, "lost", "1")
 	begin := time.Now()
 	untilGPUs(t, c, node, "the lost GPU is unhealthy", gpuIs(id, "gpu-lost"))
-	t.Logf("from fault to Nomad's server: %s", time.Since(begin).Round(10*time.Millisecond))
+	t.Logf("time from the fault to Nomad's server: %s", time.Since(begin).Round(10*time.Millisecond))
 	untilGPUs(t, c, node, "all are listed", count(4))
 	box.set(scope, "lost", "")
 	untilGPUs(t, c, node, "the GPU is back", gpuIs(id, "healthy"))
@@ -148,8 +149,8 @@ func values(m map[string]string) []string {
 	return out
 }
 
-// Everything that makes a GPU unhealthy reaches Nomad with its reason, each on its own
-// GPU, and ends there when it ends.
+// Each condition that makes a GPU unhealthy reaches Nomad with its reason, for this
+// GPU only, and disappears there when it ends.
 func TestPluginHealthReachesNomad(t *testing.T) {
 	t.Parallel()
 	box := newGPUBox(t, nvmltest.H200(6), "")
@@ -164,9 +165,9 @@ func TestPluginHealthReachesNomad(t *testing.T) {
 	box.state.Set("gpu4", "ret.nvmlDeviceGetTemperature", "999")
 	box.state.Set("gpu4", "ret.nvmlDeviceGetUtilizationRates", "999")
 	box.state.Set("sys", "event.1", "1 8 79 -1")
-	box.set("sys", "event.2", "5 8 13 -1") // an application's mistake
+	box.set("sys", "event.2", "5 8 13 -1") // an application's error
 	untilGPUs(t, c, node, "four unhealthy GPUs", func(got map[string]string) bool { return maps.Equal(got, want) })
-	register(t, c, gpuJob("well", 2)) // only the well ones are left
+	register(t, c, gpuJob("well", 2)) // only the healthy ones are left
 	if got, want := deviceIDs(running(t, c, "well")), []string{box.uuid(0), box.uuid(5)}; !slices.Equal(got, want) {
 		t.Errorf("the job got %v, want %v", got, want)
 	}
@@ -189,7 +190,7 @@ func TestPluginManyGPUs(t *testing.T) {
 		split.Split(i, 7)
 	}
 	sixteen, mig := newGPUBox(t, nvmltest.H200(16), ""), newGPUBox(t, split, "")
-	sixteen.Client.Plugins[0].Name = "nomad-device-nvidia" // installed under the incumbent's name
+	sixteen.Client.Plugins[0].Name = "nomad-device-nvidia" // installed under the name of nomad-device-nvidia
 	c := clustertest.Start(t, cluster.Options{Clients: []cluster.Client{sixteen.Client, mig.Client}})
 	untilGPUs(t, c, c.Clients()[0].Name, "sixteen GPUs", count(16))
 	untilGPUs(t, c, c.Clients()[1].Name, "56 MIG instances", count(56))
@@ -202,7 +203,7 @@ func TestPluginManyGPUs(t *testing.T) {
 	if got := deviceIDs(running(t, c, "slice")); len(got) != 1 || !strings.HasPrefix(got[0], "MIG-") {
 		t.Errorf("got %v, want one MIG instance", got)
 	}
-	mig.set("gpu7", "mig", "0") // the layout changes under Nomad
+	mig.set("gpu7", "mig", "0") // the MIG layout changes while Nomad runs
 	untilGPUs(t, c, c.Clients()[1].Name, "49 MIG instances and a GPU", count(50))
 	stop(t, c, "all", "slice")
 }
@@ -212,8 +213,8 @@ func withDevice(job *api.Job, name string) *api.Job {
 	return job
 }
 
-// Classes work from plain HCL constraints, without the placer: a node whose list
-// is empty must not hide a node of the same computed class whose list is not.
+// Class constraints in plain HCL work without the placer: a node whose class
+// list is empty must not hide one of the same computed class whose list is not.
 func TestPluginClassConstraintWithoutPlacer(t *testing.T) {
 	t.Parallel()
 	slow, fast := emulatedClient("1.04", "1.05"), emulatedClient("0.97", "0.98")
@@ -233,7 +234,7 @@ const calibrated = `{"format": "nomad-pal/profile/1", "version": 3,
   "groups": [{"model": "NVIDIA H200", "app": "A", "key": "k", "reference": 1, "measured": 64, "spread": 0.1, "values": [0.97, 1, 1.02, 1.045, 1.2]}],
   "gpus": []}`
 
-// emulatedClient has one GPU per time, and a profile whose median is 1.
+// emulatedClient has a GPU for each time, and a profile whose median is 1.
 func emulatedClient(times ...string) cluster.Client {
 	var gpus strings.Builder
 	for _, time := range times {
@@ -242,8 +243,8 @@ func emulatedClient(times ...string) cluster.Client {
 	return cluster.Client{Inventory: gpus.String(), Profile: calibrated}
 }
 
-// The placer's calibration comes back to the plugin through Nomad Variables, with
-// a token that may read them and nothing else.
+// The placer's calibration reaches the plugin through Nomad variables, with a
+// token that may only read them.
 func TestPluginProfileFromNomad(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), ACL: true})
@@ -280,7 +281,7 @@ func TestPluginProfileFromNomad(t *testing.T) {
 	untilAttribute(t, c, node, "NVIDIA H200 unique.variability_a_le_5", "GPU-fast,GPU-slow")
 }
 
-// writeProfile puts a profile whose median is 1 into Nomad's variables.
+// writeProfile writes a profile whose median is 1 into Nomad's variables.
 func writeProfile(t *testing.T, c *cluster.Cluster, version int) {
 	t.Helper()
 	p, err := profile.Parse([]byte(strings.Replace(calibrated, `"version": 3`, fmt.Sprintf(`"version": %d`, version), 1)))

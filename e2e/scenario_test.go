@@ -26,10 +26,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/scenario"
 )
 
-// realNomad is a real cluster for the scenarios. What goes wrong ends the scenario, not the test.
+// realNomad is a real cluster for the scenarios. A failure ends the scenario, not the test.
 type realNomad struct {
 	*cluster.Cluster
-	t         *testing.T // that plays now
+	t         *testing.T // of the current scenario
 	times     [][]float64
 	unhealthy map[int]map[int]bool
 	played    int
@@ -83,7 +83,7 @@ func (r *realNomad) SetHealth(id string, healthy bool) {
 	})
 }
 
-// Cut kills the client; raw_exec tasks run on.
+// Cut kills the client; raw_exec tasks keep running.
 func (r *realNomad) Cut(n int) {
 	r.must(r.Clients()[n].Kill(r.t.Context()))
 	r.untilAway(n)
@@ -111,19 +111,19 @@ func (r *realNomad) Reboot(n int) {
 	r.start(n)
 }
 
-// kill kills the client and the tasks with those that watch over them.
+// kill kills the client, the tasks and their executors.
 func (r *realNomad) kill(n int) {
 	r.must(r.Clients()[n].Kill(r.t.Context()))
 	as, _, err := r.API().Nodes().Allocations(r.NodeID(n), nil)
 	r.must(err)
 	for _, a := range as {
 		for _, pid := range processesOf(r.t, a.ID) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	}
 }
 
-// processesOf are an allocation's executors, then its tasks.
+// processesOf are an allocation's executors, followed by its tasks.
 func processesOf(t *testing.T, alloc string) (pids []int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -132,7 +132,7 @@ func processesOf(t *testing.T, alloc string) (pids []int) {
 	}
 	for _, of := range []string{"cmdline", "environ"} {
 		for _, dir := range dirs {
-			text, _ := os.ReadFile(filepath.Join(dir, of)) // it may be gone
+			text, _ := os.ReadFile(filepath.Join(dir, of)) // it may have ended
 			executor := of == "cmdline" && strings.Contains(string(text), "executor") && strings.Contains(string(text), alloc)
 			task := of == "environ" && strings.Contains(string(text), "NOMAD_ALLOC_ID="+alloc)
 			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil && (executor || task) {
@@ -176,8 +176,8 @@ func (r *realNomad) Undrain(n int) {
 	r.must(err)
 }
 
-// Purge has Nomad forget the node, whose client finds that out by its next heartbeat. That comes after
-// Nomad has looked at the jobs of the node: what it finds back by then is not lost.
+// Purge purges the node, which registers again at its client's next heartbeat. The client is paused
+// until Nomad has evaluated the node's jobs: otherwise their allocations would not be lost.
 func (r *realNomad) Purge(n int) {
 	id := r.NodeID(n)
 	r.must(r.Clients()[n].Pause())
@@ -204,8 +204,8 @@ func (r *realNomad) Finish(alloc string) {
 	r.must(r.API().Allocations().Signal(&api.Allocation{ID: alloc}, nil, "work", "SIGUSR1"))
 }
 
-// TestScenarios plays the scenarios of the in-memory Nomad on a real one: what it
-// shows is what the model is held to.
+// TestScenarios plays the scenarios of the in-memory Nomad on a real one: the
+// in-memory model must show the same.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
@@ -224,9 +224,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// mostTries is how often a scenario is played where processes waited for a processor meanwhile:
-// Nomad's own time limits then show things that are not there otherwise. What the model has
-// wrong is wrong each time.
+// mostTries is how often a scenario is played if processes had to wait for a processor: then
+// Nomad's own time limits cause differences. An error in the model shows each time.
 const mostTries = 3
 
 func testScenario(t *testing.T, pool *clusters, s scenario.Scenario) {
@@ -245,21 +244,21 @@ func testScenario(t *testing.T, pool *clusters, s scenario.Scenario) {
 		if try == mostTries || share < 0.2 {
 			t.Fatal(wrong)
 		}
-		t.Logf("played again, on another cluster, as the machine was busy: %s", wrong)
+		t.Logf("played again on another cluster, because the machine was busy: %s", wrong)
 	}
 }
 
-// clusters are those on which scenarios are played, one at a time on each. They end with the test.
+// clusters are those for scenarios; each plays one at a time. They end with the test.
 type clusters struct {
 	t   *testing.T
 	bin string
 
 	mu   sync.Mutex
-	idle map[time.Duration][]*realNomad // by heartbeat
+	idle map[time.Duration][]*realNomad // by heartbeat TTL
 }
 
-// heartbeat is how often clients report. One that is silent for twice that is missed: that of a node
-// which reboots is not to be, however long a busy machine takes.
+// heartbeat is how often clients send heartbeats. A node is down after twice this time. A rebooting
+// node must not be, however slow the machine is.
 func heartbeat(s scenario.Scenario) time.Duration {
 	if s.Name == "rebooted" {
 		return time.Minute
@@ -267,7 +266,7 @@ func heartbeat(s scenario.Scenario) time.Duration {
 	return 4 * time.Second
 }
 
-// take returns a cluster for a scenario on which nothing goes on.
+// take returns an idle cluster for a scenario.
 func (p *clusters) take(t *testing.T, s scenario.Scenario) *realNomad {
 	if r := p.again(heartbeat(s)); r != nil {
 		return r
@@ -277,7 +276,7 @@ func (p *clusters) take(t *testing.T, s scenario.Scenario) *realNomad {
 	return &realNomad{Cluster: clustertest.StartFor(p.t, t, options), times: times, unhealthy: map[int]map[int]bool{}}
 }
 
-// again is a cluster of an earlier scenario to use again, nil if there is none.
+// again returns the idle cluster of an earlier scenario, nil if there is none.
 func (p *clusters) again(heartbeat time.Duration) *realNomad {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,8 +288,8 @@ func (p *clusters) again(heartbeat time.Duration) *realNomad {
 	return idle[len(idle)-1]
 }
 
-// play plays a scenario and returns what is wrong. A cluster on which something went wrong is not
-// used again.
+// play plays a scenario and returns the differences. A cluster with a difference is not used
+// again.
 func (p *clusters) play(t *testing.T, s scenario.Scenario, want string) (wrong string) {
 	r := p.take(t, s)
 	r.t = t
@@ -298,7 +297,7 @@ func (p *clusters) play(t *testing.T, s scenario.Scenario, want string) (wrong s
 	seen, err := scenario.Play(r, s, fmt.Sprintf("%s%d-", strings.TrimSuffix(scenario.File(s), "txt"), r.played))
 	switch d := cmp.Diff(strings.Split(want, "\n"), strings.Split(seen, "\n")); {
 	case err != nil:
-		wrong = fmt.Sprintf("the scenario did not come to its end: %v\nseen until then (-model +real):\n%s", err, d)
+		wrong = fmt.Sprintf("the scenario did not end: %v\nseen until then (-model +real):\n%s", err, d)
 	case d != "":
 		wrong = fmt.Sprintf("the model shows something else (-model +real):\n%s", d)
 	default:

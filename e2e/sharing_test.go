@@ -40,7 +40,7 @@ func sharingHCL(replicas int) string {
 	return hcl
 }
 
-// each is a service whose members want one device each.
+// each is a service whose members request one device each.
 func each(name, device string, members int) *api.Job {
 	job := withDevice(gpuJob(name, 1), device)
 	job.Type = new("service")
@@ -48,7 +48,7 @@ func each(name, device string, members int) *api.Job {
 	return job
 }
 
-// parts are the ids that the running members of a job have, sorted.
+// untilParts waits until a job's running members have these ids, sorted.
 func untilParts(t *testing.T, c *cluster.Cluster, job string, want ...string) {
 	t.Helper()
 	clustertest.Until(t, c, fmt.Sprintf("job %s has %v", job, want), func(ctx context.Context) (string, error) {
@@ -91,8 +91,9 @@ func untilWaits(t *testing.T, c *cluster.Cluster, job string) {
 	})
 }
 
-// Plain Nomad, without a placer: four tasks share a GPU and a fifth waits for one to end. Requests
-// for GPUs never get a part. A fault is one of all parts, and a drained node's tasks move.
+// Plain Nomad, without a placer: four tasks share a GPU, and a fifth waits until one ends.
+// Requests for GPUs never get a part. A fault affects all parts, and the tasks of a drained node
+// move.
 func TestTasksShareAGPU(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 4)}})
@@ -110,7 +111,7 @@ func TestTasksShareAGPU(t *testing.T) {
 	register(t, c, each("fifth", "nvidia/gpu.shared", 1))
 	untilWaits(t, c, "fifth")
 	alloc := running(t, c, "four")
-	untilSeen(t, c, node, alloc, "t", "NVIDIA_VISIBLE_DEVICES=GPU-a\n") // the GPU once
+	untilSeen(t, c, node, alloc, "t", "NVIDIA_VISIBLE_DEVICES=GPU-a\n") // the GPU, listed once
 
 	if err := node.SetInventory(emulatedGPU("GPU-a", "remap")); err != nil {
 		t.Fatal(err)
@@ -118,7 +119,7 @@ func TestTasksShareAGPU(t *testing.T) {
 	untilGPUs(t, c, node.Name, "all parts are unhealthy", func(got map[string]string) bool {
 		return len(got) == 4 && !slices.ContainsFunc(values(got), func(h string) bool { return h != "row-remap-failure" })
 	})
-	untilParts(t, c, "four", parts...) // the plugin touches no task
+	untilParts(t, c, "four", parts...) // the plugin stops no task
 	if err := node.SetInventory(emulatedGPU("GPU-a", "")); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func TestTasksShareAGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.API().Nodes().UpdateDrain(id, &api.DrainSpec{Deadline: -1}, false, nil); err != nil { // at once
+	if _, err := c.API().Nodes().UpdateDrain(id, &api.DrainSpec{Deadline: -1}, false, nil); err != nil { // without waiting
 		t.Fatal(err)
 	}
 	clustertest.Until(t, c, "all have moved", func(ctx context.Context) (string, error) {
@@ -155,8 +156,8 @@ func TestTasksShareAGPU(t *testing.T) {
 	stop(t, c, "four", "fifth")
 }
 
-// reconfigure replaces text in the configuration of a client and starts its agent again.
-// more is done while it is stopped.
+// reconfigure replaces text in a client's configuration and restarts the client; more is
+// called while it is stopped.
 func reconfigure(t *testing.T, a *cluster.Agent, old, new string, more ...func() error) {
 	t.Helper()
 	if err := a.Stop(t.Context()); err != nil {
@@ -186,15 +187,15 @@ func all(health string) func(map[string]string) bool {
 	}
 }
 
-// A GPU keeps its form (whole, or its number of parts) until the task that holds it ends. Meanwhile
-// Nomad can restart that task, and nothing new starts there.
+// A GPU stays whole, or keeps its number of parts, until the task that holds it ends. Until then
+// Nomad can restart that task, and no other task starts there.
 func TestSharingChangesUnderRunningTasks(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
 	c := clustertest.Start(t, cluster.Options{HeartbeatTTL: cluster.NeverLost, Bin: binaries(t), Clients: []cluster.Client{inParts("GPU-a", 1)}})
 	node := c.Clients()[0]
 	block := func(replicas int) string { return fmt.Sprintf("sharing {\n  replicas = %d\n}\n", replicas) }
-	const rest = "state_dir = " // in the plugin's block, at the top
+	const rest = "state_dir = " // at the start of the plugin's block
 	register(t, c, each("whole", "nvidia/gpu", 1))
 	untilParts(t, c, "whole", "GPU-a")
 	for _, step := range []struct {
@@ -211,7 +212,7 @@ func TestSharingChangesUnderRunningTasks(t *testing.T) {
 		alloc := running(t, c, step.holder)
 		held := deviceIDs(alloc)
 		reconfigure(t, node, step.old, step.new)
-		untilGPUs(t, c, node.Name, "the GPU keeps its form", all("sharing-change"))
+		untilGPUs(t, c, node.Name, "the GPU stays as it is", all("sharing-change"))
 		register(t, c, each(step.waiter, step.device, 1))
 		untilWaits(t, c, step.waiter)
 		if err := c.API().Allocations().Restart(alloc, "t", nil); err != nil {
@@ -237,8 +238,8 @@ func TestSharingChangesUnderRunningTasks(t *testing.T) {
 	stop(t, c, "again")
 }
 
-// Under a plugin that knows nothing of parts, as nomad-device-nvidia or this one without its state,
-// a task on a part runs on, is not started again, and its GPU is given to others.
+// The plugin is replaced by one without parts, such as nomad-device-nvidia, or loses its state. A
+// task on a part keeps running but could not be started again, and its GPU is given to others.
 func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -259,8 +260,8 @@ func TestPartsUnderAPluginWithoutSharing(t *testing.T) {
 	stop(t, c, "part", "other", "whole")
 }
 
-// By MPS a task gets its limits and the pipe directory of its GPU's daemon, may ask for more within
-// the operator's range, and keeps the daemon when the agent is started again.
+// With MPS, a task gets its limits and the pipe directory of its GPU's daemon, may raise its limits
+// within the operator's range, and keeps the daemon when the agent restarts.
 func TestTasksShareAGPUByMPS(t *testing.T) {
 	t.Parallel()
 	control, err := mpstest.Install(t.TempDir())
@@ -286,7 +287,7 @@ func TestTasksShareAGPUByMPS(t *testing.T) {
 	group := job.TaskGroups[0]
 	group.Tasks[0].Config["args"] = []string{"-c", "env | grep CUDA_MPS | sort > ${NOMAD_TASK_DIR}/seen; exec sleep 600"}
 	more := *group.Tasks[0]
-	more.Name = "more" // what a template sets wins over what the plugin sets, and that over the task's env
+	more.Name = "more" // a template's value overrides the plugin's, which overrides the task's env
 	more.Templates = []*api.Template{{EmbeddedTmpl: new("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40\n"), DestPath: new("local/mps.env"), Envvars: new(true)}}
 	group.Tasks = append(group.Tasks, &more)
 	register(t, c, job)

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// buildSimnodes builds bench/simnodes, a module of its own. The tag is that of e2e/nomad/build.sh, so that both share
-// what Go has compiled.
+// buildSimnodes builds bench/simnodes, which is a separate module. The build tag is that of e2e/nomad/build.sh, so
+// that both share Go's build cache.
 func buildSimnodes(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -34,7 +34,7 @@ func buildSimnodes(t *testing.T) string {
 	return binary
 }
 
-// simulate plays nodes until the test ends, if not before.
+// simulate simulates nodes until the test ends, or until it is stopped.
 func simulate(t *testing.T, binary string, c *cluster.Cluster, nodes int) *cluster.Simulated {
 	t.Helper()
 	ctx, cancel := clustertest.Context(t, c)
@@ -46,7 +46,8 @@ func simulate(t *testing.T, binary string, c *cluster.Cluster, nodes int) *clust
 	return s
 }
 
-// simJob requests GPUs on simulated nodes and runs for these seconds; "": until it is stopped.
+// simJob requests GPUs on simulated nodes and runs for this many seconds; "": until it is
+// stopped.
 func simJob(t *testing.T, id string, count int, seconds string) *api.Job {
 	t.Helper()
 	meta := ""
@@ -78,8 +79,8 @@ job %q {
 	return job
 }
 
-// TestSimulatedNodes plays 60 nodes × 8 GPUs on a real server: allocations run and complete in the time they ask for,
-// run on while simnodes is away, and stop when told.
+// TestSimulatedNodes simulates 60 nodes × 8 GPUs on a real server: allocations run and complete in the requested
+// time, keep running while simnodes is down, and stop when told to.
 func TestSimulatedNodes(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -91,7 +92,8 @@ func TestSimulatedNodes(t *testing.T) {
 	clustertest.Until(t, c, "short is complete", c.Allocations("short", api.AllocClientStatusComplete, 90))
 	clustertest.Until(t, c, "endless runs", c.Allocations("endless", api.AllocClientStatusRunning, 30))
 
-	// All 480 GPUs: 30 allocations of endless hold 120, so 90 of this job run and the others wait.
+	// There are 480 GPUs. The 30 allocations of endless hold 120, so 90 of this job run and 10
+	// wait.
 	register(t, c, simJob(t, "rest", 100, ""))
 	clustertest.Until(t, c, "the rest fills the cluster", c.Allocations("rest", api.AllocClientStatusRunning, 90))
 
@@ -101,7 +103,7 @@ func TestSimulatedNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	clustertest.Until(t, c, "the rest stops", c.Allocations("rest", api.AllocClientStatusComplete, 90))
-	clustertest.Until(t, c, "endless runs still", c.Allocations("endless", api.AllocClientStatusRunning, 30))
+	clustertest.Until(t, c, "endless still runs", c.Allocations("endless", api.AllocClientStatusRunning, 30))
 	if got, want := again.Stop(), (cluster.Played{Phase: "ended", Registered: 60, Stopped: 90}); got != want {
 		t.Errorf("simnodes ended with %+v, want %+v", got, want)
 	}

@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package programs has programs that stand for those in the images of jobspecs/. They
-// train nothing, but fail where the real ones would: without GPUs, with arguments that
-// nobody filled in, and when ranks do not meet.
+// Package programs has stand-ins for the programs in the images of jobspecs/. They
+// train nothing, but they fail if the real ones would: without GPUs, with placeholders
+// instead of arguments, and if ranks do not meet.
 package programs
 
 import (
@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// FirstStep is called by rank 1 of a gang, after all ranks have met and before they take
-// their step. An error of it is a rank that fails.
+// FirstStep is called by rank 1 of a gang after all ranks have met and before they take
+// their first step. If it returns an error, the rank fails.
 type FirstStep func() error
 
 // Commands are the programs by name. Each ends the process.
@@ -63,8 +63,8 @@ func gpus() int {
 	return len(strings.FieldsFunc(os.Getenv("NVIDIA_VISIBLE_DEVICES"), func(r rune) bool { return r == ',' }))
 }
 
-// python runs a script that takes rank and address from the environment, if there
-// are any.
+// python runs a training script, with rank and address from the environment if
+// they are set.
 func python(first FirstStep) error {
 	if os.Getenv("RANK") == "" {
 		return nil
@@ -95,7 +95,7 @@ func torchrun(first FirstStep) error {
 }
 
 // train meets the other ranks at rank 0's address, takes one step, and ends when all
-// have taken it.
+// ranks have taken it.
 func train(first FirstStep, rank, world int, address string) error {
 	if rank == 0 {
 		return lead(world, address)
@@ -122,7 +122,8 @@ func train(first FirstStep, rank, world int, address string) error {
 	return nil
 }
 
-// longest is how long ranks wait for each other. The test that waits for them gives up before.
+// longest is how long ranks wait for each other. The test that waits for them gives up
+// earlier.
 const longest = 15 * time.Minute
 
 func dial(address string) (net.Conn, error) {
@@ -138,18 +139,18 @@ func dial(address string) (net.Conn, error) {
 	}
 }
 
-// lead is rank 0: it listens where the others were told to look. That must be its own
-// address; on a cluster of several machines it could not listen anywhere else.
+// lead is rank 0: it listens at the address that the others were given. This must be
+// its own; on a cluster of several machines it could listen at no other.
 func lead(world int, address string) error {
 	if own := os.Getenv("NOMAD_ADDR_rendezvous"); address != own {
-		return fmt.Errorf("rank 0 has %s and was told to listen at %s", own, address)
+		return fmt.Errorf("rank 0 has address %s but was told to listen at %s", own, address)
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	end := time.Now().Add(longest) // for the others
+	end := time.Now().Add(longest) // for the other ranks
 	if err := listener.(*net.TCPListener).SetDeadline(end); err != nil {
 		return err
 	}
@@ -185,7 +186,7 @@ func lead(world int, address string) error {
 	return nil
 }
 
-// vllm answers at its port that it is healthy, until it is stopped.
+// vllm answers health checks at its port until it is stopped.
 func vllm() error {
 	model := flag.String("model", "", "")
 	port := flag.Int("port", 0, "")
@@ -194,7 +195,7 @@ func vllm() error {
 	return serve(*port, "GET /health", *model)
 }
 
-// jupyter is a notebook's server.
+// jupyter is a notebook server.
 func jupyter() error {
 	flags := flag.NewFlagSet("jupyter", flag.ContinueOnError)
 	port := flags.Int("port", 0, "")
@@ -204,7 +205,7 @@ func jupyter() error {
 	_ = flags.Int("MappingKernelManager.cull_idle_timeout", 0, "")
 	_ = flags.Int("ServerApp.shutdown_no_activity_timeout", 0, "")
 	if len(os.Args) < 2 || os.Args[1] != "lab" {
-		return fmt.Errorf("%q is not lab", os.Args[1:])
+		return fmt.Errorf("command %q is not lab", os.Args[1:])
 	}
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		return err
@@ -212,7 +213,7 @@ func jupyter() error {
 	return serve(*port, "GET /lab", "a notebook")
 }
 
-// serve answers a request until it is stopped.
+// serve answers one kind of request until it is stopped.
 func serve(port int, request, answer string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -13,11 +13,11 @@ import (
 	"github.com/hashicorp/nomad/scheduler/tests"
 )
 
-// recorded is the folder of testdata whose stories this release line answers
-// otherwise; none does so to 1.11.
+// recorded is the folder in testdata for stories with other answers in this
+// release line; 1.11 has none.
 const recorded = ""
 
-// The scheduler's test harness of Nomad 1.11.
+// harness is the scheduler's test harness of Nomad 1.11.
 type harness = tests.Harness
 
 func newHarness(t *testing.T) *harness { return tests.NewHarness(t) }

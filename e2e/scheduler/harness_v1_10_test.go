@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/nomad/scheduler"
 )
 
-// recorded is the folder of testdata with the stories that 1.10 answers otherwise.
+// recorded is the folder in testdata for stories with other answers in 1.10.
 const recorded = "v1.10"
 
-// The scheduler's test harness of Nomad 1.10.
+// harness is the scheduler's test harness of Nomad 1.10.
 type harness = scheduler.Harness
 
 func newHarness(t *testing.T) *harness { return scheduler.NewHarness(t) }

@@ -14,8 +14,8 @@ import (
 	psstructs "github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// TestNever has Nomad's scheduler judge the conditions that the placer says no GPU can meet, and those that it
-// tells authors to write instead (TestDeviceFaults in placer/nomad has the same).
+// TestNever gives Nomad's scheduler the conditions that no GPU can meet according to the placer, and those
+// that the placer tells authors to write instead (the same as in TestDeviceFaults in placer/nomad).
 func TestNever(t *testing.T) {
 	t.Setenv("NOMAD_TEST_LOG_LEVEL", "off")
 	n := gpuNode(t, "n1", "", []string{"a1"}, false)
@@ -69,7 +69,7 @@ func TestNever(t *testing.T) {
 		asks := agent.ApiJobToStructJob(job)
 		asks.Canonicalize()
 		if got := w.evaluate(t, asks, 0); strings.Contains(got, "g on n1 a1") != c.met {
-			t.Errorf("%s: met is %v to us, Nomad says\n%s", fmt.Sprint(c.left, " ", c.op, " ", c.right), c.met, got)
+			t.Errorf("%s: for us, met is %v; Nomad says\n%s", fmt.Sprint(c.left, " ", c.op, " ", c.right), c.met, got)
 		}
 	}
 }

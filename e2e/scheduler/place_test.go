@@ -98,16 +98,17 @@ func readJob(t *testing.T, d *datadriven.TestData) *structs.Job {
 	return out
 }
 
-// evaluations is how often a job is placed: an outcome of one in ten would stay unseen once in 10^18.
+// evaluations is how often a job is placed: an outcome with a probability of one in ten would stay
+// unseen once in 10^18.
 const evaluations = 400
 
 // world is the cluster of a story.
 type world struct {
 	nodes []*structs.Node
-	other []*structs.Allocation // what busy holds
+	other []*structs.Allocation // allocations of busy
 }
 
-// place evaluates the job many times, each time on a fresh copy of the world.
+// place evaluates the job many times, each time on a new copy of the world.
 func (w *world) place(t *testing.T, job *structs.Job) string {
 	t.Helper()
 	seen := map[string]bool{}
@@ -147,7 +148,7 @@ func (w *world) evaluate(t *testing.T, job *structs.Job, i int) string {
 	return w.outcome(h)
 }
 
-// outcome is what the scheduler planned, group by group, and what it did not place with Nomad's own reasons.
+// outcome is the scheduler's plan, group by group, and what it did not place, with Nomad's reasons.
 func (w *world) outcome(h *harness) string {
 	var lines []string
 	for _, plan := range h.Plans {

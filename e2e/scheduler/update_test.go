@@ -15,8 +15,8 @@ import (
 )
 
 // TestPinsOfRunningMembers: how Nomad treats running members when the pins of their job change.
-// Nodes may be added. If a GPU is added or removed, Nomad replaces every member. So a lost member
-// alone gets another GPU only if the job is pinned to nodes, not to GPUs.
+// Nodes may be added. If a GPU is added or removed, Nomad replaces every member. So a single lost
+// member can get another GPU only if the job is pinned to nodes, not to GPUs.
 func TestPinsOfRunningMembers(t *testing.T) {
 	t.Setenv("NOMAD_TEST_LOG_LEVEL", "off")
 	for _, tc := range []struct {
@@ -59,8 +59,7 @@ func TestPinsOfRunningMembers(t *testing.T) {
 	}
 }
 
-// pinned is a gang of two with one GPU each, pinned to nodes by name, to racks as a job if there are any, and to
-// GPUs if there are any.
+// pinned is a gang of two members with one GPU each, pinned to nodes by name; also to racks and GPUs if given.
 func (w *world) pinned(t *testing.T, nodes, racks, gpus string) *structs.Job {
 	t.Helper()
 	for _, n := range w.nodes {
@@ -105,7 +104,7 @@ func (w *world) pinned(t *testing.T, nodes, racks, gpus string) *structs.Job {
 	return out
 }
 
-// register evaluates the job as it is stored.
+// register stores the job and evaluates it.
 func (w *world) register(t *testing.T, h *harness, n int) {
 	t.Helper()
 	job, err := h.State.JobByID(nil, api.DefaultNamespace, "gang")

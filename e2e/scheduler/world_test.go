@@ -19,7 +19,7 @@ import (
 // classes is the number of variability classes.
 const classes = 5
 
-// reset reads the cluster and answers with the nodes by computed class.
+// reset reads the cluster, and returns the nodes by computed class.
 func (w *world) reset(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	*w = world{}
@@ -41,7 +41,8 @@ func (w *world) reset(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// gpuNode is a node with one device group, its attributes named as in pal/attr, in no rack if that is "".
+// gpuNode is a node with one device group, whose attributes have the names in pal/attr. Its rack may be
+// "".
 func gpuNode(t *testing.T, name, rack string, gpus []string, companions bool) *structs.Node {
 	t.Helper()
 	n := mock.Node()
@@ -96,7 +97,7 @@ func gpuNode(t *testing.T, name, rack string, gpus []string, companions bool) *s
 	return n
 }
 
-// hold lets another job's allocations have GPUs: one allocation for each line, node and GPUs.
+// hold adds allocations of another job: one for each line, with its node and GPUs.
 func (w *world) hold(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	for line := range strings.Lines(d.Input) {
@@ -118,7 +119,7 @@ func (w *world) hold(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-// store puts the world and the job into a fresh state.
+// store stores the world and the job in a new state.
 func (w *world) store(t *testing.T, h *harness, job *structs.Job) {
 	t.Helper()
 	for _, n := range w.nodes {

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package docker checks what jobs to copy say to Nomad's docker driver, on machines
-// that need not have docker.
+// Package docker checks that Nomad's docker driver accepts the jobs to copy, on
+// machines without docker.
 package docker
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// TestJobspecs: Nomad's docker driver takes each config block of jobspecs/: keys,
-// types and units that it can read. Whether the image has the command, only a machine
-// with docker can tell.
+// TestJobspecs: Nomad's docker driver can read the keys, types and units of each
+// config block in jobspecs/. Whether the image has the command is checked only on a
+// machine with docker.
 func TestJobspecs(t *testing.T) {
 	schema, err := docker.NewDockerDriver(t.Context(), hclog.NewNullLogger()).TaskConfigSchema()
 	if err != nil {
@@ -63,6 +63,6 @@ func TestJobspecs(t *testing.T) {
 		}
 	}
 	if checked < 8 {
-		t.Errorf("checked %d tasks only", checked)
+		t.Errorf("checked only %d tasks", checked)
 	}
 }

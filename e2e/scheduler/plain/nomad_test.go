@@ -22,22 +22,22 @@ import (
 
 const file = "../../../sim/testdata/nomad.json"
 
-// small is a cluster of equal nodes and a batch job of one-GPU allocations, each of
-// which needs its share of a node's CPU and memory.
+// small is a cluster of equal nodes and a batch job of one-GPU allocations. Each
+// allocation needs one GPU's share of a node's CPU and memory.
 type small struct {
 	Name   string `json:"name"`
 	GPUs   int    `json:"gpus"` // of a node
 	Busy   []int  `json:"busy"` // GPUs in use, per node
 	Count  int    `json:"count"`
 	Spread bool   `json:"spread"`
-	// Placed is the share of the runs by how many allocations were on each node. Allocations
-	// that are missing from Count stayed blocked.
+	// Placed is the share of the runs with an outcome, by the numbers of allocations on each node.
+	// Allocations up to Count that are not among them stayed blocked.
 	Placed map[string]float64 `json:"placed"`
 }
 
 const (
 	runs      = 800
-	tolerance = 0.08 // 4 standard deviations of a share of 0.5
+	tolerance = 0.08 // four standard deviations of a share of 0.5
 	shareCPU  = 3500 // the mock node has 14,000 MHz, for 4 GPUs
 	shareMB   = 2048
 )
@@ -99,7 +99,8 @@ func keys(ms ...map[string]float64) []string {
 	return ks
 }
 
-// place lets Nomad evaluate the job once and says where its allocations lie.
+// place makes Nomad evaluate the job once, and returns where its allocations
+// are.
 func place(t *testing.T, c small) string {
 	h := tests.NewHarness(t)
 	algorithm := structs.SchedulerAlgorithmBinpack
