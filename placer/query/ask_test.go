@@ -21,7 +21,7 @@ func TestAsksForAnEstimate(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)
 		w.StartPlacer()
-		for i := range 4 { // jobs without an estimate are expected to run half an hour here
+		for i := range 4 { // here, jobs without an estimate are expected to run half an hour
 			w.Submit(bed.Gang{Name: fmt.Sprintf("silent-%d", i), GPUs: 1, Runs: 30 * time.Minute})
 		}
 		w.RunFor(31 * time.Minute)
@@ -48,7 +48,7 @@ func TestAsksForAnEstimate(t *testing.T) {
 		}
 		for _, id := range []string{"head", "half"} {
 			if e := explained(w, id); e.Ask != "" {
-				w.T.Errorf("%s, whose length is known, is asked: %q", id, e.Ask)
+				w.T.Errorf("%s, whose run time is known, is asked: %q", id, e.Ask)
 			}
 		}
 		e := explained(w, "small")
@@ -59,7 +59,7 @@ func TestAsksForAnEstimate(t *testing.T) {
 			}
 		}
 		if after := explained(w, "small"); after.Ask != e.Ask || fmt.Sprint(after.Reason) != fmt.Sprint(e.Reason) {
-			w.T.Errorf("asked again it is %q, %q: the question has changed something", after.Reason, after.Ask)
+			w.T.Errorf("the second answer is %q, %q: asking has changed something", after.Reason, after.Ask)
 		}
 		w.Submit(bed.Gang{Name: "small", GPUs: 2, Runs: 10 * time.Minute, Meta: map[string]string{"pal_duration": "10m"}})
 		w.ExpectRunning("small", 10*time.Second) // as explain predicted

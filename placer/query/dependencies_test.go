@@ -92,7 +92,7 @@ func TestAfter(t *testing.T) {
 		}
 		r, err := store.In(c).Decision(cluster.JobKey{Namespace: "default", ID: "report"}).Read(w.T.Context())
 		if err != nil || !r.There || r.Of.Waited > 10*time.Second {
-			w.T.Errorf("what it waited for counts as its waiting: %+v, %v", r, err)
+			w.T.Errorf("the time before the other jobs finished counts as waiting: %+v, %v", r, err)
 		}
 	})
 }
@@ -152,7 +152,7 @@ func TestPriorityIsExplained(t *testing.T) {
 			}
 			w.RunFor(20 * time.Second)
 			if e := explained(w, "low"); strings.Contains(e.Note, "priority") != counts || !strings.Contains(e.Note, want) {
-				w.T.Errorf("priorities count %v: %q", counts, e.Note)
+				w.T.Errorf("priorities matter: %v: %q", counts, e.Note)
 			}
 			if e := explained(w, "high"); strings.Contains(e.Note, "priority") {
 				w.T.Errorf("of the highest: %q", e.Note)
@@ -351,7 +351,7 @@ func TestAfterMany(t *testing.T) {
 		})
 		w.RunFor(time.Minute)
 		if asked > 0 {
-			t.Errorf("%d requests in a minute in which nothing happened", asked)
+			t.Errorf("%d requests in a minute without changes", asked)
 		}
 		for _, i := range []int{0, 500, jobs - 1} {
 			w.Submit(bed.Gang{Name: fmt.Sprint("prepare-", i), Ungated: true, Runs: time.Second, Change: withoutGPUs})

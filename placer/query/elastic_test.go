@@ -57,7 +57,7 @@ func TestElasticAnswers(t *testing.T) {
 
 		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "wide"})
 		if err != nil || !slices.ContainsFunc(e.Tradeoffs, func(o query.Tradeoff) bool { return o.Change == "max=4" }) {
-			t.Errorf("fewer of those that run would stand closer: %+v, %v", e.Tradeoffs, err)
+			t.Errorf("fewer of the running members would be closer together: %+v, %v", e.Tradeoffs, err)
 		}
 
 		w.Submit(bed.Gang{Name: "waits", Members: 4, GPUs: 1, Runs: time.Minute, Meta: map[string]string{"pal_duration": "1m"}})

@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Tried returns how many changes of a job are tried on a cluster, up to a bound.
+// Tried returns how many changes of a job are tried on a cluster, up to a limit.
 func Tried(v *request.View, job *api.Job, most int) int {
 	t := &trial{v, job, most}
 	t.find()

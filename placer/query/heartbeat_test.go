@@ -116,7 +116,7 @@ func TestActivity(t *testing.T) {
 		stop := beating(w, "first", p.Vitals)
 		w.RunFor(5 * time.Second)
 		if a := activity(w); !a.Working || a.Agent != "first" || a.Address != "https://pal" || a.Version != "v1" {
-			t.Errorf("at work: %+v", a)
+			t.Errorf("active: %+v", a)
 		}
 		p.Stop()
 		stop()
@@ -134,7 +134,7 @@ func TestActivity(t *testing.T) {
 		defer beating(w, "next", next.Vitals)()
 		w.RunFor(3 * time.Second)
 		if a := activity(w); !a.Working || a.Agent != "next" {
-			t.Errorf("the next: %+v", a)
+			t.Errorf("the next placer: %+v", a)
 		}
 		next.Kill()
 		w.Nomad.Disconnect("next")
@@ -157,22 +157,22 @@ func TestActivityOfTrouble(t *testing.T) {
 		stop := beating(w, "a", func() heartbeat.VitalSigns { return signs.Load().(heartbeat.VitalSigns) })
 		w.RunFor(30 * time.Second)
 		if a := activity(w); a.Idle() || a.Working || !strings.Contains(a.Unknown, "agent a has just started") {
-			t.Errorf("it has just started: %+v", a)
+			t.Errorf("the placer has just started: %+v", a)
 		}
 		w.RunFor(time.Minute)
 		if a := activity(w); !a.Idle() || !a.Since.IsZero() || a.Trouble == "" {
-			t.Errorf("it has not begun to work: %+v", a)
+			t.Errorf("the placer has not begun to work: %+v", a)
 		}
 		signs.Store(heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()})
 		w.RunFor(2 * time.Second)
 		if a := activity(w); !a.Working {
-			t.Errorf("it works: %+v", a)
+			t.Errorf("the placer works: %+v", a)
 		}
 		worked := time.Now()
 		w.RunFor(5 * time.Minute)
 		a := activity(w)
 		if !a.Idle() || a.Trouble == "" || a.Since.Sub(worked) > time.Minute+2*time.Second {
-			t.Errorf("it hangs: %+v", a)
+			t.Errorf("the placer hangs: %+v", a)
 		}
 		written, err := nomad.NewClient(w.Nomad.Config("look", ""), "")
 		if err != nil {
@@ -220,7 +220,7 @@ func TestLastBeat(t *testing.T) {
 		stop()
 		w.RunFor(15 * time.Second)
 		if a := activity(w); !a.Idle() || a.Agent != "a" {
-			w.T.Errorf("it has stopped: %+v", a)
+			w.T.Errorf("the agent has stopped: %+v", a)
 		}
 		stop = beating(w, "a", signs)
 		w.RunFor(time.Second)
@@ -229,7 +229,7 @@ func TestLastBeat(t *testing.T) {
 		stop()
 		w.RunFor(12 * time.Second) // before the next heartbeat
 		if a := activity(w); !a.Working || a.Agent != "b" {
-			w.T.Errorf("the next is active: %+v", a)
+			w.T.Errorf("the next agent is active: %+v", a)
 		}
 		next()
 	})

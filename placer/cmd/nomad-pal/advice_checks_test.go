@@ -22,16 +22,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// broken is a check of doctor's that fails, what it advises, and how that is done.
+// broken is a failing check of doctor, its advice, and how to follow the advice.
 type broken struct {
 	check, says string
 	before      func()
-	args, then  []string // of doctor, before and after
+	args, then  []string // doctor's arguments, before and after
 	follow      func()
-	becomes     query.Verdict // "": the check is gone
+	becomes     query.Verdict // "": the check is no longer shown
 }
 
-// mends does what doctor advises: then all is well.
+// mends follows doctor's advice, after which the check must have its new
+// verdict.
 func (c *testCluster) mends(f *advice.Followed, of broken) {
 	c.t.Helper()
 	if of.before != nil {
@@ -55,7 +56,8 @@ func (c *testCluster) mends(f *advice.Followed, of broken) {
 	})
 }
 
-// profileMade is one of two GPUs, made at a time.
+// profileMade returns a function that stores a profile of two GPUs, made at
+// this time.
 func (c *testCluster) profileMade(version int, at time.Time) func() {
 	return func() {
 		var samples []profile.Sample
@@ -77,7 +79,7 @@ func (c *testCluster) profileMade(version int, at time.Time) func() {
 	}
 }
 
-// types types one of our commands, which has to show something.
+// types runs one of our commands, which must print something.
 func (c *testCluster) types(shows string, args ...string) {
 	c.t.Helper()
 	if code, out, said := c.does(args...); code != 0 || !strings.Contains(out, shows) {
@@ -85,7 +87,7 @@ func (c *testCluster) types(shows string, args ...string) {
 	}
 }
 
-// adviceOfChecks does what doctor advises about Nomad, its clients, GPUs and profile.
+// adviceOfChecks follows doctor's advice about Nomad, its clients, GPUs and profile.
 func adviceOfChecks(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	nodes := func(change func(*api.Node)) func() {
@@ -106,7 +108,7 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 	for _, of := range []broken{
 		{check: "profile", says: "or nomad-pal profile import", follow: func() {
 			c.types("", "profile", "import", c.written("times.csv", "gpu,app,time\nGPU-0-0,A,100\nGPU-0-1,A,101\n"))
-			c.profileMade(1, now)() // as an agent does of it
+			c.profileMade(1, now)() // as an agent would make it
 		}, becomes: query.OK},
 		{check: "profile", says: "measure again: GPUs change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
 		{check: "profile", says: "may their device plugin read the variables nomad-pal/*? It looks for a new profile every minute or so",
@@ -143,7 +145,7 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 	c.mendsWarnings(f)
 }
 
-// mendsServers does what doctor advises about Nomad's servers.
+// mendsServers follows doctor's advice about Nomad's servers.
 func (c *testCluster) mendsServers(f *advice.Followed) {
 	answers := map[string]string{} // by path
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +174,8 @@ func (c *testCluster) mendsServers(f *advice.Followed) {
 	}
 }
 
-// mendsWarnings reads a warning in status, as doctor advises, until it is over.
+// mendsWarnings reads a warning in status, as doctor advises, until the warning
+// ends.
 func (c *testCluster) mendsWarnings(f *advice.Followed) {
 	const window = "window \"w\" {\n  cron = \"0 2 * * 0\"\n  duration = \"1h\"\n  nodes = [\"none\"]\n}\n"
 	c.t.Run("an agent with a warning", func(t *testing.T) {
@@ -191,7 +194,7 @@ func (c *testCluster) mendsWarnings(f *advice.Followed) {
 		in := *c
 		in.t = t
 		url := in.agent("", atAnyPort)
-		in.until("doctor is content", func() bool {
+		in.until("doctor finds no problem", func() bool {
 			k := in.check("agent's API", "-pal-address="+url)
 			return k != nil && k.Verdict == query.OK
 		})

@@ -27,7 +27,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// adviceOnTyping types what commands advise about their own arguments.
+// adviceOnTyping follows commands' advice about their own arguments.
 func adviceOnTyping(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
@@ -80,7 +80,7 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		t.Errorf("a device: %d %s%s", code, out, said)
 	}
 	if code, out, said := c.reads(jobText("default", "gpus", 1), "plan", "-"); code != 1 {
-		t.Errorf("a device, spelt right: %d %s%s", code, out, said)
+		t.Errorf("a device, spelled correctly: %d %s%s", code, out, said)
 	}
 	c.followsAllocations(f)
 	c.followsInit(f, site)
@@ -106,7 +106,7 @@ func (c *testCluster) quarantines(gpus ...string) {
 	}
 }
 
-// followsAllocations asks for one by what several begin with.
+// followsAllocations types a prefix that several allocation ids share.
 func (c *testCluster) followsAllocations(f *advice.Followed) {
 	first := c.firstAlloc("train")
 	other := *first
@@ -125,7 +125,8 @@ func (c *testCluster) followsAllocations(f *advice.Followed) {
 	})
 }
 
-// followsInit does what init says is next, as far as it is not another machine's.
+// followsInit follows the next steps that init prints, except those on other
+// machines.
 func (c *testCluster) followsInit(f *advice.Followed, site string) {
 	t := c.t
 	_, out, said := c.does("init", "-o", site, "-force")
@@ -148,14 +149,15 @@ func (c *testCluster) followsInit(f *advice.Followed, site string) {
 	}
 }
 
-// checkAdvice is what doctor says of something, and how that is mended.
+// checkAdvice is the advice in one of doctor's checks, and how to follow it.
 type checkAdvice struct {
 	name, says string
 	mend       func()
-	becomes    query.Verdict // "": it is told no more
+	becomes    query.Verdict // "": the check is no longer shown
 }
 
-// check is what doctor says of something; nil if it says nothing.
+// check is the result of one of doctor's checks; nil if doctor does not show
+// it.
 func (c *testCluster) check(name string, args ...string) *query.Check {
 	c.t.Helper()
 	_, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
@@ -171,7 +173,8 @@ func (c *testCluster) check(name string, args ...string) *query.Check {
 	return nil
 }
 
-// adviceOfDoctor follows what doctor says: then all is well.
+// adviceOfDoctor follows doctor's advice, after which all checks must be as
+// promised.
 func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	const window = "window \"past\" {\n  start = \"2025-11-25T02:00:00Z\"\n  duration = \"1h\"\n}\n"
@@ -244,11 +247,11 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 		}
 	}
 	if k := query.CheckClocks(now, now, now); k.Verdict != query.OK {
-		t.Errorf("clocks that are set: %+v", k)
+		t.Errorf("after the clocks are set: %+v", k)
 	}
 }
 
-// followsAgents asks doctor about agents that are not there, have windows of the past, or are in trouble.
+// followsAgents asks doctor about agents that do not exist, have windows in the past, or report trouble.
 func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 	t := c.t
 	c.beat(store.Heartbeat{Agent: "one", Since: time.Now().Add(-4 * time.Hour), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
@@ -260,7 +263,7 @@ func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 		in := *c
 		in.t = t
 		in.agent("", "http {\n  bind_port = 0\n}\n"+window)
-		in.until("doctor knows of it", func() bool {
+		in.until("doctor shows the agent's window", func() bool {
 			k := in.check("configuration")
 			return k != nil && f.Add(k.Next, "remove it from the agent's configuration, or correct it there")
 		})
@@ -269,7 +272,7 @@ func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 		in := *c
 		in.t = t
 		in.agent("", "http {\n  bind_port = 0\n}\n")
-		in.until("the agent is there, and doctor content", func() bool {
+		in.until("the agent answers, and doctor finds no problem", func() bool {
 			k := in.check("agent")
 			return k != nil && k.Verdict == query.OK && in.check("configuration") == nil
 		})
@@ -277,7 +280,8 @@ func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 	c.followsLog(f)
 }
 
-// followsLog asks doctor about an agent that is in trouble, and one that does not say how it is, until it is well.
+// followsLog asks doctor about an agent in trouble, and about one that does not report its state, until both are
+// well.
 func (c *testCluster) followsLog(f *advice.Followed) {
 	status, body := http.StatusOK, ""
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -301,7 +305,7 @@ func (c *testCluster) followsLog(f *advice.Followed) {
 	}
 }
 
-// adviceOnHardware follows the advice about GPUs and about measuring them.
+// adviceOnHardware follows the advice about GPUs and measuring.
 func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	p := c.measuringPlugins()
@@ -317,19 +321,19 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	c.nomad.SetHealth(false, gpu)
 	text := ""
 	const again = "To have the job start again on other GPUs: stop it and run it again"
-	c.until("explain knows that it is unhealthy", func() bool {
+	c.until("explain shows that the GPU is unhealthy", func() bool {
 		_, text, _ = c.does("explain", gpu)
 		return f.Add(text, again)
 	})
 	if _, _, err := c.client("").API().Jobs().Deregister("train", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.until("it is stopped, which nomad job stop waits for", func() bool {
+	c.until("the job has stopped, as nomad job stop waits for", func() bool {
 		as, _, err := c.client("").API().Jobs().Allocations("train", false, nil)
 		return err == nil && len(as) == 1 && as[0].ClientStatus == api.AllocClientStatusComplete
 	})
 	c.runs(path, "train")
-	c.until("explain shows it on another GPU", func() bool {
+	c.until("explain shows the job on another GPU", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "train runs on 1 GPU") && !strings.Contains(out, gpu)
 	})
@@ -369,7 +373,8 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	}
 }
 
-// adviceOnNodes makes nodes take jobs again, and looks at jobs and nodes that did not measure, as measure advises.
+// adviceOnNodes makes nodes eligible again, and looks at jobs and nodes that could not be measured, as measure
+// advises.
 func adviceOnNodes(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	p, node := c.measuringPlugins(), nomadtest.GPUNode(0, 4).ID
@@ -385,17 +390,16 @@ func adviceOnNodes(t *testing.T, f *advice.Followed) {
 	}
 	c.nomad.SetEligible(node, true)
 	measured("GPU-0-1")
-	stop := c.train(1) // the drain lasts as long as its job
+	stop := c.train(1) // the drain lasts as long as this job
 	c.nomad.DrainWithin(node, 0)
 	if _, out, said := p.measure("GPU-0-2"); !f.Add(out["GPU-0-2"].Reason, "nomad node drain -disable "+node) {
 		c.t.Errorf("measure: %+v %s", out, said)
 	}
-	c.nomad.SetEligible(node, true) // as that does
+	c.nomad.SetEligible(node, true) // as that command does
 	stop()
 	measured("GPU-0-2")
 
-	// Nomad reports that a job's task has ended, although it runs: as if it had failed, or slept to
-	// its end.
+	// Nomad reports that the job's task has ended although it runs: either failed, or completed.
 	status := api.AllocClientStatusFailed
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/allocations") || status == "" {
@@ -430,13 +434,14 @@ func adviceOnNodes(t *testing.T, f *advice.Followed) {
 	measured("GPU-0-3")
 }
 
-// commandsIn are nomad-pal's commands that a text tells somebody to type, with their options.
+// commandsIn matches nomad-pal's commands in a text, with their options.
 var commandsIn = regexp.MustCompile("(?:^|[ (:`;'\"])nomad-pal ((?:profile )?[a-z]+)((?: +(?:-[a-z][a-z-]*(?:[= ]\\S+)?|[^- `.,;:)'\"]\\S*))*)")
 
-// notCommands are words behind the name that say what it does.
+// notCommands matches words after the name that are no command, but say what
+// nomad-pal does.
 var notCommands = regexp.MustCompile(`^(is|was|has|needs|counts|does|takes|chooses|writes|answers|says|edits|places|serves|and|or|in|to|on|at|for|of|with|without|from|as|by|lists|job|runs|keeps|may|can|there|that|which|then|compares|gives|it|v|leaves)$`)
 
-// TestCommandsInTexts: what the code's texts tell somebody to type is there, with its options.
+// TestCommandsInTexts: the commands and options in the code's texts exist.
 func TestCommandsInTexts(t *testing.T) {
 	seen := 0
 	for _, dir := range []string{".", "../..", "../../agent", "../../constraint", "../../gang", "../../heartbeat", "../../model", "../../nomad", "../../query", "../../rewrite", "../../../pal/reason", "../../../device-plugin", "../../../device-plugin/cmd/nomad-device-pal", "../../../device-plugin/gpu", "../../../device-plugin/measure"} {
@@ -458,7 +463,7 @@ func TestCommandsInTexts(t *testing.T) {
 		}
 	}
 	if seen < 40 {
-		t.Errorf("%d commands only", seen)
+		t.Errorf("only %d commands", seen)
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// pagesOfDocs are the pages for users and operators, and jobs to copy, by path.
+// pagesOfDocs are the pages for users and operators, and the jobs to copy, by
+// path.
 func pagesOfDocs(t *testing.T) map[string]string {
 	t.Helper()
 	root := filepath.Join("..", "..", "..")
@@ -37,14 +38,14 @@ func pagesOfDocs(t *testing.T) map[string]string {
 	return pages
 }
 
-// hintWith is a hint in the docs, with its value if that stands there.
+// hintWith matches a hint in the docs, with its value if there is one.
 var hintWith = regexp.MustCompile(`(?:^|[^\w./-])(pal_[a-z_]+)(?:\s*=\s*("[^"\n]*"|true|false))?`)
 
-// TestDocsHints: each hint that docs and jobspecs name is there, and takes the values that they give it.
+// TestDocsHints: each hint in docs and jobspecs exists, and accepts the values shown there.
 func TestDocsHints(t *testing.T) {
 	seen := 0
 	for path, text := range pagesOfDocs(t) {
-		if strings.Contains(path, "results") { // which tell of jobs that are wrong on purpose
+		if strings.Contains(path, "results") { // they show jobs that are wrong on purpose
 			continue
 		}
 		for _, m := range hintWith.FindAllStringSubmatch(text, -1) {
@@ -61,11 +62,11 @@ func TestDocsHints(t *testing.T) {
 		}
 	}
 	if seen < 100 {
-		t.Errorf("%d hints only", seen)
+		t.Errorf("only %d hints", seen)
 	}
 }
 
-// keysOf are the keys that a page of the reference lists: "key" and "block.key".
+// keysOf are the keys on a page of the reference: "key" and "block.key".
 func keysOf(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", page))
@@ -96,10 +97,10 @@ func keysOf(t *testing.T, page string) map[string]bool {
 	return keys
 }
 
-// ofNomadsJobspec are blocks and keys of Nomad's jobspecs and of its drivers, which the docs name, too.
+// ofNomadsJobspec matches blocks and keys of Nomad's jobspecs and drivers, which the docs name, too.
 var ofNomadsJobspec = regexp.MustCompile(`^(attempts|change_mode|ipc_mode|kill_signal|memlock|payload|update|resources|restart|reschedule|disconnect|replace|lost_after|constraint|meta|device|parameterized|plugin|config|count|canary)$`)
 
-// TestDocsKeys: each configuration key that docs name is one of the agent's or of the plugin's, or of a jobspec.
+// TestDocsKeys: each configuration key in the docs is a key of the agent, the plugin or a jobspec.
 func TestDocsKeys(t *testing.T) {
 	agents, plugins := keysOf(t, "configuration.md"), keysOf(t, "plugin-configuration.md")
 	if len(agents) < 40 || len(plugins) < 20 {
@@ -117,11 +118,11 @@ func TestDocsKeys(t *testing.T) {
 				key += "." + m[2]
 			}
 			if seen++; !agents[key] && !plugins[key] && !ofNomadsJobspec.MatchString(m[1]) && !strings.HasPrefix(key, "pal_") {
-				t.Errorf("%s: %s: there is no such key", path, m[0])
+				t.Errorf("%s: %s: this key does not exist", path, m[0])
 			}
 		}
 	}
 	if seen < 40 {
-		t.Errorf("%d keys only", seen)
+		t.Errorf("only %d keys", seen)
 	}
 }

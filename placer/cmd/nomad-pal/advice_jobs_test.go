@@ -21,7 +21,8 @@ import (
 
 const a100, v100 = "nvidia/gpu/NVIDIA A100-SXM4-80GB", "nvidia/gpu/Tesla V100-SXM2-32GB"
 
-// planned is a jobspec with lines of the job, of its group and of the resources of its task.
+// plannedJob is a jobspec with additional lines for the job, its group and its task's
+// resources.
 func plannedJob(id, ofJob, ofGroup, device string) string {
 	return fmt.Sprintf("job %q {\n  type = \"batch\"\n%s  group \"g\" {\n%s    task \"t\" {\n      driver = \"raw_exec\"\n      config {\n        command = \"true\"\n      }\n      resources {\n%s      }\n    }\n  }\n}\n", id, ofJob, ofGroup, device)
 }
@@ -33,14 +34,15 @@ func constraintOf(of string) string {
 func gpuBlock(name, in string) string { return fmt.Sprintf("device %q {\n%s}\n", name, in) }
 func metaOf(of string) string         { return "meta {\n" + of + "\n}\n" }
 
-// withGroup is a job with another group beside its own.
+// withGroup is a job with a second group.
 func withGroup(job, name, ofGroup, device string) string {
 	other := plannedJob("j", "", ofGroup, device)
 	at := strings.Index(other, "  group ")
 	return strings.TrimSuffix(job, "}\n") + strings.Replace(other[at:len(other)-len("}\n")], `"g"`, fmt.Sprintf("%q", name), 1) + "}\n"
 }
 
-// adviceOnJobs follows what plan says of jobs that are refused, or that never start: then they would start.
+// adviceOnJobs follows plan's advice about jobs that are refused or never start, after which they would
+// start.
 func adviceOnJobs(t *testing.T, f *advice.Followed) {
 	c := mixedCluster(t)
 	c.t = t
@@ -108,7 +110,8 @@ func (c *testCluster) registers(text string) {
 	}
 }
 
-// followsOneGPU asks for one GPU by its id, and then as advised, of Nomad alone.
+// followsOneGPU requests one GPU by its id, and then as advised, from Nomad
+// alone.
 func (c *testCluster) followsOneGPU(f *advice.Followed) {
 	t := c.t
 	wrong := plannedJob("one", "", "", gpuBlock("nvidia/gpu", constraintOf(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`)))
@@ -119,7 +122,7 @@ func (c *testCluster) followsOneGPU(f *advice.Followed) {
 	}
 	c.registers(plannedJob("one", "", "", gpuBlock("nvidia/gpu", constraintOf(m[1]))))
 	jobs := c.client("").API().Jobs()
-	c.until("it has that GPU", func() bool {
+	c.until("the job has that GPU", func() bool {
 		as, _, err := jobs.Allocations("one", false, nil)
 		if err != nil || len(as) != 1 {
 			return false
@@ -131,7 +134,8 @@ func (c *testCluster) followsOneGPU(f *advice.Followed) {
 
 var tryLine = regexp.MustCompile(`nomad-pal explain -what-if ('[^']*'|\S+) (\S+)`)
 
-// triesChanges types what plan offers for jobs that never start: then they would.
+// triesChanges tries the changes that plan offers for jobs that never start,
+// after which they would start.
 func (c *testCluster) triesChanges(f *advice.Followed) {
 	t, tried := c.t, 0
 	for name, text := range map[string]string{
@@ -145,7 +149,7 @@ func (c *testCluster) triesChanges(f *advice.Followed) {
 		_, out, said := c.does("plan", path)
 		m := tryLine.FindStringSubmatch(oneLine(out))
 		if m == nil || m[2] != path || !f.Add(out, "To try a change without making it: "+m[0]) {
-			t.Errorf("%s: nothing to try:\n%s%s", name, out, said)
+			t.Errorf("%s: plan offers no change:\n%s%s", name, out, said)
 			continue
 		}
 		tried++
@@ -155,12 +159,12 @@ func (c *testCluster) triesChanges(f *advice.Followed) {
 		}
 	}
 	if tried == 0 {
-		t.Error("nothing was tried")
+		t.Error("no change was tried")
 	}
 }
 
-// adviceOnTemplates follows the advice about jobs that take payloads and about node pools with a
-// queue in Nomad.
+// adviceOnTemplates follows the advice about jobs with payloads and about node pools with one of
+// Nomad's queues.
 func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	for i := range 2 { // as the device plugin publishes classes
@@ -197,7 +201,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	}
 	c.until("Nomad places the child", func() bool {
 		as, _, err := jobs.Allocations(child.DispatchedJobID, false, nil)
-		return err == nil && len(as) == 1 // it may have ended already
+		return err == nil && len(as) == 1 // the child may have ended already
 	})
 
 	const admitted = "make the payload optional and use meta, or constrain the device to a variability class yourself"
@@ -217,7 +221,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 	c.stopsRuns(f)
 }
 
-// stopsRuns stops a parameterized job, and then what it has made.
+// stopsRuns stops a parameterized job, and then its runs.
 func (c *testCluster) stopsRuns(f *advice.Followed) {
 	t, jobs := c.t, c.client("").API().Jobs()
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", atAnyPort))
@@ -232,20 +236,20 @@ func (c *testCluster) stopsRuns(f *advice.Followed) {
 		t.Fatal(err)
 	}
 	const stop = "Its runs continue. To stop them: nomad-pal cancel array"
-	c.until("it is said that its run goes on", func() bool {
+	c.until("nomad-pal says that its run continues", func() bool {
 		_, out, _ := c.does("explain", "array")
 		return f.Add(out, stop)
 	})
 	if code, out, said := c.does("cancel", "array"); code != 0 || out != "Stopped default/"+child.DispatchedJobID+"\n" {
 		t.Errorf("cancel: %d %s%s", code, out, said)
 	}
-	c.until("no run goes on", func() bool {
+	c.until("no run continues", func() bool {
 		_, out, _ := c.does("explain", "array")
 		return strings.Contains(out, "it makes no more runs") && !strings.Contains(out, stop)
 	})
 }
 
-// followsQueues runs a job in a node pool with a batch queue of Nomad's own.
+// followsQueues runs a job in a node pool with one of Nomad's batch queues.
 func (c *testCluster) followsQueues(f *advice.Followed) {
 	t, queued := c.t, true
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -269,11 +273,11 @@ func (c *testCluster) followsQueues(f *advice.Followed) {
 	if _, _, err := c.client("").API().Jobs().Deregister("queued", true, nil); err != nil {
 		t.Fatal(err)
 	}
-	queued = false // batch_queue is taken out of the node pool
+	queued = false // the batch_queue of the node pool is deleted
 	if code, out, said := c.does("run", "-detach", "-address="+between.URL, path); code != 0 || !strings.Contains(out, "registered") {
 		t.Errorf("run, without a batch queue: %d %s%s", code, out, said)
 	}
 	if gated := c.nomad.Job(cluster.JobKey{Namespace: "default", ID: "queued"}); gated == nil {
-		t.Error("it was not registered")
+		t.Error("the job was not registered")
 	}
 }

@@ -21,17 +21,17 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// life is what befalls a job, what explain then advises, and what comes of following that.
+// life is a problem of a job, explain's advice about it, and the result of following that.
 type life struct {
-	tenant func() queue.Tenant // of the namespace, when a placer starts; nil for no limit
-	comes  func(w *bed.World)  // until the advice is given
+	tenant func() queue.Tenant // the namespace's tenant, when a placer starts; nil for no limit
+	comes  func(w *bed.World)  // leads to the advice
 	job    string              // "": the child of template t
 	says   string
 	follow func(w *bed.World)
 	then   func(w *bed.World) bool // nil: the job runs
 }
 
-// told is what explain prints of a job.
+// told is what explain prints about a job.
 func told(w *bed.World, name string) string {
 	s := w.Picture()
 	if s == nil {
@@ -46,7 +46,7 @@ func told(w *bed.World, name string) string {
 	return oneLine(out.String())
 }
 
-// adviceOnLives follows what explain says of jobs as they fare.
+// adviceOnLives follows explain's advice about jobs.
 func adviceOnLives(t *testing.T, f *advice.Followed) {
 	for _, lives := range []map[string]life{failedLives(), childrenLives(), limitedLives(), memberLives(), otherLives()} {
 		for name, l := range lives {
@@ -74,7 +74,7 @@ func (l life) lead(t *testing.T, f *advice.Followed) {
 			w.RunFor(10 * time.Second)
 		}
 		if !f.Add(text, l.says) {
-			w.T.Fatalf("no advice %q:\n%s\n%s", l.says, text, w.Describe())
+			w.T.Fatalf("explain does not advise %q:\n%s\n%s", l.says, text, w.Describe())
 		}
 		l.follow(w)
 		then := l.then
@@ -84,7 +84,7 @@ func (l life) lead(t *testing.T, f *advice.Followed) {
 		w.Expect(job+" fares as promised", 15*time.Minute, func() bool { return then(w) })
 		w.RunFor(time.Minute)
 		if text := told(w, job); advice.Shows(text, l.says) {
-			w.T.Errorf("the advice was followed, and is given still:\n%s", text)
+			w.T.Errorf("the advice was followed, but explain still gives it:\n%s", text)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func must(w *bed.World, err error) {
 	}
 }
 
-// script has a job's members run a shell script.
+// script makes a job's members run a shell script.
 func script(text string) func(*api.Job) {
 	return func(j *api.Job) { j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", text} }
 }
@@ -116,7 +116,7 @@ func edit(name string, change func(*api.Job)) func(*bed.World) {
 
 func rerun(name string) func(*bed.World) { return edit(name, func(*api.Job) {}) }
 
-// begin has nodes of four GPUs and a placer.
+// begin starts nodes with four GPUs each, and a placer.
 func begin(w *bed.World, nodes int) *bed.Placer {
 	w.AddNodes(nodes, 4)
 	return w.StartPlacer()
@@ -151,7 +151,7 @@ func failedLives() map[string]life {
 			comes: func(w *bed.World) {
 				begin(w, 3)
 				w.Submit(bed.Gang{Name: "a", Runs: 5 * time.Second, Exit: 1})
-				for range 6 { // on GPUs that break
+				for range 6 { // on GPUs that fail
 					if w.Until(5*time.Minute, func() bool { return w.Running(bed.Key("a")) }) {
 						w.Nomad.SetHealth(false, w.GPUs(bed.Key("a"))...)
 						w.RunFor(6 * time.Second)
@@ -203,7 +203,7 @@ func failedLives() map[string]life {
 func withoutDevices(j *api.Job) { j.TaskGroups[0].Tasks[0].Resources.Devices = nil }
 
 func childrenLives() map[string]life {
-	var stop func() // of the placer before
+	var stop func() // stops the previous placer
 	dispatch := func(w *bed.World) { _, err := w.Dispatch("t", nil); must(w, err) }
 	after := func(w *bed.World) {
 		w.AddNodes(1, 4)
@@ -274,7 +274,7 @@ func childrenLives() map[string]life {
 }
 
 func limitedLives() map[string]life {
-	var stop func() // of the placer before
+	var stop func() // stops the previous placer
 	quota, limit := 2, func(n *int) func() queue.Tenant {
 		return func() queue.Tenant { return queue.Tenant{Quota: *n, BorrowingLimit: new(int)} }
 	}
@@ -294,7 +294,7 @@ func limitedLives() map[string]life {
 	}
 	var (
 		first *bed.Placer
-		ran   *api.Job // before its update
+		ran   *api.Job // the job before its update
 	)
 	canariesOn := func(w *bed.World, nodes int) {
 		w.AddNodes(nodes, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/race"
 )
 
-// followedBy are texts that are shown where commands do not come, each with the test that follows it.
+// followedBy are texts that commands do not show, each with the test that follows its advice.
 var followedBy = map[string]string{
 	"Version %d waits to be promoted: nomad deployment promote %s. To give it up: nomad deployment fail %s":                                                          "testCanaryByHand",
 	"name the CA of its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR=":                                                                               "TestTokenTravelsProtected",
@@ -53,7 +53,7 @@ var followedBy = map[string]string{
 	"does not forward your request to the active agent, %s at %s: %w; send it there directly, or set http { token_plain = true }": "TestStandbyCannotForward",
 }
 
-// adviceParts evoke advice and follow it.
+// adviceParts provoke advice and follow it.
 var adviceParts = map[string]func(*testing.T, *advice.Followed){
 	"jobs": adviceOnJobs, "typing": adviceOnTyping, "checks": adviceOfChecks, "traces": adviceOnTraces, "nodes": adviceOnNodes, "commands": adviceOnCommands, "lives": adviceOnLives, "doctor": adviceOfDoctor, "hardware": adviceOnHardware, "templates": adviceOnTemplates,
 }
@@ -69,7 +69,7 @@ func TestAdvice(t *testing.T) {
 		})
 	}
 	if t.Failed() || ran < len(adviceParts) || race.Enabled {
-		return // it was not all evoked: the race detector gets a sample
+		return // not all parts ran; with the race detector, only a sample does
 	}
 	finder, err := advice.NewFinder("../../../docs", "gang/table.go", "model/keys.go")
 	if err != nil {
@@ -85,14 +85,14 @@ func TestAdvice(t *testing.T) {
 	}
 	for _, text := range followed.Rest(texts) {
 		if by := followedBy[text.Text]; by == "" {
-			t.Errorf("%s: no test follows the advice %q: evoke and follow it in one of adviceParts", text.Where, text.Text)
+			t.Errorf("%s: no test follows the advice %q: provoke and follow it in one of adviceParts", text.Where, text.Text)
 		} else if !isTest(t, by) {
-			t.Errorf("%q is followed by %s, which is not there", text.Text, by)
+			t.Errorf("the test for %q, %s, does not exist", text.Text, by)
 		}
 	}
 }
 
-// isTest reports whether there is a test of that name beside the code with advice.
+// isTest reports whether a test of this name exists in a package with advice.
 func isTest(t *testing.T, name string) bool {
 	t.Helper()
 	var files []string
@@ -109,16 +109,17 @@ func isTest(t *testing.T, name string) bool {
 	})
 }
 
-// typed is a command line with advice about itself, and as it is once that is followed.
+// typed is a command line that causes advice about itself, and the command line that
+// follows the advice.
 type typed struct {
 	wrong  []string
 	says   string
 	right  []string
-	shows  string // "" for anything but an error
+	shows  string // "": anything but an error
 	before func()
 }
 
-// follows types a command wrong and then as advised.
+// follows types the wrong command, and then the advised one.
 func (c *testCluster) follows(f *advice.Followed, of typed) {
 	c.t.Helper()
 	code, out, said := c.does(of.wrong...)
@@ -130,6 +131,6 @@ func (c *testCluster) follows(f *advice.Followed, of typed) {
 	}
 	code, out, said = c.does(of.right...)
 	if code == 1 || code > 100 || strings.Contains(said, "Error:") || !strings.Contains(out+said, of.shows) || advice.Shows(out+said, of.says) {
-		c.t.Errorf("%q, as advised: %d, want %q\n%s%s", of.right, code, of.shows, out, said)
+		c.t.Errorf("%q, as advised: exit code %d, want %q\n%s%s", of.right, code, of.shows, out, said)
 	}
 }

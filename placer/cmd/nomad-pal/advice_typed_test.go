@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// adviceOnCommands types commands that others name.
+// adviceOnCommands types commands that other commands advise.
 func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
@@ -28,7 +28,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c.quarantines("GPU-1-0")
 	url := c.agent("", atAnyPort)
 	t.Setenv("NOMAD_PAL_ADDR", url)
-	c.until("the agent has made a profile of what was imported", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
+	c.until("the agent has made a profile of the imported times", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
 	c.runs(c.job("default", "train", 1), "train")
 	if code, out, said := c.does("run", c.job("research", "elsewhere", 1)); code != 0 {
 		t.Fatal(code, out, said)
@@ -42,7 +42,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"agent", "-check-config", "-json"}, says: "see nomad-pal agent -help", right: []string{"agent", "-help"}, shows: "Usage: nomad-pal agent"},
 		{wrong: []string{"completion", "-json", "bash"}, says: "nomad-pal completion does not take -json; see -help", right: []string{"completion", "-help"}, shows: "Usage: nomad-pal completion"},
 		{wrong: []string{"explain", "train", "-namespace=default"}, says: "options go before arguments: nomad-pal explain -namespace=default train", right: []string{"explain", "-namespace=default", "train"}, shows: "train runs on 1 GPU"},
-		{wrong: []string{"explain", "erly"}, says: `did you mean "early"?`, right: []string{"explain", "early"}, shows: "early runs on 1 GPU"}, // as its gate told
+		{wrong: []string{"explain", "erly"}, says: `did you mean "early"?`, right: []string{"explain", "early"}, shows: "early runs on 1 GPU"}, // the argument that its gate names
 		{wrong: []string{"status", "train"}, says: "nomad-pal explain shows one job", right: []string{"explain", "train"}, shows: "train runs on 1 GPU"},
 		{wrong: []string{"gpus", "x"}, says: "got 1; see -help", right: []string{"gpus", "-help"}, shows: "Usage: nomad-pal gpus"},
 		{wrong: []string{"queue", "-t={{.Nothing}}"}, says: "nomad-pal schema queue lists the fields", right: []string{"schema", "queue"}, shows: "running"},
@@ -67,7 +67,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c.follows(f, typed{wrong: []string{"failures", "-token=users"}, says: "for your job: nomad-pal explain <job>", right: []string{"explain", "-token=users", "-pal-token-plain", "train"}, shows: "train"})
 }
 
-// followsNobody starts an agent as doctor advises when none was ever there.
+// followsNobody starts an agent, as doctor advises if there never was one.
 func (c *testCluster) followsNobody(f *advice.Followed) {
 	k := c.check("agent")
 	if k == nil || !f.Add(k.Found, "nothing starts until one is (nomad-pal agent)") {
@@ -82,10 +82,10 @@ func (c *testCluster) followsNobody(f *advice.Followed) {
 	}
 }
 
-// explainLine is a command that explains a job, as texts name it.
+// explainLine matches a command that explains a job.
 var explainLine = regexp.MustCompile(`nomad-pal explain ((?:-namespace \S+ )?\S+)`)
 
-// explains types the command to explain a job that a text names.
+// explains types the command in a text that explains a job.
 func (c *testCluster) explains(f *advice.Followed, text, shows string) {
 	c.t.Helper()
 	m := explainLine.FindStringSubmatch(text)
@@ -102,8 +102,8 @@ func (c *testCluster) explains(f *advice.Followed, text, shows string) {
 	}
 }
 
-// followsRegistration explains jobs as the output of run and the API advises: in all namespaces,
-// and with ids that a shell would split.
+// followsRegistration explains jobs as run's output and the API advise: in all namespaces, and
+// with ids that a shell would split.
 func (c *testCluster) followsRegistration(f *advice.Followed) {
 	for _, of := range []struct{ namespace, id string }{{"default", "plain"}, {"research", "of-research"}, {"research", "a&b"}} {
 		path := c.job(of.namespace, of.id, 1)
@@ -118,7 +118,8 @@ func (c *testCluster) followsRegistration(f *advice.Followed) {
 	}
 }
 
-// followsIndex runs a job only if nobody has changed it, with the index that plan shows.
+// followsIndex runs a job with the modify index that plan shows, so only if nobody has
+// changed the job since.
 func (c *testCluster) followsIndex(f *advice.Followed) {
 	path, jobs := c.job("default", "indexed", 1), c.client("").API().Jobs()
 	c.runs(path, "indexed")
@@ -132,7 +133,7 @@ func (c *testCluster) followsIndex(f *advice.Followed) {
 	}
 	code, out, said := c.does("run", "-detach", "-check-index", "1", path)
 	if code == 0 || !f.Add(out+said, "See its index: nomad-pal plan, or nomad job inspect") {
-		c.t.Errorf("run, of another index: %d %s%s", code, out, said)
+		c.t.Errorf("run, with another index: %d %s%s", code, out, said)
 	}
 	c.until("nomad job inspect shows what plan shows", func() bool {
 		job, _, err := jobs.Info("indexed", nil)
@@ -141,12 +142,12 @@ func (c *testCluster) followsIndex(f *advice.Followed) {
 	})
 }
 
-// followsPlaces does what explain advises about nodes and GPUs.
+// followsPlaces follows explain's advice about nodes and GPUs.
 func (c *testCluster) followsPlaces(f *advice.Followed) {
 	node := nomadtest.GPUNode(1, 4)
 	c.nomad.SetEligible(node.ID, false)
 	out := ""
-	c.until("explain knows that it is not eligible", func() bool {
+	c.until("explain shows that the node is not eligible", func() bool {
 		_, out, _ = c.does("explain", node.Name)
 		return strings.Contains(out, "It is not eligible")
 	})
@@ -155,7 +156,7 @@ func (c *testCluster) followsPlaces(f *advice.Followed) {
 		c.t.Errorf("explain: %q %s", m, out)
 	}
 	c.nomad.SetEligible(node.ID, true)
-	c.until("explain knows that it is eligible", func() bool { _, out, _ := c.does("explain", node.Name); return !strings.Contains(out, "not eligible") })
+	c.until("explain shows that the node is eligible", func() bool { _, out, _ := c.does("explain", node.Name); return !strings.Contains(out, "not eligible") })
 
 	if _, out, _ = c.does("explain", "GPU-1-0"); !f.Add(out, "nomad-pal quarantine -lift GPU-1-0") {
 		c.t.Errorf("explain: %s", out)
@@ -189,8 +190,7 @@ func (c *testCluster) followsPlaces(f *advice.Followed) {
 	c.explains(f, oneLine(out), "its")
 }
 
-// followsNomadsCommands types words that name commands of Nomad. That Nomad has these commands was looked
-// up in Nomad 1.11.3.
+// followsNomadsCommands checks texts that name commands of Nomad. Nomad 1.11.3 has these commands.
 func (c *testCluster) followsNomadsCommands(f *advice.Followed) {
 	for _, word := range slices.Sorted(maps.Keys(ofNomad)) {
 		code, out, said := c.does(word)

@@ -35,7 +35,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// testCluster is a Nomad that commands can be tried on: two nodes of four GPUs each.
+// testCluster is an in-memory Nomad for trying commands: two nodes with four GPUs
+// each.
 type testCluster struct {
 	t     *testing.T
 	nomad *nomadtest.Server
@@ -47,7 +48,7 @@ func newCluster(t *testing.T) *testCluster {
 	return newClusterWith(t, nomadtest.Options{Seed: 1})
 }
 
-// newClusterWith is newCluster on a Nomad that may be slower.
+// newClusterWith is like newCluster, with options such as a slower Nomad.
 func newClusterWith(t *testing.T, o nomadtest.Options) *testCluster {
 	t.Helper()
 	s := nomadtest.New(o)
@@ -144,7 +145,7 @@ func (c *testCluster) job(namespace, name string, gpus int) (path string) {
 	return c.written(filepath.Base(name)+".hcl", jobText(namespace, name, gpus))
 }
 
-// written is a file with a text.
+// written writes a text to a file and returns its path.
 func (c *testCluster) written(name, text string) (path string) {
 	c.t.Helper()
 	path = filepath.Join(c.t.TempDir(), name)
@@ -193,7 +194,8 @@ func TestNoPlacer(t *testing.T) {
 		t.Errorf("plan with a placer: %d\n%s%s", code, out, err)
 	}
 	c.runs(job, "train")
-	// Between the agent and the commands stands one that says how the placer is.
+	// A proxy between the agent and the commands answers with this state of the
+	// placer.
 	says := heartbeat.Activity{Agent: "gone", Since: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"}
 	between := c.between(url, "/v1/agent", func(w http.ResponseWriter) { _ = json.NewEncoder(w).Encode(says) })
 	t.Setenv("NOMAD_PAL_ADDR", between)
@@ -205,7 +207,7 @@ func TestNoPlacer(t *testing.T) {
 	}
 }
 
-// between is an agent's address, but for one path.
+// between proxies an agent, except for one path.
 func (c *testCluster) between(url, path string, answer func(http.ResponseWriter)) string {
 	c.t.Helper()
 	to, err := neturl.Parse(url)
@@ -224,7 +226,7 @@ func (c *testCluster) between(url, path string, answer func(http.ResponseWriter)
 	return s.URL
 }
 
-// That no placer is active keeps no job back that Nomad alone places.
+// A job that Nomad alone places starts even if no placer is active.
 func TestPlanOfNativeWithoutPlacer(t *testing.T) {
 	c := newCluster(t)
 	url := c.agent("", atAnyPort)
@@ -242,8 +244,9 @@ func TestPlanOfNativeWithoutPlacer(t *testing.T) {
 	}
 }
 
-// The token of a tenant does not see what others hold. The agent, asked with it, does; and what is
-// read from Nomad with it, where no agent answers, is said to be a part.
+// A tenant's token cannot see what others hold in Nomad. The agent, asked with this token, knows
+// it. If no agent answers, the commands read Nomad with the token and say that they show only a
+// part.
 func TestCommandsAskTheAgent(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{
@@ -274,12 +277,12 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	if code, out, said := c.does("run", plan); code != 0 || !strings.Contains(out, "Chosen GPUs") {
 		t.Errorf("run: %d\n%s%s", code, out, said)
 	}
-	c.until("explain by prefix", func() bool { // the agent's look may be 2 s old
+	c.until("explain by prefix", func() bool { // the agent's view may be 2 s old
 		code, out, _ := c.does("explain", "-namespace=research", "wan")
 		return code == 0 && strings.Contains(out, "= wants")
 	})
 	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {
-		t.Errorf("explain of another's: %d %s", code, said)
+		t.Errorf("explain of another namespace's job: %d %s", code, said)
 	}
 	if code, _, said := c.does("failures", "-token", "blind"); code != 1 || !strings.Contains(said, "for your job: nomad-pal explain <job>") {
 		t.Errorf("failures: %d %s", code, said)
@@ -299,8 +302,8 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	}
 }
 
-// If a token may not see the profile, the error says that, not that nothing is measured: Nomad
-// shows such a token an empty list.
+// If a token may not read the profile, the error says that, and not that nothing is measured:
+// Nomad shows such a token an empty list.
 func TestHiddenProfileIsSaid(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{
@@ -319,7 +322,7 @@ func TestHiddenProfileIsSaid(t *testing.T) {
 			t.Errorf("%v: %d\n%s%s", args, code, out, said)
 		}
 	}
-	t.Setenv("NOMAD_TOKEN", "root") // of which nothing is hidden, and nothing is there
+	t.Setenv("NOMAD_TOKEN", "root") // root may read everything, and the list is empty
 	if _, out, said := c.does("status"); !strings.Contains(out, "none: nothing is measured yet") {
 		t.Errorf("status as root:\n%s%s", out, said)
 	}
@@ -328,7 +331,8 @@ func TestHiddenProfileIsSaid(t *testing.T) {
 	}
 }
 
-// The command does not call something missing that the token may not see.
+// The command does not claim that something does not exist if the token may not
+// see it.
 func TestHiddenIsNotMissing(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{

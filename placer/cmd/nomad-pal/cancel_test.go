@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A job that was given up is dead to Nomad, but is in lists until it is stopped.
+// A job that the placer has given up is dead in Nomad, but stays in lists until
+// it is stopped.
 func TestCancelOfAJobThatWasGivenUp(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "retries = 0\nhttp {\n  bind_port = 0\n}\n")
@@ -16,17 +17,17 @@ func TestCancelOfAJobThatWasGivenUp(t *testing.T) {
 	if code, out, said := c.reads(text, "run", "-detach", "-"); code != 0 {
 		t.Fatalf("run: %d\n%s%s", code, out, said)
 	}
-	c.until("it is given up", func() bool { _, out, _ := c.does("status"); return strings.Contains(out, "failed") })
+	c.until("the job is given up", func() bool { _, out, _ := c.does("status"); return strings.Contains(out, "failed") })
 	if code, out, said := c.does("cancel", "broken"); code != 0 || out != "Stopped default/broken\n" {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	c.until("it is gone", func() bool { _, out, _ := c.does("status"); return !strings.Contains(out, "broken") })
+	c.until("the job is stopped", func() bool { _, out, _ := c.does("status"); return !strings.Contains(out, "broken") })
 	if code, out, said := c.does("cancel", "broken"); code != 0 || out != "Nothing to stop in namespace \"default\".\n" {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 }
 
-// An array is stopped whole by one command; other jobs run on.
+// One command stops a whole array; other jobs keep running.
 func TestCancelOfAnArray(t *testing.T) {
 	c := newCluster(t)
 	jobs := c.client("").API().Jobs()

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// verdicts are doctor's, by check.
+// verdicts are doctor's verdicts, by check.
 func (c *testCluster) verdicts(args ...string) (int, map[string]query.Verdict) {
 	c.t.Helper()
 	code, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
@@ -28,13 +28,13 @@ func (c *testCluster) verdicts(args ...string) (int, map[string]query.Verdict) {
 	for _, k := range checks {
 		got[k.Name] = k.Verdict
 		if k.Verdict == query.Fail && k.Next == "" || k.Found == "" {
-			c.t.Errorf("no next step, or nothing found: %+v", k)
+			c.t.Errorf("a check without a finding or a next step: %+v", k)
 		}
 	}
 	return code, got
 }
 
-// doctor finds what is wrong, and says so by its exit code.
+// doctor finds problems, and its exit code reports them.
 func TestDoctor(t *testing.T) {
 	c := newCluster(t)
 	expect := func(what string, wantCode int, want map[string]query.Verdict, args ...string) {
@@ -72,7 +72,7 @@ func TestDoctor(t *testing.T) {
 	expect("with a token of a user", 2, map[string]query.Verdict{"token": query.Fail, "reading nomad": query.Fail}, "-token=user")
 }
 
-// found is what doctor found in one check, and its advice.
+// found is the finding of one check, and its advice.
 func (c *testCluster) found(name string, args ...string) query.Check {
 	c.t.Helper()
 	_, out, err := c.does(append([]string{"doctor", "-json"}, args...)...)
@@ -88,7 +88,7 @@ func (c *testCluster) found(name string, args ...string) query.Check {
 }
 
 // doctor names each right that the agent needs and its token lacks, and a token that Nomad does not
-// know; it changes nothing.
+// know. It changes nothing.
 func TestDoctorOfToken(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
@@ -124,7 +124,8 @@ func TestDoctorOfToken(t *testing.T) {
 	}
 }
 
-// Servers without a leader answer: the address is right, and something else is wrong.
+// Servers without a leader still answer: doctor says that the address is right, and
+// names the problem.
 func TestDoctorWithoutLeader(t *testing.T) {
 	c := newCluster(t)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -137,7 +138,8 @@ func TestDoctorWithoutLeader(t *testing.T) {
 	}
 }
 
-// An agent that answers, but does not do its work, or does not say how it is, is not well.
+// An agent that answers is a problem all the same if it does not work, or does not report
+// its state.
 func TestDoctorOfAgentInTrouble(t *testing.T) {
 	c := newCluster(t)
 	for _, health := range []struct {
@@ -164,7 +166,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 	}
 }
 
-// doctor says that an operator keeps Nomad from placing, or from taking jobs.
+// doctor says if an operator has paused placement or registration in Nomad.
 func TestDoctorOfPausedNomad(t *testing.T) {
 	c := newCluster(t)
 	config := ""
@@ -192,14 +194,15 @@ func TestDoctorTellsOnce(t *testing.T) {
 	c.until("doctor warns", func() bool {
 		_, out, _ := c.does("doctor", "-json", "-pal-address="+url)
 		if n := strings.Count(out, warning); n > 1 {
-			t.Fatalf("%d times: %s", n, out)
+			t.Fatalf("shown %d times: %s", n, out)
 		}
 		_, health, _ := c.does("status", "-json", "-pal-address="+url)
 		return strings.Contains(out, warning) && strings.Contains(health, warning)
 	})
 }
 
-// A window that never recurs has no effect: -check-config warns about it in files, and doctor about it in the active agent.
+// A window that has no further occurrence has no effect: -check-config says so about files, and doctor about the
+// active agent.
 func TestWindowsOfThePast(t *testing.T) {
 	c := newCluster(t)
 	const windows = `

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// locked is a buffer that is read while it is written.
+// locked is a buffer that can be read while it is written.
 type locked struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -34,8 +34,8 @@ func (l *locked) String() string {
 	return l.buf.String()
 }
 
-// events tells what the placer does with a job from its coming to its end, of jobs that
-// the token may see; -follow goes on with what happens.
+// events shows what the placer does with a job from its submission to its end, for jobs
+// that the token may see. -follow also shows new events.
 func TestEvents(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.SetTokens(map[string]nomadtest.Token{
@@ -67,7 +67,7 @@ func TestEvents(t *testing.T) {
 		return kinds
 	}
 	want := []placer.EventKind{placer.Queued, placer.Placed, placer.Started}
-	c.until("it has started", func() bool { return slices.Equal(kinds(followed.String()), want) })
+	c.until("the job has started", func() bool { return slices.Equal(kinds(followed.String()), want) })
 	if _, out, _ := c.does("events", "-job=train", "-json"); !slices.Equal(kinds(out), want) || strings.Contains(out, "held") {
 		t.Errorf("of one job:\n%s", out)
 	}
@@ -84,10 +84,10 @@ func TestEvents(t *testing.T) {
 		t.Errorf("to a user: %d\n%s%s", code, out, err)
 	}
 	if code, _, err := c.does("events", "-job=nosuch"); code != 1 || !strings.Contains(err, `no job "nosuch" in namespace "default"`) {
-		t.Errorf("of a job that is not there: %d %s", code, err)
+		t.Errorf("of a job that does not exist: %d %s", code, err)
 	}
 	if code, _, err := c.does("events", "-token=nobody"); code != 1 || !strings.Contains(err, "Nomad does not know the token (-token)") {
-		t.Errorf("to nobody: %d %s", code, err)
+		t.Errorf("without a token: %d %s", code, err)
 	}
 	cancel()
 	if code := <-ended; code != 0 {
@@ -95,7 +95,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// An agent that stands by asks the active one, which alone knows what it did.
+// A standby agent asks the active one, because only that one knows what it did.
 func TestEventsOfStandby(t *testing.T) {
 	c := newCluster(t)
 	const config = "http {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n}\n"
@@ -111,7 +111,8 @@ func TestEventsOfStandby(t *testing.T) {
 	}
 }
 
-// An agent of a later version may tell of what this one does not know.
+// An agent of a later version may report events that this version does not
+// know.
 func TestEventOfALaterVersion(t *testing.T) {
 	var out bytes.Buffer
 	b := base{io: streams{out: &out}}

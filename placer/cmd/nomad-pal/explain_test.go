@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// seen runs a command as on a terminal.
+// seen runs a command as at a terminal.
 func (c *testCluster) seen(args ...string) (int, string, string) {
 	c.t.Helper()
 	var out, err bytes.Buffer
@@ -33,7 +33,7 @@ func (c *testCluster) seen(args ...string) (int, string, string) {
 	return code, out.String(), err.String()
 }
 
-// runs has a job run, and waits until explain shows the decision.
+// runs runs a job, and waits until explain shows the decision.
 func (c *testCluster) runs(path, id string) {
 	c.t.Helper()
 	code, out, err := c.does("run", path)
@@ -58,8 +58,8 @@ func (c *testCluster) firstAlloc(id string) *api.AllocationListStub {
 	return as[0]
 }
 
-// explain answers in one sentence first, for whatever is meant, and by the beginning of
-// its name; a name that several begin with is refused.
+// explain answers with one sentence first, for jobs, GPUs, nodes and allocations, also
+// if only a unique prefix of the name is given. It refuses an ambiguous prefix.
 func TestExplainTargets(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
@@ -91,22 +91,22 @@ func TestExplainTargets(t *testing.T) {
 			t.Errorf("%s: %d\n%s%s", s.name, code, out, err)
 		}
 		var as struct{ Kind, Summary string }
-		timeless := func(s string) string { return regexp.MustCompile(`\(\d+s ago\)`).ReplaceAllString(s, "") } // it goes on
+		timeless := func(s string) string { return regexp.MustCompile(`\(\d+s ago\)`).ReplaceAllString(s, "") } // time passes between the calls
 		if _, out, _ := c.does("explain", "-json", s.name); json.Unmarshal([]byte(out), &as) != nil || timeless(as.Summary) != timeless(first) || as.Kind == "" {
 			t.Errorf("%s: %+v is not %q\n%s", s.name, as, first, out)
 		}
 	}
 	if code, _, err := c.does("explain", held[:3]); code != 1 || !strings.Contains(err, "type more of it") {
-		t.Errorf("several: %d %s", code, err)
+		t.Errorf("an ambiguous prefix: %d %s", code, err)
 	}
 	if code, _, err := c.does("explain", "-what-if", "count=2", held); code != 1 || !strings.Contains(err, "-what-if is for jobs") {
 		t.Errorf("what if a GPU: %d %s", code, err)
 	}
 	if code, _, err := c.does("explain", "nobody"); code != 1 || err != "Error: no job \"nobody\" in namespace \"default\"\nnomad-pal status lists the jobs with GPUs. -namespace=<name> names another namespace.\n" {
-		t.Errorf("nobody: %d %s", code, err)
+		t.Errorf("an unknown name: %d %s", code, err)
 	}
 	c.nomad.TakeAway(held)
-	c.until("its node no longer lists it", func() bool {
+	c.until("its node no longer lists the GPU", func() bool {
 		_, out, _ := c.does("gpus")
 		return !strings.Contains(out, held)
 	})
@@ -118,8 +118,9 @@ func TestExplainTargets(t *testing.T) {
 	}
 }
 
-// A whole id goes before one that only begins so, also of a job that has ended or has no
-// GPUs. Of an id that Nomad's HTTP API cannot be asked about, the error says so.
+// A complete id takes precedence over longer ids with this prefix, also for a job that
+// has ended or has no GPUs. If an id cannot be used in Nomad's HTTP API, the error says
+// so.
 func TestExplainWholeID(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
@@ -133,7 +134,7 @@ func TestExplainWholeID(t *testing.T) {
 		_, out, _ := c.does("explain", "train")
 		return strings.HasPrefix(out, "train was stopped")
 	})
-	// The beginning of the id of a job that has ended, or has no GPUs, is enough, as it is to Nomad.
+	// As in Nomad, a unique prefix suffices for a job that has ended or has no GPUs.
 	for _, id := range []string{"web-0", "web-1"} {
 		if code, out, said := c.reads(fmt.Sprintf("job %q {\n  group \"g\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n}\n", id), "run", "-detach", "-"); code != 0 {
 			t.Fatalf("%d %s%s", code, out, said)
@@ -175,8 +176,8 @@ func TestExplainWholeID(t *testing.T) {
 	}
 }
 
-// An edit that restarts the members leaves the gang its GPUs: explain says since when it has
-// them, and when its members were started again.
+// After an edit that restarts the members, the gang keeps its GPUs: explain shows since when
+// it has them, and when its members were restarted.
 func TestExplainRestarted(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
@@ -195,12 +196,12 @@ func TestExplainRestarted(t *testing.T) {
 		return strings.Contains(out, ". Nomad restarted its members then; the placer chose their GPUs ") && regexp.MustCompile(`Restarted +=`).MatchString(out)
 	})
 	if as, _, err := c.client("").API().Jobs().Allocations("train", false, nil); err != nil || len(as) < 2 {
-		t.Errorf("the edit restarted nothing: %v, %v (before: %s)", as, err, before)
+		t.Errorf("the edit restarted no member: %v, %v (before: %s)", as, err, before)
 	}
 }
 
-// run of a new version of a service that runs tells of the new version's members: the old ones run on
-// until Nomad looks at the update, which takes a while.
+// When run submits a new version of a running service, it shows the new version's members. The old
+// ones keep running until Nomad evaluates the update, which takes a while.
 func TestRunUpdateOfService(t *testing.T) {
 	c := newClusterWith(t, nomadtest.Options{Seed: 1, Scheduling: 300 * time.Millisecond})
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n"))
@@ -219,7 +220,7 @@ func TestRunUpdateOfService(t *testing.T) {
 	}
 }
 
-// run ends with 2 for a job that the cluster could not hold. For a job without GPUs, plan says what
+// run exits with 2 for a job that can never fit the cluster. For a job without GPUs, plan says what
 // run does with it.
 func TestRunUnschedulable(t *testing.T) {
 	c := newCluster(t)
@@ -251,7 +252,8 @@ func TestRunUnschedulable(t *testing.T) {
 	}
 }
 
-// Of a job that runs on every node, plan and explain say what run does: Nomad alone places it.
+// For a job that runs on every node, plan and explain say what run does: Nomad alone places
+// it.
 func TestPlanOfSystemJob(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -269,7 +271,7 @@ func TestPlanOfSystemJob(t *testing.T) {
 	}
 }
 
-// A device whose name is spelt wrong is named wherever its author may look, with what was meant.
+// A misspelled device name is reported wherever its author may look, with the most similar name.
 func TestMistypedDevice(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
@@ -345,7 +347,8 @@ func TestMistypedGate(t *testing.T) {
 	}
 }
 
-// A name that is meant otherwise, or by several, is answered with what may be meant.
+// If a name is ambiguous or something else than a job, the error lists what it may
+// mean.
 func TestExplainNames(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -365,7 +368,7 @@ func TestExplainNames(t *testing.T) {
 	}
 }
 
-// A job that the placer may stop may give its GPUs back long before it ends.
+// A job that the placer may stop may release its GPUs long before it ends.
 func TestWhenHoldersEnd(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -386,8 +389,8 @@ func TestWhenHoldersEnd(t *testing.T) {
 	}
 }
 
-// -what-if says what would happen, of jobs that run, wait, or are not submitted, and
-// changes nothing.
+// -what-if predicts for jobs that run, wait, or are not submitted, and changes
+// nothing.
 func TestExplainWhatIf(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -433,8 +436,8 @@ func TestExplainWhatIf(t *testing.T) {
 	}
 }
 
-// On a terminal lines have 80 columns at most, whatever names are as long as; elsewhere
-// they are left whole. Colour is for terminals, and for who wants it.
+// On a terminal, lines have at most 80 columns, even if names are long; elsewhere lines
+// are not cut. Only terminals get colour, and users who request it.
 func TestTerminal(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -445,7 +448,7 @@ func TestTerminal(t *testing.T) {
 	}
 	t.Setenv("TERM", "xterm")
 	alloc := c.firstAlloc(long)
-	c.until("both are known", func() bool {
+	c.until("the agent knows both jobs", func() bool {
 		_, out, _ := c.does("status")
 		return strings.Contains(out, "waits-"+long) && strings.Contains(out, "running")
 	})
@@ -475,7 +478,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A change of class or count that changes the answer stands in a table.
+// If another class or count would change the answer, a table shows it.
 func TestExplainTradeoffs(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
@@ -485,11 +488,11 @@ func TestExplainTradeoffs(t *testing.T) {
 		t.Errorf("%s%s", out, said)
 	}
 	if _, out, said := c.does("plan", c.job("default", "narrow", 4)); strings.Contains(out, head) {
-		t.Errorf("nothing changes the answer: %s%s", out, said)
+		t.Errorf("a table although nothing changes the answer: %s%s", out, said)
 	}
 }
 
-// GPUs of a job that waits are none that were chosen.
+// The heading above a waiting job's GPUs does not call them chosen.
 func TestChosenHead(t *testing.T) {
 	for want, e := range map[string]query.Explanation{
 		"Chosen GPUs":                                 {State: gang.Running},

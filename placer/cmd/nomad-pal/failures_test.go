@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// On a terminal, failures prints how long ago each was, with short ids in lines of 80 columns. A
-// time of day has its zone. Jobs of the same name have distinct ids.
+// On a terminal, failures prints how long ago each failure was, with short ids in lines of 80
+// columns. A time of day has its zone. Jobs of the same name have distinct ids.
 func TestFailuresOnTerminal(t *testing.T) {
 	var out bytes.Buffer
 	b := base{io: streams{out: &out, terminal: true}}
@@ -40,7 +40,8 @@ func TestFailuresOnTerminal(t *testing.T) {
 	}
 }
 
-// With a namespace, failures shows those of its jobs, and sums up no others.
+// With a namespace, failures shows and sums up only those of the namespace's
+// jobs.
 func TestFailuresOfNamespace(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")

@@ -10,8 +10,8 @@ import (
 	"github.com/gdamore/tcell/v2"
 )
 
-// Agent and Nomad give the same answer on what GPUs do now: for all GPUs, for a node, for a job.
-// explain has it for the job's members. Nodes that do not answer are named.
+// Agent and Nomad give the same answer about the current use of GPUs: of all GPUs, of a node's,
+// of a job's. explain shows it for the job's members. Nodes that do not answer are named.
 func TestLiveGPUs(t *testing.T) {
 	c := newCluster(t)
 	for _, gpu := range []string{"GPU-0-0", "GPU-1-0"} {
@@ -39,7 +39,7 @@ func TestLiveGPUs(t *testing.T) {
 		}
 		for _, live := range []string{"-live", "-live=false"} {
 			if _, out, said := c.does("gpus", live, "-pal-address", at, "-node", "node-1", "-job", "nosuch"); out != "No GPU is on node-1 and is held by default/nosuch.\n" {
-				t.Errorf("%s %s: of a job that is not there: %s%s", at, live, out, said)
+				t.Errorf("%s %s: of a job that does not exist: %s%s", at, live, out, said)
 			}
 		}
 		if code, out, _ := c.does("gpus", "-live", "-json", "-pal-address", at); code != 0 || strings.Count(out, `"utilization_percent": 63`) != 2 {
@@ -54,8 +54,8 @@ func TestLiveGPUs(t *testing.T) {
 	}
 }
 
-// In top, u shows what GPUs do, the busiest first, or those of the opened node. Without a terminal,
-// top prints what gpus -live does.
+// In top, u shows the current use of GPUs, the busiest first, or that of the opened node's GPUs.
+// Without a terminal, top prints the same as gpus -live.
 func TestTopOfUse(t *testing.T) {
 	c := newCluster(t)
 	url := c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -67,7 +67,7 @@ func TestTopOfUse(t *testing.T) {
 	s.types("u")
 	s.shows("Utilization↓", "70%", "40%", "10%", "unknown")
 	if text := s.text(); strings.Index(text, "70%") > strings.Index(text, "40%") || strings.Index(text, "40%") > strings.Index(text, "10%") {
-		t.Errorf("those that do most do not come first:\n%s", text)
+		t.Errorf("the busiest GPUs do not come first:\n%s", text)
 	}
 	s.types("v")
 	s.shows("GPUs by class for A")

@@ -25,8 +25,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
 )
 
-// Every command's help has examples of commands and options that there are, in lines of
-// at most 80 columns.
+// Every command's help has examples with existing commands and options, in lines of at
+// most 80 columns.
 func TestHelp(t *testing.T) {
 	all := commands(t.Context(), streams{})
 	for name, make := range all {
@@ -55,7 +55,7 @@ func TestHelp(t *testing.T) {
 			}
 			used, ok := all[of]
 			if !ok {
-				t.Errorf("%s: example of no command: %s", name, line)
+				t.Errorf("%s: example with an unknown command: %s", name, line)
 				continue
 			}
 			command, _ := used()
@@ -65,7 +65,7 @@ func TestHelp(t *testing.T) {
 					break
 				}
 				if strings.HasPrefix(option, "-") && !strings.Contains(command.Help(), option) {
-					t.Errorf("%s: example of no option %s: %s", name, option, line)
+					t.Errorf("%s: example with an unknown option %s: %s", name, option, line)
 				}
 			}
 		}
@@ -89,7 +89,8 @@ func TestCommandList(t *testing.T) {
 	}
 }
 
-// The help texts of options all begin in one column, however they were written.
+// The help texts of options are aligned in one column, however they were
+// written.
 func TestReflow(t *testing.T) {
 	t.Parallel()
 	got := reflow(`One two three four five six seven eight nine ten eleven twelve thirteen fourteen
@@ -168,11 +169,12 @@ func TestTypedWrong(t *testing.T) {
 		}
 	}
 	if _, _, said := c.does("quarantine", "GPU-1", "-reason", "fan rattles"); !strings.Contains(said, "nomad-pal quarantine -reason 'fan rattles' GPU-1") {
-		t.Errorf("what can be typed as it stands: %s", said)
+		t.Errorf("a suggestion that can be typed unchanged: %s", said)
 	}
 }
 
-// A Nomad that does not answer is named by its address, and where that comes from.
+// An error about a Nomad that does not answer has Nomad's address, and where that
+// comes from.
 func TestUnreachable(t *testing.T) {
 	c := newCluster(t)
 	for _, args := range [][]string{{"status"}, {"explain", "train"}, {"failures"}, {"quarantine"}, {"release", "train"}} {
@@ -182,7 +184,7 @@ func TestUnreachable(t *testing.T) {
 		}
 	}
 	if _, _, said := c.does("explain", "nobody"); strings.Contains(said, "NOMAD_ADDR") {
-		t.Errorf("a Nomad that answers: %s", said)
+		t.Errorf("the error is shown although Nomad answers: %s", said)
 	}
 }
 
@@ -194,7 +196,7 @@ func TestCompletion(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	for _, s := range []struct {
-		words string // with a "|" behind the one under the cursor
+		words string // "|" follows the word under the cursor
 		want  []string
 	}{
 		{"ex|", []string{"explain"}},
@@ -229,7 +231,7 @@ func TestCompletion(t *testing.T) {
 		_, script, _ := c.does("completion", shell)
 		path, err := exec.LookPath(shell)
 		if err != nil {
-			t.Logf("no %s here: its script is not read", shell)
+			t.Logf("there is no %s here to read its script", shell)
 			continue
 		}
 		check := exec.Command(path, "-n")
@@ -279,11 +281,11 @@ func TestErrorsFitTheTerminal(t *testing.T) {
 	}
 }
 
-// A command takes the options that its help names and no others: completion and the
-// reference are made from the help.
+// A command accepts exactly the options in its help: completion and the reference
+// are made from the help.
 func TestHelpNamesTheOptions(t *testing.T) {
 	if race.Enabled {
-		t.Skip(race.Sampled) // one goroutine
+		t.Skip(race.Sampled) // this test has one goroutine
 	}
 	all, names, help := commands(t.Context(), streams{}), map[string]bool{}, map[string]string{}
 	for name, f := range all {
@@ -309,10 +311,10 @@ func TestHelpNamesTheOptions(t *testing.T) {
 			names[m[1]] = true
 		}
 	}
-	general := (&base{}).flags("") // every command has them, some refuse them or have no use for them
+	general := (&base{}).flags("") // every command has these; some refuse or ignore them
 	for name := range all {
 		for option := range names {
-			if name == "profile" { // it only has subcommands
+			if name == "profile" { // profile only has subcommands
 				continue
 			}
 			var out, said bytes.Buffer
@@ -320,17 +322,17 @@ func TestHelpNamesTheOptions(t *testing.T) {
 			takes := !regexp.MustCompile(`not defined: -` + option + `[; \n]`).MatchString(said.String())
 			named := regexp.MustCompile(`(?m)^  (-.*, )?-` + option + `[ =\n]`).MatchString(help[name])
 			if named != takes && (named || general.Lookup(option) == nil) {
-				t.Errorf("%s -%s: its help names it: %t; it takes it: %t", name, option, named, takes)
+				t.Errorf("%s -%s: in its help: %t; accepted: %t", name, option, named, takes)
 			}
 		}
 	}
 	if len(names) < 50 {
-		t.Errorf("found %d options only", len(names))
+		t.Errorf("found only %d options", len(names))
 	}
 }
 
-// With a token that Nomad does not know, every command says so, and where the token is from: rights that it
-// lacks, or variables that it cannot read, are not the cause.
+// With a token that Nomad does not know, every command says so, and where the token comes from. It does not
+// blame missing rights or unreadable variables.
 func TestUnknownToken(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Permission denied", http.StatusForbidden)

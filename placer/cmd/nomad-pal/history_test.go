@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// history lists runs and usage sums them up, as a table, CSV and JSON.
+// history lists runs and usage sums them up, as tables, CSV and JSON.
 func TestHistoryAndUsage(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(t.TempDir(), "history.db")))
@@ -30,7 +30,7 @@ func TestHistoryAndUsage(t *testing.T) {
 	if code, _, err := c.does("run", "-detach", c.job("default", "waits", 64)); code == 1 {
 		t.Fatal(err)
 	}
-	c.until("the run is written down", func() bool {
+	c.until("the run is recorded", func() bool {
 		_, out, _ := c.does("history", "-state=running")
 		return strings.Contains(out, "default/train")
 	})
@@ -64,7 +64,7 @@ func TestHistoryAndUsage(t *testing.T) {
 	if code, _, err := c.does("cancel", "train"); code != 0 {
 		t.Fatal(err)
 	}
-	c.until("its end is written down", func() bool {
+	c.until("its end is recorded", func() bool {
 		_, out, _ := c.does("history", "-state=stopped")
 		return strings.Contains(out, "default/train")
 	})
@@ -87,7 +87,7 @@ func TestHistoryAndUsage(t *testing.T) {
 	}
 }
 
-// An agent that keeps no history says what it lacks.
+// The error of an agent without a history names the missing configuration.
 func TestNoHistory(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
@@ -96,7 +96,7 @@ func TestNoHistory(t *testing.T) {
 	}
 }
 
-// An agent whose history cannot be opened answers all the same: nothing is wrong with the agent.
+// An agent whose history cannot be opened still answers: the problem is not the agent's.
 func TestHistoryOutOfReach(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -104,7 +104,7 @@ func TestHistoryOutOfReach(t *testing.T) {
 	}
 	c := newCluster(t)
 	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(file, "history.db")))
-	c.until("it says why", func() bool {
+	c.until("the error says why", func() bool {
 		code, _, said := c.does("usage")
 		if strings.Contains(said, "no agent answers") {
 			t.Fatalf("%d %s", code, said)
@@ -113,7 +113,7 @@ func TestHistoryOutOfReach(t *testing.T) {
 	})
 }
 
-// Times are written as spans, days and times.
+// Times may be given as durations, dates, and dates with times.
 func TestTimeOf(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.Local)
 	for text, want := range map[string]time.Time{
@@ -127,13 +127,13 @@ func TestTimeOf(t *testing.T) {
 	}
 }
 
-// Of more runs than are asked for at once all are listed, none of them twice, also if many were
-// submitted at one moment; and simulate plays them.
+// If there are more runs than one request returns, history lists all, and each once, even if
+// many were submitted at the same time. simulate can play them.
 func TestMoreRunsThanAtOnce(t *testing.T) {
 	c := newCluster(t)
 	const all = runsAtOnce + 500
 	newest := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	submitted := func(i int) time.Time { // at one moment: the last 300 of the first part, and the 300 after them
+	submitted := func(i int) time.Time { // at the same time: the last 300 of the first answer, and the next 300
 		if i >= runsAtOnce-300 && i < runsAtOnce+300 {
 			i = runsAtOnce
 		}
@@ -167,10 +167,10 @@ func TestMoreRunsThanAtOnce(t *testing.T) {
 		lines := strings.Fields(out)
 		slices.Sort(lines)
 		if jobs := len(slices.Compact(lines)) - 1; code != 0 || jobs != want || strings.Count(out, "\n") != want+1 || asked > 2 {
-			t.Errorf("-limit %d: %d lines of %d jobs, asked %d times; %d %s", limit, strings.Count(out, "\n"), jobs, asked, code, err)
+			t.Errorf("-limit %d: %d lines of %d jobs, %d requests; %d %s", limit, strings.Count(out, "\n"), jobs, asked, code, err)
 		}
 	}
-	if _, _, err := c.does("simulate", "-quiet", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d no end", all)) {
+	if _, _, err := c.does("simulate", "-quiet", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d requests without an end", all)) {
 		t.Errorf("simulate: %s", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A held job does not start even if its GPUs are free, its author registers it again, or another
-// agent takes over. It starts when either command lifts the hold.
+// agent takes over. It starts when either of two commands lifts the hold.
 func TestHold(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -64,7 +64,7 @@ func TestHold(t *testing.T) {
 	says("runs on 4 GPUs", "explain", "train")
 	is, err := store.In(c.client("")).Controls().Read(t.Context())
 	if err != nil || len(is.Of) != 0 {
-		t.Errorf("%v is kept: %v", is.Of, err)
+		t.Errorf("%v is still stored: %v", is.Of, err)
 	}
 }
 
@@ -89,14 +89,14 @@ func TestRequeue(t *testing.T) {
 	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "Requeued default/train\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	c.until("it runs again", func() bool {
+	c.until("the job runs again", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs") && len(allocs()) > before
 	})
 	if code, out, said := c.does("requeue", "-hold", "train"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	c.until("it is held", func() bool {
+	c.until("the job is held", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "held by ") && strings.Contains(out, "waiting")
 	})
@@ -106,7 +106,7 @@ func TestRequeue(t *testing.T) {
 	if code, out, said := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold of default/train\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	c.until("it runs once more", func() bool {
+	c.until("the job runs once more", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "runs on 4 GPUs")
 	})
@@ -116,7 +116,7 @@ func TestRequeue(t *testing.T) {
 	if code, out, said := c.does("cancel", "train"); code != 0 {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	c.until("it is stopped", func() bool {
+	c.until("the job is stopped", func() bool {
 		_, out, _ := c.does("explain", "train")
 		return strings.Contains(out, "was stopped")
 	})
@@ -126,7 +126,8 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// Another priority counts in the queue, and in no jobspec; 0 ends that.
+// Another priority applies in the queue only, and not in the jobspec; 0
+// restores the jobspec's.
 func TestPriority(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -147,7 +148,7 @@ func TestPriority(t *testing.T) {
 			return i >= 0 && j >= 0 && i < j
 		}
 	}
-	c.until("they are in the queue", order("first", "second"))
+	c.until("both jobs are in the queue", order("first", "second"))
 	if code, out, said := c.does("priority", "second", "80"); code != 0 || !strings.HasPrefix(out, "Changed the priority of default/second\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
@@ -164,8 +165,8 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// Jobs are somebody's by pal_user: by the file, or by NOMAD_PAL_USER, which never changes a job that Nomad
-// has. -mine shows and stops these.
+// pal_user says whose a job is. The file sets it, or NOMAD_PAL_USER, which never changes the user of a job
+// that Nomad has. -mine shows and stops the user's own jobs.
 func TestMine(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -207,7 +208,7 @@ func TestMine(t *testing.T) {
 			t.Errorf("anna's runs: %v: %s%s", args, out, said)
 		}
 	}
-	if code, out, said := c.does("run", "-detach", c.job("default", "huge", 9)); code != 0 { // ben's
+	if code, out, said := c.does("run", "-detach", c.job("default", "huge", 9)); code != 0 { // as ben
 		t.Fatal(out, said)
 	}
 	t.Setenv(userVariable, "anna")
@@ -223,8 +224,8 @@ func TestMine(t *testing.T) {
 	}
 }
 
-// An operator puts GPUs in quarantine, and everybody reads why; the agent heeds it at once, and once it is
-// lifted no more.
+// An operator puts GPUs in quarantine, and everybody can read why. The agent obeys at once, and stops when
+// the quarantine is lifted.
 func TestOperatorsQuarantine(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// With what init writes, the agent runs, doctor finds nothing that fails, and the example
-// fits.
+// With the files that init writes, the agent runs, no check of doctor fails, and the
+// example fits.
 func TestInit(t *testing.T) {
 	c := newCluster(t)
 	dir := filepath.Join(t.TempDir(), "new")
@@ -25,7 +25,7 @@ func TestInit(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	if names := filesIn(t, dir); names != "agent.hcl example.nomad.hcl plugin.hcl" {
-		t.Errorf("it wrote %s", names)
+		t.Errorf("init wrote %s", names)
 	}
 	port := c.written("port.hcl", "http {\n  bind_port = 0\n}\n")
 	written := filepath.Join(dir, "agent.hcl")
@@ -144,7 +144,7 @@ func TestSiteFiles(t *testing.T) {
 	}
 }
 
-// Without a GPU there are files all the same.
+// init also writes files for a cluster without GPUs.
 func TestInitWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	s := &site{Address: "http://n:4646", Storage: "default", Namespaces: []string{"default"}, Namespace: "default"}
@@ -154,7 +154,7 @@ func TestInitWithoutGPUs(t *testing.T) {
 	}
 }
 
-// A text from a node or a server never becomes a line of its own in a file, and no script runs it.
+// A text from a node or a server never adds a line to a file, and no script runs it.
 func TestInitQuotes(t *testing.T) {
 	t.Parallel()
 	const evil = "H100\njob \"evil\" {}\n${file(\"/etc/passwd\")}"

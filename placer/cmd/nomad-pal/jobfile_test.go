@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// registered is what a run sends to Nomad.
+// registered is what run sends to Nomad.
 func (c *testCluster) registered(args ...string) (*api.JobRegisterRequest, string) {
 	c.t.Helper()
 	var sent *api.JobRegisterRequest
@@ -42,7 +42,7 @@ func (c *testCluster) registered(args ...string) (*api.JobRegisterRequest, strin
 	return sent, out + said
 }
 
-// Nomad's flags for registering reach Nomad.
+// Nomad's own flags for registration reach Nomad.
 func TestRunFlags(t *testing.T) {
 	c := newCluster(t)
 	path := c.job("default", "flags", 1)
@@ -72,7 +72,7 @@ func TestRunFlags(t *testing.T) {
 			t.Errorf("%s: %d %s", args, code, said)
 		}
 	}
-	// plan says which index is meant.
+	// plan shows the index to use.
 	c.agent("", atAnyPort)
 	_, out, _ := c.does("plan", path)
 	said = regexp.MustCompile(`-check-index [1-9][0-9]*`).FindString(out)
@@ -150,8 +150,8 @@ func (c *testCluster) reads(text string, args ...string) (int, string, string) {
 	return code, out.String(), err.String()
 }
 
-// Variables that a jobspec does not declare are refused, unless -hcl2-strict=false; what
-// was given is kept beside the job's source.
+// Variables that a jobspec does not declare are refused, unless -hcl2-strict=false is
+// given. Their values are stored with the job's source.
 func TestJobStrict(t *testing.T) {
 	c := newCluster(t)
 	path := c.job("default", "strict", 1)
@@ -169,7 +169,7 @@ func TestJobStrict(t *testing.T) {
 	}
 }
 
-// A region in the jobspec goes before the option.
+// A region in the jobspec takes precedence over the option.
 func TestJobRegion(t *testing.T) {
 	b := base{ctx: t.Context(), connect: api.Config{Region: "elsewhere"}}
 	b.io.in = strings.NewReader("job \"x\" {\n region = \"here\"\n}\n")
@@ -178,7 +178,7 @@ func TestJobRegion(t *testing.T) {
 	}
 }
 
-// validate says what is wrong with hints, and what Nomad says.
+// validate reports errors in hints, and Nomad's own errors.
 func TestValidate(t *testing.T) {
 	c := newCluster(t)
 	answer := api.JobValidateResponse{}
@@ -199,7 +199,7 @@ func TestValidate(t *testing.T) {
 	if code, out, said := c.does("validate", path); code != 0 || out != "Job validation successful\n" || *asked.Job.ID != "valid" {
 		t.Errorf("%d %s%s", code, out, said)
 	}
-	// Of an elastic gang it says what the placer makes of the count.
+	// For an elastic gang, validate says how the placer sets the count.
 	text := jobText("default", "valid", 1)
 	for most, says := range map[string]string{"4": `Group "g" is elastic: the placer sets its count, from 1 to 4 members.`, "1": "its min and max are both 1"} {
 		elastic := strings.Replace(text, `group "g" {`, "meta {\n    pal_elastic = \"true\"\n  }\n  group \"g\" {\n    scaling {\n      min = 1\n      max = "+most+"\n    }", 1)
@@ -216,7 +216,7 @@ func TestValidate(t *testing.T) {
 	counted := func(count int) string {
 		return strings.Replace(text, `group "g" {`, fmt.Sprintf("group \"g\" {\n    count = %d", count), 1)
 	}
-	// A group with count 0 may be run, as with Nomad: somebody will scale it.
+	// A group with count 0 is valid, as in Nomad: somebody may scale it later.
 	if code, out, said := c.reads(counted(0), "validate", "-"); code != 0 || said != "" {
 		t.Errorf("no members: %d %s%s", code, out, said)
 	}
@@ -226,7 +226,7 @@ func TestValidate(t *testing.T) {
 		"its device blocks have count = 0":                         strings.Replace(text, "count = 1", "count = 0", 1),
 		`group "g" has count = -1, and a count cannot be negative`: counted(-1),
 	} {
-		for does, want := range map[string]int{"validate": 1, "run": 2} { // it will not start as it is
+		for does, want := range map[string]int{"validate": 1, "run": 2} { // a job with this device never starts
 			if code, out, said := c.reads(none, does, "-"); code != want || !strings.Contains(said, what) {
 				t.Errorf("%s of none: %d %s%s", does, code, out, said)
 			}

@@ -26,8 +26,8 @@ var (
 	marshals  = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}
 )
 
-// TestJSONNames: all that the commands print with -json and the API answers has
-// names in snake_case, at any depth.
+// TestJSONNames: all names in the output of -json and in the API's answers are
+// in snake_case, at any depth.
 func TestJSONNames(t *testing.T) {
 	for _, v := range []any{
 		explained{}, placer.Event{}, query.Check{}, overview{}, failureReport{}, imported{}, measuredGPU{}, groupSummary{}, classified{},
@@ -66,7 +66,7 @@ func checkNames(t *testing.T, typ reflect.Type, at string, seen map[reflect.Type
 			checkNames(t, f.Type, at, seen)
 			continue
 		case !snakeCase.MatchString(name):
-			t.Errorf("%s.%s is written %q", at, f.Name, name)
+			t.Errorf("the JSON name of %s.%s is %q", at, f.Name, name)
 		}
 		checkNames(t, f.Type, at+"."+f.Name, seen)
 	}

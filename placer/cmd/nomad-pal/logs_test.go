@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Each line stands behind its member, however the log is cut into pieces; a progress bar's carriage
-// returns end lines, and a last line without an end is printed, too.
+// Each line has its member's label, however the log is cut into pieces. A progress bar's carriage
+// returns end lines. A last line without an end is printed, too.
 func TestLogLines(t *testing.T) {
 	t.Parallel()
 	const text = "one\r\ntwo\rthree\n\nfour"
@@ -55,7 +55,8 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// A member's last allocation is printed, and all that run beside it; not those of earlier tries.
+// A member's last allocation is printed, and every other one that runs at the same time, but not
+// those of earlier tries.
 func TestLoggedAllocations(t *testing.T) {
 	t.Parallel()
 	stub := func(id, name, status string) *api.AllocationListStub {
@@ -76,7 +77,7 @@ func TestLoggedAllocations(t *testing.T) {
 	}
 }
 
-// The end of a task is described in Nomad's words, according to what ended it.
+// The end of a task is described in Nomad's words, by its cause.
 func TestHowTasksEnd(t *testing.T) {
 	t.Parallel()
 	events := func(kinds ...string) []*api.TaskEvent {

@@ -22,14 +22,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// measuringPlugins stand in for the device plugins of the cluster's nodes.
+// measuringPlugins simulate the device plugins of the cluster's nodes.
 type measuringPlugins struct {
 	c        *testCluster
 	accounts []map[string]attr.Account // by node
 	times    []map[string]attr.Measurement
-	problem  map[string]string // of sessions, by GPU
-	stuck    bool              // they measure nothing
-	most     int               // jobs at once
+	problem  map[string]string // a session's problem, by GPU
+	stuck    bool              // the plugins measure nothing
+	most     int               // jobs at the same time
 	sessions []string          // in order
 }
 
@@ -61,7 +61,8 @@ func (p *measuringPlugins) publish(n int) {
 	p.c.nomad.AddNode(node)
 }
 
-// measuringJobs are those that Nomad has, and of each the GPU that it was given.
+// measuringJobs are the measuring jobs in Nomad, with the GPU that each was
+// given.
 func (p *measuringPlugins) measuringJobs() map[string]string {
 	client := p.c.client("").API()
 	jobs, _, err := client.Jobs().List(&api.QueryOptions{Prefix: "nomad-pal-measure-"})
@@ -80,7 +81,7 @@ func (p *measuringPlugins) measuringJobs() map[string]string {
 			if err != nil || stub.ClientStatus != api.AllocClientStatusRunning {
 				continue
 			}
-			if task := a.AllocatedResources.Tasks["measure"]; task != nil { // else it is somebody else's job
+			if task := a.AllocatedResources.Tasks["measure"]; task != nil { // otherwise it is somebody else's job
 				out[j.ID] = task.Devices[0].DeviceIDs[0]
 			}
 		}
@@ -123,7 +124,7 @@ func (p *measuringPlugins) work(ctx context.Context) (done <-chan struct{}) {
 	return ended
 }
 
-// measure runs the command while the plugins are active.
+// measure runs the command while the plugins work.
 func (p *measuringPlugins) measure(args ...string) (code int, out map[string]measuredGPU, errs string) {
 	p.c.t.Helper()
 	ctx, stop := context.WithCancel(p.c.t.Context())
@@ -145,14 +146,14 @@ func (p *measuringPlugins) measure(args ...string) (code int, out map[string]mea
 	return code, out, errs
 }
 
-// train is a job that Nomad itself gives GPUs of node-0.
+// train is a job that Nomad itself places on GPUs of node-0.
 func (c *testCluster) train(gpus uint64) (stop func()) {
 	c.t.Helper()
 	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
 	task.Resources = &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu", Count: &gpus}}}
 	job := api.NewServiceJob("train", "train", "global", 50).AddDatacenter("*").Constrain(api.NewConstraint("${node.unique.name}", "=", "node-0"))
 	group := api.NewTaskGroup("g", 1).AddTask(task)
-	group.Migrate = &api.MigrateStrategy{MinHealthyTime: new(time.Hour)} // a drain of its node lasts
+	group.Migrate = &api.MigrateStrategy{MinHealthyTime: new(time.Hour)} // how long a drain of its node lasts
 	client := c.client("").API().Jobs()
 	if _, _, err := client.Register(job.AddTaskGroup(group), nil); err != nil {
 		c.t.Fatal(err)
@@ -168,8 +169,8 @@ func (c *testCluster) train(gpus uint64) (stop func()) {
 	}
 }
 
-// GPUs are measured a few at a time, each by a job that Nomad gives just this GPU. Those that a job
-// holds wait for it, and are never given twice.
+// GPUs are measured a few at a time, each by a job to which Nomad gives exactly this GPU. GPUs that
+// a job holds are measured when it ends, and are never given twice.
 func TestMeasure(t *testing.T) {
 	c := newCluster(t)
 	p := c.measuringPlugins()
@@ -204,7 +205,7 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("exit code %d, %d measured of 3, at most %d at once of 2\n%s", code, measured, p.most, errs)
 	}
 
-	// Now it waits.
+	// Now measure waits for the held GPUs.
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
@@ -263,7 +264,7 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 // measures the other GPUs.
 func TestMeasureEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
-		happens func(c *testCluster, node string) // once the jobs of a node run
+		happens func(c *testCluster, node string) // called when the node's jobs run
 		want    string
 	}{
 		"the node goes down":     {func(c *testCluster, node string) { c.nomad.CrashNode(node) }, "skipped its node is down"},
@@ -300,7 +301,7 @@ func TestMeasureEnds(t *testing.T) {
 	}
 }
 
-// preempt runs a job that takes the GPUs of a node from jobs of lower priority.
+// preempt runs a job that takes a node's GPUs from jobs of lower priority.
 func (c *testCluster) preempt(node string) {
 	c.nomad.SetPreemption(true)
 	task := api.NewTask("t", "raw_exec").SetConfig("command", "sleep")
@@ -311,7 +312,7 @@ func (c *testCluster) preempt(node string) {
 	}
 }
 
-// stopMeasuring stops the measuring jobs, as a person may.
+// stopMeasuring stops the measuring jobs, as a person might.
 func (c *testCluster) stopMeasuring(purge bool) {
 	jobs := c.client("").API().Jobs()
 	list, _, err := jobs.List(&api.QueryOptions{Prefix: "nomad-pal-measure-"})
@@ -325,7 +326,8 @@ func (c *testCluster) stopMeasuring(purge bool) {
 	}
 }
 
-// A job that only has the name of a measuring job is left alone, and not waited for.
+// The command ignores a job that only has the name of a measuring job: it neither
+// stops it nor waits for it.
 func TestMeasureLeavesOtherJobsAlone(t *testing.T) {
 	c := newCluster(t)
 	p := c.measuringPlugins()
@@ -349,12 +351,12 @@ func TestMeasureLeavesOtherJobsAlone(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", code, text, errs)
 	}
 	if left := p.measuringJobs(); len(left) != 2 {
-		t.Errorf("jobs left: %v, want the two of somebody else", left)
+		t.Errorf("jobs left: %v, want somebody else's two", left)
 	}
 }
 
-// -wait=0s ends for GPUs that Nomad does not place too: their holder may be a job that the token
-// does not see.
+// With -wait=0s, measure does not wait for GPUs that Nomad does not give its jobs, either:
+// a job that the token may not see may hold them.
 func TestMeasureWaitsNoLonger(t *testing.T) {
 	c := newCluster(t)
 	c.measuringPlugins()
@@ -367,7 +369,7 @@ func TestMeasureWaitsNoLonger(t *testing.T) {
 	r.later(unplaced, "Nomad does not place its job")
 	r.giveUpWaiting()
 	if unplaced.Outcome != gpuSkipped || turn.Outcome != gpuReady {
-		t.Errorf("one that is not placed: %s; one whose turn comes: %s", unplaced.Outcome, turn.Outcome)
+		t.Errorf("a GPU whose job is not placed: %s; one whose turn comes later: %s", unplaced.Outcome, turn.Outcome)
 	}
 }
 
@@ -389,7 +391,7 @@ func TestMeasureTellsWhatThePluginWaitsFor(t *testing.T) {
 		defer close(done)
 		run(ctx, []string{"measure", "GPU-1-0"}, streams{strings.NewReader(""), &out, &out, false})
 	}()
-	c.until("it is told", func() bool { return strings.Contains(out.String(), "waits: in use: process 7, python") })
+	c.until("the reason is shown", func() bool { return strings.Contains(out.String(), "waits: in use: process 7, python") })
 	stop()
 	<-done
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// A cluster of two GPU models: what is measured of them is shown, and what that means for a job.
+// On a cluster with two GPU models, the commands show the measurements of both, and their effect
+// on a job.
 func TestSeveralModels(t *testing.T) {
 	c := newCluster(t)
 	for n, rates := range []string{"A=600 C=4000", "A=600 C=4000", "A=60 C=300"} {
@@ -43,7 +44,7 @@ func TestSeveralModels(t *testing.T) {
 			t.Errorf("%v: %d, want %s\n%s%s", args, code, want, out, said)
 		}
 	}
-	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
+	c.until("a profile exists", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
 	shows(`(?m)^nvidia/gpu/NVIDIA H200 +1 \(600\) +- +1 \(4000\) +- +8$`, "gpus")
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.1 \(60\) +- +0\.075 \(300\) +- +4$`, "gpus")
 	shows(`(?m)^Tesla T4 +0\.1 \(60\) +- +0\.075 \(300\) +- +4$`, "profile", "show")
@@ -59,7 +60,8 @@ func TestSeveralModels(t *testing.T) {
 	shows(`(?m)^nvidia/gpu/Tesla T4 +0\.5 .* pal_speed$`, "explain", "told")
 	shows(`With device = nvidia/gpu/Tesla T4: told runs on 1 GPU and now needs different ones: .*\n`, "explain", "-what-if", "device=nvidia/gpu/Tesla T4", "told")
 
-	// A gang of eight fits on the H200s alone: it does not wait for the job on a T4.
+	// A gang of eight fits only on the H200s, so it does not wait for the job on a
+	// T4.
 	c.runs(c.written("small.hcl", strings.Replace(jobText("default", "small", 1), `"nvidia/gpu"`, `"nvidia/gpu/Tesla T4"`, 1)), "small")
 	wide := strings.Replace(jobText("default", "wide", 4), "  group \"g\" {", "  group \"g\" {\n    count = 2", 1)
 	if code, out, said := c.does("run", "-detach", c.written("wide.hcl", wide)); code != 0 {
@@ -78,11 +80,11 @@ func TestSeveralModels(t *testing.T) {
 	if _, _, err := c.client("").API().Jobs().Deregister("measured", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.until("it has ended", func() bool {
+	c.until("the job has ended", func() bool {
 		_, out, _ := c.does("explain", "measured")
 		return strings.Contains(out, "State      = ended")
 	})
-	shows(`(?m)^GPU model +Speed .* Result$`, "explain", "measured") // where speeds were known from, is not kept
+	shows(`(?m)^GPU model +Speed .* Result$`, "explain", "measured") // the source of the speeds is not recorded
 
 	strip := func(s string) string { return regexp.MustCompile(`\s`).ReplaceAllString(s, "") }
 	for path, want := range map[string]string{
@@ -95,7 +97,7 @@ func TestSeveralModels(t *testing.T) {
 	}
 }
 
-// fetched is what an address answers.
+// fetched is the answer at an address.
 func fetched(t *testing.T, url string) string {
 	t.Helper()
 	r, err := http.Get(url)

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// Commands that run suggests name the namespace. If a job is in another namespace, the error names
-// that one.
+// Commands suggested by run name the namespace. If a job is in another namespace, the error names
+// that namespace.
 func TestNamesNamespace(t *testing.T) {
 	c := newCluster(t)
 	t.Setenv("NOMAD_PAL_ADDR", c.agent("", atAnyPort))
@@ -26,7 +26,7 @@ func TestNamesNamespace(t *testing.T) {
 	}
 }
 
-// Each GPU counts once, whatever holds it and whatever is wrong with it.
+// Each GPU counts once, whatever holds it and whatever its problems are.
 func TestCountsAddUp(t *testing.T) {
 	var gpus []query.GPU
 	for _, s := range []model.GPUState{model.GPUFree, model.GPUAllocated, model.GPUUnhealthy, model.GPUQuarantined, model.GPUUnavailable} {

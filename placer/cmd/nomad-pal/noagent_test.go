@@ -29,13 +29,13 @@ var withoutAgent = map[string]string{
 	"agent": "", "classify": "", "completion": "completion bash", "profile": "", "profile build": "", "schema": "schema", "simulate": "", "version": "version",
 }
 
-// needAgent are the others.
+// needAgent are the commands that do not.
 var needAgent = map[string]string{
 	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "defrag": "defrag -dry-run", "top": "", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
 }
 
-// Each command that needs an agent says in one line that none answers, where it looked, and what to
-// do; the others do their work. There is no third kind.
+// Without an agent, a command that needs one says so in one line, with the addresses that it tried
+// and what to do. The other commands work. Every command is of one of the two kinds.
 func TestWithoutAgent(t *testing.T) {
 	c := newCluster(t)
 	all := slices.Sorted(maps.Keys(commands(t.Context(), streams{})))
@@ -53,7 +53,7 @@ func TestWithoutAgent(t *testing.T) {
 	for _, of := range []struct {
 		name     string
 		beat     store.Heartbeat
-		set      string // NOMAD_PAL_ADDR
+		set      string // value of NOMAD_PAL_ADDR
 		says, do string
 	}{
 		{"none", store.Heartbeat{}, "", "NOMAD_PAL_ADDR is not set, and no agent has published its address in Nomad", "start one (nomad-pal agent), or set NOMAD_PAL_ADDR"},
@@ -69,7 +69,7 @@ func TestWithoutAgent(t *testing.T) {
 		t.Setenv("NOMAD_PAL_ADDR", of.set)
 		for name, text := range needAgent {
 			if text == "" {
-				continue // another test's
+				continue // another test covers it
 			}
 			code, out, said := c.does(strings.Fields(strings.ReplaceAll(text, "JOB", job))...)
 			if code != exitNoPlacer || out != "" || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "Error: no agent answers: ") || !strings.Contains(said, of.says) || !strings.Contains(said, of.do) {
@@ -88,7 +88,7 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// run registers the job with its gate, and says that it cannot be watched.
+// run registers the job with its gate, and says that it cannot follow the job.
 func TestRunWithoutAgent(t *testing.T) {
 	c := newCluster(t)
 	code, out, said := c.does("run", c.job("default", "train", 2))
@@ -97,7 +97,7 @@ func TestRunWithoutAgent(t *testing.T) {
 	}
 }
 
-// run goes on watching when the agent answers again, and says what it waits for, once.
+// run continues when the agent answers again, and says once what it waits for.
 func TestRunWaitsForAgent(t *testing.T) {
 	c := newCluster(t)
 	to, err := url.Parse(c.agent("", "http {\n  bind_port = 0\n}\n"))
@@ -119,11 +119,11 @@ func TestRunWaitsForAgent(t *testing.T) {
 	}
 }
 
-// recorder notes the tokens that requests bring along, and answers as an agent does.
+// recorder records the tokens in requests, and answers like an agent.
 type recorder struct {
 	mu    sync.Mutex
 	asked int
-	first string // token
+	first string // the first token
 	had   []string
 }
 
@@ -153,15 +153,16 @@ func (r *recorder) take() (asked int, had []string) {
 	return asked, had
 }
 
-// A token crosses no network in plain text, wherever the address is from, unless the user says so;
-// whoever has none asks there.
+// A token is not sent over a network in plain text, wherever the address comes from, unless the
+// user allows it. Requests without a token are sent.
 func TestTokenTravelsProtected(t *testing.T) {
 	c := newCluster(t)
 	trap := &recorder{}
 	s := httptest.NewServer(trap)
 	t.Cleanup(s.Close)
 	loopback := s.URL
-	// Linux routes this address to this machine, although it is no loopback address.
+	// Linux routes this address to this machine, although it is not a loopback
+	// address.
 	elsewhere := strings.Replace(s.URL, "127.0.0.1", "0.0.0.0", 1)
 	job := c.job("default", "train", 2)
 	host, _ := os.Hostname()
@@ -191,7 +192,7 @@ func TestTokenTravelsProtected(t *testing.T) {
 					t.Errorf("%s, %s, %v: %d requests, with tokens: %q\n%s", name, what, args, asked, had, said)
 				}
 				if trap.first != "" {
-					t.Errorf("%s, %v: it is given the token before it is known to be an agent", name, args)
+					t.Errorf("%s, %v: got the token before it was known to be an agent", name, args)
 				}
 				if token[1] != "" && !of.goes && args[0] == "queue" && !strings.Contains(said, "your token would cross the network in plain text: give the agent a certificate, or send the token unprotected (-pal-token-plain)") {
 					t.Errorf("%s: %s", name, said)
@@ -202,7 +203,8 @@ func TestTokenTravelsProtected(t *testing.T) {
 	}
 }
 
-// The error tells an agent of another version, or no agent at all, from one that does not answer.
+// The error distinguishes an agent of another version, and a server that is not an agent, from an
+// agent that does not answer.
 func TestAgentOfAnotherVersion(t *testing.T) {
 	c := newCluster(t)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +221,7 @@ func TestAgentOfAnotherVersion(t *testing.T) {
 			t.Errorf("%v: %d %s%s", args, code, out, said)
 		}
 	}
-	t.Setenv("NOMAD_PAL_ADDR", c.url) // Nomad itself
+	t.Setenv("NOMAD_PAL_ADDR", c.url) // Nomad's own address
 	if code, out, said := c.does("queue"); code != exitNoPlacer || out != "" || !strings.HasPrefix(said, "Error: no agent answers: "+c.url+" (NOMAD_PAL_ADDR): ") {
 		t.Errorf("Nomad: %d %s%s", code, out, said)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
-// Of two agents the active one notifies, once of each event. The longest wait is a metric.
+// Of two agents only the active one notifies, once for each event. The longest wait is a
+// metric.
 func TestNotifiesOnce(t *testing.T) {
 	c := newCluster(t)
 	var mu sync.Mutex
@@ -54,7 +55,7 @@ func TestNotifiesOnce(t *testing.T) {
 		t.Fatal(out, said)
 	}
 	want := "started first; started second; ended first; started third"
-	c.until("all is told", func() bool {
+	c.until("all notifications have arrived", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Join(got, "; ") == want

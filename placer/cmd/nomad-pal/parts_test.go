@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// Parts of a GPU are shown as parts, are meant by a beginning of its id and their number, and are in
-// quarantine together.
+// Parts of a GPU are shown as parts, can be named by a prefix of the GPU's id and their number, and
+// are put in quarantine together.
 func TestPartsOfGPU(t *testing.T) {
 	c := newCluster(t)
 	node := nomadtest.GPUNode(2, 1)
@@ -35,7 +35,7 @@ func TestPartsOfGPU(t *testing.T) {
 	says("GPU-2-0::1, nvidia/gpu.shared/NVIDIA H200-SHARED of node node-2, is free.", "explain", "GPU-2::1")
 	says("it is shared, and this command needs whole GPUs", "measure", "-dry-run", "GPU-2-0")
 	if _, out, said := c.does("gpus", "-live", "-node", "node-2"); strings.Count(out, " 63%") != 2 {
-		t.Errorf("what its parts do now:\n%s%s", out, said)
+		t.Errorf("current use of its parts:\n%s%s", out, said)
 	}
 	for _, name := range []string{"GPU-2-0", "GPU-2", "GPU-2-0::1"} {
 		says("In quarantine: GPU-2-0\n", "quarantine", "-reason", "fan is replaced", name)

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A plan says in our words what Nomad would refuse: that the namespace does not exist, and a count that
-// cannot be, which it does not have Nomad compare with the job.
+// plan says in our words what Nomad would refuse: a namespace that does not exist, and an invalid
+// count. It does not ask Nomad to compare such a job.
 func TestPlanRefused(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
@@ -27,7 +27,7 @@ func TestPlanRefused(t *testing.T) {
 	}
 }
 
-// A diff shows what the author has changed, without gate and pins.
+// A diff shows the author's changes, without gate and pins.
 func TestDiffLines(t *testing.T) {
 	field := func(kind, name, was, is string, notes ...string) *api.FieldDiff {
 		return &api.FieldDiff{Type: kind, Name: name, Old: was, New: is, Annotations: notes}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Deleting measurements that are not there is an error: their name is spelt wrong, perhaps.
+// Deleting measurements that do not exist is an error, because their name may be
+// misspelled.
 func TestDeleteImported(t *testing.T) {
 	c := newCluster(t)
 	table := c.written("times.csv", "gpu,model,app,time\nGPU-0-0,NVIDIA H200,A,100\nGPU-0-1,NVIDIA H200,A,101\n")

@@ -23,7 +23,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// agentWith answers as an agent with n jobs: every tenth never starts, and namespaces and classes
+// agentWith simulates an agent with n jobs: every tenth never starts, and namespaces and classes
 // alternate.
 func agentWith(t testing.TB, n int) string {
 	var jobs []model.JobStatus
@@ -54,7 +54,8 @@ func agentWith(t testing.TB, n int) string {
 	return s.URL
 }
 
-// A namespace that there is not is not one without jobs: its name is spelt wrong.
+// A namespace that does not exist is an error, because its name may be
+// misspelled. It is not treated as one without jobs.
 func TestNoSuchNamespace(t *testing.T) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
@@ -133,7 +134,8 @@ func BenchmarkQueue(b *testing.B) {
 	}
 }
 
-// status says why a running job has no expected end, and nothing of it when all have one.
+// status says why a running job has no expected end, and says nothing about it if all
+// have one.
 func TestStatusWithoutExpectedEnd(t *testing.T) {
 	now := time.Now()
 	for _, known := range []bool{false, true} {
@@ -149,7 +151,7 @@ func TestStatusWithoutExpectedEnd(t *testing.T) {
 	}
 }
 
-// Old GPU hours of tenants count less, and the table shows how fast.
+// Past GPU hours of tenants count less and less, and the table shows how fast.
 func TestTenantsFade(t *testing.T) {
 	for seconds, want := range map[float64]string{7 * 24 * 3600: "those used 7 days ago count half", 0: ""} {
 		var out bytes.Buffer
@@ -160,7 +162,7 @@ func TestTenantsFade(t *testing.T) {
 	}
 }
 
-// On 80 columns there is no room for a column without a single entry.
+// On 80 columns, a column without any value is left out.
 func TestJobsWithoutExpectedStart(t *testing.T) {
 	now := time.Now()
 	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Waiting}}
@@ -177,8 +179,8 @@ func TestJobsWithoutExpectedStart(t *testing.T) {
 	}
 }
 
-// Of gangs that were registered again while they run, queue lists those that do not fit as
-// they are now.
+// Of gangs that were registered again while they run, queue lists those that do not fit in
+// their new form.
 func TestQueueOfResubmitted(t *testing.T) {
 	f := queueFilter{states: listedStates}
 	jobs := []model.JobStatus{
@@ -187,14 +189,14 @@ func TestQueueOfResubmitted(t *testing.T) {
 		{State: gang.Resubmitted, GPUs: 4}, // keeps its GPUs
 	}
 	if !f.shows(jobs[0]) || !f.shows(jobs[1]) || f.shows(jobs[2]) {
-		t.Error("what is listed")
+		t.Error("the listed gangs")
 	}
 	if got, want := queueSummary(jobs[:2]), "1 job waits for 2 GPUs; 1 runs on as before, resubmitted."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// A column that would say the same of all rows is left out, with its cells.
+// A column with the same value in all rows is left out.
 func TestColumnsLeftOut(t *testing.T) {
 	printed := func(print func(b *base)) string {
 		var out bytes.Buffer

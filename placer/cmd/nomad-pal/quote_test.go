@@ -27,8 +27,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// hostile are names that Nomad takes for jobs, and what is printed for them in a
-// table.
+// hostile are job names that Nomad accepts, each with its form in a table.
 var hostile = map[string]string{
 	"plain-job.v2":                   "plain-job.v2",
 	"größe/作业":                       "größe/作业",
@@ -52,7 +51,7 @@ func commandOn(out *bytes.Buffer) *base {
 	return &base{io: streams{out: &quoting{w: out}, err: &quoting{w: out}}}
 }
 
-// printers print tables in which a name stands.
+// printers print tables that contain a name.
 func printers(name string) map[string]func(b *base) {
 	return map[string]func(b *base){
 		"jobs": func(b *base) {
@@ -74,7 +73,7 @@ func printers(name string) map[string]func(b *base) {
 	}
 }
 
-// Any name stays in its cell, and only printable characters of it reach a terminal.
+// Any name stays in its cell, and only its printable characters reach a terminal.
 func TestTablesQuoteNames(t *testing.T) {
 	for name, want := range hostile {
 		for what, print := range printers(name) {
@@ -105,10 +104,11 @@ func TestTablesQuoteNames(t *testing.T) {
 	}
 }
 
-// unseen are runes that are not to reach a terminal, line ends and tabs aside.
+// unseen are runes that must not reach a terminal, apart from line ends and
+// tabs.
 func unseen(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsGraphic(r) }
 
-// JSON stays JSON, with the same names in it.
+// JSON stays valid, with the same names.
 func TestJSONQuotesNames(t *testing.T) {
 	for name := range hostile {
 		var out bytes.Buffer
@@ -125,7 +125,7 @@ func TestJSONQuotesNames(t *testing.T) {
 	}
 }
 
-// A text that is written in pieces is quoted as one.
+// A text that is written in pieces is quoted as one text.
 func TestQuotingPieces(t *testing.T) {
 	const text = "größe \u202e作业 \x1b[0m \U000e0041 end\n"
 	var whole, pieces bytes.Buffer
@@ -153,7 +153,7 @@ func TestLogQuotesNames(t *testing.T) {
 	}
 }
 
-// No command writes past the streams that quote.
+// No command writes to output streams that do not quote.
 func TestNobodyPrintsUnquoted(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {

@@ -25,10 +25,10 @@ import (
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/nomad-pal.md")
 
-// shared are the sections of the help that many commands have: the page shows each once.
+// shared are sections of the help that many commands have: the page shows each once.
 var shared = []string{"Job Options:", "Output Options:", "General Options:"}
 
-// docs/reference/nomad-pal.md is what the commands' own -help says.
+// docs/reference/nomad-pal.md is made from the commands' own -help.
 func TestCommandReference(t *testing.T) {
 	const path = "../../../docs/reference/nomad-pal.md"
 	var b, common strings.Builder
@@ -53,7 +53,7 @@ This is what ` + "`nomad-pal <command> -help`" + ` prints. [Options that command
 			section, after := cutSection(section)
 			section = strings.Trim(section, "\n")
 			if first, twice := seen[title]; twice && first != section {
-				t.Errorf("%s: %q is not what other commands say:\n%s", name, title, cmp.Diff(first, section))
+				t.Errorf("%s: %q differs from that of other commands:\n%s", name, title, cmp.Diff(first, section))
 			} else if !twice {
 				seen[title] = section
 				fmt.Fprintf(&common, "\n```text\n%s\n\n%s\n```\n", title, section)
@@ -77,7 +77,7 @@ This is what ` + "`nomad-pal <command> -help`" + ` prints. [Options that command
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(b.String(), string(got)); d != "" {
-		t.Errorf("the page is not what the commands say; -rewrite-reference writes it (-commands +page):\n%s", d)
+		t.Errorf("the page differs from the commands' help; -rewrite-reference writes it (-commands +page):\n%s", d)
 	}
 }
 
@@ -112,18 +112,19 @@ func helpOf(t *testing.T, name string) string {
 	var out bytes.Buffer
 	code := run(context.Background(), append(strings.Fields(name), "-help"), streams{in: strings.NewReader(""), out: &out, err: &out})
 	if code != 0 || out.Len() == 0 {
-		t.Fatalf("%s -help ends with %d and prints %q", name, code, out.String())
+		t.Fatalf("%s -help exits with %d and prints %q", name, code, out.String())
 	}
 	return out.String()
 }
 
-// TestDocsCommands: the commands and flags that the docs and jobspecs name are there.
+// TestDocsCommands: the commands and flags in the docs and jobspecs exist.
 func TestDocsCommands(t *testing.T) {
 	help := map[string]string{}
 	for _, name := range names() {
 		help[name] = helpOf(t, name)
 	}
-	// In code: a span, a prompt, an indented line, a line of a jobspec's comment.
+	// A command may stand in a code span, behind a prompt, in an indented line,
+	// or in a jobspec's comment.
 	use := regexp.MustCompile("(?m)(?:`|\\$ |^    |^#  +)nomad-pal ([a-z]+)((?: [^`|\n#]*)?)")
 	used := 0
 	check := func(path string) {
@@ -162,7 +163,7 @@ func TestDocsCommands(t *testing.T) {
 		}
 	}
 	if used < 50 {
-		t.Errorf("found %d uses only", used)
+		t.Errorf("found only %d uses", used)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A placer that writes a job between the look at it and its release stops no release.
+// A placer that writes a job between release's read and write does not stop the
+// release.
 func TestReleaseBesideAPlacer(t *testing.T) {
 	c := newCluster(t)
 	jobs := c.client("").API().Jobs()
@@ -31,7 +32,7 @@ func TestReleaseBesideAPlacer(t *testing.T) {
 	writes := 0
 	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" {
-			if writes++; writes == 2 { // that of b
+			if writes++; writes == 2 { // the write of job b
 				job, _, err := jobs.Info("b", nil)
 				if err != nil {
 					t.Error(err)

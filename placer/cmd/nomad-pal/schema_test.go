@@ -39,7 +39,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/simulate"
 )
 
-// outputs are what commands print with -json.
+// outputs are the values that commands print with -json.
 var outputs = map[string]any{
 	"classify": classified{}, "defrag": []query.Move{}, "doctor": []query.Check{}, "events": placer.Event{},
 	"explain": explained{}, "failures": failureReport{}, "gpus": []query.GPU{}, "history": []accounting.Run{}, "usage": []accounting.Usage{}, "measure": []measuredGPU{}, "plan": planned{},
@@ -50,7 +50,8 @@ var outputs = map[string]any{
 	"status": overview{}, "validate": validation{}, "version": versions{},
 }
 
-// schema.json and docs/reference/json.md are what the types of the outputs say.
+// schema.json and docs/reference/json.md are made from the types of the
+// outputs.
 func TestCommandReferenceOfJSON(t *testing.T) {
 	made := schemaOfAll(t)
 	for path, want := range map[string]string{"schema.json": lines(t, made), "../../../docs/reference/json.md": schemaPage(made)} {
@@ -64,7 +65,7 @@ func TestCommandReferenceOfJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(want, string(got)); d != "" {
-			t.Errorf("%s is not what the types say; -rewrite-reference writes it (-types +file):\n%s", path, d)
+			t.Errorf("%s differs from the types; -rewrite-reference writes it (-types +file):\n%s", path, d)
 		}
 	}
 }
@@ -75,7 +76,7 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 		Anonymous: true, AllowAdditionalProperties: true,
 		Namer: func(t reflect.Type) string {
 			if t == reflect.TypeFor[profile.Event]() {
-				return "ProfileEvent" // placer.Event is another
+				return "ProfileEvent" // another type has the name Event
 			}
 			return capital(t.Name())
 		},
@@ -120,7 +121,7 @@ func schemaOfAll(t *testing.T) *jsonschema.Schema {
 	return all
 }
 
-// lines is the schema with a command or a type on each line.
+// lines is the schema with one line for each command and type.
 func lines(t *testing.T, all *jsonschema.Schema) string {
 	t.Helper()
 	var b strings.Builder
@@ -150,7 +151,7 @@ func lines(t *testing.T, all *jsonschema.Schema) string {
 	return b.String()
 }
 
-// capital is a name with a capital letter in front.
+// capital is a name with its first letter in upper case.
 func capital(name string) string {
 	if name == "" {
 		return ""
@@ -158,7 +159,7 @@ func capital(name string) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// oneOf is one of the words from first to last.
+// oneOf is a value in this list.
 func oneOf[T any](words ...T) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}
 	for _, w := range words {
@@ -167,7 +168,8 @@ func oneOf[T any](words ...T) *jsonschema.Schema {
 	return s
 }
 
-// comments are those of types and their fields, by package, type and field.
+// comments are the comments of types and their fields, by package, type and
+// field.
 type comments map[string]string
 
 func commentsOf(t *testing.T, root string, dirs ...string) comments {
@@ -216,7 +218,7 @@ func (c comments) add(pkg string, f *ast.File) {
 
 var link = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
 
-// of is a comment with the names of the JSON in place of Go's.
+// of is a comment in which Go's names are replaced by those of the JSON.
 func (c comments) of(t reflect.Type, field string) string {
 	key := t.PkgPath() + "." + t.Name()
 	if field != "" {
@@ -235,7 +237,7 @@ func (c comments) of(t reflect.Type, field string) string {
 	return text
 }
 
-// schemaPage is the page for people.
+// schemaPage is the schema as a page for people.
 func schemaPage(all *jsonschema.Schema) string {
 	var b strings.Builder
 	b.WriteString(`<!-- Written by go test ./placer/cmd/nomad-pal -run TestCommandReference -rewrite-reference. -->
@@ -294,7 +296,7 @@ func typeText(s *jsonschema.Schema) string {
 	return s.Type
 }
 
-// validate checks a command's output by its schema.
+// validate checks a command's output against its schema.
 func validate(t *testing.T, command string, output []byte) {
 	t.Helper()
 	text, err := schemaOf(command)
@@ -327,8 +329,8 @@ func validate(t *testing.T, command string, output []byte) {
 	}
 }
 
-// strict is the schema without room for fields that it does not name: users have it, so
-// that new ones do not break what they have.
+// strict is the schema without room for unknown fields. The schema for users allows
+// them, so that new fields do not break their programs.
 func strict(schema any) any {
 	switch s := schema.(type) {
 	case map[string]any:
@@ -360,15 +362,15 @@ func schemaName(args []string) string {
 	return name
 }
 
-// The output of every command fits its schema: on an empty cluster, and on one with jobs that run,
-// wait, never start and have failed, and an unhealthy GPU.
+// The output of every command fits its schema: on an empty cluster, and on one with running,
+// waiting, failed and unschedulable jobs and an unhealthy GPU.
 func TestSchemas(t *testing.T) {
 	seen := map[string]bool{}
 	c := newCluster(t)
 	check := func(args ...string) {
 		t.Helper()
 		at := 1 + strings.Count(schemaName(args)+" ", "profile ")
-		_, out, said := c.does(slices.Insert(slices.Clone(args), at, "-json")...) // checks what it prints
+		_, out, said := c.does(slices.Insert(slices.Clone(args), at, "-json")...) // checks the output, too
 		if out == "" && args[0] != "events" {
 			t.Errorf("%v: %s", args, said)
 		}
@@ -404,7 +406,7 @@ func TestSchemas(t *testing.T) {
 		check("explain", job)
 		check("explain", "-what-if", "gpus=1", job)
 	}
-	// The in-memory Nomad has no statistics of clients, and validates nothing.
+	// The in-memory Nomad has no client statistics, and does not validate jobs.
 	var out bytes.Buffer
 	b := base{io: streams{out: &out}, json: true}
 	b.structured(classified{Verdict: &classify.Verdict{Class: pal.ClassA}, Medians: map[string]*float64{"sm": nil}})
@@ -438,8 +440,8 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// Templates take the names of the JSON, those of fields that it leaves out too, and no
-// others.
+// Templates accept exactly the names of the JSON, including fields that the JSON omits
+// when empty.
 func TestTemplateNames(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
@@ -461,7 +463,7 @@ func TestTemplateNames(t *testing.T) {
 	}
 }
 
-// A schema stands alone, and one that there is not is named.
+// Each schema is self-contained. The error for an unknown schema names it.
 func TestSchemaCommand(t *testing.T) {
 	c := newCluster(t)
 	for name := range outputs {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// keeper runs what the job of a session runs, beside a process of the session.
+// keeper runs the program of a session's job, beside a process of the session.
 func keeper(t *testing.T, grace, limit, heard string) (said string, session *exec.Cmd) {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func keeper(t *testing.T, grace, limit, heard string) (said string, session *exe
 	}
 	ctx, cancel := patience.Context(t.Context(), patience.Limits{})
 	defer cancel()
-	session = exec.CommandContext(ctx, "/bin/sh", "-c", "trap '' HUP TERM; sleep 1000; true") // stubborn
+	session = exec.CommandContext(ctx, "/bin/sh", "-c", "trap '' HUP TERM; sleep 1000; true") // ignores signals
 	session.Env = env
 	if err := session.Start(); err != nil {
 		t.Fatal(err)
@@ -36,12 +36,12 @@ func keeper(t *testing.T, grace, limit, heard string) (said string, session *exe
 	if err != nil {
 		t.Errorf("the keeper: %v\n%s", err, out)
 	}
-	_ = session.Wait() // it is killed
+	_ = session.Wait() // it was killed
 	return string(out), session
 }
 
-// A job whose session is not heard of, or whose time is over, ends by itself, and ends what the session
-// has started.
+// A job ends by itself, and ends the session's processes, if the session's heartbeat stops or its time
+// is over.
 func TestShellKeeper(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ grace, limit, heard, says string }{
@@ -59,7 +59,7 @@ func TestShellKeeper(t *testing.T) {
 	}
 }
 
-// A session that is heard of keeps its job alive: each beat writes another number.
+// A session's heartbeat keeps its job alive: each beat writes another number.
 func TestSessionBeatReachesTheKeeper(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -75,8 +75,8 @@ func TestSessionBeatReachesTheKeeper(t *testing.T) {
 	}
 }
 
-// An impossible session is refused before it is queued. A session that never starts leaves nothing
-// in the queue.
+// An invalid session is refused before it enters the queue. A session that never starts leaves
+// nothing in the queue.
 func TestShellRefuses(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Job files see NOMAD_VAR_*, as those of nomad job run do.
+// Job files can use NOMAD_VAR_*, as with nomad job run.
 func TestJobVariables(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
@@ -26,7 +26,7 @@ func TestJobVariables(t *testing.T) {
 	}
 }
 
-// run -detach says whether the job starts, waits, or is not placed by anybody.
+// run -detach says whether the job starts, waits, or is placed by nobody.
 func TestRunDetached(t *testing.T) {
 	c := newCluster(t)
 	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 || !strings.Contains(out, "waiting for the placer") || !strings.Contains(said, "No placer is active") {
@@ -45,7 +45,7 @@ func TestRunDetached(t *testing.T) {
 		t.Errorf("a deadline that has passed: %d\n%s%s", code, out, said)
 	}
 	if code, _, said := c.does("release", "erly"); code != 1 || !strings.Contains(said, `no job "erly" with GPUs in namespace "default"`) {
-		t.Errorf("release of a job that is not there: %d\n%s", code, said)
+		t.Errorf("release of a job that does not exist: %d\n%s", code, said)
 	}
 	url := c.agent("", "http {\n  bind_port = 0\n  register = true\n}\n")
 	if code, out, said := c.does("run", "-detach", "-pal-address", url, c.job("default", "now", 1)); code != 0 || !strings.Contains(out, "with its GPUs chosen") {
@@ -53,7 +53,7 @@ func TestRunDetached(t *testing.T) {
 	}
 }
 
-// release -all is of all namespaces, unless one is named.
+// release -all applies to all namespaces unless one is given.
 func TestReleaseAll(t *testing.T) {
 	c := newCluster(t)
 	for _, namespace := range []string{"default", "research", "product"} {
@@ -73,8 +73,8 @@ func TestReleaseAll(t *testing.T) {
 	released(`[]`, "-namespace=*")
 }
 
-// release -gate-only leaves the pins to those that run; one that waits to start again gets rid of
-// those to the GPUs that it has lost.
+// release -gate-only leaves running jobs their pins. A job that waits to start again loses its
+// pins to GPUs that it no longer has.
 func TestReleaseGateOnly(t *testing.T) {
 	c := newCluster(t)
 	if code, out, said := c.does("run", "-detach", c.job("default", "lost", 1)); code != 0 {
@@ -94,12 +94,12 @@ func TestReleaseGateOnly(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	if _, pinned := rewrite.Pinned(c.nomad.Job(k)); pinned || rewrite.Gated(c.nomad.Job(k)) {
-		t.Error("it is gated, or pinned, still")
+		t.Error("the job still has its gate or pins")
 	}
 }
 
-// A key that nobody else was measured under makes an outlier the only one of its
-// kind, and so look sound: that is said.
+// If only one GPU was measured with a key, it is compared with nothing, so an
+// outlier looks normal. status says so.
 func TestHiddenOutliers(t *testing.T) {
 	samples := func(key string) []profile.Sample {
 		var out []profile.Sample

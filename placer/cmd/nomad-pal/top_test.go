@@ -27,7 +27,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topScreen is a terminal on which top runs.
+// topScreen is a terminal in which top runs.
 type topScreen struct {
 	tcell.SimulationScreen
 	t             *testing.T
@@ -49,7 +49,7 @@ func (s *topScreen) Init() error {
 	return err
 }
 
-// Show keeps what stands on the screen: it is called where the cells may be read.
+// Show copies the screen's text: only here may the cells be read.
 func (s *topScreen) Show() {
 	s.SimulationScreen.Show()
 	cells, width, _ := s.GetContents()
@@ -67,7 +67,7 @@ func (s *topScreen) Show() {
 	s.drawn = b.String()
 }
 
-// text is what stands on the screen.
+// text is the text on the screen.
 func (s *topScreen) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *testCluster) top(width, height int, args ...string) *topScreen {
 	return s
 }
 
-// shows waits until all of the texts stand on the screen.
+// shows waits until all of the texts are on the screen.
 func (s *topScreen) shows(texts ...string) {
 	s.t.Helper()
 	if err := patience.Until(s.t.Context(), patience.Limits{}, "it is on the screen", func(context.Context) (string, error) {
@@ -120,8 +120,8 @@ func (s *topScreen) ends() int {
 	return -1
 }
 
-// top shows nodes with their GPUs, gangs by position, and why the selected one is as it
-// is; keys choose what is shown.
+// top shows nodes with their GPUs, gangs by position, and the reason for the selected
+// gang's state. Keys choose the view.
 func TestTop(t *testing.T) {
 	c := newCluster(t)
 	url := c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -139,7 +139,7 @@ func TestTop(t *testing.T) {
 			t.Fatal(out, said)
 		}
 	}
-	c.until("the agent has seen them", func() bool {
+	c.until("the agent has seen the jobs", func() bool {
 		_, out, _ := c.does("queue")
 		return strings.Contains(out, "waits-for-four") && strings.Contains(out, "never")
 	})
@@ -152,7 +152,8 @@ func TestTop(t *testing.T) {
 	s.press(tcell.KeyEscape)
 	s.shows("runs-b", topKeys)
 
-	// The hardware: racks, then a rack's nodes, then a node's GPUs, and back.
+	// The hardware view: racks, then a rack's nodes, then a node's GPUs, and
+	// back.
 	s.types("vv")
 	s.shows("Rack", "A1", "not measured", "1/8")
 	s.press(tcell.KeyTab)
@@ -164,19 +165,19 @@ func TestTop(t *testing.T) {
 	s.types("c")
 	s.shows("GPUs by class for B")
 
-	// The meaning of each mark stands next to the marks.
+	// The meaning of each mark is shown next to the marks.
 	s.types("?")
 	s.shows("* means allocated to a job", "↓ marks the column")
-	time.Sleep(100 * time.Millisecond) // some looks at the cluster
+	time.Sleep(100 * time.Millisecond) // time for some updates
 	s.shows("* means allocated to a job")
 	s.press(tcell.KeyEscape)
 
-	// Filter and order.
+	// Filter and sort order.
 	s.types("/runs-b")
 	s.press(tcell.KeyEnter)
 	s.shows("Filter: runs-b.", "runs-b runs on 2 GPUs")
 	if text := s.text(); strings.Contains(text, "waits-for-four  ") {
-		t.Errorf("the filter lets others pass:\n%s", text)
+		t.Errorf("the filter shows others, too:\n%s", text)
 	}
 	s.press(tcell.KeyEscape)
 	s.shows("waits-for-four")
@@ -190,7 +191,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// An agent that is gone is said, and what was known stays; with none to begin with, top ends.
+// If the agent stops answering, top says so and keeps showing the last state. If it never
+// answered, top ends.
 func TestTopWithoutAnswers(t *testing.T) {
 	c := newCluster(t)
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -212,8 +214,8 @@ func TestTopWithoutAnswers(t *testing.T) {
 	}
 }
 
-// A view of 80,000 GPUs and 10,000 gangs makes what is seen only, and what others have
-// written does nothing to the screen.
+// A view of 80,000 GPUs and 10,000 gangs creates only the visible lines, and names
+// written by others cannot change the screen.
 func TestTopView(t *testing.T) {
 	s := newTopScreen(t, 80, 24)
 	v := newTopView(true, s)
@@ -236,7 +238,7 @@ func TestTopView(t *testing.T) {
 	v.jobs.lines.line = func(i int) []topCell { made++; return line(i) }
 	v.app.ForceDraw()
 	if made == 0 || made > 1000 {
-		t.Errorf("%d lines of gangs were made for one screen", made)
+		t.Errorf("%d lines of gangs were created for one screen", made)
 	}
 	s.shows("80000 GPUs", "10000 jobs wait for 80000 GPUs", "job-9999", "node-0")
 	if nodes := v.hardware.lines.keys[:3]; nodes[0] != "node-0" || nodes[1] != "node-1" || nodes[2] != "node-2" {

@@ -10,12 +10,13 @@ import (
 	"testing"
 )
 
-// full takes nothing, as a disk without room.
+// full accepts no bytes, like a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-// An answer that cannot be written is an error, with the exit code that the command has for one.
+// If a command cannot write its output, that is an error, with the command's exit code for
+// errors.
 func TestUnwrittenAnswer(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)
@@ -36,7 +37,7 @@ func TestUnwrittenAnswer(t *testing.T) {
 	}
 }
 
-// If an address is invalid or another program's, the error says so, not only what failed there.
+// If an address is invalid or another program's, the error says so, and not only what failed.
 func TestWrongAddress(t *testing.T) {
 	c := newCluster(t)
 	agent := c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -51,7 +52,7 @@ func TestWrongAddress(t *testing.T) {
 	}
 }
 
-// The error for a template that takes a list for an object names the command that lists the fields.
+// The error for a template that treats a list as an object names the command that lists the fields.
 func TestTemplateOfAList(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", atAnyPort)

@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// reportOf is a month of 64 GPUs of two models, which six people used.
+// reportOf is a month of 64 GPUs of two models and six users.
 func reportOf() usageReport {
 	r := usageReport{since: "1 November 2026", until: "30 November 2026", by: map[string][]accounting.Usage{}}
 	line := func(of string, h float64) accounting.Usage {
@@ -25,7 +25,7 @@ func reportOf() usageReport {
 			Waits: [6]int64{int64(h / 45), int64(h / 90), int64(h / 120), int64(h / 200), int64(h / 900), int64(h / 4000)}}
 	}
 	for day := range 30 {
-		if day != 14 { // nothing ran
+		if day != 14 { // a day without runs
 			r.by["day"] = append(r.by["day"], line(fmt.Sprintf("2026-11-%02d", day+1), 1000+350*math.Sin(float64(day)/3)))
 		}
 	}
@@ -48,7 +48,8 @@ func reportOf() usageReport {
 	return r
 }
 
-// The report says what was used, wasted and saved, and needs nothing else. REPORT keeps it to look at.
+// The report shows what was used, wasted and saved, and loads no other file. REPORT names a file in
+// which to save it.
 func TestUsageReport(t *testing.T) {
 	for name, c := range map[string]struct {
 		report usageReport

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/race"
 )
 
-// synonyms are words that people must not read, and the one that they read instead: one
+// synonyms are words that people must not read, each with the word to use instead: one
 // word for one thing, in commands, JSON, metrics, the page and the docs.
 var synonyms = []struct {
 	is      *regexp.Regexp
@@ -64,7 +64,7 @@ func TestSynonyms(t *testing.T) {
 // are busy and that GPUs are held in vain.
 func TestOneWordForOneThing(t *testing.T) {
 	if race.Enabled {
-		t.Skip(race.Sampled) // one goroutine
+		t.Skip(race.Sampled) // this test has one goroutine
 	}
 	texts := map[string]string{}
 	for name, f := range commands(t.Context(), streams{}) {
