@@ -26,7 +26,7 @@ func at(hours float64) time.Time {
 	return ms(noon.Add(time.Duration(hours * float64(time.Hour))))
 }
 
-// databases are one of SQLite, and one of PostgreSQL where a server can be started.
+// databases are one of SQLite, and one of PostgreSQL if a server can be started.
 func databases(t *testing.T, test func(t *testing.T, db *DB)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, openTest(t, filepath.Join(t.TempDir(), "accounts", "history.db"))) })
 	t.Run("postgres", func(t *testing.T) { test(t, openTest(t, accountingtest.StartPostgres(t).Address())) })
@@ -71,14 +71,15 @@ func allocOf(r Run, id string, from, to time.Time, status string) Alloc {
 		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed, Any: r.Any}
 }
 
-// GPU time counts on the days on which it was, once, however often its end is written, and with that of what still runs.
+// GPU time counts on the days on which it was used, once, however often its end is written. Running jobs are
+// included.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
 		a, b := job("a", "ann"), job("b", "bob")
 		write(t, db, Batch{Runs: []Run{a, b}, Allocs: []Alloc{allocOf(a, "1", at(1), time.Time{}, "running"), allocOf(b, "2", at(1), time.Time{}, "running")}})
 		if got := usage(t, db, Filter{}, at(3), "user"); len(got) != 2 || got[0].Of[0] != "ann" || got[0].GPUHours != 4 || got[0].Runs != 0 {
-			t.Errorf("of jobs that run: %+v", got)
+			t.Errorf("of running jobs: %+v", got)
 		}
 		a.State, a.Ended = Complete, at(14) // two hours into the next day
 		b.State, b.Ended = Failed, at(3)
@@ -113,7 +114,7 @@ func TestUsage(t *testing.T) {
 
 var near = cmp.Comparer(func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 })
 
-// Runs are found by what they are, the last submitted first.
+// Runs can be found by their fields, the last submitted first.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -166,7 +167,8 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// Time in which GPUs ran nothing is added to the run and to its days, also after the end.
+// Time in which GPUs were idle is added to the run and to its days, also after the run's
+// end.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -185,8 +187,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A complete run is compared with earlier runs of its family, on as many GPUs of its model. What
-// was expected is compared with what happened.
+// A complete run is compared with earlier runs of its family on as many GPUs of the same model.
+// Predictions are compared with what happened.
 func TestSeenAndForetold(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -224,7 +226,7 @@ func TestSeenAndForetold(t *testing.T) {
 	})
 }
 
-// The mean slowest of all choices is what listing them gives.
+// meanSlowest gives the same result as listing all choices.
 func TestMeanSlowest(t *testing.T) {
 	scores := []float64{0.9, 1, 1.05, 1.3, 2}
 	for n := 1; n <= len(scores); n++ {
@@ -243,7 +245,7 @@ func TestMeanSlowest(t *testing.T) {
 
 func near2(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }
 
-// Runs that are forgotten leave their sums.
+// When runs are pruned, their sums stay.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -254,7 +256,7 @@ func TestPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 		if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 0 {
-			t.Errorf("runs are still there: %v, %v", runs, err)
+			t.Errorf("runs are still stored: %v, %v", runs, err)
 		}
 		if got := usage(t, db, Filter{}, at(99)); len(got) != 1 || got[0].GPUHours != 4 || got[0].Stopped != 1 {
 			t.Errorf("usage %+v", got)
@@ -262,7 +264,7 @@ func TestPrune(t *testing.T) {
 	})
 }
 
-// A batch is stored whole or not at all.
+// A batch is stored completely or not at all.
 func TestWriteIsWhole(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -270,7 +272,7 @@ func TestWriteIsWhole(t *testing.T) {
 		cancel()
 		r := job("a", "ann")
 		if err := db.Write(ctx, Batch{Runs: []Run{r}}); err == nil {
-			t.Error("an ended context stores something")
+			t.Error("a write with an ended context stores something")
 		}
 		if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 0 {
 			t.Errorf("runs %v, %v", runs, err)
@@ -278,7 +280,8 @@ func TestWriteIsWhole(t *testing.T) {
 	})
 }
 
-// A database opens again as it was. A database of a later version is refused, and stays as it is.
+// A database can be opened again unchanged. A database of a later version is refused, and stays
+// unchanged.
 func TestOpenAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history.db")
@@ -292,11 +295,12 @@ func TestOpenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, aside, err := Open(t.Context(), file); err == nil || aside != "" || !strings.Contains(err.Error(), "later version of nomad-pal wrote it (schema 99; this version knows 1)") {
-		t.Errorf("a later form: %q, %v", aside, err)
+		t.Errorf("a later schema: %q, %v", aside, err)
 	}
 }
 
-// A corrupt file is set aside, and named. The sums of the new one start at zero.
+// A corrupt file is set aside, and reported. The sums of the new file start at
+// zero.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(text []byte) []byte{
@@ -336,21 +340,21 @@ func TestCorrupt(t *testing.T) {
 				t.Error(err)
 			}
 			if runs, err := db.Runs(t.Context(), Filter{}); err != nil || len(runs) != 0 {
-				t.Errorf("the new one has %v, %v", runs, err)
+				t.Errorf("the new file has %v, %v", runs, err)
 			}
 			if sums := usage(t, db, Filter{}, at(99)); len(sums) != 0 {
-				t.Errorf("the new one begins with %+v", sums)
+				t.Errorf("the new file begins with %+v", sums)
 			}
 			write(t, db, ended)
 			write(t, db, ended)
 			if sums := usage(t, db, Filter{}, at(99)); len(sums) != 1 || sums[0].GPUHours != 4 || sums[0].Runs != 1 {
-				t.Errorf("written again, and twice, it counts as %+v", sums)
+				t.Errorf("a run that is written twice counts as %+v", sums)
 			}
 		})
 	}
 }
 
-// A directory that cannot be made, or a file that cannot be read, is an error that names it.
+// If a directory cannot be created or a file cannot be read, the error names it.
 func TestCannotOpen(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
@@ -361,6 +365,6 @@ func TestCannotOpen(t *testing.T) {
 		t.Errorf("below a file: %v", err)
 	}
 	if _, _, err := Open(t.Context(), t.TempDir()); err == nil {
-		t.Error("a directory is a database")
+		t.Error("a directory is opened as a database")
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// A run that follows one that took no time has a key of its own.
+// A run that follows one that took no time has its own key.
 func TestRunAfterOneOfNoTime(t *testing.T) {
 	j := batchJob()
 	j.SubmitTime, j.Status = new(at(0).Add(300*time.Microsecond).UnixNano()), new("pending")
@@ -31,12 +31,12 @@ func TestRunAfterOneOfNoTime(t *testing.T) {
 	r := NewRecorder([]Run{was}, nil, 0)
 	b := r.Look(m, func() map[string]*model.Wait { return nil }, nil)
 	if len(b.Runs) != 1 || !b.Runs[0].Submitted.After(was.Ended) {
-		t.Errorf("it is tried again after %+v, and these are written: %+v", was, b.Runs)
+		t.Errorf("the run after %+v is written as: %+v", was, b.Runs)
 	}
 }
 
-// A job that came, ran and was stopped while the history was away was submitted when its member was placed, at the
-// latest, not when it was stopped; and it ended when its member did.
+// A job was submitted, ran and was stopped while no history was kept. Its submission counts as no later than its
+// member's placement, and its end as its member's.
 func TestStoppedUnseen(t *testing.T) {
 	q, err := queue.New(queue.Default())
 	if err != nil {

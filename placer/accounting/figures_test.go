@@ -21,7 +21,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// Whatever a filter asks for, the answer is what looking at all runs would give.
+// For any filter, the answer equals that of filtering all runs one by one.
 func TestRunsAreAllOfThem(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -77,12 +77,12 @@ func (f Filter) chooses(r Run) bool {
 		(r.Ended.IsZero() || !r.Ended.Before(f.Since)) && (f.Until.IsZero() || r.Submitted.Before(f.Until))
 }
 
-// SQLite reads runs in the order of the list, and sorts none.
+// SQLite reads runs in the order of the list, without sorting.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	db := openTest(t, filepath.Join(t.TempDir(), "history.db"))
 	fill(t, db, 5000)
-	if err := db.Prune(t.Context(), time.UnixMilli(1)); err != nil { // SQLite plans by what it has counted
+	if err := db.Prune(t.Context(), time.UnixMilli(1)); err != nil { // SQLite plans by the statistics that it has gathered
 		t.Fatal(err)
 	}
 	since := Filter{Since: at(0), Most: 10, User: "ann"}
@@ -117,7 +117,8 @@ func explain(t *testing.T, db *DB, statement string, args []any) (plan string) {
 	return plan
 }
 
-// TestFigures is make history-bench: what 10 million runs take, as one year of a large cluster has.
+// TestFigures is make history-bench: it measures the history of 10 million runs, which a large
+// cluster has in a year.
 func TestFigures(t *testing.T) {
 	report := os.Getenv("HISTORY_REPORT")
 	if report == "" {
@@ -157,7 +158,7 @@ func TestFigures(t *testing.T) {
 		took, used := ends(t, db, n)
 		fmt.Fprintf(&out, "| %d | %s | %s |\n", n, rounded(took), rounded(used))
 	}
-	if old, err := os.ReadFile(report); err == nil { // the rest of it is of make history-check
+	if old, err := os.ReadFile(report); err == nil { // make history-check writes the rest of the page
 		if i := bytes.Index(old, []byte("\n## Checked")); i >= 0 {
 			out.Write(old[i:])
 		}
@@ -167,7 +168,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// grouped is a number with commas.
+// grouped is a number with thousands separators.
 func grouped(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -176,7 +177,7 @@ func grouped(n int) string {
 	return text
 }
 
-// processorTime is what this process has used.
+// processorTime is the processor time that this process has used.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
@@ -190,8 +191,8 @@ func rounded(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// fill writes n runs one after the other, each [apart] after the last, and sums of their days.
-// SQLite itself makes them: [DB.Write] would take an hour for a year.
+// fill writes n runs at intervals of [apart], and the sums of their days. SQLite generates
+// them itself: for a year, [DB.Write] would take an hour.
 func fill(t *testing.T, db *DB, runs int) {
 	t.Helper()
 	const part = 500_000
@@ -233,7 +234,7 @@ func fill(t *testing.T, db *DB, runs int) {
 // apart is the time between two runs: ten million in a year.
 const apart = 3150 * time.Millisecond
 
-// ends is how long the end of a run takes to write, as one of n.
+// ends measures how long it takes to write the end of one run, in a batch of n.
 func ends(t *testing.T, db *DB, n int) (took, used time.Duration) {
 	times := 200 / n
 	began, before := time.Now(), processorTime()

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// A part of a GPU that is shared by n counts as 1/n of a GPU, while it is held and afterwards, whatever
-// the other GPUs are shared by.
+// A part of a GPU with n parts counts as 1/n of a GPU, while it is held and afterwards, however many
+// parts the other GPUs have.
 func TestPartsOfGPUs(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
@@ -90,7 +90,8 @@ func batchJob() *api.Job {
 	return j
 }
 
-// A run keeps how many GPUs it requests while its members finish one by one, and afterwards.
+// A run keeps its number of requested GPUs while its members finish one by one, and
+// afterwards.
 func TestFinishedMembersCount(t *testing.T) {
 	j, s := batchJob(), cluster.NewState()
 	request := func(left int) request.Request {
@@ -111,11 +112,12 @@ func TestFinishedMembersCount(t *testing.T) {
 		}
 	}
 	if late.requests(s, request(0)); late.GPUs != 6 {
-		t.Errorf("of one that came and ended between two looks: %d GPUs", late.GPUs)
+		t.Errorf("a run that came and ended between two cycles: %d GPUs", late.GPUs)
 	}
 }
 
-// A run that Nomad forgot while its clock was set back ends when it began, not before.
+// If Nomad forgets a run while its clock is set back, the run ends when it began, not
+// before.
 func TestForgottenBeforeItBegan(t *testing.T) {
 	run := job("train", "ann")
 	r := NewRecorder([]Run{run}, []Alloc{allocOf(run, "1", at(1), time.Time{}, "running")}, 0)

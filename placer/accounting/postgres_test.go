@@ -28,8 +28,8 @@ func sumsAre(t *testing.T, db *DB, runs int) {
 	}
 }
 
-// A full disk fails what is written, and nothing else: it can be read and opened again, is not set aside, and takes
-// what failed once there is room. Sums are those of each run once.
+// On a full disk only writes fail: the file can be read and opened again, and is not set aside. Failed writes
+// succeed once there is room, and each run counts once.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := accountingtest.SmallDisk(t, 2<<20)
@@ -49,7 +49,7 @@ func TestFullDisk(t *testing.T) {
 			continue
 		}
 		if failed++; !strings.Contains(err.Error(), "full") {
-			t.Errorf("a write says %v", err)
+			t.Errorf("a write returns %v", err)
 		}
 		sumsAre(t, db, written)
 		again, aside, err := Open(t.Context(), file)
@@ -80,8 +80,8 @@ func TestFullDisk(t *testing.T) {
 	sumsAre(t, db, written+20)
 }
 
-// While PostgreSQL is away, writes and questions fail. Once it is back the same pool of connections serves, and what is
-// written again counts once.
+// While PostgreSQL is down, writes and queries fail. Once it is back, the same pool of connections works, and
+// repeated writes count once.
 func TestPostgresComesBack(t *testing.T) {
 	t.Parallel()
 	server := accountingtest.StartPostgres(t)
@@ -90,13 +90,13 @@ func TestPostgresComesBack(t *testing.T) {
 		write(t, db, endedRun(n))
 		server.Stop()
 		if err := db.Write(t.Context(), endedRun(n+1)); err == nil {
-			t.Error("a server that is stopped stores a run")
+			t.Error("a stopped server stores a run")
 		}
 		if _, err := db.Usage(t.Context(), Filter{}, nil, time.Now()); err == nil {
-			t.Error("a server that is stopped answers")
+			t.Error("a stopped server answers")
 		}
 		if _, _, err := Open(t.Context(), server.Address()); err == nil {
-			t.Error("a server that is stopped is opened")
+			t.Error("a stopped server can be opened")
 		}
 		server.Start()
 		write(t, db, endedRun(n))

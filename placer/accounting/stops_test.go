@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Each stop counts once, for the job that is stopped and for the one that gets its GPUs: also if it
-// was not written at first, if the database was opened again, and if the queue began again.
+// Each stop counts once, for the stopped job and for the one that gets its GPUs: also if its first
+// write failed, the database was opened again, or the queue started again.
 func TestStopsCountOnce(t *testing.T) {
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "nvidia/gpu/H100", GPUs: []pal.GPU{{ID: "g"}}}}}}, pal.TwoTier(1.7))
 	if err != nil {
@@ -29,7 +29,7 @@ func TestStopsCountOnce(t *testing.T) {
 		j.ID, j.SubmitTime, j.Status = &id, new(at(0).UnixNano()), new("running")
 		m.State.Jobs[cluster.KeyOf(j)] = j
 	}
-	stop := func(hours float64) { // long has run for so long, and is stopped for short
+	stop := func(hours float64) { // long has run for this time, and is stopped for short
 		if m.Queue, err = queue.New(queue.Default()); err != nil {
 			t.Fatal(err)
 		}
@@ -68,11 +68,11 @@ func TestStopsCountOnce(t *testing.T) {
 		}
 	}
 	stop(1)
-	look() // could not be written
+	look() // the write fails
 	r.Written(look(), m)
 	wants("after the first stop", 1)
 	if b := look(); len(b.Runs) != 0 {
-		t.Errorf("nothing is new, and these are written: %+v", b.Runs)
+		t.Errorf("without changes, these are written: %+v", b.Runs)
 	}
 	was := r
 	r = NewRecorder([]Run{was.runs[cluster.JobKey{Namespace: "research", ID: "long"}], was.runs[cluster.JobKey{Namespace: "research", ID: "short"}]}, nil, 0)

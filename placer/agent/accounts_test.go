@@ -36,9 +36,9 @@ func TestHistory(t *testing.T) {
 			}
 			return runs
 		}
-		until(t, "both jobs are written down", func() bool { return len(runs("/v1/runs", "ops")) == 2 })
+		until(t, "both jobs are recorded", func() bool { return len(runs("/v1/runs", "ops")) == 2 })
 		if got := runs("/v1/runs", "alice"); len(got) != 1 || got[0].Job != "train" || got[0].State != accounting.Running || got[0].GPUs != 1 || got[0].Model != "X" {
-			t.Errorf("to one who may list one namespace: %+v", got)
+			t.Errorf("to a caller who may list one namespace: %+v", got)
 		}
 		if got := runs("/v1/runs?state=complete&state=failed", "ops"); len(got) != 0 {
 			t.Errorf("runs that ended: %+v", got)
@@ -84,7 +84,7 @@ func TestNoHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(taken, "history.db"))).ready()
-	until(t, "it says why", func() bool {
+	until(t, "the error says why", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/usage", "ops", "")
 		return status == http.StatusServiceUnavailable && strings.Contains(text, "the history can be neither read nor written until this is fixed: making the directory")
 	})
@@ -107,7 +107,7 @@ func TestCorruptHistory(t *testing.T) {
 	}
 	r := f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", file)).ready()
 	var usage []accounting.Usage
-	until(t, "what runs is counted", func() bool {
+	until(t, "running jobs are counted", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/usage?by=namespace", "ops", "")
 		return status == http.StatusOK && json.Unmarshal([]byte(text), &usage) == nil && len(usage) == 1
 	})
@@ -119,6 +119,6 @@ func TestCorruptHistory(t *testing.T) {
 		t.Fatalf("set aside as %q, and not named in the log", aside)
 	}
 	if text, err := os.ReadFile(aside[0]); err != nil || string(text) != string(damaged) {
-		t.Errorf("what was set aside is not the file that was there: %v", err)
+		t.Errorf("the file that was set aside is not the corrupt one: %v", err)
 	}
 }

@@ -28,18 +28,18 @@ func TestReload(t *testing.T) {
 	r := f.run(openConfig + "learn {\n  every = \"1h\"\n}\n").ready()
 	r.configure(f, "resync = \"soon\"\n")
 	r.reload <- syscall.SIGHUP
-	until(t, "the wrong one is refused", func() bool {
+	until(t, "the wrong configuration is refused", func() bool {
 		return strings.Contains(r.log.String(), "the new configuration is invalid; keeping the old one")
 	})
 	r.ready()
 	var h Health
 	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); json.Unmarshal([]byte(text), &h) != nil || h.WarningCount != 1 || !strings.Contains(strings.Join(r.agent.health(time.Now()).Warnings, ""), "resync") {
-		t.Errorf("it shows nowhere: %s", text)
+		t.Errorf("the agent does not report it: %s", text)
 	}
 	was := r.url()
 	r.configure(f, "http {\n  bind_port = 0\n}\nplacement = \"packed\"\n")
 	r.reload <- syscall.SIGHUP
-	until(t, "the right one is in force", func() bool {
+	until(t, "the right configuration is in force", func() bool {
 		return strings.Contains(r.log.String(), "placing: placement=packed")
 	})
 	r.ready()
@@ -47,7 +47,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("bind_port = 0 moved it from %s to %s", was, r.url())
 	}
 	if _, text := r.send(http.MethodGet, "/v1/health", "", ""); strings.Contains(text, "warning") {
-		t.Errorf("it is still warned of: %s", text)
+		t.Errorf("the agent still warns of it: %s", text)
 	}
 	if status, text := r.send(http.MethodPost, "/v1/admission", "", `{}`); status != http.StatusNotFound {
 		t.Errorf("admission is still on: %d: %s", status, text)
@@ -123,7 +123,7 @@ func TestRunErrors(t *testing.T) {
 		}
 	}
 	if err := newAgent(&testlog.Buffer{}).Run(t.Context(), []string{"/none"}, nil); err == nil {
-		t.Error("it starts without its file")
+		t.Error("the agent starts without its file")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestElection(t *testing.T) {
 	}
 	second.configure(f, config+"resync = \"soon\"\n")
 	second.reload <- syscall.SIGHUP
-	until(t, "one that stands by warns of its configuration", func() bool {
+	until(t, "a standby agent warns of its configuration", func() bool {
 		_, text := second.send(http.MethodGet, "/v1/health", agentsToken, "")
 		return strings.Contains(text, `"leader": false`) && strings.Contains(text, "configuration is invalid")
 	})
@@ -159,7 +159,7 @@ func TestElection(t *testing.T) {
 	})
 	// Another agent gets the lock.
 	f.set(func() { f.broken = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
-	until(t, "it leads no more", func() bool { return !second.agent.leads.Load() })
+	until(t, "it no longer leads", func() bool { return !second.agent.leads.Load() })
 	until(t, "its health says that it cannot take over", func() bool {
 		status, text := second.send(http.MethodGet, "/v1/health", "", "")
 		return status == http.StatusServiceUnavailable && strings.Contains(text, "cannot request the lock")
@@ -183,7 +183,7 @@ func TestElectionWithoutAnswers(t *testing.T) {
 	r := f.run("log_level = \"debug\"\nhttp {\n  bind_port = 0\n}\nhigh_availability {\n  enabled = true\n  lock_ttl = \"500ms\"\n}\n").ready()
 	until(t, "it leads", r.agent.leads.Load)
 	f.set(func() { f.block = regexp.MustCompile("PUT /v1/var/nomad-pal/lock") })
-	until(t, "it leads no more", func() bool { return !r.agent.leads.Load() })
+	until(t, "it no longer leads", func() bool { return !r.agent.leads.Load() })
 	until(t, "it gives up the lock's release", func() bool { return strings.Contains(r.log.String(), "the lock was not released") })
 	until(t, "it asks for the lock again", func() bool { return strings.Contains(r.log.String(), "cannot request the lock") })
 	if log := r.log.String(); strings.Contains(log, "no answer from Nomad in time") {

@@ -60,7 +60,7 @@ func TestHugeJobs(t *testing.T) {
 		}
 	}
 	if !s.bodies.room.TryAcquire(bodiesBytes) {
-		t.Error("a request that was answered keeps room")
+		t.Error("an answered request still holds memory")
 	}
 }
 
@@ -83,12 +83,12 @@ func TestBodiesShareRoom(t *testing.T) {
 	}
 	wg.Wait()
 	if !s.bodies.room.TryAcquire(10) {
-		t.Error("room stays taken")
+		t.Error("the memory is not released")
 	}
 	s.bodies = newBodies()
 	w := httptest.NewRecorder()
 	s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(job)))
 	if w.Code != http.StatusOK {
-		t.Errorf("tried again, with room: status %d: %s", w.Code, w.Body)
+		t.Errorf("tried again, with free memory: status %d: %s", w.Code, w.Body)
 	}
 }

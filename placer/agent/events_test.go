@@ -99,7 +99,7 @@ func TestEventsFollow(t *testing.T) {
 	go func() { s.serveEvents(w, req); close(ended) }()
 	<-w.flushed
 	r.agent.hooks.Events.Add(placer.Event{Kind: placer.Placed, Namespace: "default", Job: "late", Text: "gets GPUs"})
-	until(t, "the event is told", func() bool {
+	until(t, "the follower gets the event", func() bool {
 		select {
 		case text := <-w.flushed:
 			return strings.Contains(text, `"late"`)
@@ -118,7 +118,7 @@ func TestEventsFollow(t *testing.T) {
 	cancel()
 	<-ended
 	if n := r.agent.followers.Load(); n != 0 {
-		t.Errorf("%d follow still", n)
+		t.Errorf("%d still follow", n)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestTokenIsJudgedFirst(t *testing.T) {
 		}
 	}
 	if s := r.agent.current.Load().Status(); len(s.Jobs) > 0 {
-		t.Errorf("the placer heard of %v", s.Jobs)
+		t.Errorf("the placer was told of %v", s.Jobs)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestRegisterNamesUser(t *testing.T) {
 		}
 		f.set(func() {
 			if got := f.jobs[c.namespace+"/"+c.id].Meta["pal_user"]; got != c.want {
-				t.Errorf("%s by %s, who says %q, is of %q, want %q", c.id, c.token, c.says, got, c.want)
+				t.Errorf("%s by %s with user %q: its user is %q, want %q", c.id, c.token, c.says, got, c.want)
 			}
 		})
 	}
@@ -287,7 +287,7 @@ func TestOtherNamespacesAreNotNamed(t *testing.T) {
 		t.Errorf("plan as alice: status %d: %s", status, text)
 	}
 	if _, text := r.send(http.MethodGet, "/v1/gpus", "alice", ""); !strings.Contains(text, model.Unseen) {
-		t.Errorf("the GPU looks free: %s", text)
+		t.Errorf("the GPU is shown as free: %s", text)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestMonitoringIsOfMetricsThatExist(t *testing.T) {
 		for _, n := range found {
 			base := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(n, "")
 			if known[n] == "" && known[base] != "histogram" {
-				t.Errorf("%s speaks of %s, which does not exist", file, n)
+				t.Errorf("%s names %s, which does not exist", file, n)
 			}
 		}
 	}

@@ -131,12 +131,12 @@ func TestStreamRebuildsTheState(t *testing.T) {
 				t.Fatalf("step %d, reader %d (-is +shown):\n%s", step, i, d)
 			}
 			if text := p.messages(s.Version, true); len(text) > 0 {
-				t.Fatalf("an up to date page is told %s", text)
+				t.Fatalf("an up-to-date page gets %s", text)
 			}
 		}
 		text := p.messages(tenant, false)
 		if bytes.Contains(text, []byte("racks")) || bytes.Contains(text, []byte("cells")) {
-			t.Fatalf("somebody without rights is told %s", text)
+			t.Fatalf("a caller without rights gets %s", text)
 		}
 		tenant = p.version
 		if len(p.deltas) > deltasKept {

@@ -76,10 +76,10 @@ func TestMap(t *testing.T) {
 		}
 		trouble := s.SomeGPUs(query.GPUFilter{Trouble: true})
 		if len(trouble) != 2 || trouble[0].ID != "GPU-0-1" || trouble[1].ID != "GPU-1-1" {
-			t.Errorf("in trouble: %+v", trouble)
+			t.Errorf("unhealthy or quarantined: %+v", trouble)
 		}
 		if some := s.SomeGPUs(query.GPUFilter{Trouble: true, Most: 1}); len(some) != 1 || some[0].ID != "GPU-0-1" {
-			t.Errorf("the first in trouble: %+v", some)
+			t.Errorf("the first unhealthy or quarantined: %+v", some)
 		}
 		if got := s.SomeGPUs(query.GPUFilter{Job: "default/one"}); len(got) != 1 {
 			t.Errorf("GPUs of the job: %+v", got)

@@ -45,7 +45,7 @@ func TestPictureIsTheQueue(t *testing.T) {
 				act(w, rng, n)
 				w.RunFor(time.Duration(rng.IntN(20)) * time.Second)
 				if last != nil && !reflect.DeepEqual(saidBy(last), said) {
-					w.T.Fatalf("seed %d, step %d: a picture said %v, and says %v", seed, n, said, saidBy(last))
+					w.T.Fatalf("seed %d, step %d: the snapshot's answer was %v, and is now %v", seed, n, said, saidBy(last))
 				}
 				last = w.Picture()
 				said = saidBy(last)
@@ -159,7 +159,7 @@ func TestPictureStays(t *testing.T) {
 			}
 		}
 		if made > 7 {
-			w.T.Errorf("%d pictures in a minute in which nothing happened", made)
+			w.T.Errorf("%d snapshots in a minute without changes", made)
 		}
 	})
 }
@@ -182,11 +182,11 @@ func TestPictureOfThePresent(t *testing.T) {
 			w.Submit(bed.Gang{Name: name})
 			w.RunFor(50 * time.Millisecond) // until Nomad's event has come
 			if i > 0 && has(p.Picture()) {  // at most one is made per second
-				t.Errorf("%s is in a picture that was made before", name)
+				t.Errorf("%s is in a snapshot that was made before it", name)
 			}
 			now, err := p.PictureSince(t.Context(), time.Now())
 			if err != nil || !has(now) {
-				t.Errorf("%s is not in a picture of the present (%v)", name, err)
+				t.Errorf("%s is not in the latest snapshot (%v)", name, err)
 			}
 		}
 	})

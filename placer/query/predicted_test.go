@@ -34,7 +34,7 @@ func TestPredictedAndGot(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", name, e, err)
 			}
 			if got := chosenIDs(e.Decision.Chosen); !slices.Equal(got, e.Allocations[0].GPUs) {
-				t.Errorf("%s: %v stand as chosen, it has %v", name, got, e.Allocations[0].GPUs)
+				t.Errorf("%s: explain shows %v as chosen, but it has %v", name, got, e.Allocations[0].GPUs)
 			}
 			if e.Predicted != nil {
 				if others++; slices.Equal(chosenIDs(e.Predicted), e.Allocations[0].GPUs) {
@@ -51,7 +51,7 @@ func TestPredictedAndGot(t *testing.T) {
 			check(name)
 		}
 		if others == 0 {
-			t.Error("Nomad gave each what was predicted: the test shows nothing")
+			t.Error("Nomad gave each member the predicted GPU: the test proves nothing")
 		}
 		c, err := nomad.NewClient(w.Nomad.Config("author", ""), "")
 		if err != nil {
@@ -67,7 +67,7 @@ func TestPredictedAndGot(t *testing.T) {
 			moved = moved || !slices.Equal(check("svc-0").Allocations[0].GPUs, was.GPUs)
 		}
 		if !moved {
-			t.Error("the replacements all got the same GPU: the test shows nothing")
+			t.Error("each replacement got the same GPU as before: the test proves nothing")
 		}
 	})
 }

@@ -181,7 +181,7 @@ func TestOpenWindows(t *testing.T) {
 				want = regexp.MustCompile("^paper until .*, for vision, others$")
 			}
 			if kept := g.For(vision, false).Keeper(); !want.MatchString(kept) {
-				w.T.Errorf("%s of %s is kept by %q", g.ID, g.Node, kept)
+				w.T.Errorf("%s of %s is reserved by %q", g.ID, g.Node, kept)
 			}
 		}
 	})

@@ -78,7 +78,7 @@ func TestNeverRuns(t *testing.T) {
 				}
 				for _, o := range e.Obstacles {
 					if o.Now {
-						t.Errorf("%s %s: %s is beside the point", c.gang.Name, how, o)
+						t.Errorf("%s %s: %s is irrelevant", c.gang.Name, how, o)
 					}
 				}
 			}
@@ -114,10 +114,10 @@ func TestTrialsAreBounded(t *testing.T) {
 		cluster.Canonicalize(job)
 		s := snapshot(w)
 		if tried := query.Tried(s.Model().View, job, 500); tried != 500 {
-			t.Fatalf("%d changes are tried where 500 may be: the test shows nothing", tried)
+			t.Fatalf("only %d changes are tried with a bound of 500: the test proves nothing", tried)
 		}
 		if tried := query.Tried(s.Model().View, job, 100); tried != 100 {
-			t.Errorf("%d changes are tried where 100 may be", tried)
+			t.Errorf("%d changes are tried with a bound of 100", tried)
 		}
 		if e, err := s.Plan(t.Context(), job); err != nil || e.State != gang.Unschedulable || query.MostTried > 100 {
 			t.Errorf("%+v, %v, %d are tried", e, err, query.MostTried)

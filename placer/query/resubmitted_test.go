@@ -34,7 +34,7 @@ func TestEditsPushOutWhatRuns(t *testing.T) {
 		w.StartPlacer()
 		w.RunFor(time.Minute)
 		if e := explained(w, "a"); e.State != gang.Resubmitted || e.Reason.Kind != reason.RunsOnAsBefore {
-			w.T.Errorf("%s: %q, want that it runs on as it was", e.State, e.Reason.String())
+			w.T.Errorf("%s: %q, want that it keeps running as before", e.State, e.Reason.String())
 		}
 		w.Submit(g)
 		w.RunFor(time.Minute)

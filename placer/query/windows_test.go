@@ -171,7 +171,7 @@ func TestWindowsAreNotOffered(t *testing.T) {
 				}
 			}
 			if slices.Contains(offered, "count=1") == kept || kept && len(offered) > 0 {
-				w.T.Errorf("kept %t: %s: offered %q", kept, p.Reason, offered)
+				w.T.Errorf("reserved %t: %s: suggested %q", kept, p.Reason, offered)
 			}
 		})
 	}

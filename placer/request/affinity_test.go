@@ -28,7 +28,7 @@ func models(names ...string) *cluster.State {
 	return s
 }
 
-// Where a job may go, and where it goes: nodes by number.
+// Where a job may go, and where it goes: nodes by number. Node -1 is none.
 func TestAffinitiesAndMIG(t *testing.T) {
 	const slice = "A100 MIG 1g.5gb"
 	device := func(extra string) string { return "device \"nvidia/gpu\" {\n" + extra }
@@ -93,7 +93,7 @@ func TestAffinitiesAndMIG(t *testing.T) {
 	}
 }
 
-// A whole GPU whose node is away is worth waiting for.
+// A job waits for a whole GPU whose node is down; it does not take a MIG instance.
 func TestSlicesWhileWholeGPUsAreAway(t *testing.T) {
 	s := models("A100 MIG 1g.5gb", "A100")
 	s.Nodes["id-1"].Status = "down"

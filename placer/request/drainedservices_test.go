@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Nomad moves the members of a service on a drained node, one after the other: each that still runs there
-// will need GPUs on the job's other nodes, or elsewhere.
+// Nomad moves the members of a service from a drained node one by one: each that still runs there will
+// need GPUs on the job's other nodes, or on new ones.
 func TestDrained(t *testing.T) {
 	stopped := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
@@ -65,7 +65,7 @@ func TestDrained(t *testing.T) {
 			v := view(t, s)
 			got := v.Drained(pinned, stopped.Add(c.after))
 			if len(got) != c.want {
-				t.Fatalf("%d members are about to be moved, want %d", len(got), c.want)
+				t.Fatalf("%d members are about to move, want %d", len(got), c.want)
 			}
 			for _, places := range got {
 				for i, may := range [][]bool{{true, true, false}, {true, true, true}} {
@@ -74,7 +74,7 @@ func TestDrained(t *testing.T) {
 						t.Errorf("place %d: %+v", i, set)
 					}
 					if _, ok := pal.Place(v.Cluster, places[i], pal.Policy{Name: pal.PAL}); !ok {
-						t.Errorf("place %d: there is none", i)
+						t.Errorf("place %d is missing", i)
 					}
 				}
 			}
@@ -82,7 +82,8 @@ func TestDrained(t *testing.T) {
 	}
 }
 
-// A canary that was stopped, as its deployment failed, has the name of a member that runs on: nothing is moved.
+// A canary that was stopped because its deployment failed has the name of a member that keeps running: nothing
+// is moved.
 func TestDrainedIsNoCanary(t *testing.T) {
 	s := world(2)
 	job := addJob(t, s, clustertest.Jobspec("j", 1, 1, ""), 5)
@@ -100,6 +101,6 @@ func TestDrainedIsNoCanary(t *testing.T) {
 	put("member", "run", "running", "n0-0", 10)
 	put("canary", "stop", "complete", "n0-1", 20)
 	if got := view(t, s).Drained(pinned, time.Unix(0, 2000)); got != nil {
-		t.Errorf("%d members are about to be moved, want none", len(got))
+		t.Errorf("%d members are about to move, want none", len(got))
 	}
 }

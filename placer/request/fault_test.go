@@ -9,7 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// What Nomad filters on every node never starts; what only is in use, or may be back, waits.
+// A job that Nomad filters on every node for lasting reasons never starts. It waits if nodes
+// are only in use, or may come back.
 func TestNever(t *testing.T) {
 	gpu := &api.Task{Name: "t", Driver: "docker", Resources: &api.Resources{Devices: []*api.RequestedDevice{{Name: "nvidia/gpu"}}}}
 	job := &api.Job{TaskGroups: []*api.TaskGroup{
@@ -27,10 +28,10 @@ func TestNever(t *testing.T) {
 		{filtered("web", "missing network", 3), `Nomad cannot place group "web" on any node: missing network: bridge (3 of 3 nodes)`},
 		{filtered("gpus", "missing CSI Volume models", 3), `Nomad cannot place group "gpus" on any node: missing CSI Volume models (3 of 3 nodes)`},
 		{filtered("gpus", "${attr.vault.version} semver >= 0.6.1", 3), `Nomad cannot place group "gpus" on any node: no Vault, which the job's vault block needs (3 of 3 nodes)`},
-		{filtered("web", "missing drivers", 2), ""},                             // a node is full
-		{filtered("gpus", "missing devices", 3), ""},                            // they may be unhealthy: the view knows
-		{filtered("web", "distinct_hosts", 3), ""},                              // others have the nodes
-		{filtered("gpus", "CSI plugin ebs is unhealthy on client 0123", 3), ""}, // it may be back
+		{filtered("web", "missing drivers", 2), ""},                             // nodes are full
+		{filtered("gpus", "missing devices", 3), ""},                            // the devices may only be unhealthy: the view knows
+		{filtered("web", "distinct_hosts", 3), ""},                              // other jobs have the nodes
+		{filtered("gpus", "CSI plugin ebs is unhealthy on client 0123", 3), ""}, // the plugin may recover
 		{filtered("web", "CSI volume x has exhausted its available writer claims", 3), ""},
 		{map[string]*api.AllocationMetric{"web": {}}, `Nomad cannot place group "web" on any node: no node is ready in its datacenters and node pool`},
 		{map[string]*api.AllocationMetric{"web": nil}, ""},
@@ -45,7 +46,8 @@ func TestNever(t *testing.T) {
 	}
 }
 
-// Constraints that Nomad adds to a job are told in words, its author's as he wrote them.
+// Constraints that Nomad adds to a job are described in words, the author's own as
+// written.
 func TestImpliedConstraints(t *testing.T) {
 	job := &api.Job{Constraints: []*api.Constraint{{LTarget: "${attr.consul.datacenter}", RTarget: "east", Operand: "="}}, TaskGroups: []*api.TaskGroup{{Name: new("g"), Tasks: []*api.Task{{Name: "t"}}}}}
 	for filter, want := range map[string]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// world is a state of nodes as of [clustertest.Nodes].
+// world is a state with nodes of [clustertest.Nodes].
 func world(nodes int) *cluster.State { return clustertest.Fill(cluster.NewState(), nodes) }
 
 var addJob = clustertest.AddJob

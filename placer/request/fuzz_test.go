@@ -19,7 +19,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// fuzzJob asks for a GPU with constraints of all kinds.
+// fuzzJob requests a GPU with constraints of all kinds.
 func fuzzJob(f *testing.F) *api.Job {
 	f.Helper()
 	job, err := jobspec2.Parse("job.hcl", strings.NewReader(`job "j" {
@@ -63,7 +63,7 @@ func fuzzJob(f *testing.F) *api.Job {
 	return job
 }
 
-// seedNode is a node as the device plugin makes one.
+// seedNode is a node as the device plugin publishes one.
 func seedNode() *api.Node {
 	n := clustertest.Node("fuzzed", "ready", 3, "G1", "X1", "X2")
 	memory, x, yes, half := int64(80), "X1", true, 0.5
@@ -77,8 +77,8 @@ func seedNode() *api.Node {
 	return n
 }
 
-// Whatever a node says of itself, by event or in a list, the placer goes on, the
-// other node's GPUs stay its own, and a view that was kept up to date equals a rebuilt one.
+// Whatever a node reports about itself, by event or in a list, the placer continues, the
+// other node's GPUs are unaffected, and a view that was updated equals a rebuilt one.
 func FuzzNode(f *testing.F) {
 	job := fuzzJob(f)
 	for _, change := range []func(n *api.Node){
@@ -134,7 +134,7 @@ func FuzzNode(f *testing.F) {
 		}
 		for _, id := range []string{"G1", "G2"} {
 			if i := v.Cluster.Find(id); i < 0 || v.Cluster.Node(nodeIndex(v, i)).ID != "good" || !v.Cluster.Available(i) {
-				t.Fatalf("%s is no longer free and its owner's", id)
+				t.Fatalf("%s is no longer free, or has another owner", id)
 			}
 		}
 		if before.Update(s, options()) && before.Cluster.FreeGPUs() != v.Cluster.FreeGPUs() {
@@ -155,19 +155,19 @@ func FuzzNode(f *testing.F) {
 		e.Key = n.ID
 		s.Apply(e)
 		if w := s.NodeWarnings(); len(w) > 0 && taken {
-			t.Fatalf("warnings about a node that is gone: %q", w)
+			t.Fatalf("warnings about a removed node: %q", w)
 		}
 	})
 }
 
-// sane2 reports whether the node was taken in at all.
+// nodeIndex is the index of a GPU's node.
 func nodeIndex(v *View, gpu int) int {
 	node, _ := v.Cluster.Group(v.Cluster.GroupOf(gpu))
 	return node
 }
 
-// FuzzWellformed: a job that is well formed survives Canonicalize and what is
-// asked of every job.
+// FuzzWellformed: a well-formed job survives Canonicalize and all functions
+// that read jobs.
 func FuzzWellformed(f *testing.F) {
 	for _, seed := range []string{
 		`{"ID":"j","Constraints":[null]}`,

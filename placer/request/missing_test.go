@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A member on a silent node and the one that runs in its stead are one member: the other one is missing.
+// A member on a silent node and the one that replaced it count as one member: another one is missing.
 func TestMissingBesideASilentOne(t *testing.T) {
 	s := world(4)
 	job := addJob(t, s, `
@@ -48,6 +48,6 @@ job "j" {
 		t.Fatal(err)
 	}
 	if n := r.Gang.MemberSets[0].Members; n != 1 {
-		t.Errorf("%d members are said to be missing, not 1", n)
+		t.Errorf("%d members are missing, want 1", n)
 	}
 }

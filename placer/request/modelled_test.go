@@ -9,7 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// What only a client knows of its networks is asked by a dry run before the job is written.
+// Only a client knows some facts about its networks: the placer asks for a dry run before
+// it writes such a job.
 func TestModelled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		network *api.NetworkResource

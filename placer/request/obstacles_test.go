@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// Why nodes do not take a job is said thing by thing, with the number of nodes; a
-// node counts for the first thing that it lacks.
+// The obstacles on nodes are listed one by one, with their numbers of nodes; each
+// node counts for its first obstacle only.
 func TestObstacles(t *testing.T) {
 	for name, c := range map[string]struct {
 		extra  string
@@ -88,7 +88,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// lasting checks that the lasting obstacles are those of all that do not pass as jobs end.
+// lasting checks that the lasting obstacles are those that do not disappear when jobs end.
 func lasting(t *testing.T, v *View, job *api.Job) {
 	t.Helper()
 	all := slices.DeleteFunc(v.Obstacles(job, ""), func(o Obstacle) bool { return o.Now && !o.Away })
@@ -97,7 +97,7 @@ func lasting(t *testing.T, v *View, job *api.Job) {
 	}
 }
 
-// Jobs share what keeps them from nodes only if they ask for the same, and until a node
+// Jobs share cached obstacles only if their requests are the same, and until a node
 // changes.
 func TestLastingObstaclesAreOfTheAsk(t *testing.T) {
 	s := world(3)
@@ -126,7 +126,7 @@ func TestLastingObstaclesAreOfTheAsk(t *testing.T) {
 		n.HostVolumes, n.ModifyIndex = map[string]*api.HostVolumeInfo{"data": {}}, n.ModifyIndex+1
 		s.PutNode(&n)
 		if !v.Update(s, v.opts) {
-			t.Fatal("the view must be built again")
+			t.Fatal("the view must be rebuilt")
 		}
 	}
 }
@@ -149,22 +149,22 @@ func TestObstaclesOfPorts(t *testing.T) {
 	}
 }
 
-// A node of which the job leaves out GPUs that are outliers says so.
+// A node on which the job skips outliers is listed with that reason.
 func TestObstaclesOfOutliers(t *testing.T) {
 	s := world(1)
 	job := addJob(t, s, clustertest.Jobspec("j", 1, 2, ""), 1)
 	v := view(t, s)
-	v.opts.OutlierThreshold = -1 // all are, measured or not
+	v.opts.OutlierThreshold = -1 // all GPUs count as outliers, measured or not
 	want := "fewer than 2 matching GPUs are free that are no outliers (outlier_threshold -1)"
 	if got := v.Obstacles(job, pal.ClassA); len(got) != 1 || got[0].What != want || !got[0].Now {
 		t.Errorf("%+v", got)
 	}
 	if got := v.Obstacles(job, ""); len(got) != 0 {
-		t.Errorf("it may have outliers: %+v", got)
+		t.Errorf("a job that may have outliers: %+v", got)
 	}
 }
 
-// What others hold stands in the way for now.
+// GPUs held by other jobs are a temporary obstacle.
 func TestObstaclesOfUse(t *testing.T) {
 	s := world(1)
 	job := addJob(t, s, clustertest.Jobspec("j", 1, 2, ""), 1)

@@ -20,7 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// sharedWorld is two nodes of four GPUs and two more, S-<node>-0 and -1, shared in four parts each.
+// sharedWorld is two nodes with four GPUs each, and two more GPUs, S-<node>-0 and -1, with four
+// parts each.
 func sharedWorld() *cluster.State {
 	s := world(2)
 	for _, n := range s.Nodes {
@@ -61,7 +62,7 @@ func sharedJob(id, device string, members, count int, meta string) string {
 }`, id, meta, members, device, count)
 }
 
-// placed are the instances that a job gets, and which it then has; "" if it does not fit.
+// placed are the instances that a job gets and then holds; "" if it does not fit.
 func placed(t *testing.T, v *View, s *cluster.State, id, device string, members, count int, meta string) string {
 	t.Helper()
 	r, err := v.Request(addJob(t, s, sharedJob(id, device, members, count, meta), 1))
@@ -93,13 +94,13 @@ func sharedView(t *testing.T, s *cluster.State, quarantined ...string) *View {
 	return v
 }
 
-// Parts go to jobs that ask for them and to no others, each job where it and its neighbours lose least.
+// Only jobs that request parts get them, each where it and its neighbours lose least.
 func TestPartsOfGPUs(t *testing.T) {
 	const parts = "nvidia/gpu.shared"
 	s := sharedWorld()
-	v := sharedView(t, s, "S-node-1-1") // all parts of a GPU in quarantine are
+	v := sharedView(t, s, "S-node-1-1") // quarantine of one part covers all parts of the GPU
 	if r, err := v.Request(addJob(t, s, sharedJob("whole", "nvidia/gpu", 9, 1, ""), 1)); err != nil || r.Gang.Sharing != nil {
-		t.Errorf("a job that asks for GPUs: %+v, %v", r.Gang, err)
+		t.Errorf("a job that requests GPUs: %+v, %v", r.Gang, err)
 	}
 	for _, step := range []struct {
 		id, device     string
@@ -109,7 +110,7 @@ func TestPartsOfGPUs(t *testing.T) {
 		{"whole", "nvidia/gpu", 9, 1, "", "the cluster has 8"},
 		{"first", parts, 1, 1, `pal_class = "A"`, "S-node-0-0::0"},
 		{"second", parts, 1, 1, `pal_class = "D"`, "S-node-0-1::0"},                                // an idle GPU
-		{"alone", parts, 1, 1, `pal_neighbours = "none"`, "S-node-1-0::0"},                         // another
+		{"alone", parts, 1, 1, `pal_neighbours = "none"`, "S-node-1-0::0"},                         // the other idle GPU
 		{"none", parts, 1, 1, `pal_neighbours = "none"`, "do not accept each other as neighbours"}, // no GPU is idle
 		{"third", parts + "/H200-SHARED", 1, 1, `pal_class = "A"`, "S-node-0-1::1"},                // beside D, not beside A
 		{"picky", parts, 1, 1, `pal_neighbours = "B,C"`, "do not accept each other as neighbours"},
@@ -128,7 +129,8 @@ func TestPartsOfGPUs(t *testing.T) {
 	}
 }
 
-// The placer reads from Nomad who holds the parts of a GPU, and who the neighbours are.
+// The placer learns from Nomad who holds the parts of a GPU, and who the neighbours
+// are.
 func TestPartsThatAreHeld(t *testing.T) {
 	s := sharedWorld()
 	addJob(t, s, sharedJob("there", "nvidia/gpu.shared", 1, 1, `pal_class = "A"`), 1)
@@ -168,13 +170,13 @@ func mustPlace(t *testing.T, v *View, g pal.Gang) pal.Placement {
 	t.Helper()
 	pl, ok := pal.Place(v.Cluster, g, pal.Policy{Name: pal.PAL})
 	if !ok {
-		t.Fatal("it does not fit")
+		t.Fatal("the job does not fit")
 	}
 	return pl
 }
 
-// The replicas of a service are spread over nodes, then over GPUs; Nomad may choose among the parts of
-// these GPUs.
+// The replicas of a service are spread over nodes, then over GPUs. Nomad may choose any part of these
+// GPUs.
 func TestReplicasOnParts(t *testing.T) {
 	s := sharedWorld()
 	v := sharedView(t, s)
@@ -196,7 +198,8 @@ func TestReplicasOnParts(t *testing.T) {
 	}
 }
 
-// Members with different numbers of parts cannot be kept apart, and are refused unless they need not be.
+// Members that request different numbers of parts might land on one GPU, and are refused unless they
+// allow that.
 func TestUnlikePartsOfAGang(t *testing.T) {
 	const parts, whole = "nvidia/gpu.shared", "nvidia/gpu"
 	for _, c := range []struct {
@@ -236,8 +239,8 @@ func TestUnlikePartsOfAGang(t *testing.T) {
 	}
 }
 
-// What earlier runs tell of neighbours counts in place of the table, for the job and for those who join
-// it, and the request says from how many runs.
+// What earlier runs show about neighbours replaces the table, for the job and for its neighbours, and
+// the request says on how many runs it is based.
 func TestNeighboursByEarlierRuns(t *testing.T) {
 	s := sharedWorld()
 	there := addJob(t, s, sharedJob("there", "nvidia/gpu.shared", 1, 1, `pal_class = "A"`), 1)
@@ -263,12 +266,12 @@ func TestNeighboursByEarlierRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if from := r.NeighboursFrom; asked != 4 || len(from) != 1 || from[pal.ClassA] != "100 % seen in 5 runs, 7 alone; 0 % the table" {
-		t.Errorf("of runs on %d GPUs: %v", asked, from)
+		t.Errorf("from runs on %d GPUs: %v", asked, from)
 	}
 	for _, m := range pal.Explain(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL}).Chosen.Members {
 		if attr.GPUOf(m.GPUs[0].ID) == "S-node-0-0" {
 			if n := m.Neighbours; len(n) != 1 || n[0].Costs != 3 || n[0].CostsThem != 2 {
-				t.Errorf("runs beside A took four times as long, and the neighbour's beside D three times: %+v", n)
+				t.Errorf("want 4 times as long beside A, and the neighbour 3 times as long beside D: %+v", n)
 			}
 			return
 		}
@@ -276,8 +279,8 @@ func TestNeighboursByEarlierRuns(t *testing.T) {
 	t.Error("no member has a neighbour")
 }
 
-// Nobody waits for the part of a job that does not end, or of which the placer does not know when it ends:
-// a service's, and one that Nomad placed alone.
+// No job waits for the part of a job that never ends, or whose end the placer does not know: a service,
+// and a job that Nomad placed alone.
 func TestWhoseParts(t *testing.T) {
 	s := sharedWorld()
 	o := Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7)}, DefaultClass: pal.ClassA}
@@ -288,7 +291,7 @@ func TestWhoseParts(t *testing.T) {
 	for _, c := range []struct {
 		kind   string
 		ours   bool
-		itself bool // what it is to the placer when it waits
+		itself bool // the waiting job is itself such a job to the placer
 		stays  bool
 	}{
 		{"batch", true, false, false},
@@ -302,12 +305,12 @@ func TestWhoseParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := r.Gang.Sharing.Stays; got != c.itself {
-			t.Errorf("a %s that waits stays: %v", c.kind, got)
+			t.Errorf("a waiting %s stays: %v", c.kind, got)
 		}
 		if job = rewrite.Open(job); c.ours {
 			pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
 			if !ok {
-				t.Fatal("it does not fit")
+				t.Fatal("the job does not fit")
 			}
 			if job, err = v.Pin(job, v.Pins(r, pl)); err != nil {
 				t.Fatal(err)
@@ -315,10 +318,10 @@ func TestWhoseParts(t *testing.T) {
 		}
 		s.PutJob(job)
 		if got := o.occupants(s)(cluster.KeyOf(job)).Sharing.Stays; got != c.stays {
-			t.Errorf("a %s, placed by the placer: %v: it stays: %v", c.kind, c.ours, got)
+			t.Errorf("a running %s, placed by the placer (%v), stays: %v", c.kind, c.ours, got)
 		}
 	}
 	if !o.occupants(s)(cluster.JobKey{Namespace: "default", ID: "purged"}).Sharing.Stays {
-		t.Error("a job that Nomad no longer has ends some time")
+		t.Error("a job that Nomad no longer has does not stay")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// What it takes to check one job against a node is bounded, and its author is told.
+// The work to check one job against a node is limited, and the author is told.
 func TestTooMuchInAJob(t *testing.T) {
 	regex := func(text string) []*api.Constraint {
 		return []*api.Constraint{{LTarget: "${node.unique.name}", Operand: "regexp", RTarget: text}}
@@ -57,7 +57,7 @@ func TestTooMuchInAJob(t *testing.T) {
 	}
 }
 
-// What is remembered of asks does not grow with each change of a job.
+// The cache does not grow with each change of a job.
 func TestEligibilityIsBounded(t *testing.T) {
 	s := cluster.NewState()
 	s.PutNode(clustertest.Node("n", "ready", 7, "A"))
@@ -75,10 +75,10 @@ func TestEligibilityIsBounded(t *testing.T) {
 		v.Avoid(&r, map[string]bool{"host-n": true})
 	}
 	if n := len(v.eligibility); n > eligibilityKept {
-		t.Errorf("%d are remembered", n)
+		t.Errorf("%d requests are remembered", n)
 	}
 	if n := len(v.avoiding); n > eligibilityKept {
-		t.Errorf("%d to avoid are remembered", n)
+		t.Errorf("%d lists of nodes to avoid are remembered", n)
 	}
 	for key := range v.eligibility {
 		if len(key) > 64 {

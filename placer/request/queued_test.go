@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// A batch job of a queued pool is refused, a service is not.
+// A batch job in a node pool with a batch queue is refused, a service is not.
 func TestQueuedPoolRefuses(t *testing.T) {
 	s := world(1)
 	s.Queues = cluster.BatchQueues{"default": "fifo"}

@@ -9,7 +9,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// A refusal names our pins in words, and leaves what the author wrote as it is.
+// A refusal describes our pins in words, and leaves the author's constraints
+// unchanged.
 func TestRefusalByPins(t *testing.T) {
 	m := &api.AllocationMetric{ConstraintFiltered: map[string]int{
 		"${node.unique.id} set_contains_any nomad-pal/job,n1": 2, "${node.unique.id} set_contains_any nomad-pal,n1": 1, "${attr.kernel.name} = linux": 3,

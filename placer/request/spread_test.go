@@ -15,7 +15,7 @@ import (
 )
 
 // Members by rack, or by node, of jobs with spread blocks: racks r0 (nodes 0 and
-// 1) and r1 (2 and 3), four GPUs a node.
+// 1) and r1 (2 and 3), four GPUs per node.
 func TestSpread(t *testing.T) {
 	rack := func(extra string) string {
 		return "spread {\n attribute = \"${meta.rack}\"\n weight = 100\n" + extra + "}\n"
@@ -90,7 +90,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Members that are there already count.
+// Members that already run count towards the spread.
 func TestSpreadOfTheMissing(t *testing.T) {
 	s := world(4)
 	job := addJob(t, s, clustertest.Jobspec("j", 2, 1, "spread {\n attribute = \"${meta.rack}\"\n}\n"), 5)
@@ -105,6 +105,6 @@ func TestSpreadOfTheMissing(t *testing.T) {
 		t.Fatalf("placed: %v, %d members", ok, len(pl.Members))
 	}
 	if n, _ := v.Cluster.Group(pl.Members[0].Group); v.Nodes[n].Meta["rack"] != "r1" {
-		t.Errorf("the second is on %s, in the first's rack", v.Nodes[n].Name)
+		t.Errorf("the second member is on %s, in the rack of the first", v.Nodes[n].Name)
 	}
 }

@@ -35,7 +35,7 @@ func options() Options {
 	return Options{Ledger: ledger.Options{Locality: pal.TwoTier(1.7), RackMeta: "rack"}, DefaultClass: pal.ClassB, Apps: map[string]pal.AppClass{"bert": pal.ClassB}}
 }
 
-// What keeps a job from being served is said so that its author can mend it.
+// If a job cannot be served, the error lets its author fix it.
 func TestRequestRefusals(t *testing.T) {
 	for _, c := range []struct{ name, hcl, want string }{
 		{"bad hint", clustertest.Jobspec("j", 1, 1, `meta { pal_class = "Z" }`), `meta pal_class = "Z" of the job: application class "Z" is unknown`},
@@ -110,10 +110,10 @@ func TestRequestEligible(t *testing.T) {
 	}
 }
 
-// A gang with volumes goes to nodes that can mount them, as far as Nomad tells of its nodes;
-// and when a node gets one, the gang hears of it.
+// A gang with volumes goes to nodes that can mount them, as far as Nomad knows. When a node
+// gets such a volume, the gang may use it.
 func TestRequestEligibleByVolume(t *testing.T) {
-	hear := func(s *cluster.State, id, volumes string) bool { // as an event brings it
+	hear := func(s *cluster.State, id, volumes string) bool { // as an event reports it
 		t.Helper()
 		n := *s.Nodes[id]
 		n.ModifyIndex++
@@ -142,10 +142,10 @@ func TestRequestEligibleByVolume(t *testing.T) {
 		} {
 			before := v.Epoch()
 			if !hear(s, id, has) || !v.Update(s, options()) || v.Epoch() == before {
-				t.Fatalf("%s: a node that got a volume is as it was", id)
+				t.Fatalf("%s: a node that got a volume counts as unchanged", id)
 			}
 			if hear(s, id, has) {
-				t.Errorf("%s: nothing has changed, and it counts as a change", id)
+				t.Errorf("%s: nothing has changed, but it counts as a change", id)
 			}
 		}
 		r, err := v.Request(job)
@@ -156,13 +156,13 @@ func TestRequestEligibleByVolume(t *testing.T) {
 			t.Errorf("%+v: %s", volumes, d)
 		}
 		if n := len(v.Obstacles(job, "")); n == 0 {
-			t.Errorf("%+v: nothing is in the way", volumes)
+			t.Errorf("%+v: there is no obstacle", volumes)
 		}
 	}
 }
 
-// Pins name exactly the GPUs of the placement, and a pinned job's placement is
-// read back from them.
+// Pins name exactly the GPUs of the placement, and a pinned job's placement can
+// be read from them.
 func TestPinsRoundTrip(t *testing.T) {
 	s := world(2)
 	job := addJob(t, s, clustertest.Jobspec("j", 3, 2, `meta { pal_class = "A" }`), 1)
@@ -173,7 +173,7 @@ func TestPinsRoundTrip(t *testing.T) {
 	}
 	pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
 	if !ok {
-		t.Fatal("it does not fit")
+		t.Fatal("the job does not fit")
 	}
 	pins := v.Pins(r, pl)
 	if len(pins.GPUs()) != 6 || pins.Mode != rewrite.ModeGPU {
@@ -194,8 +194,8 @@ func TestPinsRoundTrip(t *testing.T) {
 	}
 }
 
-// distinct_hosts, or a static port: one member a node, though all would fit one. A node has a
-// port on each of its addresses.
+// With distinct_hosts, or a static port, each node gets only one member, even if all would
+// fit on one. A node has the port on each of its addresses.
 func TestDistinctHosts(t *testing.T) {
 	s := world(4)
 	for extra, nodes := range map[string]int{"": 1, "constraint {\n  distinct_hosts = true\n}": 3, "# static port": 3, "# static port on two addresses": 2} {
@@ -215,7 +215,7 @@ func TestDistinctHosts(t *testing.T) {
 		for _, policy := range []pal.PolicyName{pal.PAL, pal.PMFirst, pal.Packed, pal.Spread} {
 			pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: policy})
 			if !ok {
-				t.Fatalf("%s: it does not fit", policy)
+				t.Fatalf("%s: the job does not fit", policy)
 			}
 			want := nodes
 			if policy == pal.Spread {
@@ -228,8 +228,8 @@ func TestDistinctHosts(t *testing.T) {
 	}
 }
 
-// Class pins go by what nodes publish: a GPU that they say nothing of gets no
-// ceiling, only its node.
+// Class pins use what nodes publish: a GPU without published classes gets no
+// class limit, only its node.
 func TestClassPins(t *testing.T) {
 	s := world(1)
 	service := strings.Replace(clustertest.Jobspec("j", 1, 1, `meta { pal_class = "A" }`), `"batch"`, `"service"`, 1)
@@ -241,7 +241,7 @@ func TestClassPins(t *testing.T) {
 		}
 		pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL})
 		if !ok {
-			t.Fatal("it does not fit")
+			t.Fatal("the job does not fit")
 		}
 		return v.Pins(r, pl)
 	}
@@ -257,7 +257,7 @@ func TestClassPins(t *testing.T) {
 	}
 }
 
-// A group that is scaled to nothing needs no pins; the others get theirs.
+// A group that is scaled to zero needs no pins; the others get theirs.
 func TestPinsWithEmptyGroup(t *testing.T) {
 	s := world(1)
 	two := strings.Replace(clustertest.Jobspec("j", 1, 1, ""), `  group "g" {`, `  group "idle" {
@@ -280,7 +280,7 @@ func TestPinsWithEmptyGroup(t *testing.T) {
 	for _, policy := range []pal.PolicyName{pal.Packed, pal.Spread, pal.PMFirst, pal.PAL} {
 		var ok bool
 		if pl, ok = pal.Place(v.Cluster, r.Gang, pal.Policy{Name: policy}); !ok {
-			t.Fatalf("%s: it does not fit", policy)
+			t.Fatalf("%s: the job does not fit", policy)
 		}
 	}
 	pinned, err := v.Pin(job, v.Pins(r, pl))
@@ -292,10 +292,10 @@ func TestPinsWithEmptyGroup(t *testing.T) {
 	}
 }
 
-// A job names the racks of its nodes where those are a small part of the
-// cluster, and its nodes elsewhere.
+// Pins name the racks of a job's nodes if these are a small part of the
+// cluster, and its nodes otherwise.
 func TestRacksOfPins(t *testing.T) {
-	s := world(8) // two to a rack
+	s := world(8) // two per rack
 	other := *s.Nodes["id-7"]
 	other.Meta, other.ModifyIndex = nil, 2
 	s.PutNode(&other)
@@ -319,8 +319,8 @@ func TestRacksOfPins(t *testing.T) {
 	}
 }
 
-// outlierWorld is a view of nodes whose last GPU is an outlier; of each node, two lists of
-// GPUs by class: those of class 2 at most, and of 3.
+// outlierWorld is a view of nodes whose last GPU is an outlier. Each node has two lists of
+// GPUs by class: class 2 at most, and class 3 at most.
 func outlierWorld(t *testing.T, classes ...[2]string) (*cluster.State, *View) {
 	t.Helper()
 	s := world(len(classes))
@@ -345,8 +345,8 @@ func outlierWorld(t *testing.T, classes ...[2]string) (*cluster.State, *View) {
 	return s, v
 }
 
-// Nomad chooses among the GPUs that pins by class allow: none of them is an outlier, also
-// where one class holds outliers and sound GPUs.
+// Nomad chooses among the GPUs that class pins allow: none of them is an outlier, even if
+// one class contains outliers and normal GPUs.
 func TestPinsByClassLeaveOutOutliers(t *testing.T) {
 	const alone, shared = "the outlier has a class of its own", "it shares one"
 	service := strings.Replace(clustertest.Jobspec("s", 2, 1, `meta { pal_class = "A" }`), `type = "batch"`, `type = "service"`, 1)
@@ -372,7 +372,7 @@ func TestPinsByClassLeaveOutOutliers(t *testing.T) {
 		}
 		pl, ok := pal.Place(v.Cluster, r.Gang, pal.Policy{Name: pal.PAL, OutlierThreshold: 1.5})
 		if !ok {
-			t.Fatalf("%s: it does not fit", c.name)
+			t.Fatalf("%s: the job does not fit", c.name)
 		}
 		if got := v.Pins(r, pl); got.Ceiling != c.ceiling || !slices.Equal(got.Groups[0].GPUs, c.named) {
 			t.Errorf("%s: %+v", c.name, got)
@@ -380,8 +380,8 @@ func TestPinsByClassLeaveOutOutliers(t *testing.T) {
 	}
 }
 
-// Further members of a service on slower GPUs do not let the others have an outlier; one
-// that has it keeps it.
+// New members of a service on slower GPUs do not allow the other members an outlier. A
+// member that already has one keeps it.
 func TestWidenedPinsLeaveOutOutliers(t *testing.T) {
 	s, v := outlierWorld(t, [2]string{"n0-0,n0-1", "n0-0,n0-1,n0-2,n0-3"}, [2]string{"n1-0,n1-1", "n1-0,n1-1,n1-2,n1-3"})
 	r, err := v.Request(addJob(t, s, strings.Replace(clustertest.Jobspec("s", 2, 1, `meta { pal_class = "A" }`), `type = "batch"`, `type = "service"`, 1), 1))

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestElastic: what makes a gang elastic, and what contradicts it.
+// TestElastic: what makes a gang elastic, and which hints contradict that.
 func TestElastic(t *testing.T) {
 	const (
 		on      = `pal_elastic = "true"`
@@ -24,7 +24,7 @@ func TestElastic(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		spec string
-		want string // the error, "" if it is elastic, "no" if it is not
+		want string // the error; "" if the gang is elastic, "no" if it is not
 	}{
 		"elastic":                      {spec("batch", on, scaling, ""), ""},
 		"no hint":                      {spec("batch", "", scaling, ""), "no"},
@@ -74,7 +74,8 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// TestElasticCount: the pins of an elastic gang carry its count, and nothing else changes.
+// TestElasticCount: the pins of an elastic gang include its count, and nothing else
+// changes.
 func TestElasticCount(t *testing.T) {
 	job, err := jobspec2.Parse("j", strings.NewReader("job \"j\" {\n type = \"batch\"\n meta {\n pal_elastic = \"true\"\n }\n group \"g\" {\n count = 4\n scaling {\n min = 2\n max = 8\n }\n task \"t\" {\n driver = \"raw_exec\"\n resources {\n device \"nvidia/gpu\" {}\n }\n }\n }\n}"))
 	if err != nil {
@@ -90,6 +91,6 @@ func TestElasticCount(t *testing.T) {
 		t.Errorf("pins %+v of count %d", got, *pinned.TaskGroups[0].Count)
 	}
 	if *job.TaskGroups[0].Count != 4 {
-		t.Errorf("the author's job has a count of %d now", *job.TaskGroups[0].Count)
+		t.Errorf("the author's job now has a count of %d", *job.TaskGroups[0].Count)
 	}
 }

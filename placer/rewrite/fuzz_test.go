@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Whatever an author writes into a job's meta is read or refused with a reason that
+// Any meta that an author writes into a job is read, or refused with an error that
 // names the key.
 func FuzzParseHints(f *testing.F) {
 	for _, kv := range [][2]string{
@@ -36,8 +36,8 @@ func FuzzParseHints(f *testing.F) {
 	})
 }
 
-// Whatever lists an author copies from us, or makes up, is read without harm; what
-// is read can be taken off and put on again.
+// Any lists that an author copies from us, or invents, are read safely. Pins that
+// were read can be removed and added again.
 func FuzzPinned(f *testing.F) {
 	f.Add(nodeTarget, "nomad-pal,n1,n2", containsAny, idsTarget, "nomad-pal,g1,g2", containsAny)
 	f.Add(nodeTarget, "nomad-pal/class,n1", containsAny, "${device.attr.unique.variability_a_le_3}", idsTarget, containsAny)
@@ -64,9 +64,10 @@ func FuzzPinned(f *testing.F) {
 		}
 		author := Author(job)
 		if _, still := Pinned(author); still && pinned {
-			// An author who writes several lists of ours loses them one by one.
+			// An author who writes several of our lists loses them one at a
+			// time.
 			if _, third := Pinned(Author(Author(Author(author)))); third {
-				t.Fatalf("pins of %+v cannot be taken off", job.TaskGroups[0].Constraints)
+				t.Fatalf("pins of %+v cannot be removed", job.TaskGroups[0].Constraints)
 			}
 		}
 		own := Pins{Mode: ModeGPU, Groups: []GroupPins{{Group: "g", Nodes: []string{"n"}, GPUs: []string{"u"}}}}

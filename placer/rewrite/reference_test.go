@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// docs/reference/hints.md has a row for each hint, and for no other. The error on an
-// unknown hint lists those that there are.
+// docs/reference/hints.md has a row for each hint, and for no other. The error for
+// an unknown hint lists the known ones.
 func TestHintsReference(t *testing.T) {
 	_, err := rewrite.ParseHints(&api.Job{Meta: map[string]string{"pal_nonsense": "1"}})
 	if err == nil {
@@ -45,12 +45,12 @@ func TestHintsReference(t *testing.T) {
 		t.Errorf("hints (-) and rows of the page (+):\n%s", d)
 	}
 	if len(known) < 10 {
-		t.Errorf("found %d hints only", len(known))
+		t.Errorf("found only %d hints", len(known))
 	}
 }
 
-// Each hint does something: what is read of it is used outside this package. One that is
-// read and not carried on would be accepted, and do nothing.
+// Each hint has an effect: other packages use its value. A hint that is read but not
+// used would be accepted without effect.
 func TestEveryHintIsUsed(t *testing.T) {
 	var code []byte
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -67,14 +67,14 @@ func TestEveryHintIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := map[string]string{"Deadline": "DeadlineOf", "Within": "DeadlineOf"} // methods that say what they are for
+	by := map[string]string{"Deadline": "DeadlineOf", "Within": "DeadlineOf"} // hints that are used through a method
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[rewrite.Hints]()) {
 		used := f.Name
 		if method, ok := by[f.Name]; ok {
 			used = method
 		}
 		if !regexp.MustCompile(`\b(h|Hints)\.` + used + `\b`).Match(code) {
-			t.Errorf("nothing uses %s: carry it on, into QueueJob of placer/gang/queue.go, say", f.Name)
+			t.Errorf("nothing uses %s: carry it on, for example into QueueJob of placer/gang/queue.go", f.Name)
 		}
 	}
 }

@@ -22,13 +22,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestStories: `job` reads a jobspec; the other commands print what the
-// rewritten job has (+) and lacks (-) against the author's, as JSON leaves.
+// TestStories: `job` reads a jobspec. The other commands print what the
+// rewritten job has (+) and lacks (-) compared with the author's, as JSON
+// leaves.
 func TestStories(t *testing.T) {
 	stories := 0
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.HasPrefix(path, "testdata/fuzz/") {
-			return // what the fuzz targets have found
+			return // inputs that the fuzz targets have found
 		}
 		stories++
 		var author, last *api.Job
@@ -156,9 +157,9 @@ func flatten(path string, v any, out map[string]bool) {
 	}
 }
 
-// TestUndo: whatever is done to a job, Author gives back what was written, Pin
-// and Gate are idempotent, the pins can be read back, and the job that was
-// passed in stays as it was.
+// TestUndo: whatever was done to a job, Author restores what the author wrote,
+// Pin and Gate are idempotent, the pins can be read back, and the original job
+// is unchanged.
 func TestUndo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		job := drawJob(t)
@@ -182,11 +183,11 @@ func TestUndo(t *testing.T) {
 		same(t, "gate twice", rewrite.Gate(job), rewrite.Gate(rewrite.Gate(job)))
 		read, ok := rewrite.Pinned(pinned)
 		if !ok {
-			t.Fatal("the pins are not seen")
+			t.Fatal("the pins are not recognized")
 		}
 		same(t, "the pins", pins, read)
 		if rewrite.Gated(pinned) || !rewrite.Gated(rewrite.Gate(pinned)) {
-			t.Fatal("the gate is not where it should be")
+			t.Fatal("the gate is not in its place")
 		}
 	})
 }
@@ -206,8 +207,7 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// drawJob draws a job with constraints of its own, some of which look like
-// ours but are not.
+// drawJob draws a job with constraints of its own, some of which resemble ours.
 func drawJob(t *rapid.T) *api.Job {
 	own := rapid.SampledFrom([]*api.Constraint{
 		{LTarget: "${attr.kernel.name}", RTarget: "linux", Operand: "="},
@@ -248,7 +248,7 @@ func drawPins(t *rapid.T, job *api.Job) rewrite.Pins {
 	if p.Mode == rewrite.ModeClass {
 		p.Class, p.Ceiling = rapid.SampledFrom(pal.AppClasses()).Draw(t, "class"), rapid.IntRange(0, 12).Draw(t, "ceiling")
 		if p.Ceiling == 0 {
-			p.Class = "" // nothing of it is written
+			p.Class = "" // no class is written then
 		}
 	}
 	for _, g := range job.TaskGroups {
@@ -280,7 +280,7 @@ func TestMemberNeedsClassPins(t *testing.T) {
 	}
 }
 
-// What allows any class, together with what does not, allows any.
+// A union with pins that allow any class allows any class.
 func TestUnionOfCeilings(t *testing.T) {
 	for _, tc := range [][3]int{{1, 3, 3}, {3, 1, 3}, {0, 2, 0}, {2, 0, 0}} {
 		a, b := rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[0]}, rewrite.Pins{Mode: rewrite.ModeClass, Class: "A", Ceiling: tc[1]}
@@ -290,8 +290,8 @@ func TestUnionOfCeilings(t *testing.T) {
 	}
 }
 
-// Members that get further nodes keep those that they have, and their GPUs; groups that get
-// none keep theirs.
+// Members that get more nodes keep their old nodes and GPUs. Groups that get no more keep
+// theirs.
 func TestUnionOfNodes(t *testing.T) {
 	pins := func(groups ...rewrite.GroupPins) rewrite.Pins {
 		return rewrite.Pins{Mode: rewrite.ModeClass, Groups: groups}
@@ -307,7 +307,7 @@ func TestUnionOfNodes(t *testing.T) {
 	}
 }
 
-// A dry run of the members on one node asks for them on the GPUs that they are to get there.
+// A dry run of the members on one node requests the GPUs that they will get there.
 func TestPinAlone(t *testing.T) {
 	job, err := jobspec2.Parse("j", strings.NewReader("job \"j\" {\n group \"a\" {\n count = 4\n task \"t\" {\n driver = \"raw_exec\"\n resources {\n device \"nvidia/gpu\" {}\n }\n }\n }\n}"))
 	if err != nil {
@@ -324,11 +324,11 @@ func TestPinAlone(t *testing.T) {
 		t.Errorf("%d members pinned to %+v", *alone.TaskGroups[0].Count, got)
 	}
 	if none, err := rewrite.PinAlone(job, p, "n2", nil); err != nil || *none.TaskGroups[0].Count != 0 {
-		t.Errorf("members that are elsewhere: %v, %v", none, err)
+		t.Errorf("members on other nodes: %v, %v", none, err)
 	}
 }
 
-// What the placer wrote into a job is told from what its author wrote.
+// The placer's additions to a job are distinguished from the author's.
 func TestWrote(t *testing.T) {
 	for _, c := range []struct {
 		left, right string
@@ -348,7 +348,7 @@ func TestWrote(t *testing.T) {
 	}
 }
 
-// Spans are read as Go, with days, and as Slurm writes them.
+// Durations are read in Go's format, with days, and in Slurm's format.
 func TestSpans(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"90m": 90 * time.Minute, "2d": 48 * time.Hour, "1d12h": 36 * time.Hour, "+2d": 48 * time.Hour, "0d30s": 30 * time.Second,
@@ -366,7 +366,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// A hint that cannot be read is refused, and the error says what may stand there.
+// An invalid hint is refused, and the error lists the valid values.
 func TestHintsRefused(t *testing.T) {
 	for _, c := range []struct{ key, value, want string }{
 		{"pal_preempt", "perhaps", "not true or false"},
@@ -393,8 +393,8 @@ func TestHintsRefused(t *testing.T) {
 	}
 }
 
-// A span of centuries is one of a hundred years: what the queue adds up from two stays below what
-// 64 bits hold.
+// A duration of centuries counts as a hundred years: the sum of two must fit into 64 bits in the
+// queue.
 func TestLongSpans(t *testing.T) {
 	for _, span := range []string{"2540400h", "9999999h", "999999999999999999999999h", "9999999.5h30m", "9999999d"} {
 		meta := map[string]string{}
@@ -413,8 +413,8 @@ func TestLongSpans(t *testing.T) {
 	}
 }
 
-// Nomad lets a job run as long as its longest group may, and forever if a group
-// has no limit. Our rewrites keep the limit.
+// Nomad lets a job run as long as its longest group may, and without a limit if
+// a group has none. Our rewrites keep the limit.
 func TestLimit(t *testing.T) {
 	group := func(name, extra string) string {
 		return "group \"" + name + "\" {\n" + extra + "task \"t\" {\n driver = \"raw_exec\"\n resources {\n device \"nvidia/gpu\" {}\n }\n }\n }\n"

@@ -21,7 +21,7 @@ import (
 	msgpackrpc "github.com/hashicorp/net-rpc-msgpackrpc/v2"
 )
 
-// certificate is one of a name, signed by itself.
+// certificate is a self-signed certificate with this name.
 func certificate(t *testing.T, name string) (tls.Certificate, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -43,8 +43,8 @@ func certificate(t *testing.T, name string) (tls.Certificate, *x509.Certificate)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, parsed
 }
 
-// startTLS serves as a Nomad server with verify_server_hostname does: it hangs up on connections without
-// TLS, and on certificates that are made out to others than clients and servers of the region.
+// startTLS serves like a Nomad server with verify_server_hostname: it closes connections without TLS,
+// and those with certificates that are not for clients or servers of the region.
 func startTLS(t *testing.T, s *server, own tls.Certificate) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -85,7 +85,8 @@ func startTLS(t *testing.T, s *server, own tls.Certificate) {
 	t.Cleanup(func() { l.Close(); serving.Wait() })
 }
 
-// Whoever does what a server's silence makes us advise is served.
+// If a server closes the connection, our error gives advice. Whoever follows it
+// is served.
 func TestFollowsHints(t *testing.T) {
 	s := &server{job: serverJob(t)}
 	s.job["JobModifyIndex"] = 7
@@ -102,7 +103,7 @@ func TestFollowsHints(t *testing.T) {
 		says string
 	}{
 		{nil, noTLSHint},
-		{with("my-laptop"), tlsHint}, // ca_cert, client_cert and client_key are set, as advised
+		{with("my-laptop"), tlsHint}, // with ca_cert, client_cert and client_key set, as advised
 		{with("client.global.nomad"), ""},
 	} {
 		job, namespace, region := pinned(), "default", "global"

@@ -20,14 +20,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// server is a small Nomad server: it has one job, and takes registrations.
+// server is a small Nomad server with one job, which accepts registrations.
 type server struct {
 	address string
 	job     map[string]any
-	refuse  string // what it answers to registrations
-	token   string // of the last call
+	refuse  string // the answer to registrations
+	token   string // in the last call
 	written map[string]any
-	failed  map[string]refusal // what it answers to plans
+	failed  map[string]refusal // the answer to plans
 }
 
 // startServer serves connections until the test ends.
@@ -61,10 +61,10 @@ func startServer(t *testing.T, s *server) *server {
 	return s
 }
 
-// jobMethods are the server's methods, as Nomad's.
+// jobMethods are the server's methods, named like Nomad's.
 type jobMethods struct{ s *server }
 
-// JobArgs and JobReply are exported because net/rpc wants it so.
+// JobArgs and JobReply are exported because net/rpc requires it.
 type JobArgs struct {
 	JobID          string
 	Job            map[string]any
@@ -95,7 +95,7 @@ func (m *jobMethods) Register(args *JobArgs, reply *JobReply) error {
 	return nil
 }
 
-// PlanReply is a plan as Nomad answers it, shortened.
+// PlanReply is Nomad's answer to a plan, shortened.
 type PlanReply struct{ FailedTGAllocs map[string]refusal }
 
 func (m *jobMethods) Plan(args *JobArgs, reply *PlanReply) error {
@@ -104,7 +104,8 @@ func (m *jobMethods) Plan(args *JobArgs, reply *PlanReply) error {
 	return nil
 }
 
-// A dry run sends the job that would be registered, dispatched as it is.
+// A dry run sends the job that would be registered, with its dispatch fields
+// unchanged.
 func TestPlan(t *testing.T) {
 	s := startServer(t, &server{job: serverJob(t), failed: map[string]refusal{
 		"g": {NodesEvaluated: 2, ConstraintFiltered: map[string]int{"missing host volume": 2}},
@@ -120,7 +121,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("refusals %+v", resp.FailedTGAllocs)
 	}
 	if s.written["Dispatched"] != true || s.written["Constraints"] != nil {
-		t.Errorf("planned was %v", s.written)
+		t.Errorf("the planned job was %v", s.written)
 	}
 }
 
@@ -128,7 +129,7 @@ func TestRegister(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(s *server)
-		want   string // part of the error, "" for none
+		want   string // part of the error, "" if none
 	}{
 		{"placed", func(*server) {}, ""},
 		{"changed meanwhile", func(s *server) { s.job["JobModifyIndex"] = 8 }, nomad.ErrConflict.Error()},
@@ -154,7 +155,7 @@ func TestRegister(t *testing.T) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
 				if s.written != nil {
-					t.Errorf("written all the same: %v", s.written)
+					t.Errorf("the job was written all the same: %v", s.written)
 				}
 				return
 			}
@@ -168,7 +169,7 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// dead is an address that nobody listens on.
+// dead is an address at which nobody listens.
 func dead(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -190,8 +191,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// A server that says nothing does not hold the placer up longer than its
-// context lasts.
+// A server that does not answer delays the placer no longer than its context.
 func TestSilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -206,7 +206,7 @@ func TestSilentServer(t *testing.T) {
 			b := make([]byte, 1)
 			_, _ = c.Read(b)
 			cancel()
-			_, _ = c.Read(b) // until the other side hangs up
+			_, _ = c.Read(b) // until the other side closes
 		}
 	}()
 	job, namespace := pinned(), "default"

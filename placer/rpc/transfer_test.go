@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// onServer is a job as a server sends it, with a field that nobody knows.
+// onServer is a job as a server sends it, with an unknown field.
 const onServer = `{
   "ID": "train/dispatch-1", "ParentID": "train", "Dispatched": true, "Payload": "\u0000", "Future": {"x": [1]},
   "Constraints": [{"LTarget": "${meta.pal_gate}", "RTarget": "open", "Operand": "="}],
@@ -74,8 +74,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// The dry run of the members on one node has their number as count, and no scaling block: Nomad
-// refuses a job with fewer members than the block's min.
+// In the dry run of the members on one node, count is their number, and there is no scaling
+// block: Nomad refuses a job with fewer members than the block's min.
 func TestTransferAlone(t *testing.T) {
 	got, job := serverJob(t), pinned()
 	alone, err := rewrite.PinAlone(job, rewrite.Pins{Mode: rewrite.ModeGPU, Groups: []rewrite.GroupPins{
@@ -93,7 +93,7 @@ func TestTransferAlone(t *testing.T) {
 	}
 }
 
-// plain is m with types as JSON has them.
+// plain is m with the types that JSON has.
 func plain(t *testing.T, m map[string]any) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(m)
@@ -152,10 +152,10 @@ func TestDropEmptyPayload(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			if !c.refused && job["Payload"] != nil {
-				t.Errorf("payload %q is left", job["Payload"])
+				t.Errorf("payload %q is still there", job["Payload"])
 			}
 			if c.refused && job["Payload"] == nil {
-				t.Error("the payload is gone")
+				t.Error("the payload is missing")
 			}
 		})
 	}

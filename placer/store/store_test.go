@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 )
 
-// connect is the store in the cluster, as a client of this name sees it.
+// connect returns the store in the cluster, as seen by a client of this name.
 func connect(t *testing.T, s *nomadtest.Server, name string) Store {
 	t.Helper()
 	c, err := nomad.NewClient(s.Config(name, ""), "")
@@ -42,7 +42,7 @@ func newStore(t *testing.T) (*nomadtest.Server, Store) {
 	return s, connect(t, s, "c")
 }
 
-// all are the variables below a prefix, by path.
+// all are the variables with a prefix, by path.
 func all(t *testing.T, s *nomadtest.Server, prefix string) map[string]items {
 	t.Helper()
 	vars, err := connect(t, s, "look").nomad.ListVariables(t.Context(), prefix)
@@ -56,7 +56,7 @@ func all(t *testing.T, s *nomadtest.Server, prefix string) map[string]items {
 	return out
 }
 
-// Nomad allows few characters in paths, and no two names share one.
+// Nomad allows few characters in paths, and no two names may share a path.
 func TestPath(t *testing.T) {
 	allowed := regexp.MustCompile(`^[a-zA-Z0-9_~/-]{1,128}$`)
 	hashed := Path("nomad-pal/decisions", "default", "train.v2")
@@ -106,8 +106,8 @@ func TestCheckSource(t *testing.T) {
 	}
 }
 
-// However many change a variable at a time, and whatever of it is said to have
-// failed, no change is lost.
+// However many writers change a variable at the same time, and whichever
+// requests are reported as failed, no change is lost.
 func TestChangeLosesNothing(t *testing.T) {
 	const changers, changes = 4, 25
 	for name, fault := range map[string]nomadtest.Fault{"no fault": nomadtest.None, "done, but 500": nomadtest.DoneButFailed, "not done": nomadtest.Failed} {
@@ -136,7 +136,7 @@ func TestChangeLosesNothing(t *testing.T) {
 							})
 						}
 						if is.Of[gpu].Strikes != 1 || !is.There {
-							t.Errorf("%s is written, and not in %v", gpu, is)
+							t.Errorf("%s was written, but is not in %v", gpu, is)
 						}
 					}
 				})
@@ -145,21 +145,22 @@ func TestChangeLosesNothing(t *testing.T) {
 			server.FailBy(nil)
 			is, err := connect(t, server, "look").Quarantine().Read(t.Context())
 			if err != nil || len(is.Of) != changers*changes {
-				t.Errorf("%d of %d changes are there: %v", len(is.Of), changers*changes, err)
+				t.Errorf("%d of %d changes are stored: %v", len(is.Of), changers*changes, err)
 			}
 		})
 	}
 }
 
-// What is asked for a change knows what it changes: also if somebody wrote,
-// deleted or spoilt it meanwhile. Where it does not want to, nothing is written.
+// The function that makes a change gets the current value, even if somebody
+// wrote, deleted or corrupted it meanwhile. If it returns an error, nothing is
+// written.
 func TestChangeMeanwhile(t *testing.T) {
 	server, s := newStore(t)
 	v := s.Heartbeat()
 	for _, c := range []struct {
 		name      string
 		meanwhile func() error
-		want      string // the agent that it is told of
+		want      string // the agent in the value that it gets
 	}{
 		{"nothing", func() error { return nil }, "first"},
 		{"written", func() error { return v.Write(t.Context(), Heartbeat{Agent: "other"}) }, "other"},
@@ -180,11 +181,11 @@ func TestChangeMeanwhile(t *testing.T) {
 			told := ""
 			if is, err = v.Change(t.Context(), is, func(is Value[Heartbeat]) (Heartbeat, error) {
 				if told = is.Of.Agent; is.There != (told != "") {
-					t.Errorf("it is told %+v", is)
+					t.Errorf("it gets %+v", is)
 				}
 				return Heartbeat{Agent: "mine"}, nil
 			}); err != nil || told != c.want || is.Of.Agent != "mine" {
-				t.Errorf("it is told of %q, want %q; %+v, %v", told, c.want, is, err)
+				t.Errorf("it gets %q, want %q; %+v, %v", told, c.want, is, err)
 			}
 			no := errors.New("no")
 			if _, err := v.Change(t.Context(), is, func(Value[Heartbeat]) (Heartbeat, error) { return Heartbeat{}, no }); !errors.Is(err, no) {
@@ -197,7 +198,7 @@ func TestChangeMeanwhile(t *testing.T) {
 	}
 	server.Fail("", "PUT /v1/var/nomad-pal/agent", nomadtest.Failed, 1)
 	if _, err := v.Change(t.Context(), Value[Heartbeat]{}, func(Value[Heartbeat]) (Heartbeat, error) { return Heartbeat{}, nil }); err == nil {
-		t.Error("a write that failed is none")
+		t.Error("a failed write returns no error")
 	}
 }
 
@@ -221,7 +222,7 @@ func runsOf(n int, last int64) []queue.RunTimes {
 func profileOf(t *testing.T, n int, seconds float64) *profile.Profile {
 	t.Helper()
 	samples := samplesOf(n, 1)
-	for i := range samples { // incompressible enough for several shards
+	for i := range samples { // so random that several shards are needed after compression
 		samples[i].Time = seconds + float64(i*7919%n)/float64(n)
 	}
 	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
@@ -231,9 +232,9 @@ func profileOf(t *testing.T, n int, seconds float64) *profile.Profile {
 	return p
 }
 
-// A write to several variables that fails at any of its requests is put right by
-// the next one: exactly what it writes is there. Until then all is sound, or is
-// called unreadable; what is there is deleted last.
+// A write to several variables may fail at any of its requests; the next write
+// repairs that, and exactly its data is stored. Until then, readers get sound
+// data or an error that it is unreadable. Old variables are deleted last.
 func TestHalfWritten(t *testing.T) {
 	t.Run("run times", func(t *testing.T) {
 		halfWritten(t, func(s Store) Shards[[]queue.RunTimes, []queue.RunTimes] { return s.RunTimes() }, runsOf(40, 1), runsOf(3, 2),
@@ -282,7 +283,7 @@ func halfWritten[T, V any](t *testing.T, of func(Store) Shards[T, V], was, is V,
 				if n < 6 {
 					t.Errorf("only %d requests", requests)
 				}
-				break // it has failed at each of them
+				break // every request has failed once
 			}
 			after := all(t, server, kept.prefix)
 			if v, err := kept.Read(t.Context()); err != nil && !Unreadable(err) || err == nil && !sound(v) {
@@ -295,14 +296,14 @@ func halfWritten[T, V any](t *testing.T, of func(Store) Shards[T, V], was, is V,
 				t.Fatal(err)
 			}
 			if !cmp.Equal(want, all(t, server, kept.prefix)) {
-				t.Fatalf("%v at request %d: the next write does not put it right", fault, n)
+				t.Fatalf("%v at request %d: the next write does not repair it", fault, n)
 			}
 		}
 	}
 }
 
-// What a write leaves as it is is not written again, and one variable that cannot be
-// written does not keep the others from it.
+// Unchanged variables are not written again, and a variable that cannot be written
+// does not keep the others from being written.
 func TestOnlyWhatChanges(t *testing.T) {
 	server, s := newStore(t)
 	var writes []string
@@ -326,26 +327,26 @@ func TestOnlyWhatChanges(t *testing.T) {
 		return writes
 	}
 	if got := write(false); len(got) != runTimesShards {
-		t.Errorf("first it writes %v", got)
+		t.Errorf("the first write writes %v", got)
 	}
 	if got := write(false); len(got) != 0 {
-		t.Errorf("it writes %v of what is there", got)
+		t.Errorf("a write of the same data writes %v", got)
 	}
 	runs[0].Last = 2
 	one := write(false)
 	if len(one) != 1 {
-		t.Errorf("it writes %v of one name", one)
+		t.Errorf("with one changed name it writes %v", one)
 	}
 	runs = runs[1:]
 	if got := write(false); len(got) != 1 {
-		t.Errorf("it writes %v where one name is forgotten", got)
+		t.Errorf("with one name removed it writes %v", got)
 	}
 	for i := range runs {
 		runs[i].Last = 3
 	}
-	broken = "/0" // the first
+	broken = "/0" // the first shard
 	if got := write(true); len(slices.Compact(got)) != runTimesShards {
-		t.Errorf("beside one that cannot be written it writes %v", got)
+		t.Errorf("beside a variable that cannot be written it writes %v", got)
 	}
 	broken = ""
 	if got := write(false); !slices.Equal(got, []string{"PUT 0"}) {
@@ -353,8 +354,8 @@ func TestOnlyWhatChanges(t *testing.T) {
 	}
 }
 
-// What cannot be understood is left out and named, and written over by the next
-// write. What was never written is not there.
+// Unreadable data is left out and reported, and the next write overwrites it. A
+// variable that was never written does not exist.
 func TestUnreadable(t *testing.T) {
 	server, s := newStore(t)
 	spoil := func(path string) { server.SetVariable("default", path, items{"json": `{"until": [7`}) }
@@ -410,18 +411,18 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ms, err := s.MeasurementsBut("lab").Read(ctx); len(ms) != 1 || err != nil {
-		t.Errorf("but for those that are to be replaced: %d, %v", len(ms), err)
+		t.Errorf("except those that will be replaced: %d, %v", len(ms), err)
 	}
 	if ms, err := s.MeasurementsBut("").Read(ctx); len(ms) != 1+512 || !Unreadable(err) {
 		t.Errorf("all: %d, %v", len(ms), err)
 	}
 	server.Fail("", "GET /v1/var/nomad-pal/quarantine", nomadtest.Failed, 1)
 	if _, err := q.Read(ctx); err == nil || Unreadable(err) {
-		t.Errorf("what was not read is unreadable: %v", err)
+		t.Errorf("a variable that was not read is reported as unreadable: %v", err)
 	}
 }
 
-// Whoever may not see variables is refused, and not told that there are none.
+// A caller who may not read variables gets an error, and not an empty list.
 func TestReadOrRefused(t *testing.T) {
 	s, _ := newStore(t)
 	s.SetTokens(map[string]nomadtest.Token{"may": {Namespaces: map[string][]string{"default": {"variables"}}}, "mayNot": {Nodes: true}})

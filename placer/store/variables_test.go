@@ -45,7 +45,7 @@ func recordOf(members int) gang.Record {
 	return gang.Record{Namespace: "default", Job: "j", Predicted: &predicted, Decision: pal.Decision{Chosen: c, Packed: &packed}}
 }
 
-// Thousands of jobs that have finished, with long names, are kept.
+// Thousands of finished jobs with long names are kept.
 func TestFinishedFit(t *testing.T) {
 	_, s := newStore(t)
 	var all []Finished
@@ -64,12 +64,12 @@ func TestFinishedFit(t *testing.T) {
 	}
 }
 
-// Of more jobs than fit some are kept.
+// If more jobs have finished than fit, some are kept.
 func TestFinishedIsCut(t *testing.T) {
 	_, s := newStore(t)
 	var all []Finished
 	for i := range 24_000 {
-		name := sha256.Sum256([]byte(strconv.Itoa(i))) // that cannot be compressed
+		name := sha256.Sum256([]byte(strconv.Itoa(i))) // cannot be compressed
 		all = append(all, Finished{Namespace: "default", Job: hex.EncodeToString(name[:]), At: time.Unix(int64(i), 0).UTC()})
 	}
 	if err := s.Finished().Write(t.Context(), all); err != nil {
@@ -81,7 +81,8 @@ func TestFinishedIsCut(t *testing.T) {
 	}
 }
 
-// A decision on any number of GPUs fits a variable, and says what was left out.
+// A decision on any number of GPUs fits into a variable, and says how many
+// members it omits.
 func TestRecordFits(t *testing.T) {
 	_, s := newStore(t)
 	for _, members := range []int{1, 100, 3000} {
@@ -95,10 +96,10 @@ func TestRecordFits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := len(is.Of.Decision.Chosen.Members) + is.Of.MembersOmitted; got != members {
-			t.Errorf("%d members: %d kept and %d said to be omitted", members, len(is.Of.Decision.Chosen.Members), is.Of.MembersOmitted)
+			t.Errorf("%d members: %d kept and %d reported as omitted", members, len(is.Of.Decision.Chosen.Members), is.Of.MembersOmitted)
 		}
 		if p := is.Of.Predicted; is.Of.MembersOmitted > 0 && len(p.Members) > 0 {
-			t.Errorf("%d members: %d that were predicted are kept, and %d that it has are not", members, len(p.Members), is.Of.MembersOmitted)
+			t.Errorf("%d members: %d predicted ones are kept, and %d actual ones are not", members, len(p.Members), is.Of.MembersOmitted)
 		}
 		if len(is.Of.Decision.Chosen.Members) == 0 {
 			t.Errorf("none of %d members are kept", members)
@@ -112,7 +113,8 @@ func TestRecordFits(t *testing.T) {
 	}
 }
 
-// Whatever a decision holds, its record fits a variable, or is said not to.
+// Any decision's record fits into a variable, or the error says that it does
+// not.
 func TestRecordOfAnySize(t *testing.T) {
 	_, s := newStore(t)
 	long, entries := strings.Repeat("x", 100_000), make([]pal.Entry, 5000)
@@ -130,15 +132,15 @@ func TestRecordOfAnySize(t *testing.T) {
 	}
 	err := v.Write(t.Context(), gang.Record{Decision: pal.Decision{Gang: long}})
 	if want := `writing variable "nomad-pal/decisions/default/j": it cannot be stored: 1`; !errors.Is(err, ErrNotStorable) || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "bytes, a variable holds 61440") {
-		t.Errorf("nothing of it can be left out: %v", err)
+		t.Errorf("a decision from which nothing can be left out: %v", err)
 	}
 	if err := v.Write(t.Context(), gang.Record{Decision: pal.Decision{Chosen: &pal.Choice{Cost: math.NaN()}}}); !errors.Is(err, ErrNotStorable) {
 		t.Errorf("no number: %v", err)
 	}
 }
 
-// What was learned fits into its variables, whatever the names, and comes back;
-// what does not fit is cut evenly.
+// Run times fit into their variables, whatever the names, and can be read back.
+// If they do not fit, each name loses the same share.
 func TestRunTimesFit(t *testing.T) {
 	_, s := newStore(t)
 	var runs []queue.RunTimes
@@ -185,8 +187,8 @@ func TestRunTimesFit(t *testing.T) {
 	store(long)
 }
 
-// Many measurements go into several variables, which are well filled, and out again
-// in their order; none are no variable.
+// Many measurements are split over several well-filled variables, and read back in
+// order; without measurements there is no variable.
 func TestMeasurementsFit(t *testing.T) {
 	server, s := newStore(t)
 	long := samplesOf(3000, 1)
@@ -243,7 +245,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// What is written comes back, whatever it is: of each kind.
+// Data of each kind is read back unchanged.
 func TestRoundTrip(t *testing.T) {
 	text, word := rapid.String(), rapid.StringMatching(`[A-Za-z0-9.:/-]{1,40}`)
 	at := rapid.Custom(func(t *rapid.T) time.Time { return time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "s"), 7).UTC() })
@@ -287,7 +289,7 @@ func TestRoundTrip(t *testing.T) {
 			}), 0, 1200).Draw(t, "samples"))
 		},
 	} {
-		t.Run(name, func(t *testing.T) { // not parallel: rapid's generators, which these share, are not for several at once
+		t.Run(name, func(t *testing.T) { // not parallel: rapid's generators are shared, and not safe for concurrent use
 			_, s := newStore(t)
 			rapid.Check(t, func(t *rapid.T) { once(t, s) })
 		})
@@ -329,8 +331,8 @@ func sameShards[T, E any](t *rapid.T, v Shards[T, []E], want []E, how ...cmp.Opt
 	}
 }
 
-// Whatever stands in a variable is read or [Unreadable]; and what is read is the
-// same after it was written again.
+// Any content of a variable is either read or [Unreadable], and what is read
+// stays the same after it is written again.
 func FuzzAnyContent(f *testing.F) {
 	for _, seed := range []string{"", "null", "{}", "[]", `{"until": [7`, `[{"name":"default/j","last":1,"runs":[[1,2]]}]`, "gpu,app,time\nG1,A,1\n",
 		"gpu,app,time,model\n\"#G1\",A,1,\"a\rb\"\n", `{"GPU-1": {"until": "2026-01-01T00:00:00Z", "strikes": 2}}`} {

@@ -25,7 +25,7 @@ func TestAt(t *testing.T) {
 		name string
 		w    Window
 		now  string
-		want string // when it begins, "" for never
+		want string // when it begins, "" if never
 	}{
 		{"it comes", once, "2026-11-20T00:00:00Z", "2026-11-25T02:00:00Z"},
 		{"it is on", once, "2026-11-25T02:59:59Z", "2026-11-25T02:00:00Z"},
@@ -42,7 +42,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// Times that overlap are one window: it lasts from the first to the end of the last.
+// Overlapping occurrences form one window, from the beginning of the first to the
+// end of the last.
 func TestTimesOverlap(t *testing.T) {
 	nightly := Window{Name: "w", Cron: "* 2-4 * * *", Duration: 2 * time.Hour}
 	touching := Window{Name: "w", Cron: "0 2,4 * * *", Duration: 2 * time.Hour}
@@ -66,7 +67,7 @@ func TestTimesOverlap(t *testing.T) {
 	}
 }
 
-// One that is never over is refused, unless it is a reservation: that lasts on.
+// A window without an end is refused, unless it is a reservation.
 func TestNeverOver(t *testing.T) {
 	for _, w := range []Window{
 		{Name: "w", Cron: "* * * * *", Duration: time.Minute}, {Name: "w", Cron: "0 0 * * *", Duration: 24 * time.Hour},

@@ -99,7 +99,7 @@ func TestReleaseGateOnly(t *testing.T) {
 }
 
 // If only one GPU was measured with a key, it is compared with nothing, so an
-// outlier looks normal. status says so.
+// outlier looks normal. profile import says so.
 func TestHiddenOutliers(t *testing.T) {
 	samples := func(key string) []profile.Sample {
 		var out []profile.Sample
