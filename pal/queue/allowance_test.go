@@ -12,9 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Gangs that wait only for a limit are expected to start when enough of what counts towards it
-// ends, one after the other; GPUs are free all the time. If nobody knows when that is, they have no
-// expected start.
+// Gangs that wait only for a limit are expected to start one after the other, when enough gangs
+// that count towards the limit have ended; free GPUs are always there. If those ends are unknown,
+// they have no expected start.
 func TestExpectAtLimit(t *testing.T) {
 	t.Parallel()
 	none := 0
@@ -24,7 +24,7 @@ func TestExpectAtLimit(t *testing.T) {
 		"of jobs of the user": {MaxJobsPerUser: 1},
 		"of the array":        {},
 	} {
-		for _, waits := range []int{0, fewestWaits} { // by counting, and by the waits of others
+		for _, waits := range []int{0, fewestWaits} { // from known ends, and from the waits of others
 			for _, estimate := range []time.Duration{time.Hour, 0} {
 				ws := atLimit(t, tenant, name == "of the array", waits, estimate)
 				if len(ws) != 2 || ws[0].Reason != reason.Quota && ws[0].Reason != reason.Array {
@@ -34,7 +34,7 @@ func TestExpectAtLimit(t *testing.T) {
 				switch {
 				case estimate > 0 && (ws[0].From < 50*time.Minute || ws[0].To < ws[0].From || ws[0].From > 2*time.Hour || ws[1].From < ws[0].From+time.Hour):
 					t.Error(what)
-				case estimate == 0 && ws[0].likeOthers() && waits > 0: // their waits tell something
+				case estimate == 0 && ws[0].likeOthers() && waits > 0: // the waits of others count
 				case estimate == 0 && (ws[0].To != 0 || ws[1].To != 0):
 					t.Error(what)
 				}
@@ -43,8 +43,8 @@ func TestExpectAtLimit(t *testing.T) {
 	}
 }
 
-// atLimit is what two gangs wait for, behind one that has run for a minute and leaves nothing of a
-// limit. Half of the GPUs are free.
+// atLimit is the answer for two gangs that wait behind a running one, which has used up a limit
+// for a minute. Half of the GPUs are free.
 func atLimit(t *testing.T, tenant Tenant, array bool, waits int, estimate time.Duration) []Wait {
 	t.Helper()
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))

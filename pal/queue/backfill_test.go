@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// scored are nodes of n GPUs each. All GPUs of a node have the PM score given for it.
+// scored are nodes of n GPUs each, all with the node's PM score.
 func scored(gpus int, scores ...pal.PMScore) []pal.Node {
 	nodes := make([]pal.Node, len(scores))
 	for n, score := range scores {
@@ -27,7 +27,7 @@ func scored(gpus int, scores ...pal.PMScore) []pal.Node {
 	return nodes
 }
 
-// runOn has a gang of one-GPU members run on the given GPUs for an hour.
+// runOn runs a gang of one-GPU members on these GPUs for an hour.
 func runOn(t *testing.T, q *Queue, c *pal.Cluster, id string, group int, gpus ...int) {
 	g := pal.SingleGPUs(id, pal.ClassA, len(gpus))
 	var ms []pal.Member
@@ -42,12 +42,12 @@ func runOn(t *testing.T, q *Queue, c *pal.Cluster, id string, group int, gpus ..
 	}
 }
 
-// TestReservationKeepsFastGPUs: the head is reserved GPUs that are free now where
-// those that come free would slow it down, and only then.
+// TestReservationKeepsFastGPUs: free GPUs are reserved for the head if the GPUs
+// that become free later would slow it down, and only then.
 func TestReservationKeepsFastGPUs(t *testing.T) {
 	for name, tc := range map[string]struct {
-		other pal.PMScore // of the node that is in use as a whole
-		want  int         // gangs that start beside the head
+		other pal.PMScore // PM score of the node that is completely in use
+		want  int         // number of gangs that start beside the head
 	}{"slower": {1.5, 0}, "as fast": {1, 1}} {
 		t.Run(name, func(t *testing.T) {
 			q, err := New(Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
@@ -74,7 +74,7 @@ func TestReservationKeepsFastGPUs(t *testing.T) {
 }
 
 // TestOutliersThatAreNeeded: a gang that fits nowhere without the outliers uses
-// them, however many GPUs the others are.
+// them, however many other GPUs there are.
 func TestOutliersThatAreNeeded(t *testing.T) {
 	nodes := scored(8, 1, 1, 1)
 	for n := range 2 {

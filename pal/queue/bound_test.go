@@ -15,9 +15,9 @@ import (
 )
 
 // TestBound checks the promise of the package comment under overload: more work arrives than the
-// cluster can do, run times are random and estimates wrong. Every gang older than its bound has
-// started. Users have no limits here: a user whose small jobs never end would keep his own large
-// gang waiting.
+// cluster can do, run times are random, and estimates are wrong. Every gang that is older than
+// its bound has started. Users have no limits here: a user's endless small jobs would keep the
+// user's own large gang waiting.
 func TestBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -29,7 +29,7 @@ func TestBound(t *testing.T) {
 			o.Tenants = map[string]Tenant{"x": x, "y": o.Tenants["all/y"]}
 		}
 		if o.Order == FIFO && o.Backfill == BackfillNone {
-			o.Order = SRTF // strict FIFO has no bound but its own
+			o.Order = SRTF // strict FIFO has another bound
 		}
 		var err error
 		if p.queue, err = New(o); err != nil {
@@ -40,7 +40,7 @@ func TestBound(t *testing.T) {
 			b.watch(p)
 		}
 		for len(b.jobs) > 0 && p.now < b.last() {
-			for range 3 { // small gangs without end: 3 × 12 GPUs × 30 min on average each 20 min
+			for range 3 { // endless small gangs: 3 × 12 GPUs for 30 min on average, every 20 min
 				p.submit()
 			}
 			p.act()
@@ -50,30 +50,30 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// bound works out by when gangs must have started.
+// bound computes by when gangs must have started.
 type bound struct {
 	o       Options
 	gpus    float64
 	longest time.Duration
 	jobs    []Job
-	patient []time.Duration // the longest that each of them could wait before it was overdue
+	patient []time.Duration // for each job, the longest patience seen so far
 }
 
-// watch submits a gang that everything else passes.
+// watch submits a gang, and watches it while all others pass it.
 func (b *bound) watch(p *player) {
 	p.submit()
 	id := fmt.Sprint(p.n)
 	b.jobs, b.patient = append(b.jobs, p.jobs[id]), append(b.patient, 0)
 }
 
-// by is the time when watched gang i must have started. It is overdue after its patience. Then the gangs
-// before it have their turns, which use up that much of the share.
+// by is the time by which watched gang i must have started. It is overdue after its patience. Then the
+// gangs before it have their turns, each of which uses up a part of the overdue share.
 func (b *bound) by(i int) time.Duration {
-	turn := b.o.MaxWait + b.longest // to be kept GPUs for
+	turn := b.o.MaxWait + b.longest // how long GPUs may be kept for a turn
 	of := func(gpus float64) time.Duration {
 		return turn + time.Duration(float64(turn+b.longest)*gpus/(b.o.OverdueShare*b.gpus))
 	}
-	at := b.jobs[i].Submitted + b.patient[i] + of(b.gpus) + turn // one that was overdue sooner may have its turn
+	at := b.jobs[i].Submitted + b.patient[i] + of(b.gpus) + turn // a gang that was overdue earlier may have its turn first
 	for _, o := range b.jobs[:i] {
 		at += of(float64(o.Gang.GPUs()))
 	}
@@ -94,8 +94,8 @@ func (b *bound) check(p *player) {
 	}
 }
 
-// TestShare: where nearly all are overdue, what they get out of turn is their share
-// of the GPU time, no less and no more.
+// TestShare: when nearly all gangs are overdue, those that start out of turn get
+// exactly their share of the GPU time.
 func TestShare(t *testing.T) {
 	q, err := New(Options{Order: SRTF, Backfill: BackfillReserved, MaxWait: time.Hour, OverdueShare: 0.25, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
@@ -140,6 +140,6 @@ func TestShare(t *testing.T) {
 	}
 	const share, oneTurn = 0.25 * 16 * 200, 4 * (10 + 10)
 	if served < share-oneTurn || served > share+oneTurn {
-		t.Errorf("the overdue were served %.0f GPU hours, their share is %v", served, share)
+		t.Errorf("overdue gangs got %.0f GPU hours, their share is %v", served, share)
 	}
 }

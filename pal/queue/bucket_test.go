@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestHugeGang: what the Queue keeps of a gang does not grow with its members.
+// TestHugeGang: the queue's memory for a gang does not grow with its members.
 func TestHugeGang(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	var before, after runtime.MemStats
@@ -20,6 +20,6 @@ func TestHugeGang(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
-		t.Errorf("it took %d bytes", got)
+		t.Errorf("the queue uses %d bytes", got)
 	}
 }

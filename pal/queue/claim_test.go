@@ -11,7 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// BenchmarkClaims is a pass while a gang is being stopped for each of n waiting gangs.
+// BenchmarkClaims measures a pass while a gang is being stopped for each of n waiting
+// gangs.
 func BenchmarkClaims(b *testing.B) {
 	for _, n := range []int{100, 1_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

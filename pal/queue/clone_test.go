@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// BenchmarkClone clones the queue of a cluster of 80,000 GPUs that are busy, with 10,000 gangs
-// that run and as many that wait.
+// BenchmarkClone clones the queue of a busy cluster of 80,000 GPUs, with 10,000 running and
+// 10,000 waiting gangs.
 func BenchmarkClone(b *testing.B) {
 	q, c := crowd(b, 10_000, 10_000)
 	b.Run("queue", func(b *testing.B) {

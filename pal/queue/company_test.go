@@ -12,7 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// sharers is a queue over GPUs in three parts each, and what runs there.
+// sharers is a queue over GPUs with three parts each, and the gangs that run
+// there.
 type sharers struct {
 	t   *testing.T
 	q   *Queue
@@ -41,7 +42,7 @@ func newSharersOn(t *testing.T, model string, gpus int) *sharers {
 	return s
 }
 
-// start runs a gang on a part of each of the GPUs.
+// start runs a gang on one part of each of these GPUs.
 func (s *sharers) start(id, name string, class pal.AppClass, gpus ...int) {
 	s.t.Helper()
 	g := pal.SingleGPUs(id, class, len(gpus))
@@ -74,7 +75,8 @@ func (s *sharers) pass(minutes int) {
 	s.q.LookAround(s.now, s.c)
 }
 
-// run is a run of a name that takes these minutes, beside one neighbour all the time.
+// run is a run with a name that takes these minutes, beside one neighbour all the
+// time.
 func (s *sharers) run(name string, minutes int, beside pal.AppClass) {
 	s.t.Helper()
 	if beside != "" {
@@ -88,14 +90,15 @@ func (s *sharers) run(name string, minutes int, beside pal.AppClass) {
 	}
 }
 
-// What the runs of a name took beside a class counts from the fourth run of each kind on.
+// The run times of a name beside a class count once there are four runs of each kind,
+// alone and beside the class.
 func TestRunsBesideByHand(t *testing.T) {
 	s := newSharers(t, 1)
 	for n := range 6 {
 		s.run("n", 100, "")
 		s.run("n", 150, pal.ClassB)
 		if n < 4 {
-			s.run("n", 300, pal.ClassC) // three runs count as runs of another size
+			s.run("n", 300, pal.ClassC) // but three of these runs have another size
 			if n > 0 {
 				s.q.runTimes["n"].samples[len(s.q.samples("n"))-1].gpus = 2
 			}
@@ -111,18 +114,18 @@ func TestRunsBesideByHand(t *testing.T) {
 			t.Errorf("after %d runs beside B: %+v", n+1, b)
 		}
 		if got[pal.ClassC.Index()].Runs != 0 || got[pal.ClassA.Index()].Runs != 0 {
-			t.Errorf("too few runs tell something: %+v", got)
+			t.Errorf("too few runs count: %+v", got)
 		}
 	}
 	slower, from := SlowerBeside(pal.ClassA, s.q.RunsBeside("n", 1))
 	told := 1 + pal.Interference(pal.ClassA, pal.ClassB)
 	if b := slower[pal.ClassB.Index()]; b < 1.5 || b > 1.55 || told < 2 {
-		t.Errorf("six runs alike beside B took 1.5 times as long; the table says %v, together %v", told, b)
+		t.Errorf("six equal runs beside B took 1.5 times as long; the table says %v, both together %v", told, b)
 	}
 	if from[pal.ClassB] != "94 % seen in 6 runs, 6 alone; 6 % the table" || len(from) != 1 || slower[pal.ClassC.Index()] != 0 {
 		t.Errorf("from %v, %v", from, slower)
 	}
-	// The next placer reads from the stored state what this one knew.
+	// The next placer restores what this one has learned.
 	next, err := New(Default())
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +136,7 @@ func TestRunsBesideByHand(t *testing.T) {
 	}
 }
 
-// Runs that differ widely tell less than the table, which stands.
+// Run times that vary widely count less than the table.
 func TestRunsBesideThatDiffer(t *testing.T) {
 	s := newSharers(t, 1)
 	for _, minutes := range []int{1, 10, 100, 1000} {
@@ -149,8 +152,8 @@ func TestRunsBesideThatDiffer(t *testing.T) {
 	}
 }
 
-// A run had the company that was there for three quarters of its time. Nobody counts as having had it
-// while it waited.
+// A run's company is whatever it had for at least three quarters of its run time. Time in the queue
+// does not count.
 func TestCompanyOfARun(t *testing.T) {
 	const alone, besideA, besideD = int8(pal.Alone) + 1, 1, 4
 	for _, c := range []struct {
@@ -181,7 +184,7 @@ func TestCompanyOfARun(t *testing.T) {
 			s.end("d")
 			s.c.Take(s.of["it"], s.on["it"])
 			s.q.Started(s.now, "it", s.on["it"])
-			s.pass(10) // the Queue first looks at it now
+			s.pass(10) // at this pass the Queue first sees it running again
 			s.pass(40)
 		}},
 		{"it began before the queue", 0, func(s *sharers) { s.q.entries["it"].startedAt = -20 * time.Minute; s.pass(10) }},

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The end of a running gang is foretold from what is known of its run time, and is not
-// guessed without.
+// The end of a running gang is predicted if its run time is known, and not guessed
+// otherwise.
 func TestEnds(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error
@@ -41,8 +41,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// One run of a name foretells the next, up to twice as long; more runs foretell it closer. When
-// the gang has outlasted all of them, nobody knows, and it runs as long again.
+// One run of a name predicts that the next takes up to twice as long; more runs give a narrower
+// range. A gang that has outlasted all of them is expected to run as long again.
 func TestEndsByEarlierRuns(t *testing.T) {
 	for _, c := range []struct {
 		runs        []time.Duration
@@ -65,7 +65,7 @@ func TestEndsByEarlierRuns(t *testing.T) {
 			t.Errorf("after %v, having run %v: %v to %v, want %v to %v", c.runs, c.done, least, most, c.least, c.most)
 		}
 		if c.done >= 20*time.Minute && (least < c.least || most != 2*least) {
-			t.Errorf("outlasted: %v to %v", least, most)
+			t.Errorf("after it has outlasted all runs: %v to %v", least, most)
 		}
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A tenant whose jobs run five times as long as they say goes behind one who says the
-// truth, once that is known; it is known to the next Queue, too. Who says the truth,
-// too much, or nothing is believed.
+// A tenant whose jobs run five times as long as estimated goes behind one with
+// correct estimates, as soon as that is known. The next Queue knows it, too.
+// Estimates that are correct, too long, or missing are not corrected.
 func TestEstimatesThatProveWrong(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		ran  []time.Duration // of jobs that said an hour
-		want time.Duration   // that another hour is taken for
+		ran  []time.Duration // run times of jobs with an estimate of an hour
+		want time.Duration   // the corrected estimate of one more hour
 	}{
 		{"the truth", []time.Duration{time.Hour, time.Hour, time.Hour, time.Hour}, time.Hour},
 		{"nearly", []time.Duration{70 * time.Minute, 80 * time.Minute, 70 * time.Minute, time.Hour}, time.Hour},
@@ -53,10 +53,10 @@ func TestEstimatesThatProveWrong(t *testing.T) {
 			next.Remember(q.RunTimes())
 			for _, q := range []*Queue{q, next} {
 				if got := q.Estimate(job("next", "bold", time.Hour)); got != c.want {
-					t.Errorf("an hour of its tenant's is taken for %v, want %v", got, c.want)
+					t.Errorf("an estimate of an hour by this tenant counts as %v, want %v", got, c.want)
 				}
 				if got := q.Estimate(job("other", "honest", time.Hour)); got != time.Hour {
-					t.Errorf("an hour of another tenant's is taken for %v", got)
+					t.Errorf("an estimate of an hour by another tenant counts as %v", got)
 				}
 			}
 			if err := q.Submit(at, comes(job("next", "bold", time.Hour), at)); err != nil {
@@ -104,8 +104,8 @@ func TestEstimatesOfAllAreComputedAgain(t *testing.T) {
 	}
 }
 
-// Whatever an author says of a job's length, and however slow it is, its end does not lie in the
-// past: a pass would foresee it again forever.
+// Whatever a job's estimate, and however slow the job is, its expected end is not in the past:
+// otherwise a pass would predict it again and again.
 func TestEndsAreNotInThePast(t *testing.T) {
 	now := time.Duration(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 	for name, j := range map[string]Job{
@@ -140,8 +140,8 @@ func TestEndsAreNotInThePast(t *testing.T) {
 	}
 }
 
-// Expected run times of a name follow the factor for silent gangs, even if the queue has computed
-// them before.
+// An expected run time follows the factor for gangs without an estimate, even if the queue has
+// already computed it.
 func TestSilenceIsComputedAgain(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {
@@ -168,16 +168,16 @@ func TestSilenceIsComputedAgain(t *testing.T) {
 		ran(fmt.Sprint("silent-", i), fmt.Sprint("silent-", i), 0, 100*time.Hour)
 	}
 	if q.usual == usual {
-		t.Fatalf("silence is taken for %v as before", usual)
+		t.Fatalf("the factor without an estimate is still %v", usual)
 	}
 	if now := q.expected(q.entries["waits"], at); now <= before || now != q.Clone().expected(q.entries["waits"], at) {
-		t.Errorf("it was expected to run for %v, and is for %v with silence taken for %v", before, now, q.usual)
+		t.Errorf("the expected run time was %v, and is %v with a factor of %v", before, now, q.usual)
 	}
 }
 
-// If other gangs have estimates, one without an estimate goes behind a gang whose estimate is
-// somewhat longer than the mean of silent runs: this mean is mostly too low, and an honest estimate
-// must not cost a job its place.
+// If other gangs have estimates, a gang without one goes behind a gang whose estimate is a little
+// longer than the mean run time without estimates: this mean is mostly too low, and a correct
+// estimate must not cost a job its place.
 func TestSilenceCountsMoreThanTheMean(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {
@@ -201,6 +201,6 @@ func TestSilenceCountsMoreThanTheMean(t *testing.T) {
 		}
 	}
 	if first := q.byKey()[0].job.ID; first != "says" {
-		t.Errorf("%s goes first; silence counts as %v", first, q.usual)
+		t.Errorf("%s goes first; the factor without an estimate is %v", first, q.usual)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// scattered are the gangs that wait where one GPU is free on each of two nodes: the first needs
-// two of one node, the second one. All run for the estimate.
+// scattered are gangs that wait while one GPU is free on each of two nodes: the first needs two
+// GPUs on one node, the second needs one. All run for the estimate.
 func scattered(t *testing.T, estimate time.Duration) []Wait {
 	t.Helper()
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -44,24 +44,24 @@ func scattered(t *testing.T, estimate time.Duration) []Wait {
 	return ws
 }
 
-// Enough GPUs are free for a gang, but not where it could use them. It is not expected to start
-// before some run ends.
+// Enough GPUs are free for a gang, but not on one node. It is not expected to start before some
+// run ends.
 func TestExpectScattered(t *testing.T) {
 	if ws := scattered(t, time.Hour); ws[0].From < 59*time.Minute || ws[0].To < ws[0].From {
 		t.Errorf("%+v", ws)
 	}
 }
 
-// If no end is known, a gang whose free GPUs lie wrong is not expected to start, nor is the gang
-// behind it, for which those GPUs are kept.
+// If no end is known, a gang that cannot use the free GPUs together has no expected start.
+// Neither has the gang behind it, because those GPUs are kept for the first one.
 func TestExpectBehindScattered(t *testing.T) {
 	if ws := scattered(t, 0); ws[0].To != 0 || ws[1].To != 0 {
 		t.Errorf("%+v", ws)
 	}
 }
 
-// The end of some gangs is unknown, for example of services. Others do not count on their GPUs:
-// they have an expected start if the ends of the rest suffice.
+// The ends of some gangs, such as services, are unknown. Waiting gangs do not count on their
+// GPUs, but have an expected start if the ends of the others suffice.
 func TestExpectBesideService(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -129,8 +129,8 @@ func TestExpectBehindServices(t *testing.T) {
 	}
 }
 
-// After many short waits a gang that cannot start before a run of ten hours ends is not foretold a
-// start within minutes: what is known of that run counts beside the waits.
+// After many short waits, a gang that cannot start before a run of ten hours ends is not expected
+// to start within minutes: the expected end of that run counts, too.
 func TestExpectInJamAfterShortWaits(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -156,11 +156,12 @@ func TestExpectInJamAfterShortWaits(t *testing.T) {
 	}
 	submit(time.Minute, "waits")
 	if ws := q.Waiting(time.Minute, c); len(ws) != 1 || ws[0].From < 2*time.Hour || ws[0].To < 10*time.Hour {
-		t.Errorf("the only GPUs are held for 10 h, and ranges are wide at first: %+v", ws)
+		t.Errorf("the only GPUs are held for 10 h, and first ranges are wide: %+v", ws)
 	}
 }
 
-// However long a gang waits, it tells nothing about itself: while nothing ends, its range stays within the first one.
+// However long a gang waits, its own wait does not change its prediction: while no gang ends, its range stays within
+// the first one.
 func TestExpectAloneInJam(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -190,8 +191,8 @@ func TestExpectAloneInJam(t *testing.T) {
 	}
 }
 
-// A gang that fits only where one ahead of it would fit, too, is not expected to start before that one,
-// however few waits of others are known, and whatever these say.
+// A gang that fits only where one ahead of it would also fit is not expected to start before that one,
+// however few waits of others are known, and however long they were.
 func TestExpectInLine(t *testing.T) {
 	for _, known := range []int{0, fewestWaits} {
 		c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -215,10 +216,10 @@ func TestExpectInLine(t *testing.T) {
 		}
 		submit(0, "first", 1, 4)
 		submit(0, "second", 1, 4)
-		now := time.Duration(30+4*known) * time.Minute // with known waits, the run is past its time
+		now := time.Duration(30+4*known) * time.Minute // with known waits, the run is overdue
 		submit(now, "huge", 2, 4)
 		submit(now, "small", 1, 1)
-		for i := range known { // whoever has just come waits for seconds
+		for i := range known { // newcomers wait for seconds
 			r := prediction{waitFeatures: waitFeatures{gpus: 3, since: float64(i % 2 * 9)}, started: true, waited: time.Duration(1+i%2*72000) * time.Second}
 			q.forecasts.remember(&r)
 		}
@@ -232,7 +233,7 @@ func TestExpectInLine(t *testing.T) {
 			}
 		}
 		if alone := q.WaitsIf(now, c, "huge", time.Hour); alone[0].From != ws[2].From || alone[0].To != ws[2].To {
-			t.Errorf("asked for alone, huge is expected %v to %v, in the list %v to %v", alone[0].From, alone[0].To, ws[2].From, ws[2].To)
+			t.Errorf("asked about alone, huge is expected %v to %v, in the list %v to %v", alone[0].From, alone[0].To, ws[2].From, ws[2].To)
 		}
 		if known > 0 && ws[3].To >= ws[2].To {
 			t.Errorf("a smaller one may pass: %+v", ws[3])
@@ -241,7 +242,7 @@ func TestExpectInLine(t *testing.T) {
 }
 
 // A gang that a window keeps from starting is not expected to start before the window ends, however
-// short others waited; and what it waits for tells a window that is open from one that is to begin.
+// short others waited. Its reason says whether the window is open or will open.
 func TestExpectBehindWindow(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -304,9 +305,8 @@ func TestExpectBeyondLimitOfUser(t *testing.T) {
 	}
 }
 
-// That GPUs are free says nothing of a gang whose tenant may not have more of them now: it starts
-// when others of the tenant end. One that needs more than its tenant may ever hold never starts. Neither is in
-// the way of others.
+// Free GPUs do not help a gang whose tenant is at its limit: it starts when other gangs of the tenant end. A
+// gang larger than the limit never starts. Neither delays others.
 func TestExpectBeyondLimit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -346,8 +346,7 @@ func TestExpectBeyondLimit(t *testing.T) {
 	}
 }
 
-// models is a queue over a node of four GPUs of each of two models, and jobs that run there: so many GPUs of
-// the model, for so long.
+// models is a queue over two nodes, with four GPUs each of different models.
 type models struct {
 	t *testing.T
 	q *Queue
@@ -370,7 +369,7 @@ func newModels(t *testing.T) *models {
 	return &models{t, q, c}
 }
 
-// on is a gang of one member that wants GPUs of the first model or of the second.
+// on is a gang with one member that wants GPUs of this model.
 func (m *models) on(id string, model, gpus int) pal.Gang {
 	g := pal.Gang{ID: id, Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus, Eligible: make([]bool, 2)}}}
 	g.MemberSets[0].Eligible[model] = true
@@ -394,7 +393,7 @@ func foretold(t *testing.T, q *Queue, c *pal.Cluster, now time.Duration, id stri
 	}
 }
 
-// GPUs that a gang cannot use do not make it start sooner.
+// GPUs that a gang cannot use do not bring its start forward.
 func TestExpectOnAnotherModel(t *testing.T) {
 	m := newModels(t)
 	m.submit("long", 0, 4, 10*time.Hour)
@@ -419,8 +418,8 @@ func TestExpectOnAnotherModel(t *testing.T) {
 	}
 }
 
-// A gang that is refused the free parts is expected to start once a bad neighbour ends, and not when anybody
-// else does; of two such gangs the second may have to wait for the next one.
+// A gang that is refused the free parts is expected to start when a bad neighbour ends, and not when another
+// gang ends. Of two such gangs, the second may have to wait for the next bad neighbour.
 func TestExpectRefused(t *testing.T) {
 	s := newSharersOn(t, "V100", 2)
 	s.submitted("a1", pal.ClassA, func(j *Job) { j.Estimate = 3 * time.Hour })

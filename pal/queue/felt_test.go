@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// The runs that were submitted just before a gang tell more of it than those of long ago.
+// Runs that were submitted shortly before a gang count more for it than older ones.
 func TestNearestSubmissionsTell(t *testing.T) {
 	q := newQueue(t)
 	run := func(id string, ran time.Duration) {
@@ -34,7 +34,7 @@ func TestNearestSubmissionsTell(t *testing.T) {
 	if got := q.entries["next"].expect; got > 5*time.Hour {
 		t.Errorf("20 runs of 10 h, then 4 of a minute: the next is expected to run for %v", got)
 	}
-	for range 100 { // many later, the 24 are as far away
+	for range 100 { // many submissions later, all 24 are equally far away
 		next.ID += "-"
 		if err := q.Submit(0, next); err != nil {
 			t.Fatal(err)
@@ -77,8 +77,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A gang as wide as the cluster that said how long it runs starts soon after its patience, behind a
-// stream of small ones that all go first.
+// A gang as wide as the cluster, with an estimate, starts soon after its patience ends, behind a
+// stream of small gangs that all go first.
 func TestWideGangBehindStream(t *testing.T) {
 	q := newTestLine(t, Default())
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -107,7 +107,7 @@ func TestWideGangBehindStream(t *testing.T) {
 		for _, a := range q.Decide(now, c) {
 			if a.Job == "wide" {
 				if waited := now - 2*time.Hour; waited > 7*time.Hour+30*time.Minute {
-					t.Errorf("it waited for %v", waited)
+					t.Errorf("the gang waited for %v", waited)
 				}
 				return
 			}
@@ -116,13 +116,13 @@ func TestWideGangBehindStream(t *testing.T) {
 			q.Started(now, a.Job, a.Placement)
 		}
 	}
-	t.Error("it still waits after 10 hours")
+	t.Error("the gang still waits after 10 hours")
 }
 
 func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Gangs that outlast what was said of them and are stopped for others of their tenant teach that these
-// run as long: else each would be stopped for the next, and none would end.
+// A gang that outlasts its estimate and is stopped for another of its tenant counts as evidence that
+// the tenant's gangs run long. Otherwise each would be stopped for the next, and none would end.
 func TestStoppedGangsTeach(t *testing.T) {
 	q := newTestLine(t, Default())
 	for i := range judgedRuns {
@@ -133,26 +133,26 @@ func TestStoppedGangsTeach(t *testing.T) {
 		}
 		q.Stopped(3*time.Hour, id)
 		q.Started(3*time.Hour, id, pal.Placement{PMScore: 1, Penalty: 1})
-		q.Stopped(4*time.Hour, id) // one gang counts once
+		q.Stopped(4*time.Hour, id) // a gang counts once
 	}
 	if got := q.Estimate(Job{Tenant: "bold", Estimate: time.Hour}); got != 3*time.Hour {
-		t.Errorf("an hour is taken for %v", got)
+		t.Errorf("an estimate of an hour counts as %v", got)
 	}
 	if got := len(q.samples(estimatesOf("bold"))); got != judgedRuns {
-		t.Errorf("%d gangs have taught %d times", judgedRuns, got)
+		t.Errorf("%d gangs have counted %d times", judgedRuns, got)
 	}
 }
 
-// A gang of one GPU waits for a GPU that is no outlier for as long as that saves, and then takes
-// the outlier. A wider gang and a service keep waiting.
+// A gang of one GPU waits for a GPU that is not an outlier as long as waiting saves time, and
+// then takes the outlier. A wider gang and a service keep waiting.
 func TestOutlierAfterAWhile(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		j     Job
 		gpus  int
-		after time.Duration // 0: it waits on
+		after time.Duration // 0: it keeps waiting
 	}{
-		{"one GPU", Job{Estimate: time.Hour}, 1, time.Hour}, // on a GPU that is half as fast
+		{"one GPU", Job{Estimate: time.Hour}, 1, time.Hour}, // on a GPU with half the speed
 		{"one that may be moved", Job{Estimate: time.Hour, Migratable: true}, 1, 15 * time.Minute},
 		{"two GPUs", Job{Estimate: time.Hour}, 2, 0},
 		{"a service", Job{Endless: true, Anywhere: true}, 1, 0},
@@ -188,7 +188,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 				t.Errorf("too soon: %v", as)
 			}
 			if wake, ok := q.Wake(at - time.Second); c.after > 0 && (!ok || wake > at+time.Second) {
-				t.Errorf("it is looked at again at %v (%t), want %v", wake, ok, at)
+				t.Errorf("the queue looks at it again at %v (%t), want %v", wake, ok, at)
 			}
 			if as := q.Decide(at, cl); (len(as) == 1) != (c.after > 0) {
 				t.Errorf("after %v: %v", at, as)
@@ -197,7 +197,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 	}
 }
 
-// Asking what a gang waits for does not make the queue look at anything sooner.
+// Asking what a gang waits for does not make the queue look at it sooner.
 func TestAskingChangesNothing(t *testing.T) {
 	q := newTestLine(t, Default())
 	cl, err := pal.NewCluster(testNodes(2, "0"), pal.TwoTier(1.7))
@@ -217,10 +217,10 @@ func TestAskingChangesNothing(t *testing.T) {
 	}
 	before, _ := q.Wake(0)
 	if ws := q.Waiting(0, cl); len(ws) != 1 || ws[0].Reason != reason.Locality || ws[0].Until == 0 {
-		t.Fatalf("it waits for %+v: the test shows nothing", ws)
+		t.Fatalf("it waits for %+v: the test proves nothing", ws)
 	}
 	if after, _ := q.Wake(0); after != before {
-		t.Errorf("once it was asked about, it is looked at again at %v, not at %v", after, before)
+		t.Errorf("after the question, the queue looks at it again at %v, not at %v", after, before)
 	}
 }
 
@@ -238,11 +238,11 @@ func TestStopsAtCheckpoints(t *testing.T) {
 		t.Errorf("the next one is at %v", got-e.startedAt)
 	}
 	if e.job.Checkpoint = 100 * time.Hour; !e.atCheckpoint(e.startedAt + time.Hour) {
-		t.Error("who writes none for days is not stopped for days")
+		t.Error("a gang without a checkpoint for days cannot be stopped for days")
 	}
 }
 
-// A victim with checkpoints is stopped right after one, and the queue asks to be called then.
+// A victim with checkpoints is stopped right after one, and the queue wakes up for that.
 func TestPreemptsAfterCheckpoint(t *testing.T) {
 	q := newTestLine(t, Default())
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
@@ -270,8 +270,8 @@ func TestPreemptsAfterCheckpoint(t *testing.T) {
 	}
 }
 
-// Nobody is stopped more than 40 times, whatever a restart costs. Without the bound, as other schedulers
-// are played, a gang may be stopped forever.
+// No gang is stopped more than 40 times, whatever its restart cost. Without the bound, as in simulations
+// of other schedulers, a gang may be stopped forever.
 func TestStopsAreBounded(t *testing.T) {
 	bound := Default().FreeStops
 	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {

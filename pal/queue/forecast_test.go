@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestRangesHold: eight of ten ranges hold, whatever the waits are like: as long as
-// the queue ahead, without any rule, or ten times as long from some day on.
+// TestRangesHold: eight of ten ranges hold, whatever the waits are: proportional to
+// the queue ahead, random, or ten times as long from some day on.
 func TestRangesHold(t *testing.T) {
 	for name, wait := range map[string]func(r *rand.Rand, i, ahead int) float64{
 		"by the queue": func(r *rand.Rand, _, ahead int) float64 { return float64(ahead) * 60 * math.Exp(0.3*r.NormFloat64()) },
@@ -55,7 +55,7 @@ func TestRangeFollowsTheLine(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
 	if f := q.forecasts.foretellStart(0, e, 0, 0, q.forecasts.byLength(0)); f.known {
-		t.Error("a start is foretold before anybody waited")
+		t.Error("a start is predicted before any gang waited")
 	}
 	for i := range 200 {
 		ahead := 1 << (i % 10)
@@ -66,12 +66,12 @@ func TestRangeFollowsTheLine(t *testing.T) {
 	}
 	first, last := q.forecasts.foretellStart(0, e, 1, 0, q.forecasts.byLength(0)), q.forecasts.foretellStart(0, e, 512, 0, q.forecasts.byLength(0))
 	if first.to >= last.from {
-		t.Errorf("behind nobody %v to %v, behind 512 GPUs %v to %v", first.from, first.to, last.from, last.to)
+		t.Errorf("at the head %v to %v, behind 512 GPUs %v to %v", first.from, first.to, last.from, last.to)
 	}
 }
 
-// TestForgottenGangTeachesNothing: one that was removed while it waited says nothing
-// of how long others will.
+// TestForgottenGangTeachesNothing: the wait of a gang that was removed while it
+// waited does not count.
 func TestForgottenGangTeachesNothing(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
@@ -85,8 +85,8 @@ func TestForgottenGangTeachesNothing(t *testing.T) {
 }
 
 // TestChecksComeFromAllOfTheQueue: gangs in front wait less than those behind. So the queue learns
-// from expected starts of all its places alike, however long it is, and uses what it learned for
-// all.
+// from expected starts at all places of the queue alike, however long it is, and uses what it
+// learned for all.
 func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 	q := newQueue(t)
 	const gangs = 400

@@ -12,8 +12,8 @@ import (
 )
 
 // TestHoldsWhileItStops: a gang that is stopped for another one loses its members one by
-// one. It makes room once all have ended, and not before; what it did counts at the cost
-// at which it did it.
+// one. The other one starts only when all have ended. The work of each period counts at
+// the cost that the gang had then.
 func TestHoldsWhileItStops(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
 	if err != nil {
@@ -23,7 +23,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 	g := pal.SingleGPUs("victim", pal.ClassA, 4)
 	all := pal.Predict(c, g, []pal.Member{{GPUs: []int{0}}, {GPUs: []int{1}}, {GPUs: []int{2}}, {GPUs: []int{3}}})
 	if all.Cost() != 2 {
-		t.Fatalf("it costs %v, want 2: GPU 0 is slow", all.Cost())
+		t.Fatalf("its cost is %v, want 2: GPU 0 is slow", all.Cost())
 	}
 	c.Take(g, all)
 	if err := q.Restore(Job{ID: "victim", Gang: g, Preemptible: true}, all, 0); err != nil {
@@ -36,7 +36,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 	if got := q.Decide(now, c); len(got) != 1 || got[0].Kind != Preempt {
 		t.Fatalf("%v, want a preemption", got)
 	}
-	for left := 3; left >= 0; left-- { // the slow GPU comes free first
+	for left := 3; left >= 0; left-- { // the slow GPU becomes free first
 		now += time.Minute
 		part := pal.Placement{PMScore: 1, Penalty: 1, Members: all.Members[4-left:]}
 		c.Release(g, pal.Placement{Members: all.Members[3-left : 4-left]})
@@ -45,7 +45,7 @@ func TestHoldsWhileItStops(t *testing.T) {
 			t.Errorf("%d members still end: %v", left, got)
 		}
 		if got := q.entries["victim"].placement.GPUs(); !slices.Equal(got, part.GPUs()) {
-			t.Errorf("%d members still end: it is on %v", left, got)
+			t.Errorf("%d members still end: the gang is on %v", left, got)
 		}
 	}
 	q.Stopped(now, "victim")
@@ -58,8 +58,8 @@ func TestHoldsWhileItStops(t *testing.T) {
 	}
 }
 
-// TestHoldsWhileItShrinks: an elastic gang has given its members back once as few are left
-// as were to be.
+// TestHoldsWhileItShrinks: an elastic gang has shrunk once only the target number of
+// members is left.
 func TestHoldsWhileItShrinks(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -82,11 +82,11 @@ func TestHoldsWhileItShrinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := q.Decide(time.Hour, c); len(got) != 1 || got[0].Kind != Resize || len(got[0].Members) != 2 {
-		t.Fatalf("%v, want two members given back", got)
+		t.Fatalf("%v, want a shrink by two members", got)
 	}
 	for _, left := range []int{3, 2} {
 		if size, _ := q.SizeOf("elastic"); len(q.Decide(time.Hour, c)) > 0 || size.Members != left+1 {
-			t.Errorf("%d members are left, and it goes on; size %+v", left+1, size)
+			t.Errorf("%d members are left, but it still shrinks; size %+v", left+1, size)
 		}
 		c.Release(g, pal.Placement{Members: at(left + 1).Members[left:]})
 		q.SetPlacement(time.Hour, "elastic", at(left))
@@ -96,7 +96,8 @@ func TestHoldsWhileItShrinks(t *testing.T) {
 	}
 }
 
-// TestHoldsOfOneThatMoved: a gang that was moved once, and now is stopped, stops whole.
+// TestHoldsOfOneThatMoved: a gang that was moved before, and is now stopped, loses all
+// its members before the other gang starts.
 func TestHoldsOfOneThatMoved(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
 	if err != nil {
@@ -146,6 +147,6 @@ func TestSetPlacementAgain(t *testing.T) {
 	}
 	at.Members = at.Members[:1]
 	if q.SetPlacement(time.Minute, "runs", at); q.entries["runs"].startedAt != time.Minute {
-		t.Error("it is on fewer GPUs, and nothing has changed")
+		t.Error("it is on fewer GPUs, but nothing has changed")
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A tenant whose limit is written as "as much as there is" may start what fits.
+// A tenant with a limit so large that it means "no limit" may start whatever
+// fits.
 func TestHugeLimit(t *testing.T) {
 	most := math.MaxInt
 	o := Default()
@@ -17,6 +18,6 @@ func TestHugeLimit(t *testing.T) {
 		t.Skip("it is refused: ", err)
 	}
 	if limit, ok := newTree(o.Tenants).byName["a"].limit(); ok && limit < 0 {
-		t.Errorf("its limit is %d GPUs: nothing of it starts", limit)
+		t.Errorf("with a limit of %d GPUs, no gang of the tenant starts", limit)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestVictims: whatever happens, those who may be stopped for a gang of a level are
-// the ones that working out and sorting the levels of all that runs would give.
-// A level by expected time is computed again only after the gang has done a part of its work.
+// TestVictims: at any time, the victims for a level are those that one gets by computing and
+// sorting the levels of all running gangs. A level by expected time is computed again only
+// after the gang has done a part of its work.
 func TestVictims(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -51,7 +51,7 @@ func checkVictims(t *rapid.T, p *player) {
 				all = append(all, e)
 			}
 			if late := e.levelDue - p.now; late <= 0 || guessed && late > time.Duration(float64(max(e.work(p.now), p.opt.DefaultRuntime, DefaultRuntime))*e.cost(e.placement)/looks)+1 {
-				t.Fatalf("the level of %s is to be worked out again in %v", e.job.ID, late)
+				t.Fatalf("the level of %s should be computed again in %v", e.job.ID, late)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func checkVictims(t *rapid.T, p *player) {
 	}
 }
 
-// TestNoMovesBefore: nothing is moved before the caller would move it, and then it is.
+// TestNoMovesBefore: nothing is moved before the caller allows moves; then it is.
 func TestNoMovesBefore(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
@@ -111,7 +111,7 @@ func TestNoMovesBefore(t *testing.T) {
 	}
 }
 
-// TestRebaseToAnotherSize: what a gang counts for follows its size, wherever it is counted.
+// TestRebaseToAnotherSize: all counts that include a gang follow its size.
 func TestRebaseToAnotherSize(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	run := func(id string, gpus int) {
@@ -131,15 +131,15 @@ func TestRebaseToAnotherSize(t *testing.T) {
 	})
 	p := q.at(time.Hour, nil)
 	if got := p.above(math.MinInt).atMost(); got != 1 {
-		t.Errorf("to stop all frees %d GPUs at most, want 1", got)
+		t.Errorf("stopping all frees %d GPUs at most, want 1", got)
 	}
 	if got := q.account.used; got != 1 {
-		t.Errorf("the overdue have %v GPUs, want 1", got)
+		t.Errorf("overdue gangs have %v GPUs, want 1", got)
 	}
 }
 
-// TestRebaseWhileMoving: the target GPUs of a moving gang have other numbers in another cluster, or
-// none.
+// TestRebaseWhileMoving: in another cluster, the target GPUs of a moving gang have other numbers,
+// or do not exist.
 func TestRebaseWhileMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Migrate: true, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(1, "0"), pal.TwoTier(1.7))
@@ -165,13 +165,14 @@ func TestRebaseWhileMoving(t *testing.T) {
 	if got := q.Decide(time.Minute, c); len(got) > 0 {
 		t.Errorf("decided %v", got)
 	}
-	q.NotStopped("slow") // it was never stopped
+	q.NotStopped("slow") // nothing was stopped
 	if got := q.Decide(2*time.Minute, c); len(got) > 0 || len(q.entries["slow"].placement.GPUs()) != 1 {
 		t.Errorf("decided %v; it runs on %v", got, q.entries["slow"].placement)
 	}
 }
 
-// TestRebaseWhileStopping: what is being stopped for a gang is still for it in another cluster.
+// TestRebaseWhileStopping: a gang that is being stopped for another one is still stopped for it
+// in another cluster.
 func TestRebaseWhileStopping(t *testing.T) {
 	q := newTestLine(t, Options{Order: Priority, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -191,7 +192,7 @@ func TestRebaseWhileStopping(t *testing.T) {
 	}
 	got := q.Decide(time.Hour, c)
 	if len(got) != 1 || got[0].Kind != Preempt {
-		t.Fatalf("%v, want one that is stopped", got)
+		t.Fatalf("%v, want one preemption", got)
 	}
 	q.Rebase(func(_ string, g pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) { return g, pl })
 	if more := q.Decide(time.Hour+time.Second, c); len(more) > 0 {
@@ -204,8 +205,8 @@ func TestRebaseWhileStopping(t *testing.T) {
 	}
 }
 
-// TestLevelsOfAHugeGang: what 64 bits do not hold of a gang's GPU time is no next level; it was
-// searched for without end, or found in the past.
+// TestLevelsOfAHugeGang: if a gang's GPU time does not fit into 64 bits, there is no next
+// level. The search once did not end, or found a time in the past.
 func TestLevelsOfAHugeGang(t *testing.T) {
 	for days, more := range map[int]bool{1: true, 20: true, 22: false, 41: false, 300: false, 3000: false} {
 		q := newTestLine(t, Options{Order: LAS, Preempt: true, Placement: pal.Policy{Name: pal.PAL}})
@@ -221,8 +222,8 @@ func TestLevelsOfAHugeGang(t *testing.T) {
 	}
 }
 
-// TestRebaseForgetsMoving: after Rebase the caller says again which members are moving, in the
-// numbers of the new cluster.
+// TestRebaseForgetsMoving: after Rebase, the caller reports again which members are moving,
+// with the GPU numbers of the new cluster.
 func TestRebaseForgetsMoving(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	q.SetDrainedMembers([][]pal.Gang{{pal.SingleGPUs("moves", pal.ClassA, 1)}})

@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// While its nodes are away, the cost of a gang on an empty cluster is unknown. Later this must not
-// count as zero: the gang would wait for GPUs that never come.
+// While its nodes are unavailable, a gang's cost on an empty cluster is unknown. It must not count
+// as zero later: the gang would wait for GPUs that never come.
 func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -33,16 +33,16 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	p := q.at(0, c)
 	away(true)
 	if cost := p.leastCost(e); !math.IsInf(cost, 1) {
-		t.Errorf("nothing is there: it would cost %g", cost)
+		t.Errorf("no node is available: its cost is %g", cost)
 	}
 	away(false)
 	if cost := p.leastCost(e); cost < 1 || math.IsInf(cost, 1) {
-		t.Errorf("all is back: it would cost %g", cost)
+		t.Errorf("all nodes are back: its cost is %g", cost)
 	}
 }
 
-// Nobody waits for GPUs that others than the queue's gangs have taken: an outlier is better. If
-// they give them back, it is not.
+// No gang waits for GPUs that others than the queue's gangs hold: an outlier is better. Once
+// they are released, it waits for them.
 func TestOthersTakeGPUs(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error

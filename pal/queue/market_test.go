@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// marketWorld is a Queue on a cluster with one fast GPU, a, and one slow one, b.
+// marketWorld is a Queue on a cluster with two GPUs: a fast one, a, and a slow
+// one, b.
 func marketWorld(t *testing.T) *world {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	o := Default()
@@ -44,7 +45,8 @@ func (w *world) submitAt(t *testing.T, id string, slow float64, estimate time.Du
 	}
 }
 
-// Prices follow the gangs that come: where all gain by the fast model, it is dear.
+// Prices follow the gangs that are submitted: if all gain by the fast model, its
+// price is high.
 func TestPrices(t *testing.T) {
 	w := marketWorld(t)
 	price := func(model string) float64 { return w.queue.opt.Placement.Market.Prices[model] }
@@ -61,12 +63,12 @@ func TestPrices(t *testing.T) {
 		t.Errorf("after many that are slow there: b costs %v", p)
 	}
 	if p := clone.opt.Placement.Market.Prices["b"]; p != 0.5 {
-		t.Errorf("a clone that heard of none of them: b costs %v", p)
+		t.Errorf("a clone that knows none of them: b costs %v", p)
 	}
 }
 
-// A gang waits for the fast model as long as it gains by that, and takes the slow one then. One that
-// is as fast on both takes the slow one at once, which leaves the fast one to others.
+// A gang waits for the fast model as long as it gains by that, and then takes the slow one. A gang
+// that is equally fast on both takes the slow one at once, which leaves the fast one to others.
 func TestWaitsForTheFasterModel(t *testing.T) {
 	w := marketWorld(t)
 	w.submitAt(t, "runs", 0.1, time.Hour)
@@ -79,7 +81,7 @@ func TestWaitsForTheFasterModel(t *testing.T) {
 	}
 	w.now = 59 * time.Minute
 	if got := w.decide(); got != "nothing\n" {
-		t.Errorf("within the hour that it gains: %q", got)
+		t.Errorf("within the hour that it gains by waiting: %q", got)
 	}
 	w.now = 61 * time.Minute
 	if got := w.decide(); got != "start waits on b\n" {
@@ -126,7 +128,7 @@ func TestHistoryAcrossModels(t *testing.T) {
 	if diff := cmp.Diff(map[string]ModelRuns{"a": {1, time.Hour}, "b": {1, 4 * time.Hour}}, w.queue.RunsByModel("n", 1)); diff != "" {
 		t.Error(diff)
 	}
-	// The slow model is found to be faster than was thought: what ran there was less work.
+	// The slow model turns out to be faster than assumed: its runs did less work.
 	next, err := New(Default())
 	if err != nil {
 		t.Fatal(err)
@@ -139,13 +141,13 @@ func TestHistoryAcrossModels(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := q.sortedSamples("n"); got[0].work != time.Hour || got[1].work != 2*time.Hour {
-			t.Errorf("by other speeds: %v", got)
+			t.Errorf("with other speeds: %v", got)
 		}
 	}
 }
 
-// A run counts for no model if it was on two, if it began before the Queue heard of it, or if its
-// GPUs are unknown.
+// A run counts for no model if it was on two models, if it began before the Queue knew of it, or
+// if its GPUs are unknown.
 func TestRunsOnSeveralModels(t *testing.T) {
 	on := func(model string) pal.Placement {
 		return pal.Placement{PMScore: 1, Penalty: 1, Model: model, Speed: map[string]float64{"a": 1, "b": 0.5}[model], Members: []pal.Member{{GPUs: []int{0}}}}
@@ -173,19 +175,19 @@ func TestRunsOnSeveralModels(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if other := w.queue.RunsByModel("n", 2); len(other) > 0 {
-			t.Errorf("%s: of two GPUs: %v", name, other)
+			t.Errorf("%s: on two GPUs: %v", name, other)
 		}
 	}
 }
 
-// Waiting gangs crowd only the models that they could use: not those that they may not use, nor
-// those with too few GPUs for them.
+// Waiting gangs add demand only for models that they could use: not for excluded models, and
+// not for those with too few GPUs.
 func TestCrowdsWhereItMayRun(t *testing.T) {
 	for _, tc := range []struct {
 		waits    string
 		gpus     int
 		eligible []bool // b, a
-		want     string // for a gang that is twice as fast on a
+		want     string // the model that a gang takes which is twice as fast on a
 	}{
 		{"nobody", 0, nil, "a"},
 		{"for any", 2, nil, "a"},
@@ -207,11 +209,11 @@ func TestCrowdsWhereItMayRun(t *testing.T) {
 		if w.cluster, err = pal.NewCluster(nodes, pal.TwoTier(1.7)); err != nil {
 			t.Fatal(err)
 		}
-		for _, u := range []int{1, 3, 4} { // one is free of each
+		for _, u := range []int{1, 3, 4} { // on each node one GPU is free
 			w.cluster.SetTaken(u, true)
 		}
 		w.submitAt(t, "ran", 0.5, time.Hour)
-		w.queue.Removed(0, "ran") // it left prices
+		w.queue.Removed(0, "ran") // it has changed the prices
 		if tc.gpus > 0 {
 			for _, id := range []string{"w1", "w2"} {
 				g := pal.SingleGPUs(id, pal.ClassA, tc.gpus)
@@ -230,13 +232,13 @@ func TestCrowdsWhereItMayRun(t *testing.T) {
 		g.Speeds = pal.Speeds{"a": 1, "b": 0.5}
 		f, _, ok := w.queue.Look(w.cluster, g)
 		if !ok || f.Model != tc.want {
-			t.Errorf("those who wait do so %s: on %v, want %s", tc.waits, f, tc.want)
+			t.Errorf("the gangs wait %s: on %v, want %s", tc.waits, f, tc.want)
 		}
 	}
 }
 
-// A gang on a model that its author calls absurdly slow moves to the fast one when that comes free: what it
-// gains is more than a clock can count.
+// A gang on a model that is absurdly slow, according to its author, moves to the fast one when that becomes
+// free, although its gain exceeds what a Duration can hold.
 func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
 	for _, slow := range []float64{0.5, 1e-6, 1e-12} {
 		w := marketWorld(t)
@@ -255,8 +257,8 @@ func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
 	}
 }
 
-// Whatever authors say of speeds, no time runs backwards and nobody is forgotten: once nobody comes any
-// more, all gangs run and end.
+// Whatever speeds authors state, no time runs backwards and no gang is forgotten: once no gangs are
+// submitted, all run and end.
 func TestAbsurdSpeeds(t *testing.T) {
 	speed := rapid.SampledFrom([]float64{1, 0.5, 1e-3, 1e-6, 1e-12})
 	rapid.Check(t, func(rt *rapid.T) {
@@ -265,7 +267,7 @@ func TestAbsurdSpeeds(t *testing.T) {
 		check := func() {
 			w.decide()
 			if at, ok := w.queue.Wake(w.now); ok && at <= w.now {
-				rt.Fatalf("at %v it is to be woken at %v", w.now, at)
+				rt.Fatalf("at %v the queue wants to be woken at %v", w.now, at)
 			}
 			for _, e := range w.queue.running {
 				if e.expectedEnd < e.startedAt || w.queue.remaining(e, w.now) < 0 || e.work(w.now) < 0 {
@@ -312,9 +314,9 @@ func TestAbsurdSpeeds(t *testing.T) {
 	})
 }
 
-// Nobody waits for a model whose GPUs are all out of use, neither new gangs nor those that waited
-// for it already, and none crowds another model by that. When the model is back, gangs wait for it
-// again.
+// No gang waits for a model whose GPUs are all out of use, neither new gangs nor those that
+// already waited for it, and none adds demand for another model by that. When the model is back,
+// gangs wait for it again.
 func TestModelOutOfUse(t *testing.T) {
 	w := marketWorld(t)
 	w.submitAt(t, "runs", 0.1, time.Hour)
@@ -335,7 +337,7 @@ func TestModelOutOfUse(t *testing.T) {
 	w.report("end", "waits")
 	w.submitAt(t, "comes", 0.1, time.Hour)
 	if got := w.decide(); got != "start comes on b\n" {
-		t.Errorf("a is quarantined, for one that comes: %q", got)
+		t.Errorf("a is quarantined, a new gang: %q", got)
 	}
 	w.report("end", "comes")
 	w.cluster.SetHealth(1, false, false)

@@ -11,15 +11,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Each order sorts by what its name says. Three gangs wait that every order sorts in
-// another way.
+// Each order sorts as its name says. The order of these three gangs differs in each.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	const h = time.Hour
 	gang := func(gpus int) pal.Gang {
 		return pal.Gang{Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 1, GPUs: gpus}}}
 	}
-	jobs := []Job{ // in the order in which they begin to wait
+	jobs := []Job{ // in the order of their submission
 		{ID: "c", Gang: gang(1), Submitted: 2, Priority: 90, Estimate: 121 * h, Attained: h},
 		{ID: "b", Gang: gang(4), Submitted: 1, Priority: 50, Estimate: 40 * h, Attained: h / 60},
 		{ID: "a", Gang: gang(1), Submitted: 0, Priority: 50, Estimate: 100 * h, Attained: 20 * h},
@@ -65,7 +64,7 @@ func testOrders(t *testing.T, jobs []Job, prioritized bool, want map[Order]strin
 	}
 }
 
-// Whatever numbers authors give, the higher one goes first and its level is the better one: no sum overflows.
+// Whatever priorities authors set, the higher one goes first and has the better level: no sum overflows.
 func TestAbsurdPriorities(t *testing.T) {
 	t.Parallel()
 	q, err := New(Default())

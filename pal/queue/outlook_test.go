@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A name whose runs are mostly short and sometimes very long makes a new gang look
-// short, until it has outlasted the short ones; the mean makes it look long.
+// If runs of a name are mostly short and sometimes very long, a new gang counts as
+// short until it has outlasted the short ones. The mean would count it as long.
 func TestIndexOfHeavyTail(t *testing.T) {
 	q := newQueue(t)
 	for i := range 40 {
@@ -31,8 +31,9 @@ func TestIndexOfHeavyTail(t *testing.T) {
 	}
 }
 
-// A name whose last runs were all very long does not make a new gang look as long:
-// it may be short for all that, and would wait behind them until it is overdue.
+// If the last runs of a name were all very long, a new gang does not count as
+// equally long: it may be short all the same, and would wait behind the others
+// until it is overdue.
 func TestIndexDoubts(t *testing.T) {
 	q := newQueue(t)
 	for range maxSamples {
@@ -42,14 +43,14 @@ func TestIndexDoubts(t *testing.T) {
 	if index := q.index(e, 0); index != doubt*q.opt.DefaultRuntime {
 		t.Errorf("new: index %v", index)
 	}
-	e.job.Estimate = 500 * time.Hour // its user's word is another matter
+	e.job.Estimate = 500 * time.Hour // the user's estimate counts in full
 	if index := q.index(e, 0); index < 400*time.Hour {
 		t.Errorf("estimated: index %v", index)
 	}
 }
 
-// A gang that has just outlasted a run of its name is not taken to be about to end:
-// else nobody could ever stop it.
+// A gang that has just outlasted a run of its name does not count as about to end:
+// otherwise no gang could ever stop it.
 func TestIndexOfOutlasted(t *testing.T) {
 	q := newQueue(t)
 	for range 10 {
@@ -62,8 +63,8 @@ func TestIndexOfOutlasted(t *testing.T) {
 	}
 }
 
-// A gang that runs longer than was foreseen is foreseen to end later: else nothing
-// would backfill beside a head that waits for it.
+// A gang that runs longer than expected gets a later expected end: otherwise no
+// gang would backfill beside a head that waits for it.
 func TestOverrun(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error
@@ -79,7 +80,7 @@ func TestOverrun(t *testing.T) {
 		}
 		w.decide()
 	}
-	w.now = 3 * time.Hour // long should have ended 2 h ago: it is expected to go on as long again
+	w.now = 3 * time.Hour // long should have ended 2 h ago: it is now expected to run as long again
 	if err := w.submit("short 1 est=30"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A gang that prefers slow GPUs does not wait for the fast ones that gangs like it would take, and
-// they do not wait for it.
+// A gang that prefers slow GPUs does not wait for the fast ones that similar gangs would take, and
+// those do not wait for the slow ones.
 func TestPreferenceIsAKindOfItsOwn(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, LocalityWait: true, Backfill: BackfillReserved})
 	if err != nil {

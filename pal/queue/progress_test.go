@@ -13,7 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// reporting is a queue in which a gang runs at cost 1 of which nothing else is known.
+// reporting is a queue with one running gang of cost 1, about which nothing else is
+// known.
 func reporting(t interface{ Fatal(...any) }, j Job) *Queue {
 	q := newQueue(t)
 	j.ID, j.Gang = "x", pal.SingleGPUs("x", pal.ClassA, 1)
@@ -23,19 +24,19 @@ func reporting(t interface{ Fatal(...any) }, j Job) *Queue {
 	return q
 }
 
-// told is what a gang reported at a minute.
+// told is a progress report at a minute.
 type told struct {
 	at   int
 	done float64
 }
 
-// The expected run time of a gang that reports progress, and its expected end, in minutes.
+// Expected run times and expected ends of gangs that report progress, in minutes.
 func TestReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		reports     []told
 		at          int
-		left        [2]float64 // least, most
-		least, most float64    // 0: its end can only be guessed
+		left        [2]float64 // minimum, maximum
+		least, most float64    // 0: the end can only be guessed
 	}{
 		"nothing":                     {nil, 100, [2]float64{99, 101}, 0, 0},
 		"once":                        {[]told{{50, 0.5}}, 100, [2]float64{99, 101}, 0, 0},
@@ -58,7 +59,7 @@ func TestReported(t *testing.T) {
 		}
 		e, now := q.entries["x"], minute(c.at)
 		if left := q.remaining(e, now).Minutes(); left < c.left[0] || left > c.left[1] {
-			t.Errorf("%s: runs on for %v min, not %v", name, left, c.left)
+			t.Errorf("%s: remaining %v min, want %v", name, left, c.left)
 		}
 		from, to, ok := q.Ends(now, "x")
 		if near := func(d time.Duration, want float64) bool {
@@ -69,8 +70,8 @@ func TestReported(t *testing.T) {
 	}
 }
 
-// A gang that has been stopped, and waits, runs on for as long as it reported; what it reports in its
-// next run counts once it tells more.
+// A gang that was stopped and waits has the remaining time that it reported. Reports of its next run
+// count once they are more informative.
 func TestReportedBeforeItStopped(t *testing.T) {
 	q := reporting(t, Job{})
 	for i := range 5 {
@@ -80,25 +81,25 @@ func TestReportedBeforeItStopped(t *testing.T) {
 	q.Stopped(now, "x")
 	left := func() time.Duration { return q.remaining(q.entries["x"], now).Round(time.Second) }
 	if got := left(); got < 5*time.Minute || got > 7*time.Minute {
-		t.Errorf("it waits, to run on for %v", got)
+		t.Errorf("it waits, with %v remaining", got)
 	}
-	q.Reported(now, "x", 0.99) // it does not run
+	q.Reported(now, "x", 0.99) // it does not run, so this does not count
 	now = time.Hour
 	q.Started(now, "x", pal.Placement{Members: []pal.Member{{GPUs: []int{0}}}, PMScore: 1, Penalty: 1})
 	if got := left(); got < 5*time.Minute || got > 7*time.Minute {
-		t.Errorf("it runs again, for %v", got)
+		t.Errorf("it runs again, with %v remaining", got)
 	}
 	for i := range 8 { // slower than before
 		q.Reported(now, "x", 0.4+0.01*float64(i))
 		now += time.Minute
 	}
 	if got := left(); got < 45*time.Minute || got > 60*time.Minute {
-		t.Errorf("it runs slower than before, for %v", got)
+		t.Errorf("it runs slower than before, with %v remaining", got)
 	}
 }
 
-// A name's history and reports count together, whatever was reported: never less than nothing, and the
-// rest of what may be.
+// A name's history and a gang's reports are combined. Whatever was reported, weights and remaining
+// times are valid.
 func TestReportsBesideHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := reporting(t, Job{Name: "n", Estimate: time.Duration(rapid.IntRange(0, 1).Draw(t, "estimates")) * time.Hour})
@@ -119,7 +120,7 @@ func TestReportsBesideHistory(t *testing.T) {
 				t.Fatalf("%+v", o)
 			}
 			if left := q.remaining(e, now); left < 0 || left > longestRun {
-				t.Fatalf("runs on for %v", left)
+				t.Fatalf("remaining %v", left)
 			}
 			if left := q.index(e, now); left < 0 || left > longestRun {
 				t.Fatalf("index %v", left)

@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// player drives a Queue at random and checks what must always hold: cluster.Take
-// panics where a GPU is given twice.
+// player drives a Queue at random and checks its invariants: cluster.Take panics
+// if a GPU is given twice.
 type player struct {
 	t       *rapid.T
 	queue   *Queue
@@ -25,16 +25,16 @@ type player struct {
 	now     time.Duration
 	opt     Options
 	jobs    map[string]Job
-	places  map[string]pal.Placement // running
+	places  map[string]pal.Placement // of running gangs
 	ends    map[string]time.Duration
 	waiting map[string]time.Duration // since when
 	n       int
-	longest time.Duration            // run
-	stopped map[string]bool          // some time
-	changed map[string]time.Duration // when its size was, last
+	longest time.Duration            // possible run
+	stopped map[string]bool          // at least once
+	changed map[string]time.Duration // when the size last changed
 	parts   bool                     // the GPUs are parts; each node has one GPU
-	slow    bool                     // who is stopped takes a while to end
-	leaving map[string]bool          // who is ending so
+	slow    bool                     // stopped gangs take a while to end
+	leaving map[string]bool          // gangs that are ending so
 	clone   struct {
 		queue *Queue
 		c     *pal.Cluster
@@ -67,7 +67,7 @@ func newPlayer(t *rapid.T) *player {
 	if rapid.Bool().Draw(t, "quotas") {
 		p.opt.Tenants = map[string]Tenant{"x": {Quota: quotas[0]}, "y": {Quota: quotas[1]}}
 	}
-	if rapid.Bool().Draw(t, "users") { // who ask for up to all GPUs
+	if rapid.Bool().Draw(t, "users") { // users with requests of up to all GPUs
 		p.opt.Tenants = map[string]Tenant{"all/x": p.opt.Tenants["x"], "all/y": p.opt.Tenants["y"], "all": {MaxGPUsPerUser: most, MaxJobsPerUser: 3}}
 	}
 	q, err := New(p.opt)
@@ -82,7 +82,7 @@ func newPlayer(t *rapid.T) *player {
 	return p
 }
 
-// asked is the gang as it asks for parts, if the GPUs are some.
+// asked is the gang with requests for parts, if the GPUs are parts.
 func (p *player) asked(g pal.Gang) pal.Gang {
 	if p.parts {
 		g.Sharing, g.Share = &pal.Sharing{Beside: pal.AnyClass, Self: true}, p.c.LargestShare(nil)
@@ -109,8 +109,8 @@ func (p *player) submit() {
 	p.jobs[id], p.waiting[id] = j, p.now
 }
 
-// act carries out what the Queue says until it says nothing more; a Queue that
-// never does is broken.
+// act carries out the Queue's decisions until there are none; a Queue that
+// never stops deciding is broken.
 func (p *player) act() {
 	for range 1000 {
 		free := p.c.FreeGPUs()
@@ -135,22 +135,23 @@ func (p *player) act() {
 	p.t.Fatal("Decide never ends")
 }
 
-// checkClone: a clone says what the queue says, and goes on saying it whatever becomes of the queue.
+// checkClone checks that a clone answers like the queue, and that its answers do not change when the
+// queue changes.
 func (p *player) checkClone() {
 	if p.clone.queue != nil {
 		if now := p.clone.queue.Waiting(p.clone.at, p.clone.c); !reflect.DeepEqual(now, p.clone.waits) {
-			p.t.Fatalf("a clone said %v, and says %v since the queue has gone on", p.clone.waits, now)
+			p.t.Fatalf("a clone's answer was %v, and is %v after the queue changed", p.clone.waits, now)
 		}
 	}
 	p.clone.queue, p.clone.c, p.clone.at = p.queue.Clone(), p.c.Clone(), p.now
 	p.clone.waits = p.clone.queue.Waiting(p.now, p.clone.c)
 	if waits := p.queue.Waiting(p.now, p.c); !reflect.DeepEqual(p.clone.waits, waits) {
-		p.t.Fatalf("a clone says %v, the queue %v", p.clone.waits, waits)
+		p.t.Fatalf("a clone answers %v, the queue %v", p.clone.waits, waits)
 	}
 }
 
-// checkWaiting: each waiting gang is in its place, according to what is known now. Asking about a
-// few gangs gives the same answers as asking about all.
+// checkWaiting checks that each waiting gang is at its place, by current knowledge, and that
+// questions about a few gangs get the same answers as one about all.
 func (p *player) checkWaiting() {
 	for id := range p.waiting {
 		e := p.queue.entries[id]
@@ -158,10 +159,10 @@ func (p *player) checkWaiting() {
 			continue
 		}
 		if got, want := e.bucket.es[e.pos], (place{e.key, e.expect, e}); got != want {
-			p.t.Fatalf("%s: its place says %v, want %v", id, got, want)
+			p.t.Fatalf("%s: its sort key is %v, want %v", id, got, want)
 		}
 		if left := p.queue.remaining(e, e.waitingSince); e.expect != left {
-			p.t.Fatalf("%s: expected to run for %v, by what is known now for %v", id, e.expect, left)
+			p.t.Fatalf("%s: expected to run for %v, by current knowledge for %v", id, e.expect, left)
 		}
 	}
 	all := slices.DeleteFunc(p.queue.Waiting(p.now, p.c), func(w Wait) bool { return w.Reason == reason.Starting })
@@ -175,7 +176,8 @@ func (p *player) checkWaiting() {
 	}
 }
 
-// checkWaitsIf: what a gang would wait for with an estimate is what it waits for in a queue where it has that one.
+// checkWaitsIf checks that the answer for a hypothetical estimate equals that of a queue in which the gang has the
+// estimate.
 func (p *player) checkWaitsIf(id string) {
 	said := []time.Duration{time.Minute, 5 * time.Hour}
 	got := p.queue.WaitsIf(p.now, p.c, id, said...)
@@ -192,8 +194,8 @@ func (p *player) checkWaitsIf(id string) {
 	}
 }
 
-// checkCounts: what tenants are promised, and what gangs of theirs give up, is what a count says, and so
-// is what users have, which is within their limits.
+// checkCounts checks the queue's counts against a recount: what is promised to tenants, what their gangs
+// give up, and what users hold, which is within their limits.
 func (p *player) checkCounts() {
 	promised, freeing, users := map[*tenant]float64{}, map[*tenant]float64{}, map[string]UserUse{}
 	all := p.queue.tree.byName["all"]
@@ -280,8 +282,8 @@ func (p *player) carryOut(a Action) {
 	p.queue.Started(p.now, a.Job, a.Placement)
 }
 
-// checkResize holds what a change of size promises: the members that stay are those that
-// started first, and give way only to a gang that waits; those that come are on no outliers.
+// checkResize checks the rules of a change of size: the members that started first stay,
+// members leave only for a waiting gang, and new members are not on outliers.
 func (p *player) checkResize(j Job, a Action) {
 	was, is := p.places[a.Job], a.Placement
 	stay := min(len(was.Members), len(is.Members))
@@ -301,7 +303,7 @@ func (p *player) checkResize(j Job, a Action) {
 	p.changed[a.Job] = p.now
 }
 
-// until lets time pass, with the ends and wake-ups in it.
+// until lets time pass, with all ends and wake-ups in between.
 func (p *player) until(at time.Duration) {
 	for {
 		next, id := at, ""
@@ -343,7 +345,7 @@ func sortedKeys(m map[string]pal.Placement) []string {
 }
 
 // TestNobodyStarves: under an endless stream of small gangs, whatever the order, a
-// gang as large as the cluster starts by the bound of the package comment.
+// gang as large as the cluster starts within the bound of the package comment.
 func TestNobodyStarves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -354,10 +356,10 @@ func TestNobodyStarves(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.jobs["big"], p.waiting["big"] = big, p.now
-		const longest = 200 * time.Minute // no run drawn is longer
+		const longest = 200 * time.Minute // no random run is longer
 		turn := p.opt.MaxWait + longest
-		// Of the small gangs, one began to wait earlier. Another one, whose user says how long it runs, may have
-		// its turn when the big one is overdue.
+		// One small gang began to wait earlier. Another one, with an estimate, may have its turn when the big
+		// one is overdue.
 		bound := p.queue.patience(big) + turn + 2*(turn+time.Duration(float64(turn+longest)/p.opt.OverdueShare))
 		for p.now < bound {
 			p.submit()
@@ -371,8 +373,9 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// TestEverybodyEnds: once no more jobs come, all run to their end, also if those who are
-// stopped take a while to end, and meanwhile the cluster is rebuilt or who waits for them goes.
+// TestEverybodyEnds: once no more jobs are submitted, all run to their end, even if stopped
+// gangs take a while to end, and the cluster is rebuilt or the waiting gang is removed
+// meanwhile.
 func TestEverybodyEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPlayer(t)
@@ -390,7 +393,7 @@ func TestEverybodyEnds(t *testing.T) {
 	})
 }
 
-// upset has the cluster rebuilt, or a waiting gang go, at times.
+// upset sometimes rebuilds the cluster, or removes a waiting gang.
 func (p *player) upset() {
 	if rapid.IntRange(0, 9).Draw(p.t, "rebuild") == 0 {
 		p.queue.Rebase(func(id string, _ pal.Gang, pl pal.Placement) (pal.Gang, pal.Placement) { return p.jobs[id].Gang, pl })
@@ -465,7 +468,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkDecide is a queue of 1,000 gangs in one pass over 10,000 nodes of 8
+// BenchmarkDecide measures one pass with 1,000 gangs over 10,000 nodes of 8
 // GPUs, half of them busy.
 func BenchmarkDecide(b *testing.B) {
 	var nodes []pal.Node
@@ -506,8 +509,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideOneName is a run that ends and a pass, where 5,000 gangs of its name wait: all of them are
-// foretold and sorted again.
+// BenchmarkDecideOneName measures the end of a run and a pass while 5,000 gangs of its name wait: all of
+// them are predicted and sorted again.
 func BenchmarkDecideOneName(b *testing.B) {
 	c, err := pal.NewCluster(testNodes(16, ""), pal.TwoTier(1.7))
 	if err != nil {

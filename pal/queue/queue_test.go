@@ -15,17 +15,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// world drives a Queue from a story: it carries out what the Queue decides.
+// world drives a Queue from a story and carries out its decisions.
 type world struct {
 	queue   *Queue
 	cluster *pal.Cluster
 	now     time.Duration
 	gangs   map[string]pal.Gang
 	places  map[string]pal.Placement
-	manual  bool // actions are not reported until told
+	manual  bool // actions are not reported automatically
 }
 
-// TestStories runs the stories in testdata: one file a rule of the queue.
+// TestStories runs the stories in testdata: one file for each rule of the
+// queue.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := &world{}
@@ -60,7 +61,7 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 			w.report(d.Cmd, id)
 		}
 		return w.decide(), nil
-	case "progress": // of gangs that run, in percent
+	case "progress": // of running gangs, in percent
 		for _, s := range strings.Split(strings.TrimSpace(d.Input), "\n") {
 			var id string
 			var percent float64
@@ -101,8 +102,8 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("command %q", d.Cmd)
 }
 
-// open makes a cluster of nodes of four GPUs, the first GPU of class-A score
-// as given, and a queue.
+// open makes a queue, and a cluster of nodes with four GPUs, whose first GPU
+// has the given class-A score.
 func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 	nodes, order, maxWait, slow := 2, "fifo", 720, ""
 	o := Options{Placement: pal.Policy{Name: pal.PAL}}
@@ -225,7 +226,8 @@ func (w *world) submit(s string) error {
 	return w.queue.Submit(w.now, j)
 }
 
-// moving reads the GPUs of members that are about to be moved, "gpus [node]" a line: rather to the node.
+// moving reads the GPUs of members that will be moved, one "gpus [node]" per line, with the preferred
+// node.
 func (w *world) moving(lines string) (members [][]pal.Gang) {
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
 		gpus, node := 0, -1
@@ -243,8 +245,8 @@ func (w *world) moving(lines string) (members [][]pal.Gang) {
 	return members
 }
 
-// change asks where running gangs, "id gpus [tenant [user]]" a line, could go if they requested
-// that many GPUs.
+// change asks where running gangs, one "id gpus [tenant [user]]" per line, could run with this
+// number of GPUs.
 func (w *world) change(lines string) string {
 	var b strings.Builder
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
@@ -301,7 +303,7 @@ func (w *world) report(what, id string) {
 	}
 }
 
-// decide asks until nothing more is decided, and carries it out.
+// decide calls Decide until it returns nothing, and carries out the decisions.
 func (w *world) decide() string {
 	var b strings.Builder
 	for {
@@ -354,8 +356,8 @@ func (w *world) names(p pal.Placement) string {
 	return strings.Join(ids, ",")
 }
 
-// TestStaleCluster: a cluster that already knows of an end, or of a failed GPU,
-// before the Queue does must not break a decision.
+// TestStaleCluster: decisions stay valid if the cluster knows of an end, or of
+// a failed GPU, before the Queue does.
 func TestStaleCluster(t *testing.T) {
 	for _, what := range []string{"ended", "failed"} {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
@@ -391,7 +393,7 @@ func TestStaleCluster(t *testing.T) {
 	}
 }
 
-// TestWaitingSurvivesRestart: a placer that starts again knows who is overdue.
+// TestWaitingSurvivesRestart: a restarted placer knows which gangs are overdue.
 func TestWaitingSurvivesRestart(t *testing.T) {
 	q, err := New(Options{Order: SRTF, Backfill: BackfillBestEffort, MaxWait: time.Hour, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
@@ -421,7 +423,7 @@ func TestWaitingSurvivesRestart(t *testing.T) {
 }
 
 // TestRoomForWhatTheQueueHasNotHeard: members of a gang that shrinks for another one have ended,
-// and the queue is not told yet.
+// but the queue does not know yet.
 func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
@@ -453,9 +455,9 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	}
 }
 
-// TestRoomForShrinkingGang: a gang that its author has changed, while it gives members back, has nothing on
-// the cluster: neither these members nor the others free CPU when they end. And it does not get back what
-// they leave to another gang.
+// TestRoomForShrinkingGang: a gang that its author changes while it shrinks has nothing on the cluster:
+// neither its leaving members nor its others free CPU when they end. It does not get back the GPUs that
+// leaving members free for another gang.
 func TestRoomForShrinkingGang(t *testing.T) {
 	nodes := testNodes(2, "")
 	nodes[0].Free, nodes[1].Free = pal.Resources{CPU: 6}, pal.Resources{CPU: 4}
@@ -492,7 +494,7 @@ func TestRoomForShrinkingGang(t *testing.T) {
 		}
 	}
 	if got := q.Decide(0, c); len(got) != 1 || got[0].Kind != Resize {
-		t.Fatalf("decided %v, want that a gives a member back", got)
+		t.Fatalf("decided %v, want that a gives up a member", got)
 	}
 	q.Finished(0, "firm")
 	c.Release(firm.Gang, places["firm"])

@@ -9,7 +9,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A waiting gang goes where it may go now, not where it might have gone when it arrived.
+// A waiting gang starts where it may run now, not where it might have run at its
+// submission.
 func TestReconsider(t *testing.T) {
 	q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	if err != nil {
@@ -25,7 +26,7 @@ func TestReconsider(t *testing.T) {
 		t.Fatal(err)
 	}
 	if as := q.Decide(0, c); len(as) > 0 {
-		t.Fatalf("it goes where it may not: %v", as)
+		t.Fatalf("it starts where it may not run: %v", as)
 	}
 	q.Reconsider(func(id string, g pal.Gang) pal.Gang {
 		g.MemberSets = []pal.MemberSet{g.MemberSets[0]}

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// submit puts a job on one part into the queue.
+// submit submits a job on one part.
 func (s *sharers) submit(id string, class pal.AppClass) {
 	s.t.Helper()
 	s.submitted(id, class, func(*Job) {})
@@ -30,7 +30,7 @@ func (s *sharers) submitted(id string, class pal.AppClass, but func(*Job)) {
 	s.of[id] = g
 }
 
-// starts carries out what the queue decides, and returns who starts.
+// starts carries out the queue's decisions, and returns which gangs start.
 func (s *sharers) starts() (ids []string) {
 	s.t.Helper()
 	for _, a := range s.q.Decide(s.now, s.c) {
@@ -66,8 +66,8 @@ func (s *sharers) waits(id string, want reason.Kind, free int) {
 	s.t.Errorf("%s does not wait", id)
 }
 
-// A gang that only bad neighbours would have waits for better ones, others pass it, and once it is overdue
-// it takes any part.
+// A gang whose only possible neighbours are bad waits for better ones, and others pass it. Once it is
+// overdue, it takes any part.
 func TestRefusedGang(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	s.submit("there", pal.ClassA)
@@ -89,7 +89,7 @@ func TestRefusedGang(t *testing.T) {
 	s.wants("it is overdue", "late")
 }
 
-// Where nobody is refused, the same gang starts at once.
+// If nobody is refused, the same gang starts at once.
 func TestRefusingNobody(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	s.q.opt.Placement.RefuseBad = false
@@ -98,7 +98,8 @@ func TestRefusingNobody(t *testing.T) {
 	s.wants("A beside A", "there", "next")
 }
 
-// An overdue gang that waits for its turn keeps the part that it is to get, beside whomever.
+// An overdue gang that waits for its turn keeps the part reserved for it, whoever the
+// neighbours are.
 func TestOverdueKeepsAnyPart(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	for _, id := range []string{"a", "b", "c"} {
@@ -111,14 +112,15 @@ func TestOverdueKeepsAnyPart(t *testing.T) {
 	s.waits("late", reason.GPUs, 0)
 	s.submit("other", pal.ClassB)
 	s.end("a")
-	s.waits("late", reason.Next, 0) // whoever asks before the queue decides
+	s.waits("late", reason.Next, 0) // even if asked before the queue decides
 	if _, by, ok := s.q.Look(s.c, s.of["late"]); !ok || by.RefuseBad {
-		t.Errorf("a look for the gang whose turn it is: it fits is %v, parts are refused is %v", ok, by.RefuseBad)
+		t.Errorf("search for the gang whose turn it is: fits %v, parts refused %v", ok, by.RefuseBad)
 	}
 	s.wants("it is overdue", "late")
 }
 
-// stops checks that the queue stops one gang for another, and begins to stop it.
+// stops checks that the queue decides to stop one gang for another, and reports
+// the stop.
 func (s *sharers) stops(what, victim, by string) {
 	s.t.Helper()
 	as := s.q.Decide(s.now, s.c)
@@ -127,7 +129,8 @@ func (s *sharers) stops(what, victim, by string) {
 	}
 }
 
-// An overdue gang for which others are stopped takes any part that comes free before that.
+// An overdue gang for which others are being stopped takes any part that becomes free
+// earlier.
 func TestOverdueWithAClaimTakesAnyPart(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	for _, id := range []string{"a", "b", "c"} {
@@ -137,11 +140,12 @@ func TestOverdueWithAClaimTakesAnyPart(t *testing.T) {
 	s.submit("late", pal.ClassA)
 	s.pass(int(DefaultMaxWait / time.Minute))
 	s.stops("it is overdue", "a", "late")
-	s.end("b") // while a takes its time to stop
+	s.end("b") // while a takes its time to end
 	s.wants("another part is free", "late")
 }
 
-// A gang for which others are stopped out of turn does not start beside those who are about to leave.
+// A gang for which others are stopped out of turn does not start beside those that are about to
+// leave.
 func TestClaimKeepsNoBadNeighbour(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	s.submitted("a", pal.ClassA, func(j *Job) { j.Preemptible = true })

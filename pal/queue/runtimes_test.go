@@ -24,8 +24,8 @@ func newQueue(t interface{ Fatal(...any) }) *Queue {
 	return q
 }
 
-// A queue that gets another queue's run-time history through JSON expects the same of every gang,
-// and forgets at the same pace.
+// A queue that gets another queue's run-time history as JSON expects the same run times, and
+// forgets at the same pace.
 func TestHistoryIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 2*maxNames).Draw(t, "name")) })
@@ -67,7 +67,7 @@ func TestHistoryIsKept(t *testing.T) {
 			t.Fatalf("%v before, %v after", x, b.remaining(e, 0))
 		}
 		if len(a.submissions) > maxNames+1 {
-			t.Fatalf("%d names whose submissions are counted", len(a.submissions))
+			t.Fatalf("submissions of %d names are counted", len(a.submissions))
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestRememberedOrder(t *testing.T) {
 	}
 }
 
-// A wait as JSON is written like all else, times apart, which are the caller's.
+// The JSON of a Wait has all fields except the times, which the caller writes.
 func TestWaitJSON(t *testing.T) {
 	b, err := json.Marshal(Wait{Job: "ns/j", Position: 1, Reason: reason.GPUs, GPUs: 4, Free: 2, Ahead: "ns/k", AheadGPUs: 8, From: 1, To: 2})
 	if err != nil {
@@ -110,8 +110,8 @@ func TestWaitJSON(t *testing.T) {
 	}
 }
 
-// A tenant who gives each job a name of its own makes nobody forget what is known of
-// another's.
+// A tenant whose jobs all have different names does not displace what is known about
+// another tenant's.
 func TestNamesOfOthersAreKept(t *testing.T) {
 	q := newQueue(t)
 	q.learn("steady", "train", sample{work: time.Hour, gpus: 8})

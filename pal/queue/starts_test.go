@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// TestStarts: a bound on the starts of a pass changes nothing but how many
-// passes it takes.
+// TestStarts: a limit on the starts of a pass only changes how many passes are
+// needed.
 func TestStarts(t *testing.T) {
 	decide := func(starts, passes int) (per []int, all string) {
 		w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
@@ -47,8 +47,8 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// TestNoGrowthBeforeAllWereTried: a pass that may start no more has not tried all who wait, so what
-// is still free is not left over for elastic gangs.
+// TestNoGrowthBeforeAllWereTried: a pass that reaches its limit of starts has not tried all waiting
+// gangs, so elastic gangs do not get the GPUs that are still free.
 func TestNoGrowthBeforeAllWereTried(t *testing.T) {
 	w := &world{queue: newTestLine(t, Options{Order: FIFO, Starts: 1, Placement: pal.Policy{Name: pal.PAL}}),
 		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
@@ -74,8 +74,8 @@ func TestNoGrowthBeforeAllWereTried(t *testing.T) {
 	}
 }
 
-// TestStartsBoundsStops: a pass stops no more gangs than it may start, but for those of its last
-// decision: each is a write to Nomad.
+// TestStartsBoundsStops: a pass stops no more gangs than it may start, apart from those of its
+// last decision: each stop is a write to Nomad.
 func TestStartsBoundsStops(t *testing.T) {
 	w := &world{queue: newTestLine(t, Options{Order: Priority, Preempt: true, Starts: 2, Placement: pal.Policy{Name: pal.PAL}}),
 		gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}

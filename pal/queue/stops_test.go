@@ -11,14 +11,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The queue counts by tenant what a stop cost and gained, and the next queue gets these counts.
+// The queue counts by tenant what stops cost and gained, and hands the counts to the next
+// queue.
 func TestStopsAreCounted(t *testing.T) {
 	q := newTestLine(t, Default())
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Two gangs of 2 GPUs each have run for 90 minutes; one of them writes checkpoints. A gang of 4
+	// Two gangs of 2 GPUs each have run for an hour; one of them writes checkpoints. A gang of 4
 	// GPUs arrives.
 	for i, id := range []string{"a", "b"} {
 		pl := pal.Placement{PMScore: 1, Penalty: 1}
@@ -34,7 +35,7 @@ func TestStopsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	now := 61 * time.Minute // a minute after its start it counts, and an hour later it writes one
+	now := 61 * time.Minute // a run counts from its first minute on, so the checkpoint is written after 61 minutes
 	if err := q.Submit(now, Job{ID: "short", Tenant: "quick", Gang: pal.SingleGPUs("short", pal.ClassA, 4), Submitted: now, Estimate: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestStopsAreCounted(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		q.Stopped(now+10*time.Minute, id)
 	}
-	// A minute of 2 GPUs for one gang; ten more for the other, since its checkpoint. The later one
+	// The gang with the checkpoint lost one minute of 2 GPUs, the other one 11. The later one
 	// would have ended at 5 h.
 	want := Stops{Stops: 2, LostGPUSeconds: 2*60 + 2*11*60, SavedSeconds: (5*time.Hour - now - 10*time.Minute).Seconds()}
 	if got := q.Stops(); got != want {
@@ -58,7 +59,7 @@ func TestStopsAreCounted(t *testing.T) {
 			t.Errorf("stops of %s: %+v, want %+v", id, got, want)
 		}
 	}
-	q.Stopped(now+11*time.Minute, "a") // it waits: that is not a stop
+	q.Stopped(now+11*time.Minute, "a") // it already waits: that is not a stop
 	for _, u := range q.Tenants(now) {
 		if (u.Stops.Stops == 2) != (u.Tenant == "long") || (u.Stops.SavedSeconds > 0) != (u.Tenant == "quick") {
 			t.Errorf("tenant %s: %+v", u.Tenant, u.Stops)
@@ -67,15 +68,15 @@ func TestStopsAreCounted(t *testing.T) {
 	next := newTestLine(t, Default())
 	next.RememberUsage(now, q.Usage(now))
 	if got := next.Stops(); got != want {
-		t.Errorf("the next queue is told %+v", got)
+		t.Errorf("the next queue gets %+v", got)
 	}
 	next.RememberUsage(now, []Usage{{Tenant: "long", Stops: Stops{Stops: -1}}})
 	if got := next.Stops(); got != (Stops{}) {
-		t.Errorf("numbers that make no sense are believed: %+v", got)
+		t.Errorf("impossible numbers are accepted: %+v", got)
 	}
 }
 
-// Of a gang that may be stopped only a part of its GPU time counts for its place.
+// Only a part of a preemptible gang's GPU time counts for its place.
 func TestCredit(t *testing.T) {
 	for credit, want := range map[float64]string{0: "shorter", 0.9: "shorter", DefaultCredit: "stoppable"} {
 		o := Default()
@@ -100,7 +101,7 @@ func TestCredit(t *testing.T) {
 	for _, bad := range []float64{-0.1, 1.1, math.NaN()} {
 		o := Default()
 		if o.Credit = bad; func() error { _, err := New(o); return err }() == nil {
-			t.Errorf("credit %v is taken", bad)
+			t.Errorf("credit %v is accepted", bad)
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A stream of short gangs that may be stopped, but run for less than twice their restart cost, so that
-// none ever is: a wider gang starts all the same. At once if its priority is higher; else, as theirs is the better
-// place in the order, once it is overdue.
+// Short preemptible gangs come in an endless stream, but run for less than twice their restart cost, so none is
+// ever stopped. A wider gang starts all the same: at once if its priority is higher; otherwise once it is overdue,
+// because the short ones are ahead of it in the order.
 func TestStreamOfShortGangs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,7 +50,8 @@ func (s *stream) submit(id string, gpus, priority int, preemptible bool) {
 	}
 }
 
-// waits is how long a gang of all GPUs waits that comes after an hour; 100 hours: forever.
+// waits is how long a gang of all GPUs waits that comes after an hour; 100 hours means
+// forever.
 func (s *stream) waits(preemptible bool) time.Duration {
 	for n := 0; s.now < 100*time.Hour; s.now += 15 * time.Second {
 		for id, end := range s.ends {

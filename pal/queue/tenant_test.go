@@ -54,7 +54,7 @@ func readTenants(input string, o *Options) error {
 	return nil
 }
 
-// tenants prints how all tenants stand.
+// tenants prints the state of all tenants.
 func (w *world) tenants() string {
 	var b strings.Builder
 	for _, u := range w.queue.Tenants(w.now) {
@@ -66,7 +66,8 @@ func (w *world) tenants() string {
 	return b.String()
 }
 
-// TestTenantOf: a name goes before a pattern, a longer pattern before a shorter one.
+// TestTenantOf: a name takes precedence over a pattern, and a longer pattern over a
+// shorter one.
 func TestTenantOf(t *testing.T) {
 	o := Options{Tenants: map[string]Tenant{"all": {Namespaces: []string{"*"}}, "r/vision": {Namespaces: []string{"vision-*", "eyes"}},
 		"r/vision/lab": {Namespaces: []string{"vision-lab-*"}}, "ops": {}, "r/ml": {}}}
@@ -83,7 +84,7 @@ func TestTenantOf(t *testing.T) {
 	}
 }
 
-// A namespace that belongs to no tenant is a tenant of its own, beside one that has its name
+// A namespace that belongs to no tenant is its own tenant, beside a tenant that has its name
 // and other namespaces.
 func TestTenantNamedLikeANamespace(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"ml": {Namespaces: []string{"ml-*"}, Quota: 8}}})
@@ -97,8 +98,8 @@ func TestTenantNamedLikeANamespace(t *testing.T) {
 	}
 }
 
-// TestUsageSurvivesRestart: a Queue that gets another queue's state knows what that one would,
-// whether it hears of running gangs before or after, and at whatever times the caller asks in
+// TestUsageSurvivesRestart: a Queue that gets another queue's state knows the same usage,
+// whether it learns of running gangs before or after that, and whenever the caller asks in
 // between.
 func TestUsageSurvivesRestart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,7 +137,7 @@ func TestUsageSurvivesRestart(t *testing.T) {
 				t.Errorf("tenant %s: %v GPU hours, the first queue says %v", want[i].Tenant, got[i].GPUHours, want[i].GPUHours)
 			}
 		}
-		// By hand: what each hour counts for is halved every half-life.
+		// By hand: each GPU hour is halved every half-life.
 		half := func(h float64) float64 { return math.Exp2(-h / o.HalfLife.Hours()) }
 		tau := o.HalfLife.Hours() / math.Ln2
 		byHand := 3 * tau * (half(end.Hours()-float64(ended)) - half(end.Hours()-10))
@@ -146,8 +147,8 @@ func TestUsageSurvivesRestart(t *testing.T) {
 	})
 }
 
-// TestUsageIsBookedOnce: a gang that leaves the Queue while it runs, as its author changes it, and
-// is restored has used what it would have used.
+// TestUsageIsBookedOnce: the usage of a gang that leaves the Queue while it runs (because its
+// author changes it) and is restored is that of a gang that stayed.
 func TestUsageIsBookedOnce(t *testing.T) {
 	o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: 7 * 24 * time.Hour}
 	stays, leaves := newTestLine(t, o), newTestLine(t, o)
@@ -160,7 +161,7 @@ func TestUsageIsBookedOnce(t *testing.T) {
 	}
 	leaves.Removed(10*time.Hour, "j")
 	j.Booked = 10 * time.Hour
-	if err := leaves.Restore(j, p, time.Hour); err != nil { // what runs from then on counts
+	if err := leaves.Restore(j, p, time.Hour); err != nil { // time from here on counts
 		t.Fatal(err)
 	}
 	for _, at := range []time.Duration{11 * time.Hour, 20 * time.Hour} {
@@ -178,7 +179,7 @@ func newTestLine(t interface{ Fatal(...any) }, o Options) *Queue {
 	return q
 }
 
-// TestUsageMakesSense: what somebody has written into what is kept does no harm.
+// TestUsageMakesSense: impossible values in the stored usage do no harm.
 func TestUsageMakesSense(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, FairShare: true, HalfLife: time.Hour})
 	q.RememberUsage(time.Hour, []Usage{{Tenant: "a", GPUSeconds: math.NaN()}, {Tenant: "b", GPUSeconds: -5}, {Tenant: "c", GPUSeconds: math.Inf(1)}, {Tenant: "d", GPUSeconds: 7200}})
@@ -187,8 +188,8 @@ func TestUsageMakesSense(t *testing.T) {
 	}
 }
 
-// TestResizedGang: a gang that has another size in a new cluster counts as what it
-// is, also when it ends.
+// TestResizedGang: a gang with another size in a new cluster counts with that
+// size, also when it ends.
 func TestResizedGang(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: time.Hour})
 	p := pal.Placement{Members: []pal.Member{{GPUs: make([]int, 4)}}, PMScore: 1, Penalty: 1}
@@ -205,9 +206,9 @@ func TestResizedGang(t *testing.T) {
 	}
 }
 
-// TestMoreThanAsked: what a gang has beyond what it asks for counts, running or being stopped. For a
-// moment Nomad may have told of some of the members only that share a node: one gang seems to have
-// a GPU that another one has, which is smaller then (walk 9002209).
+// TestMoreThanAsked: GPUs beyond a gang's request count, whether it runs or is being stopped. For a
+// moment, Nomad may have reported only some of the members on a node: one gang then seems to have a
+// GPU of another gang, which seems smaller (walk 9002209).
 func TestMoreThanAsked(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, HalfLife: time.Hour})
 	on := func(gpus ...int) pal.Placement {
@@ -239,8 +240,8 @@ func TestMoreThanAsked(t *testing.T) {
 	}
 }
 
-// TestQuotasHold: whatever comes and goes, no tenant is above its limit, and nobody who
-// stays within quota is stopped for somebody who would borrow.
+// TestQuotasHold: at all times, no tenant exceeds its limit, and no gang within quota
+// is stopped for one that would borrow.
 func TestQuotasHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 8).Draw(t, "limit")
@@ -267,7 +268,7 @@ func TestQuotasHold(t *testing.T) {
 				ids = append(ids, id)
 			}
 			for more := true; more; {
-				held := map[*tenant]float64{} // as of each action
+				held := map[*tenant]float64{} // at the time of each action
 				for _, n := range w.queue.tree.byName {
 					held[n] = n.gpus
 				}
@@ -311,7 +312,7 @@ func TestTenantsHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestOutside: what a tenant holds that the queue does not know is a part of what it may have.
+// TestOutside: GPUs that a tenant holds outside the queue count towards its limits.
 func TestOutside(t *testing.T) {
 	none := 0
 	o := Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Tenants: map[string]Tenant{"r": {Quota: 5, BorrowingLimit: &none}, "r/a": {}, "r/b": {}}}
@@ -328,9 +329,9 @@ func TestOutside(t *testing.T) {
 		reason  reason.Kind
 	}{
 		{map[Payer]float64{{Tenant: "a"}: 3}, reason.Quota},
-		{map[Payer]float64{{Tenant: "b"}: 3}, reason.Quota}, // of another part of the same tenant
+		{map[Payer]float64{{Tenant: "b"}: 3}, reason.Quota}, // for another part of the same tenant
 		{map[Payer]float64{{Tenant: "b"}: 2, {Tenant: "a"}: 1}, reason.Quota},
-		{map[Payer]float64{{Tenant: "c"}: 9}, reason.Next}, // of another tenant
+		{map[Payer]float64{{Tenant: "c"}: 9}, reason.Next}, // for another tenant
 		{map[Payer]float64{{Tenant: "b"}: 2}, reason.Next},
 		{nil, reason.Next},
 	} {
@@ -343,23 +344,23 @@ func TestOutside(t *testing.T) {
 		}
 	}
 	if w.queue.Counts("j") || w.queue.Counts("unknown") {
-		t.Error("the GPUs of a gang that waits count")
+		t.Error("the GPUs of a waiting gang count")
 	}
 	for _, a := range w.queue.Decide(0, w.cluster) {
 		w.carryOut(a)
 	}
 	if !w.queue.Counts("j") {
-		t.Error("the GPUs of a gang that runs do not count")
+		t.Error("the GPUs of a running gang do not count")
 	}
 }
 
-// In quotas and limits, a part of a shared GPU counts for its share of it.
+// In quotas and limits, a part of a shared GPU counts as its fraction.
 func TestPartsInLimits(t *testing.T) {
 	none := 0
 	for name, c := range map[string]struct {
 		tenants map[string]Tenant
-		parts   int // of the GPU
-		starts  int // jobs of one part of four that wait and a quota of one GPU
+		parts   int // of a GPU
+		starts  int // how many jobs of one part start
 		why     string
 	}{
 		"quota":         {map[string]Tenant{"t": {Quota: 1, BorrowingLimit: &none}}, 4, 4, "needs 0.25 GPUs; tenant t holds 1 and may hold at most 1 (quota and borrowing_limit)"},
@@ -401,7 +402,7 @@ func TestPartsInLimits(t *testing.T) {
 				w.queue.Removed(w.now, fmt.Sprint("j", i))
 			}
 			if u := w.queue.tree.byName["t"]; u.gpus != 0 || len(u.users) > 0 {
-				t.Errorf("once all have ended %v GPUs are counted, of users %v", u.gpus, u.users)
+				t.Errorf("after all have ended, %v GPUs are counted, for users %v", u.gpus, u.users)
 			}
 		})
 	}

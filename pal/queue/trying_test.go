@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The queue says in which gang it was when it panicked.
+// When the queue panics, it says which gang it was considering.
 func TestTrying(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Two tenants run for as long on as many GPUs, one of them on a slow model. By GPU time they are
-// even, and whoever submitted first goes first. By price the one on the slow model has used less
-// and goes first, also as it runs; what it has used does not change with the prices of later jobs.
+// Two tenants have used as many GPUs for as long, one of them on a slow model. By GPU time they
+// are equal, and the first submission goes first. By price, the tenant on the slow model has used
+// less and goes first, even while it runs. Prices of later jobs do not change past usage.
 func TestPricedUsage(t *testing.T) {
 	for usage, want := range map[UsageBy]struct {
 		slow  float64 // GPU hours of the tenant on the slow model
@@ -44,7 +44,7 @@ func TestPricedUsage(t *testing.T) {
 			w.release(id)
 			w.queue.Finished(w.now, id)
 		}
-		for range 100 { // others come that are as slow on b as on nothing: its price falls
+		for range 100 { // later jobs are very slow on b, so its price falls
 			g := pal.SingleGPUs("other", pal.ClassA, 1)
 			g.Speeds = pal.Speeds{"a": 1, "b": 0.01}
 			if err := w.queue.Submit(w.now, Job{ID: "other", Gang: g}); err != nil {
@@ -66,7 +66,7 @@ func TestPricedUsage(t *testing.T) {
 	}
 }
 
-// GPUs in use count as one more hour, by price, too, and no longer once they are given back.
+// GPUs in use count as one more hour, also by price, until they are released.
 func TestPricedCharge(t *testing.T) {
 	w := marketWorld(t)
 	w.queue.opt.Usage, w.queue.opt.FairShare = UsagePriced, true
@@ -83,11 +83,11 @@ func TestPricedCharge(t *testing.T) {
 	w.release("runs")
 	w.queue.Finished(w.now, "runs")
 	if got := w.queue.fair(of, w.now); got != 0 {
-		t.Errorf("without GPUs %v s are left", got)
+		t.Errorf("without GPUs, %v s are still counted", got)
 	}
 }
 
-// One of four parts of a GPU counts for a quarter of it, while it is held and afterwards.
+// One of four parts of a GPU counts as a quarter of it, while it is held and afterwards.
 func TestUsageOfParts(t *testing.T) {
 	w := marketWorld(t)
 	parts := pal.DeviceGroup{Name: "s", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2"}, {ID: "s::3"}}}
@@ -114,7 +114,7 @@ func TestUsageOfParts(t *testing.T) {
 	}
 }
 
-// Parts count for their share in what a gang has attained, in its rank, and in what the overdue get.
+// Parts count as fractions in a gang's attained GPU time, in its rank, and in the overdue share.
 func TestPartsCountForTheirShareInTheQueue(t *testing.T) {
 	opt := Default()
 	opt.Order, opt.Preempt, opt.Quantum = LAS, true, time.Hour
@@ -132,7 +132,7 @@ func TestPartsCountForTheirShareInTheQueue(t *testing.T) {
 	}
 	whole, part := run("whole", 0), run("part", 0.25)
 	// Levels begin at 1, 4 and 16 GPU hours: two GPUs reach them after 0.5, 2 and 8 hours, two
-	// quarters after 2, 8 and 32.
+	// quarters of a GPU after 2, 8 and 32.
 	for _, c := range []struct {
 		e     *entry
 		hours float64
@@ -153,7 +153,7 @@ func TestPartsCountForTheirShareInTheQueue(t *testing.T) {
 	}
 }
 
-// An overdue gang on parts of a GPU uses up the share of the overdue by what these count for.
+// An overdue gang on parts of GPUs uses up the overdue share by these fractions.
 func TestOverdueParts(t *testing.T) {
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Name: "n", Groups: []pal.DeviceGroup{{Name: "s", Shared: true, GPUs: []pal.GPU{{ID: "s::0"}, {ID: "s::1"}, {ID: "s::2"}, {ID: "s::3"}}}}}}, pal.TwoTier(1))
 	if err != nil {
@@ -177,7 +177,7 @@ func TestOverdueParts(t *testing.T) {
 	q.Started(0, "part", starts[0].Placement)
 	q.Decide(0, c)
 	if a := q.account; a.gpus != 1 || a.used != 0.25 {
-		t.Errorf("the overdue have %v of %v GPUs, want a quarter of one", a.used, a.gpus)
+		t.Errorf("overdue gangs have %v of %v GPUs, want a quarter of one", a.used, a.gpus)
 	}
 	q.Finished(time.Hour, "part")
 	if q.account.used != 0 {

@@ -12,20 +12,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Each reason has its own words; a forgotten reason would read as too few GPUs.
+// Each reason has its own words; otherwise a forgotten reason would read as too
+// few GPUs.
 func TestReasonsHaveWords(t *testing.T) {
 	t.Parallel()
 	said := map[string]reason.Kind{}
 	for _, r := range Reasons {
 		why := Wait{Reason: r, GPUs: 4, Free: 2, Ahead: "a", Stopping: []string{"b"}, Shrinking: []string{"c"}}.Why().String()
 		if other, ok := said[why]; ok || why == "" {
-			t.Errorf("%s and %s are told alike: %q", r, other, why)
+			t.Errorf("%s and %s have the same words: %q", r, other, why)
 		}
 		said[why] = r
 	}
 }
 
-// Free GPUs are kept for nobody by a gang that others are being stopped for: it has its own.
+// A gang for which others are being stopped keeps no free GPUs from anybody: it will get
+// theirs.
 func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -53,8 +55,9 @@ func TestNotKeptForWhoHasGPUs(t *testing.T) {
 	}
 }
 
-// A gang's reason for waiting counts only the GPUs that it could use: those of other models do not
-// count, and are kept for nobody. In strict order no gang is expected to start before those ahead.
+// A gang's reason for waiting counts only GPUs that it could use: GPUs of other models do not
+// count, and are kept for nobody. In strict order, no gang is expected to start before those
+// ahead.
 func TestReasonsAreOfItsOwnModel(t *testing.T) {
 	t.Parallel()
 	var nodes []pal.Node

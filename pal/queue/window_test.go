@@ -51,7 +51,8 @@ func (w *world) windows(input string) error {
 	return nil
 }
 
-// TestQuantile: by hand, and against the distribution itself.
+// TestQuantile compares with values computed by hand, and with the distribution
+// itself.
 func TestQuantile(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -101,12 +102,12 @@ func TestWindowFor(t *testing.T) {
 	}
 	for _, pattern := range []string{"", "/x", "[a"} {
 		if CheckFor(pattern) == nil {
-			t.Errorf("pattern %q is taken", pattern)
+			t.Errorf("pattern %q is accepted", pattern)
 		}
 	}
 }
 
-// TestKeptFrom: what explain says of windows.
+// TestKeptFrom: what explain says about windows.
 func TestKeptFrom(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 	j := Job{ID: "a/j", Tenant: "a", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: 3 * time.Hour}
@@ -121,9 +122,9 @@ func TestKeptFrom(t *testing.T) {
 	}
 }
 
-// TestNothingRunsIntoWindows: whatever comes, a gang whose length is known is never on
-// the GPUs of a window while it is on, except for those that may be; and everybody who
-// could run is served in the end.
+// TestNothingRunsIntoWindows: a gang whose run time is known is never on the GPUs of
+// an open window, unless the window admits it. Every gang that could run does so in
+// the end.
 func TestNothingRunsIntoWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{Order: rapid.SampledFrom([]Order{FIFO, Adaptive}).Draw(t, "order"), Backfill: rapid.SampledFrom([]Backfill{BackfillNone, BackfillReserved}).Draw(t, "backfill"), Preempt: true, Migrate: true, LocalityWait: true,
@@ -137,7 +138,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 		if err := w.windows(fmt.Sprintf("one from=%d to=%d gpus=0-%d for=ops\ntwo from=%d to=%d gpus=6-11", from, from+long, rapid.IntRange(0, 11).Draw(t, "gpus"), from+50, from+90)); err != nil {
 			t.Fatal(err)
 		}
-		left, jobs := map[string]time.Duration{}, map[string]Job{} // work left of each
+		left, jobs := map[string]time.Duration{}, map[string]Job{} // remaining work of each job
 		started := map[string]time.Duration{}
 		n := rapid.IntRange(1, 20).Draw(t, "jobs")
 		for i, minutes := 0, 0; i < n || len(left) > 0; minutes += 5 {
@@ -183,7 +184,7 @@ func TestNothingRunsIntoWindows(t *testing.T) {
 	})
 }
 
-// TestDeadlineOf: what explain says of deadlines.
+// TestDeadlineOf: what explain says about deadlines.
 func TestDeadlineOf(t *testing.T) {
 	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
 	submit := func(id string, by time.Duration) {
@@ -199,7 +200,7 @@ func TestDeadlineOf(t *testing.T) {
 		}
 		for now, want := range map[time.Duration]time.Duration{0: max(limit, DefaultRuntime), 9*time.Hour + 55*time.Minute: max(limit, DefaultRuntime), 11 * time.Hour: 0} {
 			if got, ok := q.DeadlineOf(now, id); !ok || got.Assumed != want || got.Lost != (now > 0) {
-				t.Errorf("%s at %v: %+v, want %v to be assumed", id, now, got, want)
+				t.Errorf("%s at %v: %+v, want an assumed %v", id, now, got, want)
 			}
 		}
 	}
@@ -216,8 +217,8 @@ func TestDeadlineOf(t *testing.T) {
 	}
 }
 
-// TestEndlessRunKeepsOutOfWindows: a run that would end after all that a Duration can say
-// runs into a window all the same, and so does one that fits nowhere.
+// TestEndlessRunKeepsOutOfWindows: a run whose end does not fit into a Duration still
+// counts as running into a window, and so does one that fits nowhere.
 func TestEndlessRunKeepsOutOfWindows(t *testing.T) {
 	now := 56 * 365 * 24 * time.Hour // since 1970
 	nodes := []pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "slow"}}}}}}
