@@ -78,8 +78,8 @@ func TestParseNodes(t *testing.T) {
 	}
 }
 
-// A fast clock does not shorten the controller's timeouts, nor the time that scheduling may take,
-// in real time.
+// A fast clock does not shorten, in real time, the controller's timeouts or the time that
+// scheduling may take.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	l := layout{dir: "/d", host: "h", user: "u", nodes: []string{"n0", "n1"}, gpusEach: 2, ports: []int{1, 2, 3}, clock: 10}

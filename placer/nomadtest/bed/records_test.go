@@ -289,7 +289,7 @@ func TestKilledBeforeItRecordedASize(t *testing.T) {
 				w.RunFor(time.Second)
 				first.Kill()
 				if back() == 0 {
-					t.Error("nothing was to be recorded")
+					t.Error("the placer tried to record nothing")
 				}
 				w.StartPlacer()
 				w.RunFor(10 * time.Minute)

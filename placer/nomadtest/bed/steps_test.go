@@ -76,7 +76,7 @@ func TestNextSteps(t *testing.T) {
 	if seeds == stepSeeds {
 		for _, what := range []string{"fewer fit", "priority", "stop the holders", "tradeoff"} {
 			if taken[what] == 0 {
-				t.Errorf("no author did what was offered: %s (%v)", what, taken)
+				t.Errorf("no author took this kind of offer: %s (%v)", what, taken)
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func (x *Script) backOn(n int) {
 
 // settleDown waits until no evaluation is delayed, except that of lost_after.
 func (x *Script) settleDown() {
-	x.Until("no member is to be tried again", func() bool {
+	x.Until("no retry of a member is due", func() bool {
 		return !slices.ContainsFunc(x.evals("a"), func(e *api.Evaluation) bool {
 			return e.Status == api.EvalStatusPending && e.TriggeredBy != "max-disconnect-timeout"
 		})
@@ -130,7 +130,7 @@ func lostAndOver(exit int) func(x *Script) {
 // rebooted: the client restarts its members.
 func rebooted(x *Script) {
 	x.places(away(bed.Gang{}, api.DisconnectStrategy{}))
-	x.say("a node crashes, and is back before Nomad knows")
+	x.say("a node crashes, and is back before Nomad notices")
 	x.Reboot(1)
 	x.untilStartedAgain()
 }

@@ -69,7 +69,7 @@ func dispatched(x *Script) {
 	x.say("with a token, twice")
 	x.child(x.dispatch(map[string]string{"seed": "2"}, "once"))
 	x.child(x.dispatch(map[string]string{"seed": "3"}, "once"))
-	x.say("without what it needs, and with what it does not take")
+	x.say("without a required metadata key, and with one that is not permitted")
 	x.dispatch(nil, "")
 	x.dispatch(map[string]string{"seed": "1", "other": "1"}, "")
 	x.say("a child over HTTP")
@@ -196,7 +196,7 @@ func launched(x *Script) {
 		return ended >= 3
 	})
 	fmt.Fprintf(&x.out, "%d at a time\n", most)
-	x.say("the template is edited while a child runs, and stopped when that has ended")
+	x.say("the template is edited while a child runs, and stopped when the child has ended")
 	x.register(rewrite.Gate(job))
 	x.Until("a child waits", func() bool {
 		return slices.ContainsFunc(x.children(), func(c string) bool { return *x.now(c).Status == "pending" })

@@ -145,7 +145,7 @@ func gate(x *Script) {
 	x.say("a gated job")
 	x.register(rewrite.Gate(gang("a", 2)))
 	x.show("a")
-	x.say("its gate is taken away")
+	x.say("its gate is removed")
 	x.register(gang("a", 2))
 	x.show("a")
 }
@@ -156,7 +156,7 @@ func pins(x *Script) {
 	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
 	x.show("a")
 	x.gpusOf("a")
-	x.say("a node more")
+	x.say("one more node")
 	x.register(x.pinnedTo(job, []int{2}, "GPU-0-1", "GPU-1-0"))
 	x.show("a")
 	x.gpusOf("a")
@@ -166,7 +166,7 @@ func destructive(x *Script) {
 	job := gang("a", 2)
 	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
 	x.show("a")
-	x.say("pins to others")
+	x.say("pins to other GPUs")
 	x.register(x.pinned(job, "GPU-1-1", "GPU-2-0"))
 	x.show("a")
 	x.gpusOf("a")
@@ -192,7 +192,7 @@ func runAgain(x *Script) {
 	job := gang("a", 2)
 	x.register(x.pinned(job, "GPU-0-1", "GPU-1-0"))
 	x.show("a")
-	x.say("as its author wrote it")
+	x.say("as its author wrote it, with the gate")
 	x.register(rewrite.Gate(job))
 	x.show("a")
 	x.say("its pins again")
@@ -224,17 +224,17 @@ func partial(x *Script) {
 
 func checkAndSet(x *Script) {
 	job := rewrite.Gate(gang("a", 1))
-	x.say("as of an index, where there is no job")
+	x.say("registered with an index, but there is no job")
 	x.register(job, 7)
-	x.say("where there is to be none")
+	x.say("registered with index 0, as a new job")
 	x.register(job, 0)
 	x.show("a")
 	x.say("again")
 	x.register(job, 0)
-	x.say("as it is")
+	x.say("registered with its current index")
 	index := *x.now("a").JobModifyIndex
 	x.register(x.pinned(gang("a", 1), "GPU-0-0"), index)
-	x.say("as it was")
+	x.say("registered with an old index")
 	x.register(rewrite.Gate(gang("a", 1)), index)
 	x.show("a")
 }
@@ -364,7 +364,7 @@ func (x *Script) untilStatus(version uint64, status string) {
 			return false
 		}
 		if ended := []string{api.DeploymentStatusFailed, api.DeploymentStatusSuccessful, api.DeploymentStatusCancelled}; d.Status != status && slices.Contains(ended, d.Status) {
-			Fail(fmt.Errorf("the deployment of version %d is to be %s, and is %s: %s", version, status, d.Status, d.StatusDescription))
+			Fail(fmt.Errorf("the deployment of version %d should be %s, but is %s: %s", version, status, d.Status, d.StatusDescription))
 		}
 		return d.Status == status
 	})
@@ -411,7 +411,7 @@ func revertedAfterDeadline(x *Script) {
 	x.deploy(deployed(true, 0, ""), ownGPUs)
 	x.untilDeployed("a")
 	x.show("a")
-	x.say("a version with pins to GPUs of which one is unhealthy")
+	x.say("a version with pins, one of them to an unhealthy GPU")
 	x.SetHealth("GPU-2-0", false)
 	x.SetHealth("GPU-2-1", false)
 	x.deploy(deployed(true, 0, "sleep 1000"), "GPU-0-0 GPU-2-0 GPU-2-1")
@@ -428,7 +428,7 @@ func triedAgainInDeployment(x *Script) {
 	x.deploy(deployed(true, 1, ""), ownGPUs)
 	x.untilDeployed("a")
 	x.show("a")
-	x.say("a version of which a member fails")
+	x.say("a version with a member that fails")
 	change := deployed(true, 1, "[ $NOMAD_ALLOC_INDEX = 1 ] && sleep 1 && exit 3; sleep infinity")
 	change.TaskGroups[0].Update.ProgressDeadline = new(time.Minute)
 	x.deploy(change, ownGPUs)
@@ -447,7 +447,7 @@ func failsAfterFailedDeployment(x *Script) {
 	x.deploy(job, ownGPUs)
 	x.untilDeployed("a")
 	x.show("a")
-	x.say("one more, for which there is no room")
+	x.say("one more member, without room for it")
 	x.deploy(deployed(false, 5, script), ownGPUs)
 	x.untilStatus(1, api.DeploymentStatusFailed)
 	x.untilOver("a", 1)
@@ -502,7 +502,7 @@ func purgedAndBack(x *Script) {
 	x.must(err)
 	x.register(rewrite.Gate(gang("a", 1)))
 	x.show("a")
-	x.say("the gate is taken away")
+	x.say("the gate is removed")
 	x.register(x.pinned(gang("a", 1), "GPU-0-1"))
 	x.show("a")
 	all, _, err := x.API().Jobs().Allocations(x.id("a"), true, nil)
@@ -741,7 +741,7 @@ func nodePurgedAlone(x *Script) {
 }
 
 func (x *Script) purgeNode() {
-	x.say("a node is purged that is there")
+	x.say("a node is purged while it works")
 	x.Purge(1)
 	x.untilOver("a", 1)
 	x.untilRunning("a", 2)
