@@ -67,7 +67,8 @@ func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
 // function. Simulations use it for comparison.
 func (c *Cluster) SetInterference(costs func(of, by Occupant) float64) { c.costs = costs }
 
-// costOf is what the occupant by costs the occupant of, as in [Interference].
+// costOf is how much longer the work of the first occupant takes beside the second; see
+// [Interference].
 func (c *Cluster) costOf(of, by Occupant) float64 {
 	if c.costs != nil {
 		return c.costs(of, by)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestElasticByHand: an elastic gang starts with half of its members, and runs at half of its
-// speed with them. Each change of their number costs a minute..
+// speed with them. Each change of their number costs a minute.
 func TestElasticByHand(t *testing.T) {
 	c, err := pal.NewCluster([]pal.Node{{ID: "n", Groups: []pal.DeviceGroup{{Name: "g", GPUs: []pal.GPU{{ID: "0"}, {ID: "1"}, {ID: "2"}, {ID: "3"}}}}}}, pal.TwoTier(1.7))
 	if err != nil {

@@ -113,7 +113,7 @@ func TestStartsTakeTime(t *testing.T) {
 }
 
 // TestEndsTakeTime: a gang finishes when its work is done, but the next one gets its GPUs EndS
-// later. A stop in between has no effect..
+// later. A stop in between has no effect.
 func TestEndsTakeTime(t *testing.T) {
 	c := Config{Cluster: exampleCluster(t, 1), RestartS: 60, EndS: 5, Preemptible: true,
 		Queue:    queue.Options{Order: queue.SRTF, Placement: pal.Policy{Name: pal.Packed}, Preempt: true, Backfill: queue.BackfillReserved},

@@ -115,7 +115,7 @@ func TestModel(t *testing.T) {
 }
 
 // TestModelOfEASY: the queue reserves certain GPUs, the model only a number of GPUs. So gangs may
-// wait longer in the queue than in the model, but not much longer..
+// wait longer in the queue than in the model, but not much longer.
 func TestModelOfEASY(t *testing.T) {
 	const gpus, most = 8, 1.2
 	queued, modelled := 0.0, 0.0

@@ -194,7 +194,7 @@ func TestWorkIsConserved(t *testing.T) {
 }
 
 // A stop goes back to the last checkpoint, even if neighbours have come and gone since. The job
-// works at half speed from 30 s to 90 s, and is stopped at 100 s, 20 s after a checkpoint..
+// works at half speed from 30 s to 90 s, and is stopped at 100 s, 20 s after a checkpoint.
 func TestCheckpointsBesideNeighbours(t *testing.T) {
 	e := &engine{Config: Config{CheckpointS: 40}}
 	j := &simJob{left: 100, pace: []pace{{0, 100, 1}, {30, 70, 2}, {90, 40, 1}}}

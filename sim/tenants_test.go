@@ -20,7 +20,7 @@ func ofTenant(tenant string, j trace.Job) trace.Job {
 }
 
 // TestUsageByHand: tenant a has used the cluster, so the next GPUs go to b. With a short
-// half-life, that usage no longer counts, and they go to a, which came first..
+// half-life, that usage no longer counts, and they go to a, which came first.
 func TestUsageByHand(t *testing.T) {
 	jobs := []trace.Job{ofTenant("a", job("a1", "D", 4, 0, 3600)), ofTenant("c", job("c1", "D", 4, 3600, 7200)),
 		ofTenant("a", job("a2", "D", 4, 4000, 100)), ofTenant("b", job("b1", "D", 4, 4001, 100))}
@@ -51,7 +51,7 @@ func tinyCluster(t *testing.T) *pal.Cluster {
 }
 
 // TestReclaimByHand: b borrows all four GPUs, and a reclaims its two. The stopped gang of b
-// resumes when a has finished, and loses a minute for the restart..
+// resumes when a has finished, and loses a minute for the restart.
 func TestReclaimByHand(t *testing.T) {
 	got := timeline(t, Config{Cluster: tinyCluster(t), RestartS: 60, Preemptible: true,
 		Jobs: []trace.Job{ofTenant("b", job("b1", "D", 2, 0, 5000)), ofTenant("b", job("b2", "D", 2, 10, 5000)), ofTenant("a", job("a1", "D", 2, 1000, 100))},

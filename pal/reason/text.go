@@ -38,7 +38,7 @@ const (
 	Away         Kind = "nodes-away"    // its nodes are not ready
 	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
 	WindowBegins Kind = "window-begins" // it might not end before a window begins
-	Held         Kind = "held"          // somebody holds it
+	Held         Kind = "held"          // a user holds it
 	ComesAfter   Kind = "after"         // it comes after another job
 	InCircle     Kind = "after-circle"  // the other job also comes after this one
 	Provided     Kind = "after-planned" // a planned job comes after others

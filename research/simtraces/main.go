@@ -149,7 +149,7 @@ func (o options) addPublished(r *report) error {
 	return nil
 }
 
-// write writes one of the files, completely or not at all; with "" as path, none.
+// write writes one of the files, completely or not at all. An empty path writes none.
 func write(path string, text func() ([]byte, error)) error {
 	if path == "" {
 		return nil

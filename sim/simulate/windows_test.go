@@ -10,7 +10,7 @@ import (
 )
 
 // TestWindows: a nightly window on the only node delays a job of an hour that arrives half an
-// hour before it. Times start at -begin..
+// hour before it. Times start at -begin.
 func TestWindows(t *testing.T) {
 	dir := t.TempDir()
 	trace, config := filepath.Join(dir, "sia.csv"), filepath.Join(dir, "agent.hcl")
