@@ -86,6 +86,8 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 			text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", to.Agent, at)
 			if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
 				text += fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
+			} else {
+				text += fmt.Sprintf("; if it has ended, a standby usually takes over within %s", s.file.HA.failover())
 			}
 			http.Error(w, text, http.StatusServiceUnavailable)
 		},
@@ -103,7 +105,7 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 	host, _ := os.Hostname() // "" matches no other agent
 	switch {
 	case to.Agent == "" || to.Idle() && to.Trouble == "":
-		return to, nil, errors.New("no agent is active")
+		return to, nil, fmt.Errorf("no agent is active; a standby usually takes over within %s", s.file.HA.failover())
 	case to.Address == "":
 		return to, nil, fmt.Errorf("the active agent, %s, publishes no address: set http { advertise } in its configuration", to.Agent)
 	case Loopback(to.Address) && to.Host() != host:

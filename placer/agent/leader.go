@@ -153,5 +153,15 @@ func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	return ttl, delay, duration("high_availability: lock_delay", ha.LockDelay, &delay)
 }
 
+// failover is how long it takes at most until another agent is active after the active one died: a
+// standby waits ttl/5 between attempts, and Nomad keeps an expired lock for as long again.
+func (ha *HA) failover() time.Duration {
+	ttl, delay, err := ha.times()
+	if err != nil {
+		return 0 // agents with such a configuration do not start
+	}
+	return (ttl*11/5 + delay).Round(time.Second)
+}
+
 // The range that Nomad allows for a lock's TTL. Tests use shorter ones.
 var leastLockTTL, mostLockTTL = 10 * time.Second, 24 * time.Hour

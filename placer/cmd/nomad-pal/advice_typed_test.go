@@ -55,7 +55,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"measure", "-dry-run", "nothing"}, says: "nomad-pal gpus lists them", right: []string{"gpus"}, shows: "node-0"},
 		{wrong: []string{"profile", "show", "a", "b"}, says: "nomad-pal profile show takes one file", right: []string{"profile", "show", exported}, shows: "GPU"},
 		{wrong: []string{"quarantine", "GPU-1-0"}, says: "GPUs go with -reason or -lift, and -all with -lift; see nomad-pal quarantine -help", right: []string{"quarantine", "-help"}, shows: "-lift"},
-		{wrong: []string{"queue", "-pal-address=" + busy}, says: "is another agent active? nomad-pal doctor explains more", right: []string{"doctor"}, shows: "agent"},
+		{wrong: []string{"queue", "-pal-address=" + busy}, says: "nomad-pal doctor explains more", right: []string{"doctor"}, shows: "agent"},
 	} {
 		c.follows(f, of)
 	}

@@ -54,13 +54,20 @@ type answers struct {
 	activity heartbeat.Activity
 }
 
-// noAgent is the error that no agent answers, with the places tried and what to do.
+// noAgent is the error that no agent answers, or only one that cannot (refused), with the places
+// tried and what to do.
 type noAgent struct {
 	looked, next string
 	cause        error
+	refused      bool
 }
 
-func (e noAgent) Error() string { return "no agent answers: " + e.looked + ": " + e.next }
+func (e noAgent) Error() string {
+	if e.refused {
+		return "no active agent answers: " + e.looked + ": " + e.next
+	}
+	return "no agent answers: " + e.looked + ": " + e.next
+}
 func (e noAgent) Unwrap() error { return e.cause }
 
 // lacksAgent reports whether err means that no agent answers.
@@ -125,7 +132,7 @@ func (a *answers) findPublished(now time.Time) error {
 // connect checks that the address is an agent's before it sends any token.
 func (a *answers) connect() error {
 	fails := func(next string, err error) error {
-		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, oneLine(err.Error())), next, err}
+		return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, oneLine(err.Error())), next: next, cause: err}
 	}
 	cfg := a.b.config()
 	published := a.b.palAddress == ""
@@ -222,7 +229,7 @@ func (a *answers) plain(err error) error {
 	case code == http.StatusServiceUnavailable && strings.HasPrefix(body, "the history "): // the rest of the agent works
 		return refusal{fmt.Sprintf("the agent at %s answers: %s", a.address, body), err}
 	case code == http.StatusServiceUnavailable:
-		return noAgent{fmt.Sprintf("%s (%s): %s", a.address, a.told, body), "is another agent active? nomad-pal doctor explains more", err}
+		return noAgent{looked: fmt.Sprintf("%s (%s): %s", a.address, a.told, body), next: "nomad-pal doctor explains more", cause: err, refused: true}
 	default:
 		return refusal{fmt.Sprintf("the agent answers %d: %s", code, body), err}
 	}
