@@ -6,7 +6,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -93,12 +93,17 @@ func writeJobs(folder string, nodes int) error {
 	if err := os.CopyFS(folder, jobs); err != nil {
 		return err
 	}
-	path := filepath.Join(folder, "jobs", "whole.nomad.hcl")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
+	for job, count := range map[string]int{"train": min(2, nodes), "whole": nodes, "never": 16 * nodes} {
+		path := filepath.Join(folder, "jobs", job+".nomad.hcl")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, gangSize.ReplaceAll(text, fmt.Appendf(nil, "${1}%d", count)), 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(path, bytes.Replace(text, []byte("count = 4\n"), fmt.Appendf(nil, "count = %d\n", nodes), 1), 0o644)
+	return nil
 }
 
 // config returns the agent's configuration: the demo's, with registration of jobs, including

@@ -23,15 +23,24 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// The job whole uses every V100, however many there are.
-func TestWholeWantsEveryNode(t *testing.T) {
+// The jobs fit the cluster, whatever its size: train can run, whole wants every V100, and never wants
+// more than there are.
+func TestJobsFitCluster(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	if err := writeJobs(folder, 7); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(folder, "jobs", "whole.nomad.hcl"))
-	if counts := regexp.MustCompile(`count += \d+`).FindAllString(string(text), -1); err != nil || strings.Join(counts, ", ") != "count = 7, count = 4" {
-		t.Errorf("%q %v", counts, err)
+	for nodes, want := range map[int]map[string]string{
+		1:  {"train": "1, 4", "whole": "1, 4", "never": "16, 4", "fails": "2, 1"},
+		7:  {"train": "2, 4", "whole": "7, 4", "never": "112, 4", "fails": "2, 1"},
+		99: {"train": "2, 4", "whole": "99, 4", "never": "1584, 4", "fails": "2, 1"},
+	} {
+		folder := t.TempDir()
+		if err := writeJobs(folder, nodes); err != nil {
+			t.Fatal(err)
+		}
+		for job, counts := range want {
+			text, err := os.ReadFile(filepath.Join(folder, "jobs", job+".nomad.hcl"))
+			if got := strings.Join(regexp.MustCompile(`\d+`).FindAllString(strings.Join(regexp.MustCompile(`count += \d+`).FindAllString(string(text), -1), " "), -1), ", "); err != nil || got != counts {
+				t.Errorf("%d nodes, %s: counts %s, want %s (%v)", nodes, job, got, counts, err)
+			}
+		}
 	}
 }
