@@ -100,6 +100,17 @@ type Choice struct {
 	Cost    float64        `json:"cost"`
 }
 
+// Slowest is the slowest GPU model (device group) that was chosen, and whether several were: only
+// replicas may be on several. It is "" if no speeds are known.
+func (d *Decision) Slowest() (device string, mixed bool) {
+	for _, m := range d.Models { // the fastest first
+		if m.Chosen {
+			device, mixed = m.Device, device != ""
+		}
+	}
+	return device, mixed
+}
+
 // Spread is why the replicas of a choice are on these nodes; no reason if there is only one.
 func (c *Choice) Spread() reason.Reason {
 	if len(c.Members) < 2 {

@@ -179,13 +179,13 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the model that the gang was placed on, and sets the reason why it left a faster
-// one.
+// markModel marks the models that the gang was placed on (replicas may have several), and sets the
+// reason why it left a faster one.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {
 		m := &d.Models[i]
-		if m.Chosen = len(d.Chosen.Members) > 0 && m.Device == d.Chosen.Members[0].Device; m.Chosen {
+		if m.Chosen = slices.ContainsFunc(d.Chosen.Members, func(on ChosenMember) bool { return on.Device == m.Device }); m.Chosen {
 			taken = i
 		}
 		if m.Fits && (fastest < 0 || m.Cost < d.Models[fastest].Cost) {

@@ -159,7 +159,11 @@ func whyThese(d *pal.Decision) string {
 	case d.Candidates.Free <= d.Demand:
 		return onlyFree(d) + " " + slowdown
 	case d.Replicas && len(d.Chosen.Members) > 1:
-		return fmt.Sprintf("Of %d free GPUs, each replica has the best of its node. Predicted slowdown of the slowest: %s", d.Candidates.Free, times(d.Chosen.Cost))
+		slowest := "the slowest"
+		if device, mixed := d.Slowest(); mixed {
+			slowest += ", on " + device
+		}
+		return fmt.Sprintf("Of %d free GPUs, each replica has the best of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))
 	}
 	return fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(d.Chosen.Cost))
 }

@@ -94,7 +94,7 @@ function decision(d, predicted, alternatives, from) {
     choices.some(([, p]) => p.tier === "cluster") && d.walk?.length && !d.walk_omitted && !d.walk.some(e => e.tier === "rack") ? h("p", {className: "soft"}, "Locality “cluster” means anywhere. Racks do not count: this agent's locality has no penalty for the tier rack.") : "",
     d.left ? h("p", {}, d.left.text[0].toUpperCase() + d.left.text.slice(1) + ".") : "",
     d.models?.length ? table("GPU models", ["GPU model", "#Speed", "#Slowdown", "#Price", "#With cost to others", "Result", "Speed known from"], d.models.map(m =>
-      [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.price ? +m.price.toPrecision(3) : "–", m.fits ? m.total.toFixed(3) : "–", m.chosen ? "chosen" : m.device === d.left?.device ? "left to others" : m.fits ? "has room" : "no room now", from?.[m.device] ?? ""])) : "",
+      [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.price ? +m.price.toPrecision(3) : "–", m.fits ? m.total.toFixed(3) : "–", m.chosen ? "chosen" : m.device === d.left?.device ? "left to others" : m.fits ? "has room" : d.replicas ? "–" : "no room now", from?.[m.device] ?? ""])) : "",
     predicted ? h("p", {}, "Nomad gave it other GPUs than the placer chose, as its pins allow.") : "",
     h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}${c.kept ? `, ${c.kept} kept by windows` : ""}; ${c.ineligible.toLocaleString()} did not match.`),
     d.walk?.length ? matrix(d) : "",

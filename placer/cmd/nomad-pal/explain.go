@@ -353,14 +353,16 @@ func printDecision(b *base, e *query.Explanation) {
 	b.section("L×V matrix, in the order tried", walk)
 	if d.Chosen != nil {
 		b.head(chosenHead(e))
-		rows := []string{row("Group", "Node", "GPU", "PM score", "Class")}
+		_, mixed := d.Slowest()
+		line := rowWith(true, true, mixed, true, true, true)
+		rows := []string{line("Group", "Node", "Model", "GPU", "PM score", "Class")}
 		for _, m := range d.Chosen.Members {
 			for _, u := range m.GPUs {
 				degraded := ""
 				if u.Degraded != "" {
 					degraded = " (degraded: " + oneLine(u.Degraded) + ")"
 				}
-				rows = append(rows, row(m.Group, m.Node, shortGPU(u.ID, b.idLength(e.GPUIDLength)), query.Score(u.PMScore), class(u.Class)+degraded))
+				rows = append(rows, line(m.Group, m.Node, m.Device, shortGPU(u.ID, b.idLength(e.GPUIDLength)), query.Score(u.PMScore), class(u.Class)+degraded))
 			}
 		}
 		b.table(rows)
@@ -411,6 +413,8 @@ func printModels(b *base, e *query.Explanation) {
 			result = "chosen"
 		case m.Device == e.Decision.Left.Device:
 			result = "left to others"
+		case e.Decision.Replicas: // they were placed on all models together
+			result = "-"
 		}
 		rows = append(rows, line(m.Device, fmt.Sprintf("%.3g", m.Speed), cost, price, total, result, e.SpeedsFrom[m.Device]))
 	}

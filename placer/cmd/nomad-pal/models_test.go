@@ -21,22 +21,7 @@ import (
 // on a job.
 func TestSeveralModels(t *testing.T) {
 	c := newCluster(t)
-	for n, rates := range []string{"A=600 C=4000", "A=600 C=4000", "A=60 C=300"} {
-		node := nomadtest.GPUNode(n, 4)
-		d := node.NodeResources.Devices[0]
-		if n == 2 {
-			d.Name = "Tesla T4"
-		}
-		var told []string
-		for _, in := range d.Instances {
-			told = append(told, in.ID+" "+rates)
-		}
-		text := strings.Join(told, ";")
-		d.Attributes[attr.Rates] = &api.Attribute{StringVal: &text}
-		raw := strings.ReplaceAll(text, " "+rates, " key=k A=1 C=1")
-		d.Attributes[attr.Raw] = &api.Attribute{StringVal: &raw}
-		c.nomad.AddNode(node)
-	}
+	c.addTwoModels()
 	url := c.agent("", "http {\n  bind_port = 0\n}\n")
 	shows := func(want string, args ...string) {
 		t.Helper()
@@ -93,6 +78,49 @@ func TestSeveralModels(t *testing.T) {
 	} {
 		if got := fetched(t, url+path); !strings.Contains(strip(got), strip(want)) {
 			t.Errorf("%s:\n%s", path, got)
+		}
+	}
+}
+
+// addTwoModels adds two nodes of four H200s, and one of four T4s, which are ten times slower.
+func (c *testCluster) addTwoModels() {
+	for n, rates := range []string{"A=600 C=4000", "A=600 C=4000", "A=60 C=300"} {
+		node := nomadtest.GPUNode(n, 4)
+		d := node.NodeResources.Devices[0]
+		if n == 2 {
+			d.Name = "Tesla T4"
+		}
+		var told []string
+		for _, in := range d.Instances {
+			told = append(told, in.ID+" "+rates)
+		}
+		text := strings.Join(told, ";")
+		d.Attributes[attr.Rates] = &api.Attribute{StringVal: &text}
+		raw := strings.ReplaceAll(text, " "+rates, " key=k A=1 C=1")
+		d.Attributes[attr.Raw] = &api.Attribute{StringVal: &raw}
+		c.nomad.AddNode(node)
+	}
+}
+
+// Replicas may run on several GPU models. Explain marks each of these as chosen, and names the
+// slowest.
+func TestReplicasOnSeveralModels(t *testing.T) {
+	c := newCluster(t)
+	c.addTwoModels()
+	c.agent("", atAnyPort)
+	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
+	service := strings.NewReplacer(`"batch"`, `"service"`, "  group \"g\" {", "  meta {\n    pal_class = \"A\"\n  }\n  group \"g\" {\n    count = 3").Replace(jobText("default", "api", 1))
+	c.runs(c.written("api.hcl", service), "api")
+	_, out, _ := c.does("explain", "api")
+	for _, want := range []string{
+		`of the slowest, on nvidia/gpu/Tesla T4: 10\.00 times`,
+		`(?m)^nvidia/gpu/NVIDIA H200 +1 +- .* chosen +class A, measured on 8 GPUs$`,
+		`(?m)^nvidia/gpu/Tesla T4 +0\.1 +- .* chosen +class A, measured on 4 GPUs$`,
+		`(?m)^Group +Node +Model +GPU +PM score +Class$`,
+		`(?m)^g +node-2 +nvidia/gpu/Tesla T4 +GPU-2-`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("want %s\n%s", want, out)
 		}
 	}
 }
