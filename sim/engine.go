@@ -78,29 +78,29 @@ type Config struct {
 
 // simJob is the engine's state of one job.
 type simJob struct {
-	gang      pal.Gang
-	left      float64 // seconds of work at cost 1, at the start of its current run
-	pace      []pace  // of the current run
-	placement pal.Placement
-	gpus      int           // of the placement
-	since     time.Duration // when work begins: the start plus start and restart costs
-	started   time.Duration // start of the current run
-	cost      float64       // without neighbours
-	first     time.Duration
-	finish    time.Duration
-	waiting   time.Duration // start of its wait
-	waited    time.Duration
-	lostS     float64 // GPU seconds lost to restarts
-	ranS      float64 // GPU seconds it held
-	runs      int
-	resizes   int
-	event     int64 // number of the event that ends its run; events with other numbers are stale
-	asked     int64 // number of the event at which it reports its progress
-	running   bool
-	stopping  bool // preempted: the event frees its GPUs
-	done      bool // it has done its work: the event frees its GPUs
-	halted    time.Duration
-	foretold  []startRange // judge compares them with its start
+	gang            pal.Gang
+	left            float64 // seconds of work at cost 1, at the start of its current run
+	pace            []pace  // of the current run
+	placement       pal.Placement
+	gpus            int           // of the placement
+	since           time.Duration // when work begins: the start plus start and restart costs
+	started         time.Duration // start of the current run
+	cost            float64       // without neighbours
+	first           time.Duration
+	finish          time.Duration
+	waiting         time.Duration // start of its wait
+	waited          time.Duration
+	lostS           float64 // GPU seconds lost to restarts
+	ranS            float64 // GPU seconds it held
+	runs            int
+	resizes         int
+	event           int64 // number of the event that ends its run; events with other numbers are stale
+	asked           int64 // number of the event at which it reports its progress
+	running         bool
+	stopping        bool // preempted: the event frees its GPUs
+	done            bool // it has done its work: the event frees its GPUs
+	halted          time.Duration
+	predictedStarts []startRange // judge compares them with its start
 }
 
 type engine struct {

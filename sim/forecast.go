@@ -47,13 +47,13 @@ func (e *engine) askForecasts() {
 			continue
 		}
 		j := &e.jobs[e.index[w.Job]]
-		j.foretold = append(j.foretold, startRange{w.From, w.To})
+		j.predictedStarts = append(j.predictedStarts, startRange{w.From, w.To})
 	}
 }
 
 // judge compares a gang's predicted ranges with its start.
 func (e *engine) judge(j *simJob) {
-	for _, r := range j.foretold {
+	for _, r := range j.predictedStarts {
 		e.forecasts.Made++
 		e.widths = append(e.widths, (r.to - r.from).Hours())
 		switch {
@@ -63,7 +63,7 @@ func (e *engine) judge(j *simJob) {
 			e.forecasts.Late++
 		}
 	}
-	j.foretold = nil
+	j.predictedStarts = nil
 }
 
 // forecast is the outcome of all forecasts.

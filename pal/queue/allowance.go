@@ -126,7 +126,7 @@ func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok
 	if v.state == stopping {
 		return as.p.now, true
 	}
-	least, most, ok := as.p.foretell(v)
+	least, most, ok := as.p.remainingRange(v)
 	if !ok || v.job.Endless {
 		return 0, false
 	}

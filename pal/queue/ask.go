@@ -42,8 +42,8 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	return ws
 }
 
-// Foretold returns quantiles of how much longer a gang is expected to run, at cost 1.
-func (q *Queue) Foretold(now time.Duration, id string, parts ...float64) []time.Duration {
+// RemainingQuantiles returns quantiles of how much longer a gang is expected to run, at cost 1.
+func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float64) []time.Duration {
 	e := q.entries[id]
 	if e == nil {
 		return nil

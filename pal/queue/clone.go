@@ -16,7 +16,7 @@ func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt
 	c := cloner{from: make([]*entry, 0, len(q.entries)), to: make([]entry, len(q.entries)),
-		gone: map[*entry]*entry{}, claims: map[*claim]*claim{}, levels: map[*level]*level{}, foretold: map[*prediction]*prediction{}}
+		gone: map[*entry]*entry{}, claims: map[*claim]*claim{}, levels: map[*level]*level{}, predicted: map[*prediction]*prediction{}}
 	o.entries = make(map[string]*entry, len(q.entries))
 	for id, e := range q.entries {
 		e.copied = len(c.from)
@@ -62,14 +62,14 @@ func (q *Queue) Migrating() *Queue {
 
 // cloner maps each entry to its copy.
 type cloner struct {
-	from     []*entry
-	to       []entry // the same order
-	gone     map[*entry]*entry
-	claims   map[*claim]*claim
-	levels   map[*level]*level
-	foretold map[*prediction]*prediction
-	bucket   map[*bucket]*bucket
-	turn     *turn
+	from      []*entry
+	to        []entry // the same order
+	gone      map[*entry]*entry
+	claims    map[*claim]*claim
+	levels    map[*level]*level
+	predicted map[*prediction]*prediction
+	bucket    map[*bucket]*bucket
+	turn      *turn
 }
 
 // of returns the copy of an entry, or nil. An earlier decision may name a gang that has gone; its
@@ -103,7 +103,7 @@ func (c *cloner) entry(to, e *entry, q *Queue) {
 	to.of = q.namespaces[e.job.Tenant]
 	to.bucket, to.level, to.kind = c.bucket[e.bucket], c.levels[e.level], nil
 	to.claim, to.stopsFor = c.claim(e.claim), c.claim(e.stopsFor)
-	to.foretold = c.predictions(e.foretold)
+	to.predictions = c.predictions(e.predictions)
 	if e.elastic != nil {
 		el := *e.elastic
 		to.elastic = &el
@@ -168,11 +168,11 @@ func (c *cloner) predictions(ps []*prediction) []*prediction {
 	}
 	out := make([]*prediction, len(ps))
 	for i, p := range ps {
-		if c.foretold[p] == nil {
+		if c.predicted[p] == nil {
 			o := *p
-			c.foretold[p] = &o
+			c.predicted[p] = &o
 		}
-		out[i] = c.foretold[p]
+		out[i] = c.predicted[p]
 	}
 	return out
 }

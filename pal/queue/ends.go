@@ -9,7 +9,7 @@ import (
 )
 
 // Ends returns the range of times in which a running gang ends, since the caller's epoch: see
-// [finder.foretell]. ok is false if the gang does not run, if its run time can only be guessed, or
+// [finder.remainingRange]. ok is false if the gang does not run, if its run time can only be guessed, or
 // if it is a service.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {
 	e := q.entries[id]
@@ -17,7 +17,7 @@ func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok b
 		return 0, 0, false
 	}
 	p := q.at(now, nil)
-	least, most, ok := p.foretell(e)
+	least, most, ok := p.remainingRange(e)
 	if !ok {
 		return 0, 0, false
 	}
@@ -43,13 +43,13 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 	return len(known), known[0].work, known[len(known)-1].work
 }
 
-// foretell returns the range of how much longer a gang runs, at cost 1; ok is false if that is only
+// remainingRange returns the range of how much longer a gang runs, at cost 1; ok is false if that is only
 // a guess. What the gang reports comes first. Next come earlier runs of its name: the range spans
 // from the first to the ninth decile of them. With few runs it extends further up: twice as long
 // with one run, a tenth longer with ten. Without runs it spans from the expected time to twice
 // that.
-func (p *finder) foretell(e *entry) (least, most time.Duration, ok bool) {
-	if least, most, ok = foretellByReports(e, p.now); ok {
+func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
+	if least, most, ok = remainingByReports(e, p.now); ok {
 		return least, most, true
 	}
 	left := p.remaining(e, p.now)

@@ -60,7 +60,7 @@ func TestEndsByEarlierRuns(t *testing.T) {
 			q.learn("", "n", sample{work: work, gpus: 1})
 		}
 		p := q.at(0, nil)
-		least, most, ok := p.foretell(&entry{job: Job{Name: "n"}, gpus: 1, doneBefore: c.done})
+		least, most, ok := p.remainingRange(&entry{job: Job{Name: "n"}, gpus: 1, doneBefore: c.done})
 		if least, most = least.Round(time.Second), most.Round(time.Second); !ok || c.done < 20*time.Minute && (least != c.least || most != c.most) {
 			t.Errorf("after %v, having run %v: %v to %v, want %v to %v", c.runs, c.done, least, most, c.least, c.most)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // expect predicts when waiting gangs start from the waits of similar gangs
-// ([forecasts.foretellStart]).
+// ([forecasts.predictStart]).
 //
 // Until enough waits are known, it plays the queue forward by counting GPUs. It does so twice. In
 // the early case every gang ends at the start of its predicted range, and small gangs pass large
@@ -35,7 +35,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 				from := max(limit.from, soonest(e))
 				ws[i].From, ws[i].To = from, max(from, limit.to)
 			case ws[i].likeOthers():
-				r := p.forecasts.foretellStart(p.now, e, ahead[e], soonest(e), waits)
+				r := p.forecasts.predictStart(p.now, e, ahead[e], soonest(e), waits)
 				later := max(0, ws[i].windowEnds()-r.from)
 				ws[i].From, ws[i].To = r.from+later, r.to+later
 			}
@@ -53,7 +53,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // something other than GPUs keeps it waiting
 			continue
 		}
-		run, longest, ok := p.foretell(e)
+		run, longest, ok := p.remainingRange(e)
 		soonest, latest := p.now, order
 		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // it needs GPUs other than those that happen to come free
 			var fits bool
@@ -162,7 +162,7 @@ func (p *finder) picky(e *entry) bool {
 
 // afterLimit returns when enough GPUs are free for a gang once its limit lets it start; 0 if never.
 func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, to time.Duration) {
-	run, longest, _ := p.foretell(e)
+	run, longest, _ := p.remainingRange(e)
 	from, enough := early.first(limit.from, e.gpus, run)
 	to, enoughLate := late.first(limit.to, e.gpus, e.bounded(p.now, longest))
 	if !enough || !enoughLate {
@@ -173,7 +173,7 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 
 // soonest returns when enough GPUs for the gang are expected to come free at the earliest, or now
 // if that is not known. It only counts GPUs, in the order in which running gangs are expected to
-// end, and each ends as soon as foretold. So it visits few gangs, however many run. It searches
+// end, and each ends as soon as predicted. So it visits few gangs, however many run. It searches
 // only for a gang that shares GPUs.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
@@ -244,7 +244,7 @@ func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
 		return p.now, true
 	}
-	least, _, known := p.foretell(v)
+	least, _, known := p.remainingRange(v)
 	if !known || v.job.Endless {
 		return p.now, !v.job.Endless
 	}
@@ -343,7 +343,7 @@ func (p *asker) timeline(ends []ending) *timeline {
 // without those whose end can only be guessed.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
-		left, longest, ok := p.foretell(e)
+		left, longest, ok := p.remainingRange(e)
 		if !ok || e.job.Endless {
 			continue
 		}

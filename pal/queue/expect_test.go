@@ -383,8 +383,8 @@ func (m *models) submit(id string, model, gpus int, runs time.Duration) {
 	}
 }
 
-// foretold checks the range in which a gang is expected to start.
-func foretold(t *testing.T, q *Queue, c *pal.Cluster, now time.Duration, id string, from, to time.Duration) {
+// expectStart checks the range in which a gang is expected to start.
+func expectStart(t *testing.T, q *Queue, c *pal.Cluster, now time.Duration, id string, from, to time.Duration) {
 	t.Helper()
 	for _, w := range q.Waiting(now, c) {
 		if w.Job == id && (w.From != from || w.To != to) {
@@ -406,8 +406,8 @@ func TestExpectOnAnotherModel(t *testing.T) {
 	m.submit("first", 0, 2, time.Hour)
 	m.submit("second", 1, 2, time.Hour)
 	m.submit("third", 1, 3, time.Hour)
-	foretold(t, m.q, m.c, 0, "first", 10*time.Hour, 20*time.Hour)
-	foretold(t, m.q, m.c, 0, "second", time.Hour, 20*time.Hour)
+	expectStart(t, m.q, m.c, 0, "first", 10*time.Hour, 20*time.Hour)
+	expectStart(t, m.q, m.c, 0, "second", time.Hour, 20*time.Hour)
 	for i := range 2 * fewestWaits {
 		m.q.forecasts.remember(&prediction{at: time.Duration(i), started: true, waited: time.Duration(i) * time.Second})
 	}
@@ -430,6 +430,6 @@ func TestExpectRefused(t *testing.T) {
 	s.submitted("first", pal.ClassA, func(j *Job) { j.Estimate = time.Hour })
 	s.submitted("second", pal.ClassA, func(j *Job) { j.Estimate = time.Hour })
 	s.wants("A beside A")
-	foretold(t, s.q, s.c, s.now, "first", 3*time.Hour, 6*time.Hour)
-	foretold(t, s.q, s.c, s.now, "second", 3*time.Hour, 12*time.Hour)
+	expectStart(t, s.q, s.c, s.now, "first", 3*time.Hour, 6*time.Hour)
+	expectStart(t, s.q, s.c, s.now, "second", 3*time.Hour, 12*time.Hour)
 }

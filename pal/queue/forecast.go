@@ -47,7 +47,7 @@ type waitFeatures struct {
 	again        bool    // the gang has run before
 }
 
-// prediction is a range in which a gang was foretold to start.
+// prediction is a range in which a gang is predicted to start.
 type prediction struct {
 	waitFeatures
 	at       time.Duration
@@ -87,21 +87,21 @@ func (a waitFeatures) likeness(b waitFeatures) float64 {
 
 // learnWait records the wait of a gang that starts now, and checks its predictions.
 func (f *forecasts) learnWait(now time.Duration, e *entry) {
-	for _, r := range e.foretold {
+	for _, r := range e.predictions {
 		f.judge(r, now)
 		r.waited, r.started = now-r.at, true
 	}
-	e.foretold = nil
+	e.predictions = nil
 }
 
 // forget drops the predictions for a gang that leaves without a start, because its full wait is
 // unknown.
 func (f *forecasts) forget(e *entry) {
-	for _, r := range e.foretold {
+	for _, r := range e.predictions {
 		f.waits = slices.DeleteFunc(f.waits, func(o *prediction) bool { return o == r })
 	}
 	f.next = 0
-	e.foretold = nil
+	e.predictions = nil
 }
 
 // remember stores a range until maxWaits newer ones replace it.
@@ -172,12 +172,12 @@ func (f *forecasts) byLength(now time.Duration) []length {
 	return ls
 }
 
-// foretellStart returns the range in which a waiting gang will start, eight times in ten, given how
+// predictStart returns the range in which a waiting gang will start, eight times in ten, given how
 // many GPUs those ahead request. It is unknown until a few gangs have waited. The range spans from
 // one tenth to nine tenths of the weight of the stored waits, which are sorted by length. It does
 // not begin before enough GPUs come free (see soonest), because short waits do not predict a jam.
 // Outcomes of earlier ranges widen it.
-func (f *forecasts) foretellStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
+func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {
 		return r
@@ -228,14 +228,14 @@ func (p *pass) checkForecast() {
 			continue
 		}
 		e := b.es[n].e
-		for _, r := range e.foretold {
+		for _, r := range e.predictions {
 			if p.now > r.to {
 				p.forecasts.judge(r, p.now)
 			}
 		}
-		if len(e.foretold) < maxChecks {
-			r := p.forecasts.foretellStart(p.now, e, p.ahead(e), p.soonest(e), p.forecasts.byLength(p.now))
-			e.foretold = append(e.foretold, &r)
+		if len(e.predictions) < maxChecks {
+			r := p.forecasts.predictStart(p.now, e, p.ahead(e), p.soonest(e), p.forecasts.byLength(p.now))
+			e.predictions = append(e.predictions, &r)
 			p.forecasts.remember(&r)
 		}
 		return

@@ -30,7 +30,7 @@ func TestRangesHold(t *testing.T) {
 				now := time.Duration(i) * time.Hour
 				ahead := 1 << r.IntN(10)
 				e := &entry{gpus: 1 << r.IntN(4), expect: time.Hour, waitingSince: now}
-				f := q.forecasts.foretellStart(now, e, ahead, now, q.forecasts.byLength(now))
+				f := q.forecasts.predictStart(now, e, ahead, now, q.forecasts.byLength(now))
 				start := now + seconds(wait(r, i, ahead))
 				if i >= 500 {
 					asked++
@@ -39,7 +39,7 @@ func TestRangesHold(t *testing.T) {
 					}
 				}
 				q.forecasts.remember(&f)
-				e.foretold = []*prediction{&f}
+				e.predictions = []*prediction{&f}
 				q.forecasts.learnWait(start, e)
 			}
 			if rate := float64(hits) / float64(asked); rate < 0.75 || rate > 0.85 {
@@ -54,17 +54,17 @@ func TestRangesHold(t *testing.T) {
 func TestRangeFollowsTheLine(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	if f := q.forecasts.foretellStart(0, e, 0, 0, q.forecasts.byLength(0)); f.known {
+	if f := q.forecasts.predictStart(0, e, 0, 0, q.forecasts.byLength(0)); f.known {
 		t.Error("a start is predicted before any gang waited")
 	}
 	for i := range 200 {
 		ahead := 1 << (i % 10)
-		f := q.forecasts.foretellStart(0, e, ahead, 0, q.forecasts.byLength(0))
+		f := q.forecasts.predictStart(0, e, ahead, 0, q.forecasts.byLength(0))
 		q.forecasts.remember(&f)
-		e.foretold = []*prediction{&f}
+		e.predictions = []*prediction{&f}
 		q.forecasts.learnWait(time.Duration(ahead)*time.Minute, e)
 	}
-	first, last := q.forecasts.foretellStart(0, e, 1, 0, q.forecasts.byLength(0)), q.forecasts.foretellStart(0, e, 512, 0, q.forecasts.byLength(0))
+	first, last := q.forecasts.predictStart(0, e, 1, 0, q.forecasts.byLength(0)), q.forecasts.predictStart(0, e, 512, 0, q.forecasts.byLength(0))
 	if first.to >= last.from {
 		t.Errorf("at the head %v to %v, behind 512 GPUs %v to %v", first.from, first.to, last.from, last.to)
 	}
@@ -75,9 +75,9 @@ func TestRangeFollowsTheLine(t *testing.T) {
 func TestForgottenGangTeachesNothing(t *testing.T) {
 	q := newQueue(t)
 	e := &entry{gpus: 1, expect: time.Hour}
-	f := q.forecasts.foretellStart(0, e, 0, 0, q.forecasts.byLength(0))
+	f := q.forecasts.predictStart(0, e, 0, 0, q.forecasts.byLength(0))
 	q.forecasts.remember(&f)
-	e.foretold = []*prediction{&f}
+	e.predictions = []*prediction{&f}
 	q.forecasts.forget(e)
 	if len(q.forecasts.waits) > 0 {
 		t.Errorf("%d waits remembered", len(q.forecasts.waits))
@@ -107,7 +107,7 @@ func TestChecksComeFromAllOfTheQueue(t *testing.T) {
 	}
 	var quarters [4]int
 	for i, e := range q.byKey() {
-		quarters[4*i/gangs] += len(e.foretold)
+		quarters[4*i/gangs] += len(e.predictions)
 		if all := q.aheadOfAll(); all[e] != q.ahead(e) {
 			t.Fatalf("%s: %d GPUs ahead when asked, %d when learned", e.job.ID, all[e], q.ahead(e))
 		}

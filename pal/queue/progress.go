@@ -175,9 +175,9 @@ func (o outlook) withReports(e *entry, done time.Duration) outlook {
 	return o
 }
 
-// foretellByReports is [finder.foretell] from the gang's reports, if they outweigh all other
+// remainingByReports is [finder.remainingRange] from the gang's reports, if they outweigh all other
 // knowledge. The range narrows with the number of reports.
-func foretellByReports(e *entry, now time.Duration) (least, most time.Duration, ok bool) {
+func remainingByReports(e *entry, now time.Duration) (least, most time.Duration, ok bool) {
 	_, left, sure := e.reported(e.work(now))
 	if sure < tells {
 		return 0, 0, false

@@ -74,7 +74,7 @@ type entry struct {
 	runPos       int           // in runners.running
 	settled      bool          // see Queue.Settled
 	reports      reports       // see Queue.Reported
-	foretold     []*prediction // forecasts of its start, to be checked
+	predictions  []*prediction // forecasts of its start, to be checked
 	// If rated, these are its position in Queue.levels and the time of the next update.
 	rated    bool
 	level    *level

@@ -280,8 +280,8 @@ type Usage struct {
 	Waits       [6]int64 `json:"waits"`
 	Seen        Seen     `json:"seen"`
 	// Starts are the predicted ranges of start times, RunTimes those of run times.
-	Starts   Foretold `json:"starts"`
-	RunTimes Foretold `json:"run_times"`
+	Starts   PredictedRanges `json:"starts"`
+	RunTimes PredictedRanges `json:"run_times"`
 }
 
 // Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Slowdowns are means over GPU
@@ -298,9 +298,9 @@ type Seen struct {
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// Foretold counts predicted ranges: all (Told), those that held, and those that the job was ahead
+// PredictedRanges counts predicted ranges: all (Told), those that held, and those that the job was ahead
 // of (Early).
-type Foretold struct {
+type PredictedRanges struct {
 	Told  int64 `json:"told"`
 	Held  int64 `json:"held"`
 	Early int64 `json:"early"`
@@ -315,8 +315,8 @@ func usageOf(of []string, s sums) Usage {
 		Stops: s[stops], StopsLostGPUHours: hours(stopsLost), StopsSavedHours: hours(stopsWon),
 		Waits:    [6]int64(s[wait1m : waitMore+1]),
 		Seen:     Seen{Runs: s[seenRuns], GPUHours: hours(seenTime), SavedGPUHours: hours(seenPacked) - hours(seenTime), SavedAnyGPUHours: hours(seenAny) - hours(seenTime)},
-		Starts:   Foretold{s[startsTold], s[startsHeld], s[startsEarly]},
-		RunTimes: Foretold{s[takesTold], s[takesHeld], s[takesEarly]},
+		Starts:   PredictedRanges{s[startsTold], s[startsHeld], s[startsEarly]},
+		RunTimes: PredictedRanges{s[takesTold], s[takesHeld], s[takesEarly]},
 	}
 	if work := hours(seenWork); work > 0 {
 		u.Seen.Slowdown, u.Seen.PredictedSlowdown = u.Seen.GPUHours/work, hours(seenPredicted)/work

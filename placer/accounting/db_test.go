@@ -189,7 +189,7 @@ func TestIdle(t *testing.T) {
 
 // A complete run is compared with earlier runs of its family on as many GPUs of the same model.
 // Predictions are compared with what happened.
-func TestSeenAndForetold(t *testing.T) {
+func TestSeenAndPredicted(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {
 		run := func(n int, family string, took, predicted float64) Run {
@@ -215,7 +215,7 @@ func TestSeenAndForetold(t *testing.T) {
 			t.Errorf("slowdowns seen: %v", got)
 		}
 		u := usage(t, db, Filter{}, at(99))[0]
-		if u.Starts != (Foretold{8, 6, 1}) || u.RunTimes != (Foretold{8, 5, 1}) {
+		if u.Starts != (PredictedRanges{8, 6, 1}) || u.RunTimes != (PredictedRanges{8, 5, 1}) {
 			t.Errorf("starts %+v, run times %+v", u.Starts, u.RunTimes)
 		}
 		// 2 GPUs × 2.6 h, which is 2 × (1 + 1.1818) at slowdown 1.

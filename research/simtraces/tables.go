@@ -72,7 +72,7 @@ func (r report) markdown() ([]byte, error) {
 		summary(&b, cells)
 		overOthers(&b, cells)
 	}
-	foretold(&b, r.cells, r.quick)
+	predictedStarts(&b, r.cells, r.quick)
 	return b.Bytes(), nil
 }
 
@@ -305,9 +305,9 @@ func count(cells []*result, is func(*result) bool) (n int) {
 
 const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and their median length in hours (mean over traces). Bold is outside 75 to 85 %. Gangs that wait long are sampled most often, so the ranges are long."
 
-// foretold writes one line per part: how often waiting gangs started in the ranges that ours
+// predictedStarts writes one line per part: how often waiting gangs started in the ranges that ours
 // predicted.
-func foretold(b *bytes.Buffer, cells []*result, quick bool) {
+func predictedStarts(b *bytes.Buffer, cells []*result, quick bool) {
 	names := asked()
 	meaning := startsMean
 	if quick {

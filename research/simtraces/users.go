@@ -292,7 +292,7 @@ func (o options) users() error {
 			return fmt.Errorf("%s: %w", o.against, err)
 		}
 	}
-	ts, err := foretellAll(found)
+	ts, err := predictAll(found)
 	if err != nil {
 		return err
 	}
@@ -484,7 +484,7 @@ Each line is relative to the first: the same jobs on the same GPUs, if users giv
 
 // usersTables compares each regime with that in which users neither estimate nor allow stops and,
 // if there are earlier results, with its own earlier result.
-func usersTables(now, before []felt, ts []foretelling, of string) []byte {
+func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
 	nothing := func(f felt) felt { f.Regime = sayNothing; return f }
@@ -496,7 +496,7 @@ func usersTables(now, before []felt, ts []foretelling, of string) []byte {
 	}
 	sidesTables(&b, now)
 	wideTables(&b, now)
-	foretoldTables(&b, ts)
+	runTimesTables(&b, ts)
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 

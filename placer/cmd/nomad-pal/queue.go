@@ -175,16 +175,16 @@ func printQueue(b *base, jobs, rows, shown []model.JobStatus, now time.Time) {
 
 // printJobs prints a table of jobs. It leaves out columns in which all jobs are equal or empty.
 func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
-	several, placed, foretold, prioritized, runs, ends, arrays, users, reports := false, false, false, false, false, false, false, false, false
+	several, placed, expected, prioritized, runs, ends, arrays, users, reports := false, false, false, false, false, false, false, false, false
 	for _, j := range jobs {
 		prioritized = prioritized || j.Priority != jobs[0].Priority
-		foretold = foretold || !j.StartTo.IsZero()
+		expected = expected || !j.StartTo.IsZero()
 		several = several || j.Namespace != "default"
 		placed = placed || j.Position > 0
 		users, reports = users || j.User != "", reports || j.Progress != nil
 		runs, ends, arrays = runs || j.Nodes > 0, ends || !j.EndTo.IsZero(), arrays || j.Runs != nil
 	}
-	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, foretold, ends, true)
+	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, expected, ends, true)
 	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Done", "Expected start", "Expected end", "Reason")}
 	for _, j := range jobs {
 		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, query.Ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),

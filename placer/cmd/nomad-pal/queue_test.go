@@ -166,15 +166,15 @@ func TestTenantsFade(t *testing.T) {
 func TestJobsWithoutExpectedStart(t *testing.T) {
 	now := time.Now()
 	jobs := []model.JobStatus{{Namespace: "default", Job: "a", State: gang.Waiting}}
-	for _, foretold := range []bool{false, true} {
+	for _, expected := range []bool{false, true} {
 		var out bytes.Buffer
-		if foretold {
+		if expected {
 			jobs[0].StartFrom, jobs[0].StartTo = now.Add(time.Hour), now.Add(time.Hour)
 		}
 		b := base{io: streams{out: &out}}
 		b.printJobs(jobs, now)
-		if strings.Contains(out.String(), "Expected start") != foretold {
-			t.Errorf("foretold %v:\n%s", foretold, out.String())
+		if strings.Contains(out.String(), "Expected start") != expected {
+			t.Errorf("expected %v:\n%s", expected, out.String())
 		}
 	}
 }

@@ -448,7 +448,7 @@ func TestTemplateNames(t *testing.T) {
 	path := c.job("default", "train", 2)
 	for text, want := range map[string]string{
 		"{{.state}} {{.decision.gpus}} {{len .decision.chosen.members}} {{.note}}|":         "starting 2 1 |",
-		"{{if .start_from}}foretold{{else}}not foretold{{end}}":                             "not foretold",
+		"{{if .start_from}}predicted{{else}}not predicted{{end}}":                           "not predicted",
 		"{{range .decision.chosen.members}}{{.node}} {{range .gpus}}{{.id}} {{end}}{{end}}": "node-0 GPU-0-0 GPU-0-1",
 	} {
 		if _, out, said := c.does("plan", "-t", text, path); strings.TrimSpace(out) != want {

@@ -101,7 +101,7 @@ func (r usageReport) page() plot.Page {
 			p.Sections = append(p.Sections, s)
 		}
 	}
-	p.Sections = append(p.Sections, r.waits(), r.wasted(), r.saved(), r.foretold())
+	p.Sections = append(p.Sections, r.waits(), r.wasted(), r.saved(), r.predicted())
 	return p
 }
 
@@ -224,11 +224,11 @@ func (r usageReport) saved() plot.Section {
 	return s
 }
 
-func (r usageReport) foretold() plot.Section {
+func (r usageReport) predicted() plot.Section {
 	t := &plot.Table{Head: []string{"prediction", "predictions", "held", "sooner", "later"}}
 	for _, row := range []struct {
 		name string
-		of   accounting.Foretold
+		of   accounting.PredictedRanges
 	}{{"when a job starts, predicted at submission", r.all.Starts}, {"how long it runs, predicted at its start", r.all.RunTimes}} {
 		f := row.of
 		all := float64(f.Told)

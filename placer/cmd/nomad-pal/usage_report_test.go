@@ -44,7 +44,7 @@ func reportOf() usageReport {
 	}
 	r.all = line("", total)
 	r.all.Seen = accounting.Seen{Runs: 412, GPUHours: 8000, Slowdown: 1.11, PredictedSlowdown: 1.08, PackedSlowdown: 1.24, AnySlowdown: 1.15, SavedGPUHours: 930, SavedAnyGPUHours: 290}
-	r.all.Starts, r.all.RunTimes = accounting.Foretold{Told: 640, Held: 522, Early: 70}, accounting.Foretold{Told: 410, Held: 339, Early: 30}
+	r.all.Starts, r.all.RunTimes = accounting.PredictedRanges{Told: 640, Held: 522, Early: 70}, accounting.PredictedRanges{Told: 410, Held: 339, Early: 30}
 	return r
 }
 

@@ -366,7 +366,7 @@ func TestForecastAfterAReload(t *testing.T) {
 		w.RunFor(10 * time.Minute)
 		w.Submit(Gang{Name: "b", GPUs: 4, Runs: time.Hour})
 		w.RunFor(10 * time.Second)
-		foretold := func(p *Placer) time.Time {
+		expectedStart := func(p *Placer) time.Time {
 			for _, j := range p.Status().Jobs {
 				if j.Job == "b" {
 					return j.StartTo
@@ -374,10 +374,10 @@ func TestForecastAfterAReload(t *testing.T) {
 			}
 			return time.Time{}
 		}
-		was := foretold(p)
+		was := expectedStart(p)
 		p = w.reload(nil)
 		w.RunFor(20 * time.Second)
-		if is := foretold(p); is.Sub(was).Abs() > 30*time.Minute {
+		if is := expectedStart(p); is.Sub(was).Abs() > 30*time.Minute {
 			t.Errorf("b is expected to start by %s; before the reload, by %s", is, was)
 		}
 	})

@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// foretelling is how well the queue predicts run times: pinball losses in doublings of the run
+// predictionLoss is how well the queue predicts run times: pinball losses in doublings of the run
 // time, and how often the predictions are right.
-type foretelling struct {
+type predictionLoss struct {
 	Trace  string `json:"trace"`
 	Part   part   `json:"part"`
 	Regime string `json:"regime"`
@@ -36,10 +36,10 @@ type foretelling struct {
 // constant names the predictor to compare with: each job counts as DefaultRuntime.
 const constant = "ten minutes each"
 
-// foretell predicts the run time of each job at its submission. It assumes that each job starts
+// predictRuns predicts the run time of each job at its submission. It assumes that each job starts
 // when it is submitted.
-func foretell(s source, r regime) (foretelling, error) {
-	t := foretelling{Trace: s.trace.Name, Part: s.part, Regime: r.name}
+func predictRuns(s source, r regime) (predictionLoss, error) {
+	t := predictionLoss{Trace: s.trace.Name, Part: s.part, Regime: r.name}
 	q, err := queue.New(queue.Default())
 	if err != nil {
 		return t, err
@@ -66,7 +66,7 @@ func foretell(s source, r regime) (foretelling, error) {
 		if err := q.Restore(job, pal.Placement{PMScore: 1, Penalty: 1}, now); err != nil {
 			return t, err
 		}
-		at := q.Foretold(now, job.ID, 0.5, 0.9)
+		at := q.RemainingQuantiles(now, job.ID, 0.5, 0.9)
 		if r.name == constant {
 			at = []time.Duration{queue.DefaultRuntime, queue.DefaultRuntime}
 		}
@@ -78,7 +78,7 @@ func foretell(s source, r regime) (foretelling, error) {
 }
 
 // add adds a run and its predictions; all times count as at least ten seconds.
-func (t *foretelling) add(j trace.Job, half, most time.Duration) {
+func (t *predictionLoss) add(j trace.Job, half, most time.Duration) {
 	long := math.Log2(max(10, j.WorkS()))
 	off := func(d time.Duration) float64 { return long - math.Log2(max(10, d.Seconds())) }
 	pinball := func(off, part float64) float64 { return max(part*off, (part-1)*off) }
@@ -92,14 +92,14 @@ func (t *foretelling) add(j trace.Job, half, most time.Duration) {
 	}
 }
 
-// foretellAll returns the results for all sources.
-func foretellAll(found []source) (ts []foretelling, err error) {
+// predictAll returns the results for all sources.
+func predictAll(found []source) (ts []predictionLoss, err error) {
 	for _, s := range found {
 		for _, r := range slices.Concat([]regime{{name: constant}}, ownLines()) {
 			if r.baseline != "" || r.stops != nil {
 				continue
 			}
-			t, err := foretell(s, r)
+			t, err := predictRuns(s, r)
 			if err != nil {
 				return nil, err
 			}
@@ -109,25 +109,25 @@ func foretellAll(found []source) (ts []foretelling, err error) {
 	return ts, nil
 }
 
-const foretoldText = `
-## Run times foretold
+const runTimesText = `
+## Run times predicted
 
 This table compares run times with the queue's predictions at the submission of gangs that cannot be stopped. The queue has learned from the
 jobs that would have ended by then if each had started at once. The pinball loss is in doublings of the run time, the mean over jobs, then
-over traces: 0.5 for the median is a factor of two. "As foretold" is the share of run times within the prediction: 50 and 90 % are ideal.
+over traces: 0.5 for the median is a factor of two. "As predicted" is the share of run times within the prediction: 50 and 90 % are ideal.
 
 `
 
-// foretoldTables writes how well run times are predicted.
-func foretoldTables(b *bytes.Buffer, ts []foretelling) {
+// runTimesTables writes how well run times are predicted.
+func runTimesTables(b *bytes.Buffer, ts []predictionLoss) {
 	if len(ts) == 0 {
 		return
 	}
-	b.WriteString(foretoldText)
+	b.WriteString(runTimesText)
 	for i, p := range []part{chosen, reported} {
-		fmt.Fprintf(b, "%s:\n\n| | traces | loss of the median | loss of 90 %% | as foretold, median | as foretold, 90 %% | within a factor of two |\n|---|---|---|---|---|---|---|\n", halves[i])
+		fmt.Fprintf(b, "%s:\n\n| | traces | loss of the median | loss of 90 %% | as predicted, median | as predicted, 90 %% | within a factor of two |\n|---|---|---|---|---|---|---|\n", halves[i])
 		for _, r := range slices.Concat([]regime{{name: constant}}, ownLines()) {
-			n, sum := 0.0, foretelling{}
+			n, sum := 0.0, predictionLoss{}
 			for _, t := range ts {
 				if t.Part == p && t.Regime == r.name {
 					n++
