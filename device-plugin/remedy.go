@@ -17,7 +17,7 @@ const (
 	remedySeated = "reboot; if it comes again, have power and PCIe seating checked"
 	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
 	remedyPower  = "shut down, and plug in all of its power cables"
-	remedyReturn = "the card is for return"
+	remedyReturn = "have the card replaced"
 )
 
 // Remedy returns what an operator should type about the reason in a health description. id

@@ -223,7 +223,7 @@ func (st statistics) errors(s gpu.Sample) {
 	st.integer("Remapped rows correctable", s.RemapCorrectable, "#", "Memory rows remapped after correctable errors")
 	st.integer("Remapped rows uncorrectable", s.RemapUncorrectable, "#", "Memory rows remapped after uncorrectable errors")
 	st.truth("Row remap pending", s.RemapPending, "A row will be remapped at the next GPU reset")
-	st.truth("Row remap failed", s.RemapFailed, "A row could not be remapped: the card is to be replaced")
+	st.truth("Row remap failed", s.RemapFailed, "A row could not be remapped: the card must be replaced")
 	st.integer("PCIe replays", s.PCIeReplays, "#", "PCIe packets sent again since the driver was loaded")
 	st.integer("Xid last", s.XidLast, "", "Number of the last error that the driver reported")
 	st.integer("Xid count", s.XidCount, "#", "Errors that the driver reported since the plugin started")

@@ -90,7 +90,7 @@ func stepsDone(r Record) Claim {
 }
 
 func nvmlAgrees(r Record) Claim {
-	const text = "our scan says what nvidia-smi says"
+	const text = "our scan agrees with nvidia-smi"
 	if r.SMI == nil {
 		return Claim{text, Unseen, "no nvidia-smi"}
 	}

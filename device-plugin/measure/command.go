@@ -298,7 +298,7 @@ func (c Command) targets(ctx context.Context, o options, b Backend, run *Runner)
 // refuseBusy returns an error that names the GPUs that are in use, or that Nomad gave to an
 // allocation. It refuses all GPUs if Nomad cannot answer.
 func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Target) error {
-	const anyway = "-force measures all the same"
+	const anyway = "-force measures anyway"
 	var ids, busy []string
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)

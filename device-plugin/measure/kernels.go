@@ -81,7 +81,7 @@ func supports(major, minor int) error {
 // capability is unknown.
 func Supported(d gpu.Device) error {
 	if d.Virtual {
-		return errors.New("a virtual GPU: its speed is what other virtual machines leave it, and measuring takes theirs")
+		return errors.New("a virtual GPU: its speed depends on other virtual machines, and measuring would slow them down")
 	}
 	if d.ComputeMajor == 0 {
 		return nil

@@ -170,7 +170,7 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	case now.Sub(c.idleSince) < s.IdleFor:
 		return "idle for too short"
 	case c.wait:
-		return "not free by Nomad's books, or not known to be"
+		return "not free according to Nomad, or Nomad did not answer"
 	}
 	return ""
 }
@@ -179,7 +179,7 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 func (s Schedule) wanted(now time.Time, r record, id identity, c condition) (wait string) {
 	switch {
 	case s.Mode == Off || s.Mode == Manual && !c.ordered && !c.asked:
-		return "not asked for"
+		return "not requested"
 	case !c.healthy:
 		return "unhealthy"
 	case r.Downs > 0 && now.Sub(r.Tried) < s.pause(r):

@@ -70,8 +70,8 @@ func TestDue(t *testing.T) {
 		{"went down an hour ago", Idle, record{Tried: now.Add(-time.Hour), Problem: "x", Failures: 1, Downs: 1}, idle, ""},
 		{"went down three times, long ago", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, idle, "the plugin or the machine goes down when it is measured"},
 		{"went down three times, ordered", Idle, record{Tried: now.Add(-week), Problem: "x", Failures: 3, Downs: 3}, ordered, ""},
-		{"off", Off, record{}, condition{healthy: true, idleSince: idle.idleSince, ordered: true}, "not asked for"},
-		{"manual", Manual, record{}, idle, "not asked for"},
+		{"off", Off, record{}, condition{healthy: true, idleSince: idle.idleSince, ordered: true}, "not requested"},
+		{"manual", Manual, record{}, idle, "not requested"},
 		{"manual, ordered, just measured", Manual, ago(time.Minute), condition{healthy: true, idleSince: idle.idleSince, ordered: true}, ""},
 		{"ordered while in use", Manual, record{}, condition{healthy: true, ordered: true}, "in use"},
 	} {

@@ -331,7 +331,7 @@ func (k *Keeper) Pause(ctx context.Context) {
 		clients, _, err := d.servers(ctx)
 		for _, of := range clients {
 			if len(of) > 0 {
-				k.log.Warn("an MPS control daemon keeps running, as tasks use it: end them to reset the GPU", "gpu", d.GPU, "processes", of)
+				k.log.Warn("an MPS control daemon keeps running, because tasks use it: end them to reset the GPU", "gpu", d.GPU, "processes", of)
 				return false
 			}
 		}

@@ -337,7 +337,7 @@ func TestPause(t *testing.T) {
 	if idle.runs() || !busy.runs() {
 		t.Errorf("idle runs: %v, busy runs: %v", idle.runs(), busy.runs())
 	}
-	if !strings.Contains(r.log.String(), "keeps running, as tasks use it") {
+	if !strings.Contains(r.log.String(), "keeps running, because tasks use it") {
 		t.Error("nothing is said of the busy one")
 	}
 	k.Resume()

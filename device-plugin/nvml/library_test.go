@@ -224,7 +224,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 		t.Errorf("one GPU that is read twice is %s", d.Unusable)
 	}
 	n.set("gpu2", "uuid", nvmltest.UUID(2))
-	if inv := n.scan(); len(inv.Devices) != 3 || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "both said to be at 0000:1a:00.0") {
+	if inv := n.scan(); len(inv.Devices) != 3 || len(inv.Warnings) != 1 || !strings.Contains(inv.Warnings[0], "both report the address 0000:1a:00.0") {
 		t.Errorf("two GPUs at one place: %d devices, warnings %v", len(inv.Devices), inv.Warnings)
 	}
 }
@@ -234,7 +234,7 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
 		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
-		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; those that were known before stay; run Nomad's client as root"},
+		{"gpu1", "ret.nvmlDeviceGetMigDeviceHandleByIndex", "4", gpu.MIGUnread, "nvmlDeviceGetMigDeviceHandleByIndex=4 no permission; the last known ones stay; run Nomad's client as root"},
 		{"gpu1", "ret.nvmlDeviceGetMaxMigDeviceCount", "999", gpu.MIGUnread, "reading the number of MIG instances"},
 	} {
 		state := nvmltest.H200(2)

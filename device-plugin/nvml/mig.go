@@ -49,7 +49,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		return d
 	default:
 		d.unknown = true
-		d.warn("%v; what was known before stays, at first that it is whole", errUnexpected("reading the MIG mode", ret))
+		d.warn("%v; the last known state stays; without one, the GPU counts as whole", errUnexpected("reading the MIG mode", ret))
 		return d
 	}
 	if mode.current != mode.pending {
@@ -61,7 +61,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	most, ret := answer(r, "nvmlDeviceGetMaxMigDeviceCount", dev.GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
 		d.unknown = true
-		d.warn("%v; the instances that were known before stay", errUnexpected("reading the number of MIG instances", ret))
+		d.warn("%v; the last known instances stay", errUnexpected("reading the number of MIG instances", ret))
 		return d
 	}
 	for i := range min(most, mostInstances) {
@@ -72,7 +72,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		if gpu.KindOf(why.Code) == gpu.Denied {
 			next = "; " + gpu.RemedyDenied
 		}
-		d.warn("%d MIG instances are hidden (index %s): %s; those that were known before stay%s", len(at), strings.Join(at, ", "), why, next)
+		d.warn("%d MIG instances are hidden (index %s): %s; the last known ones stay%s", len(at), strings.Join(at, ", "), why, next)
 	}
 	return d
 }

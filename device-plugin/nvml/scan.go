@@ -85,7 +85,7 @@ func (b *Backend) scan() (gpu.Inventory, error) {
 		return gpu.Inventory{}, err
 	}
 	if overruns(inv.DriverVersion) {
-		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q is not asked for processes, as it damages memory then: no GPU is known to be idle, and none is measured (535.98 is sound)", inv.DriverVersion))
+		inv.Warnings = append(inv.Warnings, fmt.Sprintf("driver %q damages memory when asked for processes, so the plugin does not ask: no GPU is known to be idle, and none is measured (535.98 works)", inv.DriverVersion))
 	}
 	fs, err := b.identified(&inv, b.readAll(count))
 	if err != nil {
@@ -143,7 +143,7 @@ func sharedSlots(inv *gpu.Inventory, fs []found) {
 	for _, f := range fs {
 		bus := f.busID()
 		if other := at[bus]; bus != "" && other != "" {
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s are both said to be at %s: who is near whom is not known of them", other, f.uuid, bus))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("%s and %s both report the address %s: which GPUs they are close to is unknown", other, f.uuid, bus))
 		}
 		at[bus] = f.uuid
 	}

@@ -29,7 +29,7 @@ func TestGives(t *testing.T) {
 		"Nomad job control is off": false, "nomad-pal explain %s says more": true, "see nomad-pal %s -help": true, "nomad-pal -help": true,
 		"nomad-pal is no device plugin": false, "nomad-pal runs jobs": false, "nomad-pal has no command %q": false,
 		"; nomad-pal profile import": true, "to end that: nomad-device-pal resume": true, "nomad-device-pal measures": false,
-		"nvidia-smi -q shows it": true, "our scan says what nvidia-smi says": false, "systemctl restart nvidia-imex": true,
+		"nvidia-smi -q shows it": true, "our scan agrees with nvidia-smi": false, "systemctl restart nvidia-imex": true,
 		"Usage: nomad-pal run [options]": false, "\nJob Options:\n\n  -x  nomad-pal run": false,
 	} {
 		if f.Gives(Text{Text: text}) != want {

@@ -283,7 +283,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 		{wrong: good, says: `or set measure { mode = "off" }`, follow: func(string) string {
 			return file("unmeasured.hcl", with("measure {\n  mode = \"off\"\n}\n"))
 		}, change: library},
-		{wrong: good, says: "run Nomad's client as root, as Nomad asks for", follow: func(string) string { return good }, change: library, first: func(d *diagnosis) {
+		{wrong: good, says: "run Nomad's client as root, as Nomad requires", follow: func(string) string { return good }, change: library, first: func(d *diagnosis) {
 			library(d)
 			if err := errors.Join(os.Remove(filepath.Join(d.root, "/dev/nvidiactl")), os.Mkdir(filepath.Join(d.root, "/dev/nvidiactl"), 0o755)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)

@@ -167,7 +167,7 @@ func (d *diagnosis) permissions() {
 		case errors.Is(err, fs.ErrNotExist):
 			d.add(statusWarn, "permissions", path+" does not exist", "nvidia-modprobe -u -c=0 makes it; nvidia-persistenced does so at boot")
 		case err != nil:
-			d.add(statusFail, "permissions", err.Error(), "run Nomad's client as root, as Nomad asks for")
+			d.add(statusFail, "permissions", err.Error(), "run Nomad's client as root, as Nomad requires")
 		default:
 			f.Close()
 			d.add(statusOK, "permissions", path+" can be opened", "")
