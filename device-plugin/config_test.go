@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/emulated"
 )
 
-// referencePage is what users read of the plugin's configuration.
+// referencePage returns the docs page of the plugin's configuration.
 func referencePage(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/reference/plugin-configuration.md")
@@ -26,7 +26,7 @@ func referencePage(t *testing.T) string {
 	return string(text)
 }
 
-// Every key of the schema is in the page's table with its default, and nothing else is.
+// The page's table has exactly the keys of the schema, with their defaults.
 func TestEveryConfigKeyIsDocumented(t *testing.T) {
 	_, table, _ := strings.Cut(referencePage(t), "## Keys")
 	table, _, _ = strings.Cut(table, "\n## ")
@@ -45,8 +45,8 @@ func TestEveryConfigKeyIsDocumented(t *testing.T) {
 	}
 }
 
-// schemaDefaults are the keys as the page writes them, "key" or "block { key }", with
-// their defaults as HCL writes them.
+// schemaDefaults returns the defaults in HCL, by key as the page writes it: "key" or "block
+// { key }".
 func schemaDefaults(s *hclspec.Spec) map[string]string {
 	out := map[string]string{}
 	for name, child := range s.GetObject().GetAttributes() {
@@ -65,7 +65,7 @@ func schemaDefaults(s *hclspec.Spec) map[string]string {
 	return out
 }
 
-// The page's inventory is one that the backend takes.
+// The backend accepts the page's example inventory.
 func TestInventoryOfThePage(t *testing.T) {
 	page := referencePage(t)
 	_, text, ok := strings.Cut(page, "## Emulated inventory")
@@ -85,8 +85,8 @@ func TestInventoryOfThePage(t *testing.T) {
 	}
 }
 
-// By default the state survives a restart, but several emulated nodes of one
-// machine do not share it.
+// By default the state survives a restart, but several emulated nodes on one machine do not
+// share it.
 func TestDefaultStateDir(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                     DefaultStateDir,

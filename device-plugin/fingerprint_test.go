@@ -25,14 +25,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// stage is a backend whose answers the test sets.
+// stage is a backend with answers set by the test.
 type stage struct {
 	mu     sync.Mutex
 	inv    gpu.Inventory
 	err    error
-	hang   chan struct{} // while not nil, scans wait for it
+	hang   chan struct{} // while not nil, scans wait for it to close
 	scans  int
-	left   int // how often the driver was let go of
+	left   int // number of disconnects
 	events chan gpu.Event
 }
 
@@ -84,14 +84,14 @@ func (s *stage) set(change func(*stage)) {
 	change(s)
 }
 
-// onStage is a plugin over a stage with n GPUs; exit collects exit codes.
+// onStage returns a plugin with a stage of n GPUs; exit collects exit codes.
 func onStage(n int, cfg Config) (p *Plugin, s *stage, log *bytes.Buffer, exits *[]int) {
 	s = &stage{events: make(chan gpu.Event)}
 	for i := range n {
 		s.inv.Devices = append(s.inv.Devices, gpu.Device{ID: fmt.Sprintf("GPU-%d", i), Model: "M", NUMANode: -1, Island: -1, PCIeSwitch: -1})
 	}
 	if cfg.StateDir == DefaultStateDir {
-		cfg.StateDir = "" // it is this machine's
+		cfg.StateDir = "" // the default directory belongs to this machine
 	}
 	log, exits = &bytes.Buffer{}, &[]int{}
 	p = New(Options{
@@ -111,13 +111,13 @@ func next(t *testing.T, c <-chan *device.FingerprintResponse) []*device.DeviceGr
 			t.Fatalf("message %+v, open %v", m, ok)
 		}
 		return m.Devices
-	case <-time.After(time.Hour): // of synctest's clock
+	case <-time.After(time.Hour): // by synctest's clock
 		t.Fatal("no message")
 	}
 	return nil
 }
 
-// fingerprints opens a stream; end ends it, and waits for that.
+// fingerprints opens a stream; end ends it and waits for that.
 func fingerprints(t *testing.T, p *Plugin) (c <-chan *device.FingerprintResponse, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -132,8 +132,8 @@ func fingerprints(t *testing.T, p *Plugin) (c <-chan *device.FingerprintResponse
 	}
 }
 
-// U16: a stream that nobody reads ends with its context, goroutines
-// included: synctest fails when one is left.
+// U16: a stream that nobody reads ends with its context and leaves no goroutine: synctest
+// fails if one is left.
 func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _, _ := onStage(2, DefaultConfig())
@@ -147,7 +147,7 @@ func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait() // both are stuck in their first send, or wait for data
+			synctest.Wait() // both are blocked in their first send, or wait for data
 			cancel()
 			synctest.Wait()
 			select {
@@ -170,8 +170,8 @@ func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 	})
 }
 
-// A driver that takes seconds to start, as without persistence mode, has no GPUs for
-// Nomad meanwhile; a person waits for them.
+// While a driver takes seconds to start, as without persistence mode, Nomad gets no GPUs. A
+// command that a person runs waits for them.
 func TestFirstMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for patience, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
@@ -194,15 +194,15 @@ func TestFirstMessage(t *testing.T) {
 	})
 }
 
-// A plugin that starts again on a node whose driver is slow, as most are with eight GPUs,
-// does not call its GPUs unhealthy before they were asked; a driver that hangs, it does.
+// If a plugin restarts on a node with a slow driver, as most drivers with eight GPUs are, it does
+// not report its GPUs as unhealthy before it has read them. If the driver hangs, it does.
 func TestFirstScanAfterARestart(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		takes time.Duration
-		first string        // what the first message says of a GPU
-		by    time.Duration // when it comes at the latest
-		well  time.Duration // when the GPU is healthy at the latest
+		first string        // state of the GPU in the first message
+		by    time.Duration // latest time of the first message
+		well  time.Duration // latest time at which the GPU is healthy
 	}{
 		{"slow", 6 * time.Second, "", 6 * time.Second, 6 * time.Second},
 		{"hanging for a while", 25 * time.Second, "driver-not-answering", firstHangAfter, 25 * time.Second},
@@ -241,8 +241,8 @@ func TestFirstScanAfterARestart(t *testing.T) {
 	}
 }
 
-// GPUs that still start when the plugin does are there seconds later, not a period; one
-// that never says who it is does not have the others scanned that often forever.
+// GPUs that are still starting when the plugin starts appear seconds later, not a whole period
+// later. A GPU that never reveals its identity does not make the plugin scan so often forever.
 func TestGPUsThatStillStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, _, _ := onStage(2, DefaultConfig())
@@ -277,7 +277,7 @@ func TestHangingScanIsWatched(t *testing.T) {
 			t.Fatal("unhealthy at first")
 		}
 		p.mu.Lock()
-		before := p.view // as whoever sends statistics holds it
+		before := p.view // the statistics sender holds it, too
 		p.mu.Unlock()
 		hang := make(chan struct{})
 		s.set(func(s *stage) { s.hang = hang })
@@ -286,7 +286,7 @@ func TestHangingScanIsWatched(t *testing.T) {
 		if d := got[0].Devices[1]; d.Healthy || d.HealthDesc != "driver-not-answering" || len(got[0].Devices) != 2 {
 			t.Errorf("device %+v, want it listed and unhealthy", d)
 		}
-		if took := time.Since(begin); took > 75*time.Second { // a period, and the patience with a scan
+		if took := time.Since(begin); took > 75*time.Second { // one period, plus the time that a scan may take
 			t.Errorf("it took %s", took)
 		}
 		if before.inv.Devices[1].Signals.Unanswered {
@@ -295,7 +295,7 @@ func TestHangingScanIsWatched(t *testing.T) {
 		if _, err := p.Reserve([]string{"GPU-0"}); err == nil || !strings.Contains(err.Error(), "driver-not-answering") {
 			t.Errorf("Reserve: %v", err)
 		}
-		time.Sleep(3 * time.Minute) // of synctest's clock
+		time.Sleep(3 * time.Minute) // by synctest's clock
 		synctest.Wait()
 		if len(*exits) == 0 || (*exits)[0] != hungExit {
 			t.Errorf("exits %v, want %d: the watchdog did not bite", *exits, hungExit)
@@ -311,8 +311,8 @@ func TestHangingScanIsWatched(t *testing.T) {
 	})
 }
 
-// An incompatible library stays in the process forever: only a new process gets
-// the new one. A young process waits, as Nomad restarts without backing off.
+// An incompatible library stays in the process: only a new process gets the new one. A
+// young process waits before it ends, because Nomad restarts plugins without backing off.
 func TestReplacedDriverRestartsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, _, exits := onStage(1, DefaultConfig())
@@ -342,8 +342,8 @@ const someProfile = `{"format": "nomad-pal/profile/1", "version": %d,
  "groups": [{"model": "M", "app": "A", "key": "k", "reference": 1, "measured": 64, "spread": 0.1, "values": [0.97, 1, 1.02, 1.045, 1.2]}],
  "gpus": [{"id": "GPU-0", "model": "M", "entries": [{"app": "A", "key": "k", "time": 0.95, "score": 0.95, "class": 1, "bin": 1, "value": 0.97}]}]}`
 
-// A new profile is in force at once; a bad or half-written one leaves the
-// previous in force, and the log names key and file.
+// A new profile takes effect at once. A bad or half-written one leaves the previous one in
+// force, and the log names key and file.
 func TestProfileIsWatched(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "profile.json")
 	write := func(text string) {
@@ -367,7 +367,7 @@ func TestProfileIsWatched(t *testing.T) {
 		}
 		write(fmt.Sprintf(someProfile, 8)[:100]) // half-written
 		time.Sleep(5 * time.Second)
-		s.events <- gpu.Event{} // everything is looked at again
+		s.events <- gpu.Event{} // make the plugin check everything again
 		time.Sleep(5 * time.Second)
 		select {
 		case m := <-c:
@@ -400,8 +400,8 @@ func TestUnknownIgnoredIDIsSaid(t *testing.T) {
 	})
 }
 
-// Lists and counts agree for every population: lists grow with the class, the
-// last one holds every GPU, counts are of the healthy members.
+// Lists and counts agree for every population: lists grow with the class, the last one has
+// every GPU, and counts are of the healthy members.
 func TestListsAndCountsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := view{cfg: DefaultConfig().Variability, verdicts: map[string]verdict{}}
@@ -470,7 +470,7 @@ func TestReserveBeforeFingerprint(t *testing.T) {
 	})
 }
 
-// Without a state_dir: the plugin ends, Nomad starts it again and asks at once.
+// Without a state_dir, the plugin ends, Nomad starts it again and calls Reserve at once.
 func TestReserveAfterARestartWithoutState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()

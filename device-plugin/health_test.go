@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// TestHealth plays the stories of testdata/health: scans and Xids in, verdicts
-// out. A scan lists every device with what the driver says of it.
+// TestHealth plays the stories of testdata/health: scans and Xids in, verdicts out. A scan
+// lists every device with its signals.
 func TestHealth(t *testing.T) {
 	stories := 0
 	datadriven.Walk(t, "testdata/health", func(t *testing.T, path string) {
@@ -68,7 +68,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "after_s", &after)
 		s.now = s.now.Add(time.Duration(after) * time.Second)
 		s.health.event(s.now, id, n, false, s.cfg)
-	case "restart": // of the plugin, which has stored what it must not forget
+	case "restart": // of the plugin, which has stored what must survive
 		h := newHealth()
 		h.restore(stored{Latches: s.health.latches(), ECC: s.health.counts()})
 		s.health = h
@@ -103,7 +103,7 @@ func (s *story) verdicts() string {
 	return b.String()
 }
 
-// parseScan reads lines "ID SIGNAL…", among them parent=ID of a MIG instance and clique=ID.
+// parseScan reads lines "ID SIGNAL…". A signal may be parent=ID, for a MIG instance, or clique=ID.
 func parseScan(t *testing.T, text string) []gpu.Device {
 	t.Helper()
 	var out []gpu.Device
@@ -166,9 +166,8 @@ func signal(t *testing.T, s *gpu.Signals, name string) {
 	t.Fatalf("unknown signal %q", name)
 }
 
-// Xids that only an application caused never make a GPU unhealthy, whatever their
-// order: the numbers are those of NVIDIA's catalog without an immediate action
-// on the GPU.
+// Xids that only an application causes never make a GPU unhealthy, in any order. The
+// numbers are those for which NVIDIA's catalog names no immediate action on the GPU.
 func TestApplicationXidsNeverMakeAGPUUnhealthy(t *testing.T) {
 	h, cfg := newHealth(), DefaultConfig().Health
 	inv := gpu.Inventory{Devices: []gpu.Device{{ID: "g"}}}
@@ -193,7 +192,7 @@ func TestFatalXidsMakeAGPUUnhealthy(t *testing.T) {
 	}
 }
 
-// An Xid of NVLink is a fault of the GPU while a link is down, and of nobody otherwise.
+// An NVLink Xid counts as a fault of the GPU only while a link is down.
 func TestNVLinkXidsCountWhileALinkIsDown(t *testing.T) {
 	for _, xid := range []int{74, 144, 145, 146, 147, 148, 149, 150} {
 		for _, down := range []bool{false, true} {
@@ -207,7 +206,7 @@ func TestNVLinkXidsCountWhileALinkIsDown(t *testing.T) {
 	}
 }
 
-// A fatal Xid that comes again and again is remembered once: what is stored does not grow.
+// A fatal Xid that keeps coming is stored only once, so the stored state does not grow.
 func TestAFatalXidIsRememberedOnce(t *testing.T) {
 	h, cfg := newHealth(), DefaultConfig().Health
 	for i, xid := range []int{119, 79, 119, 119, 79} {

@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// machine is a root with these files; those of /dev stand for device files.
+// machine returns a root with these files. Regular files in dev act as device files.
 func machine(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -28,7 +28,7 @@ func machine(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// minors is what a driver with two GPUs says of their MIG instances' device files.
+// minors is the driver's list of device files for the MIG instances of two GPUs.
 const minors = "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\ngpu0/gi11/access 66\n" +
 	"gpu0/gi11/ci1/access 68\ngpu1/gi1/access 147\ngpu1/gi1/ci0/access 148\n"
 
@@ -78,8 +78,8 @@ func TestDeviceNodes(t *testing.T) {
 	}
 }
 
-// A device that cannot be used is published as unhealthy and never given out, whatever the operator
-// ignores or allows.
+// A device that cannot be used is published as unhealthy and never reserved, whatever the
+// operator ignores or allows.
 func TestUnusableDevices(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Health.Enabled, cfg.Reserve.Unhealthy = false, "allow"

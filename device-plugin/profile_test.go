@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// A profile that is no file to read whole holds nothing up and is said: a named
-// pipe, a directory, a file without end.
+// A profile that is not a regular file of limited size (a named pipe, a directory, a file
+// without end) delays nothing and is reported.
 func TestProfileThatIsNoProfile(t *testing.T) {
 	dir := t.TempDir()
 	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
@@ -27,7 +27,7 @@ func TestProfileThatIsNoProfile(t *testing.T) {
 	if err := os.WriteFile(large, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(large, 1<<30); err != nil { // without content on the disk
+	if err := os.Truncate(large, 1<<30); err != nil { // a sparse file
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats
@@ -59,8 +59,8 @@ func TestProfileThatIsNoProfile(t *testing.T) {
 	}
 }
 
-// A profile's file that never answers, for example on a network file system that hangs, delays
-// neither the first message nor Reserve.
+// If a profile's file never answers, for example on a network file system that hangs, this
+// delays neither the first message nor Reserve.
 func TestProfileThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _, _ := onStage(1, DefaultConfig())

@@ -17,7 +17,7 @@ import (
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write the tables of docs/reference/attributes.md")
 
-// The tables of docs/reference/attributes.md are those that decide about health.
+// The tables of docs/reference/attributes.md match the questions that decide health.
 func TestQuestionsReference(t *testing.T) {
 	const path = "../docs/reference/attributes.md"
 	page, err := os.ReadFile(path)

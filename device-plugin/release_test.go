@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// A driver that an operator has released is left alone until the time is over, or he
-// resumes; a scan that runs ends first.
+// A driver that an operator has released is left alone until the time is over or the
+// operator resumes. A running scan ends first.
 func TestRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
@@ -32,7 +32,7 @@ func TestRelease(t *testing.T) {
 			"resume":           func() { time.Sleep(time.Minute); order(t, cfg.StateDir, time.Now()) },
 		} {
 			s.set(func(s *stage) { s.left = 0; s.hang = make(chan struct{}) })
-			s.events <- gpu.Event{} // a scan
+			s.events <- gpu.Event{} // triggers a scan
 			time.Sleep(2 * time.Second)
 			until := time.Now().Add(5 * time.Minute)
 			order(t, cfg.StateDir, until)
@@ -63,7 +63,7 @@ func TestRelease(t *testing.T) {
 				t.Errorf("%s: %q, %s before the end", name, got, time.Until(until))
 			}
 			s.set(func(s *stage) {
-				if s.left != 1 || s.scans != 2 { // the one that ran, and the first after it
+				if s.left != 1 || s.scans != 2 { // the one that was running, and the first after the release
 					t.Errorf("%s: let go of %d times, %d scans", name, s.left, s.scans)
 				}
 			})
@@ -78,8 +78,8 @@ func order(t *testing.T, dir string, until time.Time) {
 	}
 }
 
-// A plugin that starts while the driver is released does not open it, and publishes the
-// GPUs that were there at once.
+// A plugin that starts while the driver is released does not open it. It publishes the
+// stored GPUs at once.
 func TestReleaseOutlivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
@@ -108,8 +108,8 @@ func TestReleaseOutlivesARestart(t *testing.T) {
 	})
 }
 
-// An order too far in the future was written before a clock was set back. A broken order counts as
-// none.
+// An order too far in the future was written before the clock was set back. A broken order
+// counts as none.
 func TestReleasesThatAreNone(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	order(t, dir, now.Add(LongestRelease+time.Minute))

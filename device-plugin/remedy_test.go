@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/testlog"
 )
 
-// The commands fit the fault: the plugin suggests a reset only if a reset helps.
+// The suggested commands fit the fault: a reset is suggested only if it helps.
 func TestRemedy(t *testing.T) {
 	const reset = "nvidia-smi --gpu-reset -i GPU-1"
 	for reason, tc := range map[string]struct {
@@ -71,8 +71,9 @@ func TestRemedy(t *testing.T) {
 	}
 }
 
-// The log suggests commands for faults that doctor cannot show: those that take a while to appear,
-// and those that appear while tasks run. Once the GPU is well, the log no longer does.
+// The log suggests commands for faults that doctor cannot show: faults that take a while to
+// appear, and faults that appear while tasks run. Once the GPU is healthy, the log stops
+// suggesting them.
 func TestLogNamesTheRemedy(t *testing.T) {
 	var log testlog.Buffer
 	p := New(Options{Log: hclog.New(&hclog.LoggerOptions{Output: &log})})

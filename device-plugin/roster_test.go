@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// A GPU that was lost before the start stays listed, scan after scan; on another
-// host, none of those that were here before is.
+// A GPU that was lost before the start stays listed, scan after scan. On another host, no
+// GPU of the old host stays listed.
 func TestRosterScanAfterScan(t *testing.T) {
 	t.Parallel()
 	device := func(id, slot string) gpu.Device { return gpu.Device{ID: id, BusID: slot} }
@@ -45,8 +45,8 @@ func TestRosterScanAfterScan(t *testing.T) {
 	}
 }
 
-// Links that all GPUs lose together, as when the fabric manager ends, are down, also when the
-// plugin starts after that; so are those of a GPU that has no other to be compared with.
+// Links that all GPUs lose together, as when the fabric manager ends, count as down, even if the
+// plugin starts after that. So do links of a GPU without another GPU to compare it with.
 func TestLinksThatGPUsLose(t *testing.T) {
 	t.Parallel()
 	for _, gpus := range []int{1, 4} {

@@ -24,11 +24,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
-// slowDriver takes a second for a reading.
+// slowDriver takes a second for each reading.
 type slowDriver struct{ stage }
 
 func (d *slowDriver) Sample(ids []string) map[string]gpu.Sample {
-	time.Sleep(time.Second) // of synctest's clock
+	time.Sleep(time.Second) // by synctest's clock
 	return d.stage.Sample(ids)
 }
 
@@ -101,8 +101,8 @@ func TestTimersFireTogether(t *testing.T) {
 	})
 }
 
-// A driver whose wait for events does not end keeps the next stream from nothing:
-// that stream measures GPUs, as the one before it did.
+// A driver whose wait for events does not end does not affect the next stream: it measures
+// GPUs, as the previous stream did.
 func TestEventSourceThatDoesNotEnd(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StateDir = ""
@@ -132,7 +132,7 @@ func TestEventSourceThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-// deaf is a backend whose event source ends when the test says so.
+// deaf is a backend whose event source ends only when the test allows it.
 type deaf struct {
 	stage
 	waits chan struct{}
@@ -140,8 +140,8 @@ type deaf struct {
 
 func (d *deaf) Events(context.Context, chan<- gpu.Event) { <-d.waits }
 
-// Nomad answers with JSON, which has no word for what is no number: one such value
-// would take all statistics with it.
+// Nomad answers with JSON, which cannot represent NaN or infinity: one such value would
+// make all statistics fail.
 func TestStatisticsThatAreNoNumbers(t *testing.T) {
 	set := statistics{}
 	set.profiling(gpu.Sample{SMActivePercent: new(math.NaN()), SMOccupancyPercent: new(math.Inf(-1)), DRAMActivePercent: new(0.5)})
@@ -162,8 +162,8 @@ func (c *counting) Scan() (gpu.Inventory, error) {
 	return c.stage.Scan()
 }
 
-// However many errors an application provokes, the plugin only counts them: they cost no driver
-// calls and no log lines.
+// However many errors an application causes, the plugin only counts them: they cost no
+// driver calls and no log lines.
 func TestFloodOfApplicationErrors(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StateDir = ""

@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// configOf reads a config block's text as Nomad and SetConfig do.
+// configOf reads the text of a config block as Nomad and SetConfig do.
 func configOf(t *testing.T, text string) (Config, error) {
 	t.Helper()
 	data, err := conformance.EncodeConfig(configSchema(), text)
@@ -88,7 +88,7 @@ func TestSharingConfigErrors(t *testing.T) {
 	}
 }
 
-// A block that was written for nomad-device-nvidia's coming sharing is understood.
+// The plugin understands an mps block that was written for nomad-device-nvidia's future sharing.
 func TestBlockOfTheIncumbentsSharing(t *testing.T) {
 	c, err := configOf(t, `mps {
 		enabled = true
@@ -187,7 +187,7 @@ func groupOf(t *testing.T, groups []*device.DeviceGroup, kind, name string) *dev
 	return nil
 }
 
-// listed writes groups as "type/name[id id!reason]".
+// listed formats groups as "type/name[id id!reason]".
 func listed(groups []*device.DeviceGroup) string {
 	var out []string
 	for _, g := range groups {
@@ -325,8 +325,8 @@ func TestStatisticsOfASharedGPU(t *testing.T) {
 }
 
 // A GPU whose form changes while a task holds it, in either direction, keeps its old form:
-// nothing new gets it, what holds it can be restarted, and the new form comes when Nomad says that
-// it is free.
+// no new task gets it, and the task that holds it can restart. The new form takes effect
+// when Nomad says that the GPU is free.
 func TestFormChangesOnceTasksHaveEnded(t *testing.T) {
 	whole, four, two := shared(TimeSlicing), shared(TimeSlicing), shared(TimeSlicing)
 	whole.Sharing = nil
@@ -386,15 +386,15 @@ func TestFormChangesOnceTasksHaveEnded(t *testing.T) {
 	}
 }
 
-// The operator's word ends the wait where Nomad cannot be asked; a GPU that was never published
-// waits for nobody, and neither does one whose form stays.
+// If Nomad cannot be asked, the operator can end the wait. A GPU that was never published
+// does not wait, and neither does one that keeps its form.
 func TestFormsThatWaitForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
 		cfg := shared(TimeSlicing)
 		cfg.StateDir = dir
 		const parts = "gpu/M[GPU-0] gpu.shared/M-SHARED[GPU-1::0 GPU-1::1 GPU-1::2 GPU-1::3]"
-		for range 2 { // the first time, and the same again
+		for range 2 { // the first time, and again unchanged
 			p, _, _, _ := onStage(2, cfg)
 			c, end := fingerprints(t, p)
 			if got := listed(next(t, c)); got != parts {
@@ -420,8 +420,8 @@ func TestFormsThatWaitForNobody(t *testing.T) {
 	})
 }
 
-// Under MPS a task gets its share of threads and memory for each part, and the pipe directory of
-// its GPU's daemon. It gets no parts of GPUs with different daemons.
+// Under MPS a task gets its share of threads and memory for each part, and the pipe
+// directory of its GPU's daemon. It gets no parts of GPUs with different daemons.
 func TestReserveByMPS(t *testing.T) {
 	control, err := mpstest.Install(t.TempDir())
 	if err != nil {
@@ -449,13 +449,13 @@ func TestReserveByMPS(t *testing.T) {
 			for i := range s.inv.Devices {
 				s.inv.Devices[i].MemoryMiB = new(int64(1000))
 			}
-			cfg.StateDir, cfg.Reserve.Unhealthy = "", "allow" // whether the daemon runs is not asked here
+			cfg.StateDir, cfg.Reserve.Unhealthy = "", "allow" // this test does not check whether the daemon runs
 			p.Configure(cfg)
 			p.mu.Lock()
 			p.ready()
 			p.observe(time.Now(), scanResult{inv: s.inv})
 			p.tellKnown()
-			for _, id := range []string{"GPU-0", "GPU-1"} { // as if they had been started
+			for _, id := range []string{"GPU-0", "GPU-1"} { // as if the daemons had been started
 				if err := os.MkdirAll(filepath.Join(tc.block.Directory, id), 0o755); err != nil {
 					t.Fatal(err)
 				}

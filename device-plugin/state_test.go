@@ -19,8 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// The last profile from Nomad is in force from the first message on, although
-// Nomad cannot be reached.
+// The last profile from Nomad is in force from the first message on, even if Nomad cannot
+// be reached.
 func TestProfileFromNomadSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	p, err := profile.Parse(fmt.Appendf(nil, someProfile, 5))
@@ -44,7 +44,7 @@ func TestProfileFromNomadSurvivesARestart(t *testing.T) {
 		if got := next(t, c)[0].Attributes[attr.ProfileVersion]; got == nil || *got.Int != 5 {
 			t.Errorf("profile version %v, want 5", got)
 		}
-		synctest.Wait() // Nomad has been asked
+		synctest.Wait() // until Nomad has been asked
 		cancel()
 		for range c {
 		}
@@ -55,8 +55,7 @@ func TestProfileFromNomadSurvivesARestart(t *testing.T) {
 	})
 }
 
-// A state file that cannot be read is said, and does not keep the plugin from
-// working.
+// A state file that cannot be read is reported, and does not stop the plugin.
 func TestBadStateFile(t *testing.T) {
 	for name, text := range map[string]string{"half-written": `{"version": 1, "latch`, "other version": `{"version": 99}`} {
 		dir := t.TempDir()
@@ -88,7 +87,7 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 	if err := os.Chmod(cfg.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files { // a directory in a file's place stands for the full disk
+	for _, f := range files { // a directory in the file's place acts like a full disk
 		if err := os.Mkdir(f, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +121,7 @@ func TestStateIsWrittenWhenTheDiskHasRoomAgain(t *testing.T) {
 	}
 }
 
-// A state_dir that cannot be used is said, and the plugin works without.
+// A state_dir that cannot be used is reported, and the plugin works without it.
 func TestUnusableStateDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "open")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -150,8 +149,8 @@ func TestUnusableStateDir(t *testing.T) {
 	}
 }
 
-// An error that was contained in one MIG instance is no fault of the other instances, although Xid
-// 48 names the whole GPU. A fault of their own is.
+// An error that was contained in one MIG instance is not a fault of the other instances,
+// although Xid 48 names the whole GPU. A fault of their own is.
 func TestContainedErrorOfAMIGInstance(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	type event struct {

@@ -22,7 +22,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// fast makes changes visible soon.
+// fast makes changes visible quickly.
 const fast = `fingerprint_period = "200ms"`
 
 func TestPluginInfo(t *testing.T) {
@@ -42,8 +42,8 @@ func TestPluginInfo(t *testing.T) {
 	}
 }
 
-// Nomad's loader keeps the higher version of one name: both plugins never run
-// side by side on the same GPUs.
+// Nomad's loader keeps only the higher version of a name, so the two plugins never run side
+// by side on the same GPUs.
 func TestNameOfTheIncumbentWithAHigherVersion(t *testing.T) {
 	ours(t)
 	w := start(t, nvmltest.H200(1), "")
@@ -56,8 +56,7 @@ func TestNameOfTheIncumbentWithAHigherVersion(t *testing.T) {
 	}
 }
 
-// The attributes of an H200, name by name, against the documented contract of
-// nomad-device-nvidia.
+// The attributes of an H200, one by one, match the documented contract of nomad-device-nvidia.
 func TestAttributesOfTheIncumbent(t *testing.T) {
 	w := start(t, nvmltest.H200(2), fast)
 	g := w.fingerprint().until("two GPUs", listed(2))[0]
@@ -84,7 +83,7 @@ func TestAttributesOfTheIncumbent(t *testing.T) {
 	}
 }
 
-// The statistics of an H200, name by name, unit by unit, shape by shape.
+// The statistics of an H200 match in name, unit and shape.
 func TestStatisticsOfTheIncumbent(t *testing.T) {
 	state := nvmltest.H200(1)
 	for k, v := range map[string]string{"utilization": "80", "encoder": "3", "decoder": "4", "used_mib": "1000", "ecc_l1": "5", "ecc_l2": "6", "ecc_memory": "7"} {
@@ -205,7 +204,7 @@ func TestStatsIntervalAndCancel(t *testing.T) {
 	}
 }
 
-// The same state gives the same message, whatever the maps' order.
+// The same state gives the same message, whatever the order of maps.
 func TestMessagesAreDeterministic(t *testing.T) {
 	state := nvmltest.H200(8)
 	state.Split(1, 7)

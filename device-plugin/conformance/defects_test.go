@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// The defects of nomad-device-nvidia, by number; each test fails if the
-// defect is. U16 (a goroutine leak) is tested inside the plugin's package.
+// The defects of nomad-device-nvidia, by number. Each test fails if the plugin has the
+// defect. U16 (a goroutine leak) is tested inside the plugin's package.
 
 func TestU01PowerIsTheEnforcedLimit(t *testing.T) {
 	w := start(t, nvmltest.H200(1), fast)
@@ -45,8 +45,8 @@ func TestU03ClocksAreTheMaximum(t *testing.T) {
 	}
 }
 
-// Generations 3 and 4 have the incumbent's rounded rates, for the sake of jobs
-// that ask for them; compat = "none" has the true ones.
+// For generations 3 and 4 the plugin publishes nomad-device-nvidia's rounded rates, because
+// jobs may require them. compat = "none" publishes the true ones.
 func TestU04PCIeBandwidthOfEveryGeneration(t *testing.T) {
 	state := nvmltest.H200(7)
 	for i := range 7 {
@@ -145,7 +145,7 @@ func TestU09StatisticsFieldByField(t *testing.T) {
 	}
 }
 
-// NOT_SUPPORTED from the MIG questions means "not MIG".
+// If the driver answers NOT_SUPPORTED to the MIG questions, the GPU is not in MIG mode.
 func TestU10GPUWithoutMIG(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "mig", "")
@@ -222,7 +222,7 @@ func TestU17ConfigReplacesConfig(t *testing.T) {
 	}
 }
 
-// Before the handshake, and up to the first stream, the driver is left alone.
+// The plugin does not use the driver before the handshake, and not until the first stream.
 func TestU18HungDriverDoesNotHoldUpTheAgent(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("sys", "hang", "1")
@@ -349,7 +349,7 @@ func TestU24UnifiedMemoryWithoutBAR1(t *testing.T) {
 	}
 }
 
-// "Is it running?" has an answer.
+// doctor explains a machine without a driver.
 func TestU25DoctorExplains(t *testing.T) {
 	ours(t)
 	t.Parallel()

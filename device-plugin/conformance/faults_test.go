@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// reason waits for a GPU to be unhealthy for a reason.
+// reason waits until a GPU is unhealthy for this reason.
 func reason(id, want string) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool {
 		d := instance(gs, id)
@@ -27,7 +27,7 @@ func TestPolledFaultsAndRecovery(t *testing.T) {
 	ours(t)
 	for _, tc := range []struct{ key, bad, good, want string }{
 		{"lost", "1", "", "gpu-lost"},
-		{"ret.nvmlDeviceGetEncoderUtilization", "16", "", ""}, // only statistics ask
+		{"ret.nvmlDeviceGetEncoderUtilization", "16", "", ""}, // only statistics ask this
 		{"ret.nvmlDeviceGetMinorNumber", "16", "", "reset-required"},
 		{"remap", "2", "0", "row-remap-failure"},
 		{"field.230", "2", "0", "recovery-action:node-reboot"},
@@ -63,7 +63,7 @@ func TestFatalXidIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-// An error of an application never makes a GPU unhealthy.
+// An application's errors never make a GPU unhealthy.
 func TestApplicationXidsAreCountedOnly(t *testing.T) {
 	ours(t)
 	w, s := follow(t, 1, fast)
@@ -87,11 +87,11 @@ func TestXidVerdictsAreOverridable(t *testing.T) {
 	}
 }
 
-// A latched fault is not forgotten by a restart, and ends on the operator's word.
+// A latched fault survives a restart, until the operator clears it.
 func TestLatchedXidSurvivesARestartUntilCleared(t *testing.T) {
 	ours(t)
 	state := nvmltest.H200(1)
-	state.Set("gpu0", "field.230", "") // a driver that does not know recovery actions
+	state.Set("gpu0", "field.230", "") // a driver without recovery actions
 	dir := t.TempDir()
 	config := fast + "\nstate_dir = \"" + dir + "\""
 	w := start(t, state, config)
@@ -151,7 +151,7 @@ func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 		t.Errorf("Reserve of a good GPU: %v after %s", err, took())
 	}
 	w.statistics(func(all map[string]*device.DeviceStats) bool { return all[nvmltest.UUID(0)] != nil })
-	w.set("gpu2", "remap", "2") // still watched, scan after scan
+	w.set("gpu2", "remap", "2") // it is still watched, scan after scan
 	got = s.until("another fault", reason(nvmltest.UUID(2), "row-remap-failure"))
 	if !instance(got, nvmltest.UUID(0)).Healthy || !instance(got, nvmltest.UUID(3)).Healthy {
 		t.Errorf("got %s", describe(got))
@@ -170,8 +170,8 @@ func TestGPUThatIsSlowForOnce(t *testing.T) {
 	s.quiet(time.Second)
 }
 
-// A driver that answers nothing: the first message still comes in time, and the
-// process ends itself rather than the stream.
+// If a driver answers nothing, the first message still comes in time. Later the process
+// ends itself, rather than the stream.
 func TestHungDriverEndsTheProcess(t *testing.T) {
 	ours(t)
 	state := nvmltest.H200(1)
@@ -290,12 +290,12 @@ func TestNVLinkDownIsADegradation(t *testing.T) {
 	if d := instance(got, nvmltest.UUID(1)); !d.Healthy || attribute(got[0], "unique.degraded") != "string "+d.ID {
 		t.Errorf("got %s, degraded %s; want it healthy and listed as degraded", describe(got), attribute(got[0], "unique.degraded"))
 	}
-	w.set("sys", "event.1", "1 8 74 -1") // the driver says that NVLink failed, too
+	w.set("sys", "event.1", "1 8 74 -1") // the driver reports that NVLink failed, too
 	s.until("a failed NVLink", reason(nvmltest.UUID(1), "nvlink-down"))
 }
 
-// Links that were there before a restart and are all down after it, as where the fabric
-// manager does not start, are noticed, until the operator says that it is meant so.
+// The plugin notices links that were up before a restart and are all down after it, for example
+// because the fabric manager does not start. It reports them until the operator clears them.
 func TestNVLinksThatAreDownAfterARestart(t *testing.T) {
 	ours(t)
 	dir := t.TempDir()
@@ -320,7 +320,7 @@ func TestNVLinksThatAreDownAfterARestart(t *testing.T) {
 	})
 }
 
-// degraded waits for a GPU that works, but not as it should, for these reasons.
+// degraded waits until a GPU works, but is degraded for these reasons.
 func degraded(id, reasons string) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool {
 		d := instance(gs, id)
@@ -351,8 +351,7 @@ func TestDegradationsAreSaidWithTheirReasons(t *testing.T) {
 	}
 }
 
-// Links that have errors all the time are a degradation, whichever way the GPU
-// counts them.
+// Links that keep having errors degrade the GPU, in whichever way it counts them.
 func TestNVLinkErrors(t *testing.T) {
 	ours(t)
 	for _, key := range []string{"nvlink_errors", "field.38", "field.208"} {
@@ -361,7 +360,7 @@ func TestNVLinkErrors(t *testing.T) {
 			state.Set("gpu1", key, "1000")
 			w := start(t, state, fast)
 			s := w.fingerprint()
-			s.until("two GPUs", listed(2)) // a count that does not grow is no trouble
+			s.until("two GPUs", listed(2)) // a count that does not grow is harmless
 			w.set("gpu1", key, "1000000")
 			s.until("errors on NVLink", degraded(nvmltest.UUID(1), "nvlink-errors"))
 			s.until("the end of errors", func(gs []*device.DeviceGroup) bool { return attribute(gs[0], "degraded_count") == "int 0 " })
@@ -369,15 +368,15 @@ func TestNVLinkErrors(t *testing.T) {
 	}
 }
 
-// A GPU that hangs before its events are registered neither blocks the events of others nor keeps
-// the stream open.
+// A GPU that hangs before its events are registered neither blocks other GPUs' events nor
+// keeps the stream open.
 func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
 	ours(t)
 	state := nvmltest.H200(3)
 	w := start(t, state, fast)
 	s := w.fingerprint()
 	s.until("three GPUs", listed(3))
-	w.set("gpu1", "hang", "1") // events are registered about a second after the first scan
+	w.set("gpu1", "hang", "1") // the plugin registers events about a second after the first scan
 	s.until("a GPU that does not answer", unhealthy(nvmltest.UUID(1)))
 	w.state.Set("gpu2", "field.230", "1")
 	w.set("sys", "event.1", "2 8 79 -1")
@@ -396,8 +395,8 @@ func TestEventsOfOthersWhileAGPUHangs(t *testing.T) {
 	}
 }
 
-// With a state directory, a driver that hangs when the plugin starts does not
-// make the GPUs vanish from Nomad.
+// With a state directory, the GPUs stay listed in Nomad if the driver hangs when the plugin
+// starts.
 func TestHungDriverAtAStartKeepsGPUsListed(t *testing.T) {
 	ours(t)
 	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())

@@ -11,13 +11,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// A broken InfoROM answers with bytes that are no text. gRPC refuses to send them,
-// and Nomad ends a plugin whose message it cannot take until the agent restarts.
+// A broken InfoROM answers with bytes that are not text. gRPC refuses to send them. If
+// Nomad cannot receive a plugin's message, it drops the plugin until the agent restarts.
 func TestDriverThatAnswersGarbage(t *testing.T) {
 	ours(t)
 	for _, tc := range []struct {
 		what, scope, key, value string
-		healthy                 int // GPUs of 3, or of 2 and 2 instances
+		healthy                 int // of 3 GPUs, or of 2 GPUs and 2 instances
 	}{
 		{"name", "gpu1", "name", "NVIDIA \xff\xfe\x01", 3},
 		{"UUID", "gpu1", "uuid", "GPU-\xff\xfe", 2},

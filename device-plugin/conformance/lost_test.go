@@ -16,7 +16,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// restart ends the plugin and starts it over the same driver.
+// restart ends the plugin and starts it again with the same driver.
 func (w *world) restart(config string) *stream {
 	w.t.Helper()
 	w.Stop()
@@ -27,8 +27,8 @@ func (w *world) restart(config string) *stream {
 	return w.fingerprint()
 }
 
-// A GPU that fell off the bus before the plugin started does not vanish: it is
-// published as lost, start after start, until the operator says that it is gone.
+// A GPU that fell off the bus before the plugin started does not vanish: it is published as
+// lost after every start, until the operator clears it.
 func TestGPULostBeforeTheStart(t *testing.T) {
 	ours(t)
 	dir := t.TempDir()
@@ -58,8 +58,8 @@ func TestGPULostBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A GPU that is lost in the middle of a scan is written down as it was: after a restart
-// another card in its slot takes its place.
+// A GPU that is lost in the middle of a scan is stored with its known values: after a
+// restart, another card in its slot replaces it.
 func TestGPULostInAScanAndReplaced(t *testing.T) {
 	ours(t)
 	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
@@ -75,7 +75,7 @@ func TestGPULostInAScanAndReplaced(t *testing.T) {
 	}
 }
 
-// A GPU that comes back after a start without it is well again.
+// A GPU that was missing at the start becomes healthy when it comes back.
 func TestGPULostBeforeTheStartComesBack(t *testing.T) {
 	ours(t)
 	config := fast + fmt.Sprintf("\nstate_dir = %q", t.TempDir())
@@ -88,7 +88,7 @@ func TestGPULostBeforeTheStartComesBack(t *testing.T) {
 	s.until("the GPU back", healthy(nvmltest.UUID(1)))
 }
 
-// Another division into MIG instances, and another card in the slot, are no loss.
+// Another division into MIG instances is not a loss, and neither is another card in the slot.
 func TestWhatIsNoLoss(t *testing.T) {
 	ours(t)
 	for name, change := range map[string]func(nvmltest.State){
@@ -111,7 +111,7 @@ func TestWhatIsNoLoss(t *testing.T) {
 			state.Split(1, 2)
 			w := start(t, state, config)
 			w.fingerprint().until("a GPU and two instances", listed(3))
-			w.Stop() // what it saw while it runs would be a loss
+			w.Stop() // it would see a loss if it were still running
 			change(w.state)
 			w.write()
 			got := w.restart(config).until("the GPUs", func(gs []*device.DeviceGroup) bool { return devices(gs) > 0 })
@@ -127,7 +127,7 @@ func TestWhatIsNoLoss(t *testing.T) {
 	}
 }
 
-// A library that is not NVML is an error in the log, and no end of the process.
+// A library that is not NVML causes an error in the log, but does not end the process.
 func TestLibraryThatIsNotNVML(t *testing.T) {
 	ours(t)
 	w := start(t, nvmltest.H200(1), fast+"\nnvml_library = \"libc.so.6\"")
@@ -140,7 +140,7 @@ func TestLibraryThatIsNotNVML(t *testing.T) {
 	}
 }
 
-// A plugin that starts again beside one GPU that hangs does not call the others unhealthy.
+// A plugin that restarts while one GPU hangs does not report the others as unhealthy.
 func TestRestartBesideAHungGPU(t *testing.T) {
 	ours(t)
 	dir := t.TempDir()

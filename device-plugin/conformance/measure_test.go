@@ -24,8 +24,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// idleNode is a node whose two GPUs NVML and CUDA play together; the second is
-// slow. scale is the length of a simulated second.
+// idleNode is a node whose two GPUs are simulated by the fake NVML and CUDA libraries; the
+// second GPU is slow. scale is the length of a simulated second.
 func idleNode(t *testing.T, scale string) (state nvmltest.State, config, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -42,12 +42,12 @@ func idleNode(t *testing.T, scale string) (state nvmltest.State, config, dir str
 	state = nvmltest.H200(2)
 	for i := range 2 {
 		state.Set(fmt.Sprintf("gpu%d", i), "uuid", fakecuda.UUID(i))
-		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not idle's: a rate is judged by it
+		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not the clock of an idle GPU: rates are judged by it
 	}
 	return state, fast + fmt.Sprintf("\nstate_dir = %q\nmeasure {\n jitter = \"0s\"\n cuda_library = %q\n idle_for = \"1s\"\n warmup = \"0s\"\n limit = \"10s\"\n}\nnomad {\n address = %q\n}", dir, lib, freeNode(t, 2)), dir
 }
 
-// freeNode is a Nomad that says of a node with these GPUs that no allocation has one.
+// freeNode is a Nomad that says that no allocation holds one of the node's GPUs.
 func freeNode(t *testing.T, gpus int) (address string) {
 	t.Helper()
 	node := api.Node{ID: "n1", Name: "n1", Status: "ready", NodeResources: &api.NodeResources{Devices: []*api.NodeDeviceResource{{}}}}
@@ -69,7 +69,7 @@ func freeNode(t *testing.T, gpus int) (address string) {
 	return server.URL
 }
 
-// Idle GPUs are measured without being asked, and the results are published.
+// The plugin measures idle GPUs without an order, and publishes the results.
 func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 	ours(t)
 	state, config, _ := idleNode(t, "0.001")
@@ -88,8 +88,8 @@ func TestIdleGPUsAreMeasuredAndPublished(t *testing.T) {
 	}
 }
 
-// An upgraded package replaces the binary, days perhaps before the client is restarted: the
-// plugin that runs measures with its own.
+// A package upgrade may replace the binary days before the client restarts. The running
+// plugin still measures, with its own binary.
 func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
 	ours(t)
 	state, config, dir := idleNode(t, "0.001")
@@ -111,10 +111,10 @@ func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
 	})
 }
 
-// Reserve does not wait for a measurement, and no process of it is left.
+// Reserve does not wait for a measurement, and leaves no process of it.
 func TestReserveEndsAMeasurement(t *testing.T) {
 	ours(t)
-	state, config, dir := idleNode(t, "1") // sessions take as long as on a GPU
+	state, config, dir := idleNode(t, "1") // sessions take as long as on a real GPU
 	w := start(t, state, config)
 	w.fingerprint().until("two GPUs", listed(2))
 	eventually(t, "measuring begins", func() bool { return len(children(t, w.PID())) == 2 })
@@ -129,7 +129,7 @@ func TestReserveEndsAMeasurement(t *testing.T) {
 		t.Errorf("measuring processes %v after Reserve, want that of the other GPU", got)
 	}
 	measuring := children(t, w.PID())
-	for _, pid := range measuring { // who sees a GPU busy asks who it is
+	for _, pid := range measuring { // whoever sees a busy GPU wants to know which process uses it
 		eventually(t, "the measuring process says what it is", func() bool { // once it runs
 			comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -145,15 +145,15 @@ func TestReserveEndsAMeasurement(t *testing.T) {
 		}
 		return true
 	})
-	// Nomad ended it: a client that is restarted again and again must not keep its GPUs
-	// from being measured.
+	// Nomad ended the session, so it is not a failure: restarting a client again and again
+	// must not keep its GPUs from being measured.
 	kept, err := os.ReadFile(filepath.Join(dir, "measurements.json"))
 	if err != nil || strings.Contains(string(kept), "begun") {
 		t.Errorf("error %v, stored\n%s", err, kept)
 	}
 }
 
-// children are the processes that a process started.
+// children returns the processes that a process started.
 func children(t *testing.T, pid int) []int {
 	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -161,7 +161,7 @@ func children(t *testing.T, pid int) []int {
 		t.Fatal(err)
 	}
 	var out []int
-	for _, task := range tasks { // each thread has its own
+	for _, task := range tasks { // each thread has its own list
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
 		if err != nil {
 			continue // the thread has ended

@@ -5,5 +5,5 @@
 
 package conformance_test
 
-// raceDetector is off, as in this test binary.
+// raceDetector is false, as for this test binary.
 const raceDetector = false

@@ -15,11 +15,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 )
 
-// A plugin that an operator has released the driver from makes no NVML call and has no
-// process that uses a GPU, whoever asks it, also after a restart, until he resumes.
+// After an operator has released the driver, the plugin makes no NVML call and has no process that
+// uses a GPU, whoever calls it. This holds after a restart, too, until the operator resumes.
 func TestReleasedDriverIsLeftAlone(t *testing.T) {
 	ours(t)
-	state, config, dir := idleNode(t, "1") // sessions take as long as on a GPU
+	state, config, dir := idleNode(t, "1") // sessions take as long as on a real GPU
 	w := driverless(t, state)
 	calls, id := filepath.Join(t.TempDir(), "calls"), fakecuda.UUID(0)
 	w.env = append(w.env, "FAKE_NVML_CALLS="+calls)

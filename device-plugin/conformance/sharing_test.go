@@ -24,7 +24,7 @@ const inFour = "sharing {\n  replicas = 4\n  gpus = [1]\n}\n"
 
 func part(gpu, n int) string { return fmt.Sprint(nvmltest.UUID(gpu), "::", n) }
 
-// all waits for all parts of GPU 1 to be so.
+// all waits until is holds for all parts of GPU 1.
 func all(is func(*device.Device) bool) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool {
 		for n := range 4 {
@@ -36,8 +36,7 @@ func all(is func(*device.Device) bool) func([]*device.DeviceGroup) bool {
 	}
 }
 
-// Shared instances, chapter by chapter of the contract: what is listed, reserved, told of health and
-// counted.
+// Shared instances follow the contract: listing, Reserve, health and statistics.
 func TestSharedInstances(t *testing.T) {
 	ours(t)
 	w := start(t, nvmltest.H200(2), fast+"\n"+inFour)
@@ -77,8 +76,8 @@ func TestSharedInstances(t *testing.T) {
 	s.until("four healthy parts", all(func(d *device.Device) bool { return d.Healthy }))
 }
 
-// A control daemon of MPS outlives the plugin that was killed, if a task may use it, and the next
-// plugin adopts it; one that has no GPU to share ends it.
+// An MPS control daemon outlives a killed plugin if a task may use it, and the next plugin
+// adopts it. A plugin without a GPU to share ends the daemon.
 func TestMPSDaemonOverPlugins(t *testing.T) {
 	ours(t)
 	control, err := mpstest.Install(t.TempDir())

@@ -23,7 +23,7 @@ func describe(gs []*device.DeviceGroup) string {
 	return out.String()
 }
 
-// attribute is the text of a group's attribute, "absent" without one.
+// attribute returns a group's attribute as text, or "absent".
 func attribute(g *device.DeviceGroup, name string) string {
 	a := g.Attributes[name]
 	switch {
@@ -50,7 +50,7 @@ func statText(all map[string]*device.DeviceStats) string {
 	return out.String()
 }
 
-// statValue is a statistic as one line.
+// statValue returns a statistic as one line.
 func statValue(v *structs.StatValue) string {
 	switch {
 	case v == nil:

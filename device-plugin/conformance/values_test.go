@@ -36,11 +36,11 @@ const (
 	migrationDoc = "../../docs/operators/upgrade-from-nomad-device-nvidia.md"
 )
 
-// incumbentAttributes are the attributes that nomad-device-nvidia has.
+// incumbentAttributes are the attributes of nomad-device-nvidia.
 var incumbentAttributes = []string{"bar1", "cores_clock", "display_state", "driver_version", "memory", "memory_clock", "pci_bandwidth", "persistence_mode", "power"}
 
-// valueNodes are the nodes of which values are compared, each of one GPU, or of
-// one GPU in two MIG instances.
+// valueNodes returns the nodes whose values are compared. Each has one GPU, or one GPU in
+// two MIG instances.
 func valueNodes() map[string]nvmltest.State {
 	with := func(values ...string) nvmltest.State {
 		s := nvmltest.H200(1)
@@ -67,7 +67,7 @@ func valueNodes() map[string]nvmltest.State {
 	}
 }
 
-// values are what the plugin under test says of a node, by name.
+// values returns everything that the plugin under test publishes about a node, by name.
 func values(t *testing.T, state nvmltest.State, config string) map[string]string {
 	t.Helper()
 	w := start(t, state, config)
@@ -88,12 +88,12 @@ func values(t *testing.T, state nvmltest.State, config string) map[string]string
 	}
 	for name, v := range res.Envs {
 		if strings.HasPrefix(name, "NOMAD_PAL_") {
-			continue // another value each time; no job has variables of such names
+			continue // differs each time, and no job uses variables with such names
 		}
 		out["environment "+name] = v
 	}
 	if strings.HasPrefix(ids[0], "MIG-") && !isOurs {
-		return out // it has no statistics for those, and sends no message
+		return out // the plugin has no statistics for MIG instances, and sends no message
 	}
 	stats := w.statistics(func(all map[string]*device.DeviceStats) bool {
 		s := all[ids[0]]
@@ -106,14 +106,14 @@ func values(t *testing.T, state nvmltest.State, config string) map[string]string
 	return out
 }
 
-// TestValues compares what the plugin says of the nodes with what was recorded.
+// TestValues compares the plugin's values with the recorded ones.
 func TestValues(t *testing.T) {
 	recorded := ourValues
 	if !isOurs && *recordFlag == "" {
 		t.Skip("the values of other plugins are recorded, not compared")
 	}
 	got := map[string]map[string]string{}
-	var mu sync.Mutex // values runs them beside each other
+	var mu sync.Mutex // the values of the nodes are read in parallel
 	for name, state := range valueNodes() {
 		t.Run(name, func(t *testing.T) {
 			v := values(t, state, fast)
@@ -170,8 +170,7 @@ func readValues(t *testing.T, path string) map[string]map[string]string {
 	return out
 }
 
-// Every name whose value differs anywhere is in the migration table, and the
-// table has no name whose value does not.
+// The migration table has exactly the names whose values differ somewhere.
 func TestEveryDifferenceIsInTheMigrationTable(t *testing.T) {
 	ours(t)
 	theirs, mine := readValues(t, theirValues), readValues(t, ourValues)
@@ -208,7 +207,7 @@ func TestEveryDifferenceIsInTheMigrationTable(t *testing.T) {
 	}
 }
 
-// recordedAttribute reads the text of an attribute; nil for an absent one.
+// recordedAttribute parses the text of an attribute; nil if it is absent.
 func recordedAttribute(t *testing.T, text string) *structs.Attribute {
 	t.Helper()
 	kind, rest, _ := strings.Cut(text, " ")
@@ -226,9 +225,9 @@ func recordedAttribute(t *testing.T, text string) *structs.Attribute {
 	return nil
 }
 
-// Whatever a job can ask of the incumbent's attributes, by >= of numbers or = of texts, and get,
-// it gets of ours: compared as Nomad's scheduler compares them, a literal in the
-// job's text against the attribute.
+// A job's constraint that holds for nomad-device-nvidia's attributes also holds for ours,
+// with >= for numbers or = for texts. The test compares like Nomad's scheduler: a literal
+// in the job against the attribute.
 func TestJobsOfTheIncumbentPlaceUnchanged(t *testing.T) {
 	ours(t)
 	theirs, mine := readValues(t, theirValues), readValues(t, ourValues)
@@ -241,11 +240,11 @@ func TestJobsOfTheIncumbentPlaceUnchanged(t *testing.T) {
 			}
 			literal := structs.ParseAttribute(strings.TrimPrefix(strings.TrimPrefix(values["attribute "+name], "int "), "string "))
 			if _, ok := before.Compare(literal); !ok {
-				continue // no job can ask for it: Nomad takes "0" and "1" for numbers, the attribute for a text
+				continue // no constraint can match it: Nomad reads "0" and "1" as numbers, and the attribute as text
 			}
 			compared++
 			if before.Int != nil && *before.Int == 0 {
-				continue // "at least 0" asks for nothing
+				continue // "at least 0" always holds
 			}
 			if now == nil {
 				t.Errorf("%s: %s was %s and is absent", node, name, values["attribute "+name])
@@ -266,8 +265,8 @@ func TestJobsOfTheIncumbentPlaceUnchanged(t *testing.T) {
 	}
 }
 
-// compat = "exact" has the incumbent's PCIe bandwidth and states, compat = "none"
-// the true bandwidth.
+// compat = "exact" publishes nomad-device-nvidia's PCIe bandwidth and states, compat =
+// "none" the true bandwidth.
 func TestCompat(t *testing.T) {
 	ours(t)
 	theirs := readValues(t, theirValues)

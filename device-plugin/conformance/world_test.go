@@ -32,7 +32,7 @@ var (
 	pluginFlag = flag.String("plugin", os.Getenv("PLUGIN"), "plugin binary to test; empty builds nomad-device-pal")
 	binary     string
 	library    string // directory of libnvidia-ml.so.1; "" without gcc
-	isOurs     bool   // the plugin says that it is this version of ours
+	isOurs     bool   // the plugin reports a version of ours
 )
 
 func TestMain(m *testing.M) {
@@ -73,13 +73,13 @@ func prepare(m *testing.M) (int, error) {
 	if isOurs, err = introduces(binary); err != nil {
 		return 0, err
 	}
-	if err := flag.Set("test.parallel", "12"); err != nil { // they wait most of their time
+	if err := flag.Set("test.parallel", "12"); err != nil { // the tests wait most of the time
 		return 0, err
 	}
 	return guard.Main(m), nil
 }
 
-// introduces reports whether a plugin introduces itself as ours.
+// introduces reports whether a plugin identifies itself as ours.
 func introduces(binary string) (bool, error) {
 	p, err := conformance.Start(binary, nil, io.Discard)
 	if err != nil {
@@ -93,8 +93,8 @@ func introduces(binary string) (bool, error) {
 	return info.Name == "nvidia-gpu" && info.PluginVersion == version.Number, nil
 }
 
-// ours reports whether the plugin under test is our own, which promises more than
-// the contract.
+// ours skips the test unless the plugin under test is our own, which promises more than the
+// contract.
 func ours(t *testing.T) {
 	t.Helper()
 	if !isOurs {
@@ -102,18 +102,18 @@ func ours(t *testing.T) {
 	}
 }
 
-// world is one plugin process and the driver that it sees.
+// world is one plugin process with its simulated driver.
 type world struct {
 	t     *testing.T
 	state nvmltest.State
-	path  string // of the state file
+	path  string // path of the state file
 	env   []string
 	log   *testlog.Buffer
 	*conformance.Process
 }
 
-// driverless is a world whose plugin has not been started; state nil means that
-// there is no NVML library at all.
+// driverless returns a world whose plugin has not started. If state is nil, there is no
+// NVML library at all.
 func driverless(t *testing.T, state nvmltest.State) *world {
 	t.Helper()
 	t.Parallel()
@@ -136,7 +136,7 @@ func driverless(t *testing.T, state nvmltest.State) *world {
 	return w
 }
 
-// start runs the plugin with a config block's text.
+// start starts the plugin with the text of a config block.
 func start(t *testing.T, state nvmltest.State, config string) *world {
 	t.Helper()
 	w := driverless(t, state)
@@ -147,8 +147,8 @@ func start(t *testing.T, state nvmltest.State, config string) *world {
 	return w
 }
 
-// follow starts the plugin on a node with n H200s, and follows its fingerprints from the first one
-// that lists them all.
+// follow starts the plugin on a node with n H200s, and returns a stream of its fingerprints
+// from the first one that lists them all.
 func follow(t *testing.T, gpus int, config string) (*world, *stream) {
 	t.Helper()
 	w := start(t, nvmltest.H200(gpus), config)
@@ -157,8 +157,8 @@ func follow(t *testing.T, gpus int, config string) (*world, *stream) {
 	return w, s
 }
 
-// Configure sets the config. Ours keeps no state unless the text says where: the
-// default directory is this machine's.
+// Configure sets the config. Our own plugin keeps no state unless the text names a
+// directory: the default directory belongs to this machine.
 func (w *world) Configure(text string) error {
 	if isOurs && !strings.Contains(text, "state_dir") {
 		text += "\nstate_dir = \"\"\n"
@@ -177,7 +177,7 @@ func (w *world) launch() {
 	w.t.Cleanup(p.Stop)
 }
 
-// write makes the driver answer what the state says.
+// write makes the fake driver answer according to the state.
 func (w *world) write() {
 	w.t.Helper()
 	if err := w.state.Write(w.path); err != nil {
@@ -185,14 +185,14 @@ func (w *world) write() {
 	}
 }
 
-// set changes one value that the driver answers.
+// set changes one value of the fake driver.
 func (w *world) set(scope, key, value string) {
 	w.t.Helper()
 	w.state.Set(scope, key, value)
 	w.write()
 }
 
-// stream is a fingerprint stream that keeps what it got.
+// stream is a fingerprint stream with its received messages.
 type stream struct {
 	t      *testing.T
 	c      <-chan *device.FingerprintResponse
@@ -255,7 +255,7 @@ func (s *stream) until(what string, ok func([]*device.DeviceGroup) bool) []*devi
 	return s.last
 }
 
-// quiet fails when a message or the end of the stream comes within d.
+// quiet fails if a message or the end of the stream arrives within d.
 func (s *stream) quiet(d time.Duration) {
 	s.t.Helper()
 	select {
@@ -265,7 +265,7 @@ func (s *stream) quiet(d time.Duration) {
 	}
 }
 
-// instance finds a device by id; nil when it is not listed.
+// instance finds a device by id; nil if it is not listed.
 func instance(gs []*device.DeviceGroup, id string) *device.Device {
 	for _, g := range gs {
 		for _, d := range g.Devices {
@@ -277,7 +277,7 @@ func instance(gs []*device.DeviceGroup, id string) *device.Device {
 	return nil
 }
 
-// unhealthy waits for exactly this GPU to be unhealthy.
+// unhealthy waits until exactly this GPU is unhealthy.
 func unhealthy(id string) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool {
 		d := instance(gs, id)
@@ -292,7 +292,7 @@ func healthy(id string) func([]*device.DeviceGroup) bool {
 	}
 }
 
-// devices says how many instances there are in all groups.
+// devices counts the instances in all groups.
 func devices(gs []*device.DeviceGroup) int {
 	n := 0
 	for _, g := range gs {
@@ -331,7 +331,7 @@ func (w *world) statistics(ok func(map[string]*device.DeviceStats) bool) map[str
 	return nil
 }
 
-// start2 runs another process over the same driver as w.
+// start2 starts another process with the same driver as w.
 func start2(t *testing.T, w *world) *world {
 	t.Helper()
 	again := *w

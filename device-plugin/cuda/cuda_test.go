@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 )
 
-// library builds the fake driver and tells it what to do.
+// library builds the fake driver with these settings.
 func library(t *testing.T, settings ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func tell(t *testing.T, dir string, settings ...string) {
 	t.Setenv(fakecuda.Env, file)
 }
 
-// trivial is PTX that the fake takes for the FFMA kernel.
+// trivial is PTX that the fake driver accepts as the FFMA kernel.
 const trivial = ".version 6.0\n.target sm_70\n.visible .entry pal_ffma()"
 
 func TestKernelRuns(t *testing.T) {

@@ -62,7 +62,7 @@ gpu "GPU-a" {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for i := range inv.Devices {
-			inv.Devices[i].Minor = 0 // the order in the file
+			inv.Devices[i].Minor = 0 // Minor is the order in the file
 			inv.Devices[i].BusID = strings.TrimPrefix(inv.Devices[i].BusID, "0000:")
 		}
 		scans = append(scans, inv)
@@ -139,7 +139,7 @@ func TestMissingFileIsAMissingDriver(t *testing.T) {
 	}
 }
 
-// A change of the file is an event, and so is an Xid that it newly names.
+// A change of the file is an event, and so is a new Xid in it.
 func TestEvents(t *testing.T) {
 	path := fileNamed(t, "gpus.hcl", "gpu \"a\" {}\n")
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// No text makes the reader panic, and what it takes is complete.
+// No text makes the reader panic, and every inventory that it accepts is complete.
 func FuzzInventory(f *testing.F) {
 	for _, seed := range []string{
 		"gpu \"a\" {}\n", "defaults {\n  numa = 1\n}\ngpu \"a\" {\n  times = { A = 1e3 }\n  fault = \"lost\"\n}\n",

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A library is taken by its name where the linker knows it, else from the first folder in
-// which drivers put it.
+// FindLibrary returns a library's name if the linker knows it, else the path in the first
+// folder where drivers put libraries.
 func TestFindLibrary(t *testing.T) {
 	const name = "libcuda.so.1"
 	cached := "glibc-ld.so.cache1.1\x03\x00\x00libcuda.so.1\x00/usr/lib/x/libcuda.so.1\x00libc.so.6\x00/usr/lib/x/libc.so.6\x00"
@@ -18,7 +18,7 @@ func TestFindLibrary(t *testing.T) {
 		what  string
 		files map[string]string
 		ask   string
-		want  string // below the root; "" as it was asked for
+		want  string // path below the root; "" for the unchanged name
 	}{
 		{"nowhere", nil, name, ""},
 		{"GKE", map[string]string{"/usr/local/nvidia/lib64/libcuda.so.1": ""}, name, "/usr/local/nvidia/lib64/libcuda.so.1"},
@@ -59,7 +59,7 @@ func TestFindLibrary(t *testing.T) {
 	}
 }
 
-// The compiler of kernels is found beside a library that is opened by its path.
+// A library that is opened by its path finds the compiler of kernels beside it.
 func TestLibraryPath(t *testing.T) {
 	for _, tc := range []struct{ now, library, want string }{
 		{"", "libcuda.so.1", ""},

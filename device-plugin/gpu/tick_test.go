@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Timers that were set at different times fire at the same.
+// Timers that were set at different times fire at the same time.
 func TestUntilTick(t *testing.T) {
 	whole := time.Date(2026, 11, 22, 1, 2, 3, 0, time.FixedZone("", 5400))
 	for _, tc := range []struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// asClaimed is a record that agrees with all that the docs claim.
+// asClaimed returns a record that agrees with all claims.
 func asClaimed() Record {
 	soon := 0.02
 	run := KernelRun{Ms: 80, Rate: 780, Share: 0.8, Sum: "a", CompileSeconds: 0.3}
@@ -38,7 +38,7 @@ func asClaimed() Record {
 	}
 }
 
-// Each claim is contradicted by what it is about, and by nothing else.
+// Each claim is contradicted only by the observation that it is about.
 func TestClaims(t *testing.T) {
 	for _, c := range Claims(asClaimed()) {
 		if c.Verdict != Agrees {
@@ -98,7 +98,7 @@ func TestGatherAtAnyPlausibleShare(t *testing.T) {
 	}
 }
 
-// A step that hangs is left behind, and what it says later does not count.
+// A step that hangs is abandoned, and its later results do not count.
 func TestHungStepIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &run{Options: Options{Say: io.Discard, Budget: 10 * time.Minute, Out: filepath.Join(t.TempDir(), "out")}}
@@ -121,14 +121,14 @@ func TestHungStepIsLeftBehind(t *testing.T) {
 	})
 }
 
-// However short the budget is, what costs a second is tried.
+// Even on a short budget, steps of about a second run.
 func TestShortBudget(t *testing.T) {
 	for _, budget := range []time.Duration{time.Second, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &run{Options: Options{Say: io.Discard, Budget: budget, Out: filepath.Join(t.TempDir(), "out"), Pace: PaceFor(budget)}}
 			ctx, cancel := context.WithTimeout(t.Context(), budget)
 			defer cancel()
-			time.Sleep(10 * time.Millisecond) // as the plan is printed
+			time.Sleep(10 * time.Millisecond) // so that the plan can be printed
 			tried := 0
 			for _, s := range r.steps()[:4] {
 				s.do = func(context.Context, keep) error { tried++; return nil }
@@ -141,7 +141,7 @@ func TestShortBudget(t *testing.T) {
 	}
 }
 
-// A quick run does not warm up for as long as the claim takes.
+// A quick run does not warm up as long as the claim assumes.
 func TestQuickWarmup(t *testing.T) {
 	r := Record{Quick: true, Session: []measure.Result{{GPU: "GPU-1", Warmup: &measure.Warmup{Seconds: 2}}}}
 	if c := warmsUp(r); c.Verdict != Unseen {
@@ -181,8 +181,8 @@ func TestPlanFitsItsBudget(t *testing.T) {
 	}
 }
 
-// The kit's warm-up is too short for a temperature that is watched over a minute: it would never
-// be steady, and the page would disagree on every GPU.
+// The kit's warm-up is too short for a temperature that is watched over a minute: the
+// temperature would never settle, and the page would report a disagreement for every GPU.
 func TestWarmupCanBeSteady(t *testing.T) {
 	for _, budget := range []time.Duration{4 * time.Minute, 8 * time.Minute} {
 		if p := PaceFor(budget).Session; p.Warmup < 2*p.Heat {
@@ -191,7 +191,7 @@ func TestWarmupCanBeSteady(t *testing.T) {
 	}
 }
 
-// A figure belongs to the kernel that gave it.
+// A figure belongs to the kernel that produced it.
 func TestFigureOfAnotherKernel(t *testing.T) {
 	res := measure.Result{Warnings: []string{`compiling kernel "wgmma1": it hung`}, Apps: []measure.App{{App: pal.ClassA, Kernel: "mma1", Ms: 80, Rate: 500}}}
 	if run := kernelRun("wgmma1", res); run.Rate != 0 || run.Problem != `mma1 ran in its place: compiling kernel "wgmma1": it hung` {
@@ -202,7 +202,7 @@ func TestFigureOfAnotherKernel(t *testing.T) {
 	}
 }
 
-// The curve is the means of five seconds each, from the first on.
+// The curve consists of the means over five seconds each, from the first second on.
 func TestSoakCurve(t *testing.T) {
 	res := measure.Result{GPU: "GPU-1", Apps: []measure.App{{Kernel: "wgmma1"}}}
 	for i := range 41 { // half a second each

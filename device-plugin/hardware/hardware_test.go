@@ -29,7 +29,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
-// The test binary is its own measuring process, and its own plugin.
+// The test binary also acts as the measuring process and as the plugin.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -62,15 +62,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is the folder of the library that stands in for NVML: a process binds NVML's
-// symbols once, so that all tests have the same one, and write its state again.
+// shared is the folder of the fake NVML. A process binds NVML's symbols once, so all tests
+// use the same library, and each writes its state again.
 var (
 	shared      string
 	nvmlLibrary = sync.OnceValues(func() (string, error) { return nvmltest.Build(shared) })
 )
 
-// box is a machine with two H200s that both fake libraries play, and an
-// nvidia-smi that has the first GPU's power limit wrong.
+// box is a machine with two H200s in both fake libraries, and an nvidia-smi that reports a
+// wrong power limit for the first GPU.
 func box(t *testing.T, settings ...string) Options {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,7 +110,7 @@ func box(t *testing.T, settings ...string) Options {
 	return options(smi, lib, filepath.Join(dir, "out/box"))
 }
 
-// options are those of a run over libraries that stand in for NVIDIA's.
+// options returns the options of a run with fakes of NVIDIA's libraries.
 func options(smi, cuda, out string) Options {
 	self, err := os.Executable()
 	if err != nil {
@@ -126,11 +126,11 @@ func options(smi, cuda, out string) Options {
 		}}
 }
 
-// A whole run on two GPUs, one of which computes wrongly, beside an nvidia-smi
-// that disagrees: both are on the page, and all else was tried.
+// TestRun makes a whole run on two GPUs, one of which computes wrongly, with an nvidia-smi
+// that disagrees. The page shows both problems, and everything else was tried.
 func TestRun(t *testing.T) {
 	o := box(t, "wrong.1=1")
-	o.Pace.Job, o.Pace.Soak = 2*time.Second, 2*time.Second // until the idle check has looked, and a point is whole
+	o.Pace.Job, o.Pace.Soak = 2*time.Second, 2*time.Second // long enough for the idle check, and for one whole point of the curve
 	r, err := o.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -152,13 +152,13 @@ func TestRun(t *testing.T) {
 		found string
 	}{
 		"every step can be done":                                                       {Disagrees, `fingerprint: no answer in JSON: "not JSON\n"`},
-		"our scan agrees with nvidia-smi":                                           {Disagrees, `GPU-00000000 enforced.power.limit: ours "700", nvidia-smi "600.00"`},
+		"our scan agrees with nvidia-smi":                                              {Disagrees, `GPU-00000000 enforced.power.limit: ours "700", nvidia-smi "600.00"`},
 		"an idle GPU uses at most 1 GiB of its memory":                                 {Agrees, ""},
 		"a kernel computes the same in each run and on each GPU of a model":            {Disagrees, "triad1 on NVIDIA H200: 2 results"},
 		"a GPU that a process computes on counts as in use":                            {Agrees, "process "},
-		"a killed measurement is gone within 2 s":                                      {"", " s"}, // whatever this machine takes
+		"a killed measurement is gone within 2 s":                                      {"", " s"}, // depends on this machine's speed
 		"faults end in an error that says what happened, and the GPU works afterwards": {Agrees, "6 faults"},
-		"the driver's event of an Xid arrives within 1 s":                              {"", "Xid 31 after "}, // whatever this machine takes
+		"the driver's event of an Xid arrives within 1 s":                              {"", "Xid 31 after "}, // depends on this machine's speed
 	} {
 		if c := verdicts[text]; want.v != "" && c.Verdict != want.v || !strings.Contains(c.Found, want.found) {
 			t.Errorf("%s: %s, %q; want %s, %q", text, c.Verdict, c.Found, want.v, want.found)
@@ -190,8 +190,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Without NVML the CUDA driver lists the GPUs, and what only NVML can see is not
-// held against anybody.
+// Without NVML the CUDA driver lists the GPUs, and claims that need NVML do not count.
 func TestRunWithoutNVML(t *testing.T) {
 	o := box(t)
 	o.NVML, o.Runs, o.Faults = "libnone.so.1", 1, false
@@ -214,8 +213,8 @@ func TestRunWithoutNVML(t *testing.T) {
 	}
 }
 
-// Without CUDA nothing is measured: one claim says so, and claims that were not tried count as
-// neither true nor false.
+// Without CUDA nothing is measured. One claim reports it, and claims that were not tried
+// count as neither true nor false.
 func TestRunWithoutCUDA(t *testing.T) {
 	o := box(t)
 	o.CUDA = "libnone.so.1"
@@ -226,14 +225,14 @@ func TestRunWithoutCUDA(t *testing.T) {
 	if len(r.GPUs) != 2 || !strings.Contains(r.Claims[0].Found, `scan: opening CUDA driver library "libnone.so.1"`) {
 		t.Errorf("%d GPUs, %+v", len(r.GPUs), r.Claims[0])
 	}
-	for _, c := range r.Claims[3:] { // those before need no CUDA
+	for _, c := range r.Claims[3:] { // the claims before these need no CUDA
 		if c.Verdict != Unseen {
 			t.Errorf("%s: %s, %q", c.Text, c.Verdict, c.Found)
 		}
 	}
 }
 
-// Without a driver everything is tried all the same, and said.
+// Without a driver everything is still tried and reported.
 func TestRunWithoutAnything(t *testing.T) {
 	o := box(t)
 	o.NVML, o.CUDA = "libnone.so.1", "libnone.so.1"
@@ -256,7 +255,7 @@ func TestRunWithoutAnything(t *testing.T) {
 	}
 }
 
-// A kernel that never compiles counts as not run, though another kernel takes its place.
+// A kernel that never compiles counts as failed, even though another kernel replaces it.
 func TestRunWithoutTheStrongestKernel(t *testing.T) {
 	o := box(t, "jit.crash=pal_wgmma")
 	o.Runs, o.Faults = 1, false
@@ -281,7 +280,7 @@ func TestRunWithoutTheStrongestKernel(t *testing.T) {
 	}
 }
 
-// GPUs in use are left alone, which is said once, and measured by force.
+// GPUs in use are left alone, which is reported once. With -force they are measured.
 func TestRunOnGPUsInUse(t *testing.T) {
 	o := box(t)
 	o.Runs, o.Faults = 1, false
@@ -344,7 +343,7 @@ func TestInterruptedRun(t *testing.T) {
 	}
 }
 
-// A run leaves the files of others alone, whether they have ended or not.
+// A run does not change the files of other runs, whether those have ended or not.
 func TestRunsBesideEachOther(t *testing.T) {
 	var outs []string
 	dir := t.TempDir()
@@ -366,8 +365,8 @@ func TestRunsBesideEachOther(t *testing.T) {
 	}
 }
 
-// A kill at any moment loses at most what was being measured: all files are whole, and hold
-// what was reported.
+// A kill at any moment loses at most the measurement in progress: all files are complete,
+// and contain what was reported.
 func TestKilledRun(t *testing.T) {
 	const kills = 8
 	o := box(t)
@@ -392,12 +391,12 @@ func TestKilledRun(t *testing.T) {
 			said = append(said, s.Text())
 		}
 		timer.Stop()
-		_ = cmd.Wait() // it was killed, mostly
+		_ = cmd.Wait() // usually it was killed
 		checkKilled(t, after, out, said)
 	}
 }
 
-// checkKilled compares the files with what was reported.
+// checkKilled compares the files with the reported results.
 func checkKilled(t *testing.T, after time.Duration, out string, said []string) {
 	t.Helper()
 	runs, classes := 0, 0
@@ -411,7 +410,7 @@ func checkKilled(t *testing.T, after time.Duration, out string, said []string) {
 	}
 	data, err := os.ReadFile(out + ".json")
 	if errors.Is(err, os.ErrNotExist) && runs == 0 && classes == 0 {
-		return // nothing had been found
+		return // nothing had been found yet
 	}
 	var r Record
 	if err == nil {
@@ -424,7 +423,7 @@ func checkKilled(t *testing.T, after time.Duration, out string, said []string) {
 	for _, k := range r.Kernels {
 		kept += len(k.Runs)
 	}
-	if kept < runs || kept > runs+1 { // written, and not yet reported
+	if kept < runs || kept > runs+1 { // one run may be written but not reported yet
 		t.Errorf("killed after %s: %d runs in the file, %d reported", after, kept, runs)
 	}
 	measured := 0

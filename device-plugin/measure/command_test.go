@@ -25,7 +25,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// machine is NVML without a GPU: an inventory and what each GPU is doing.
+// machine is a fake NVML: an inventory and the activity of each GPU.
 type machine struct {
 	inv     gpu.Inventory
 	err     error
@@ -53,15 +53,15 @@ func twoGPUs() machine {
 	}
 }
 
-// free is a Nomad whose allocations have no GPU.
+// free is a Nomad whose allocations hold no GPU.
 func free(context.Context, []string) (map[string]string, error) { return nil, nil }
 
-// run is the subcommand on that machine, where no task runs.
+// run runs the subcommand on that machine, on which no task runs.
 func run(f fake, m machine, args ...string) (code int, stdout, stderr string) {
 	return runWith(f.settings+".proc", f, m, args...)
 }
 
-// runWith is run with the /proc of a machine.
+// runWith is run with another /proc.
 func runWith(proc string, f fake, m machine, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	c := Command{Self: f.Self, Open: func(string) Backend { return m }, Allocated: free, Stdout: &out, Stderr: &errs, proc: proc}
@@ -71,7 +71,7 @@ func runWith(proc string, f fake, m machine, args ...string) (code int, stdout, 
 
 func TestMeasureCommand(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, "slow.1=1.2", "scale=0.01") // long enough for telemetry, five times a second
+	f := newFake(t, "slow.1=1.2", "scale=0.01") // long enough for telemetry, which is read five times a second
 	file := filepath.Join(t.TempDir(), "report.json")
 	code, out, errs := run(f, twoGPUs(), "-out="+file)
 	if code != 0 {
@@ -148,7 +148,7 @@ func TestMeasureWithAHungDriver(t *testing.T) {
 	}
 }
 
-// hung is a machine on which no call returns.
+// hung is a machine on which no driver call returns.
 type hung struct {
 	machine
 	over chan struct{}
@@ -202,10 +202,10 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-// A task still holds its GPU when it does not use it at the moment.
+// A task keeps its GPU even while it does not use it.
 func TestMeasureRefusesReservedGPUs(t *testing.T) {
 	t.Parallel()
-	const mine = "GPU-0badcafe-0000-0000-0000-000000000000" // no other test's
+	const mine = "GPU-0badcafe-0000-0000-0000-000000000000" // a UUID that no other test uses
 	f := newFake(t, "gpus=1", "uuid.0="+mine)
 	m := twoGPUs()
 	m.inv.Devices = m.inv.Devices[:1]
@@ -277,8 +277,8 @@ func TestOwnProgramFailures(t *testing.T) {
 	}
 }
 
-// The time that a program of one's own has run counts from its session's start; it was
-// shown as 292 years.
+// The running time of a user's own program counts from the start of its session. Once it
+// was shown as 292 years.
 func TestProgressOfOwnProgram(t *testing.T) {
 	Own{Command: "true", App: "x", Repeat: 2, Timeout: time.Hour}.Session(t.Context(), target(0), func(p Progress) {
 		if p.Done >= p.Limit {
@@ -312,7 +312,7 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// samples are a report's times for calibration.
+// samples returns a report's times as input for calibration.
 func samples(r Report) []profile.Sample {
 	var out []profile.Sample
 	for _, res := range r.Results {
@@ -324,7 +324,7 @@ func samples(r Report) []profile.Sample {
 	return out
 }
 
-// parseReport reads what [Report.Encode] wrote.
+// parseReport parses the output of [Report.Encode].
 func parseReport(data []byte) (Report, error) {
 	var r Report
 	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&r); err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Root's -out=/dev/stdout must not replace that link by a file.
+// If root runs with -out=/dev/stdout, that link must not be replaced by a file.
 func TestReportBehindALink(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")

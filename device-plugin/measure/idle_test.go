@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// A process is given GPUs by UUID, or by number where its container has the driver's
-// devices. A container that watches all GPUs is no reason to measure none.
+// A process is given GPUs by UUID, or by number if its container has the driver's devices.
+// A container that watches all GPUs does not prevent measuring.
 func TestGPUsGivenByTheEnvironment(t *testing.T) {
 	all := []gpu.Device{
 		{ID: "GPU-aaaa-1", BusID: "0000:b0:00.0", Minor: 1},
@@ -66,12 +66,12 @@ func TestGPUsGivenByTheEnvironment(t *testing.T) {
 	}
 }
 
-// A process in a task or container was given its GPUs, and so were the other processes there. A
-// process that shares only the mounts, or only the GPUs, is somebody else's.
+// A process in a task or container was given the task's GPUs, as were the other processes
+// there. A process that shares only the mounts, or only the GPUs, belongs to somebody else.
 func TestGPUsOfTheOwnTask(t *testing.T) {
 	proc := t.TempDir()
 	for pid, p := range map[string]struct{ parent, mounts, given string }{
-		"10": {"1", "node", ""},         // the shim
+		"10": {"1", "node", ""},         // the container's shim
 		"20": {"10", "task", "GPU-a"},   // the task's first process
 		"30": {"20", "task", ""},        // a shell that lost the variable
 		"40": {"30", "task", "GPU-b"},   // this process, which was given another GPU
@@ -79,8 +79,8 @@ func TestGPUsOfTheOwnTask(t *testing.T) {
 		"42": {"10", "task", "GPU-a"},   // entered the container from outside
 		"50": {"1", "node", "GPU-c"},    // a task without a container
 		"51": {"1", "another", "GPU-a"}, // another container with the same GPU
-		"52": {"20", "task", "GPU-d"},   // gives a process of its own one GPU more
-		"53": {"1", "unknown", "GPU-e"}, // no namespace can be read
+		"52": {"20", "task", "GPU-d"},   // gives one more GPU to a child process
+		"53": {"1", "unknown", "GPU-e"}, // its namespace cannot be read
 	} {
 		dir := filepath.Join(proc, pid)
 		if err := os.MkdirAll(filepath.Join(dir, "ns"), 0o755); err != nil {
@@ -116,7 +116,7 @@ func TestGPUsOfTheOwnTask(t *testing.T) {
 	}
 }
 
-// showProcess puts a process into a /proc: its environment, and the files of its root's /dev.
+// showProcess adds a process to a /proc: its environment, and the files in its root's /dev.
 func showProcess(t *testing.T, proc, pid, env string, dev ...string) {
 	t.Helper()
 	dir := filepath.Join(proc, pid)
@@ -134,7 +134,7 @@ func showProcess(t *testing.T, proc, pid, env string, dev ...string) {
 }
 
 // From version 1.18 on, NVIDIA's container toolkit gives a container its GPU's device file and
-// NVIDIA_VISIBLE_DEVICES=void. A container with the files of all GPUs watches them.
+// NVIDIA_VISIBLE_DEVICES=void. A container with the files of all GPUs only watches them.
 func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 	two := []gpu.Device{{ID: "GPU-a", Minor: 3}, {ID: "GPU-b", Minor: 5}}
 	for name, tc := range map[string]struct {
@@ -155,7 +155,7 @@ func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}
-	// A process of the host has the host's root, and so all files that there are.
+	// A process of the host has the host's root, and therefore all device files.
 	proc := t.TempDir()
 	showProcess(t, proc, "4711", "")
 	root := filepath.Join(proc, "4711", "root")
@@ -172,8 +172,8 @@ func TestGPUsGivenByTheirDeviceFile(t *testing.T) {
 	}
 }
 
-// A task has the GPU measured that is its own by the ticket of its reservation. A ticket that
-// somebody made up, or a GPU that he names, gives him nothing.
+// A task can order a measurement of a GPU that is its own according to its reservation's
+// ticket. An invented ticket, or the name of a GPU, has no effect.
 func TestTasksThatAskForTheirGPU(t *testing.T) {
 	all := []gpu.Device{{ID: "GPU-a", Minor: 0}, {ID: "GPU-b", Minor: 1}, {ID: "GPU-c", Minor: 2}}
 	proc := t.TempDir()
@@ -190,7 +190,7 @@ func TestTasksThatAskForTheirGPU(t *testing.T) {
 	}
 }
 
-// The first utilisation that NVML reads may be of its own start.
+// The first utilisation that NVML reads may be that of its own start.
 func TestLoadThatDoesNotLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
@@ -211,8 +211,7 @@ func TestLoadThatDoesNotLast(t *testing.T) {
 	})
 }
 
-// Somebody's process keeps a GPU busy, whatever its memory and its environment
-// look like.
+// Another process keeps a GPU busy, whatever its memory and environment look like.
 func TestUses(t *testing.T) {
 	proc := t.TempDir()
 	if err := os.Mkdir(filepath.Join(proc, "4711"), 0o755); err != nil {
@@ -230,7 +229,7 @@ func TestUses(t *testing.T) {
 			return map[string][]int{"GPU-a": {4711, 4712}, "GPU-b": {4713}, "GPU-c": nil, "GPU-d": nil, "GPU-f": nil}
 		},
 	}
-	// The environments of all processes are read only for GPUs that seem idle.
+	// The environments of all processes are read only for GPUs that otherwise seem idle.
 	if err := os.WriteFile(filepath.Join(proc, "4711", "environ"), []byte("NVIDIA_VISIBLE_DEVICES=GPU-a"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -253,8 +252,8 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// The plugin can tell a process that comes while a GPU is being measured from the measuring
-// process.
+// The plugin distinguishes a process that starts while a GPU is being measured from the
+// measuring process.
 func TestIntruders(t *testing.T) {
 	proc := t.TempDir()
 	for pid, stat := range map[string]string{
@@ -280,8 +279,7 @@ func TestIntruders(t *testing.T) {
 	}
 }
 
-// The measuring process gets no token of its parent's, and no server to share
-// the GPU with.
+// The measuring process gets no token from its parent's environment, and uses no MPS server.
 func TestChildHasAnEnvironmentOfItsOwn(t *testing.T) {
 	t.Setenv("NOMAD_TOKEN", "secret")
 	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
@@ -302,7 +300,7 @@ func TestChildHasAnEnvironmentOfItsOwn(t *testing.T) {
 	}
 	got := slices.Sorted(slices.Values(strings.Split(strings.TrimSuffix(string(env), "\x00"), "\x00")))
 	want := []string{"CUDA_CACHE_DISABLE=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MPS_PIPE_DIRECTORY=/dev/null",
-		"CUDA_VISIBLE_DEVICES=" + fakecuda.UUID(0), "LD_LIBRARY_PATH=/opt/driver:" + filepath.Dir(f.Library)} // the compiler lies beside it
+		"CUDA_VISIBLE_DEVICES=" + fakecuda.UUID(0), "LD_LIBRARY_PATH=/opt/driver:" + filepath.Dir(f.Library)} // the compiler lies beside the driver library
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

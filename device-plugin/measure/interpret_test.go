@@ -14,15 +14,15 @@ import (
 	"testing"
 )
 
-// thread runs the PTX of our kernels, one thread of one block of a launch, as
-// far as they use the language (no tensor cores). It shows what a kernel
-// computes if there is no GPU.
+// thread interprets the PTX of our kernels, for one thread of one block of a launch. It
+// knows only the instructions that they use (no tensor cores). It shows the results of a
+// kernel without a GPU.
 type thread struct {
 	t      *testing.T
 	regs   map[string]uint64
 	params map[string]uint64
 	memory []byte // addresses are offsets
-	// onFMA sees each fused multiply-add's result.
+	// onFMA is called with the result of each fused multiply-add.
 	onFMA func(register string, bits uint32)
 }
 
@@ -31,13 +31,13 @@ var (
 	labelSyntax   = regexp.MustCompile(`^([A-Z]):\s*`)
 )
 
-// instruction is one of a program: guarded by a predicate, or not.
+// instruction is one instruction of a program, with its predicate if it has one.
 type instruction struct {
 	guard, op string
 	args      []string
 }
 
-// program takes the PTX of a kernel apart.
+// program parses the PTX of a kernel.
 func program(t *testing.T, k kernel) (code []instruction, labels map[string]int) {
 	t.Helper()
 	ptx := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(entryOf(t, k), "")
@@ -62,7 +62,7 @@ func program(t *testing.T, k kernel) (code []instruction, labels map[string]int)
 	return code, labels
 }
 
-// run executes a kernel and returns when it does.
+// run executes a kernel until it returns.
 func (th *thread) run(k kernel) {
 	th.t.Helper()
 	code, labels := program(th.t, k)
@@ -177,7 +177,7 @@ func (th *thread) access(base string, args []string) {
 	}
 }
 
-// launch runs threads of one block, each in turn, on the memory.
+// launch runs the threads of one block, one after the other, on the memory.
 func launch(t *testing.T, k kernel, memory []byte, threads int, params map[string]uint64) {
 	t.Helper()
 	for id := range threads {
@@ -197,8 +197,8 @@ func spin(t *testing.T, iterations, id uint64, onFMA func(string, uint32)) uint3
 	return binary.LittleEndian.Uint32(th.memory[4*id:])
 }
 
-// FFMA's values neither settle nor overflow. About half of the bits of their fractions keep
-// changing, and threads differ.
+// The values of FFMA neither converge nor overflow. About half of the bits of their
+// fractions keep changing, and threads differ.
 func TestFFMAKeepsChanging(t *testing.T) {
 	t.Parallel()
 	last := map[string]uint32{}
@@ -227,15 +227,15 @@ func TestFFMAKeepsChanging(t *testing.T) {
 	}
 }
 
-// An error of one bit is in the result however long ago it happened, but for one
-// that the next rounding swallows: what converges forgets all of them.
+// A one-bit error shows in the result however long ago it happened, unless the next
+// rounding removes it. Converging values would forget every error.
 func TestFFMARemembersAnError(t *testing.T) {
 	t.Parallel()
 	const iterations = 60
 	good := spin(t, iterations, 3, nil)
 	for bit := 3; bit < 23; bit++ {
 		k := ffma()
-		// The fault: the first point's coordinate, one bit off when the loop begins.
+		// The fault: one bit of the first point's coordinate is flipped when the loop begins.
 		k.ptx = []byte(strings.Replace(string(k.ptx), "\nL:", fmt.Sprintf("\n mov.b32 %%r7,%%x0; xor.b32 %%r7,%%r7,%d; mov.b32 %%x0,%%r7;\nL:", 1<<bit), 1))
 		th := thread{t: t, memory: make([]byte, 64), params: map[string]uint64{"iters": iterations, "seed": seed}, regs: map[string]uint64{"%tid.x": 3, "%ntid.x": 256}}
 		th.run(k)
@@ -245,8 +245,8 @@ func TestFFMARemembersAnError(t *testing.T) {
 	}
 }
 
-// Buffers get random words, floats of ordinary size where they are added up, and
-// each seed its own.
+// Buffers get random words, or floats of ordinary size if they are added up. Each seed
+// gives other words.
 func TestFill(t *testing.T) {
 	t.Parallel()
 	const n = 1024
@@ -274,8 +274,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// The checksum sees every changed bit and every exchange, and does not hang on
-// how many threads share the work.
+// The checksum changes with every changed bit and every exchange. It does not depend on how
+// many threads share the work.
 func TestSum(t *testing.T) {
 	t.Parallel()
 	const n = 256
@@ -305,10 +305,10 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// Triad and gather do what their rates are computed from.
+// Triad and gather do the work that their rates are computed from.
 func TestTriadAndGather(t *testing.T) {
 	t.Parallel()
-	const n, threads = 16 * 4 * 4, 4 // bytes of a buffer: each thread does four steps of 16
+	const n, threads = 16 * 4 * 4, 4 // bytes per buffer: each thread does four steps of 16
 	memory := make([]byte, 3*n)
 	for i := range 2 {
 		launch(t, dataKernel(idFill), memory, 4, map[string]uint64{"data": uint64((i + 1) * n), "n16": n / 16, "keep": uint64(randomFloats.keep), "set": uint64(randomFloats.set), "seed": uint64(i)})
@@ -320,7 +320,7 @@ func TestTriadAndGather(t *testing.T) {
 			t.Errorf("a[%d] = %v, want %v", i/4, got, want)
 		}
 	}
-	data := make([]byte, 1024+64) // results behind the data
+	data := make([]byte, 1024+64) // the results follow the data
 	launch(t, dataKernel(idFill), data, 4, map[string]uint64{"n16": 64, "keep": math.MaxUint32, "seed": 3})
 	launch(t, gatherKernel(), data, 16, map[string]uint64{"out": 1024, "data": 0, "mask": 1024 - 4, "iters": 3, "seed": seed})
 	seen := map[uint32]bool{}

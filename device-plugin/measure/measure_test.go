@@ -23,7 +23,7 @@ func TestSummarise(t *testing.T) {
 	if diff := cmp.Diff(want, s, near); diff != "" {
 		t.Errorf("alternating values (-want +got)\n%s", diff)
 	}
-	// Neighbours that are alike count for less: the same values sorted.
+	// Neighbouring windows that are alike count for less: the same values, sorted.
 	if sorted := summarise([]float64{10, 10, 10, 10, 11, 12, 12, 12, 12}); sorted.CI < 2*s.CI || sorted.Median != 11 {
 		t.Errorf("values that drift: %+v, alternating: %+v", sorted, s)
 	}
@@ -88,7 +88,7 @@ func TestWindowIsAnnotated(t *testing.T) {
 	}
 }
 
-// A GPU that is held down by heat all the time has that speed.
+// A GPU that heat holds down all the time has that speed.
 func TestMostlyHotWindowsCount(t *testing.T) {
 	ready := &childReady{Class: pal.ClassA, Kernel: "wgmma1"}
 	s := session{plan: DefaultPlan()}
@@ -109,7 +109,7 @@ func TestMostlyHotWindowsCount(t *testing.T) {
 	}
 }
 
-// devices are what the drivers say of them.
+// devices are GPUs as the driver describes them.
 func devices() map[string]cuda.Device {
 	return map[string]cuda.Device{
 		"h200":    {Name: "NVIDIA H200", Major: 9, SMs: 132, ClockMHz: 1980, MemClockMHz: 3201, BusBits: 6144, MemoryBytes: 140 << 30},
@@ -120,8 +120,8 @@ func devices() map[string]cuda.Device {
 	}
 }
 
-// The work that a key stands for. Changing any of it makes all measured times
-// incomparable: give the kernel a new version, and only then change this.
+// A key stands for this work. Changing any of it makes all measured times incomparable:
+// give the kernel a new version, and only then change this test.
 func TestWorkIsFixedPerModel(t *testing.T) {
 	want := map[string]string{
 		"h200 A": "wgmma1*54000", "h200 B": "8*(wgmma1*3400,triad1*134086656*3)", "h200 C": "triad1*134086656*49", "h200 D": "gather1*570/4294967296",
@@ -149,7 +149,7 @@ func strongest(d cuda.Device) kernel {
 	return kernel{}
 }
 
-// Peaks against what the vendor publishes, in TFLOP/s and GB/s.
+// The computed peaks match the vendor's published ones, in TFLOP/s and GB/s.
 func TestPeaks(t *testing.T) {
 	for _, tc := range []struct {
 		device                string
@@ -170,7 +170,7 @@ func TestPeaks(t *testing.T) {
 	}
 }
 
-// A unit fits the memory and takes some 80 ms wherever the peak is known.
+// A unit fits into the memory and, if the peak is known, takes about 80 ms.
 func TestUnitsFitEveryModel(t *testing.T) {
 	for name, d := range devices() {
 		k := strongest(d)
@@ -197,7 +197,7 @@ func TestTelemetryIsPutToItsWindow(t *testing.T) {
 	}
 }
 
-// A rate is judged at the clock that was measured, not only at the largest.
+// A rate is judged at the measured clock, not only at the largest one.
 func TestImplausibleAtTheMeasuredClock(t *testing.T) {
 	ready := &childReady{Kernel: idWGMMA, Peak: 1070, ClockMHz: 1980, ClockBound: true}
 	for _, tc := range []struct {
@@ -215,7 +215,7 @@ func TestImplausibleAtTheMeasuredClock(t *testing.T) {
 	}
 }
 
-// The table agrees with what the vendor publishes of each model, in TFLOP/s at a clock.
+// The table agrees with the vendor's published rates for each model, in TFLOP/s at a clock.
 func TestSKUs(t *testing.T) {
 	for _, tc := range []struct {
 		model string

@@ -17,12 +17,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 )
 
-// allKernels are all kernels that the driver compiles.
+// allKernels returns all kernels that the driver compiles.
 func allKernels() []kernel {
 	return append(computeKernels(), triadKernel(), gatherKernel(), dataKernel(idFill), dataKernel(idSum), faultKernel())
 }
 
-// entryOf is the PTX of one kernel, without the others of its file.
+// entryOf returns the PTX of one kernel, without the others in its file.
 func entryOf(t *testing.T, k kernel) string {
 	t.Helper()
 	head, entries, _ := strings.Cut(string(k.ptx), ".visible .entry ")
@@ -35,9 +35,8 @@ func entryOf(t *testing.T, k kernel) string {
 	return ""
 }
 
-// The embedded PTX has the kernels and parameters that bench.go launches, holds
-// together, and its loops are not unrolled by the assembler: that took ptxas
-// half a minute for wgmma.
+// The embedded PTX has the kernels and parameters that bench.go launches, and is consistent. The
+// assembler must not unroll its loops: that took ptxas half a minute for wgmma.
 func TestPTX(t *testing.T) {
 	params := regexp.MustCompile(`\.visible \.entry (\w+)\(([^)]*)\)`)
 	want := map[string]string{
@@ -70,7 +69,7 @@ func TestPTX(t *testing.T) {
 	}
 }
 
-// TestAllKernels: the tests here know each kernel of the PTX files.
+// TestAllKernels: allKernels has each kernel of the PTX files.
 func TestAllKernels(t *testing.T) {
 	known := map[string]bool{}
 	for _, k := range allKernels() {
@@ -93,7 +92,7 @@ func TestAllKernels(t *testing.T) {
 	}
 }
 
-// assembler is ptxas: that of PTXAS or PATH. `make ptxas` fetches one.
+// assembler returns the path of ptxas, from PTXAS or PATH. `make ptxas` fetches one.
 func assembler(t *testing.T) string {
 	t.Helper()
 	ptxas := os.Getenv("PTXAS")
@@ -106,9 +105,9 @@ func assembler(t *testing.T) string {
 	return ptxas
 }
 
-// The driver compiles each kernel when a session begins, as ptxas does here: in
-// at most two seconds of CPU, for a session counts as hung when it takes too
-// long, and without spilling registers to memory, which would be measured then.
+// The driver compiles each kernel when a session begins, as ptxas does here. That must take
+// at most two seconds of CPU, because a session that takes too long counts as hung.
+// Registers must not spill to memory, because the spills would be measured.
 func TestPTXAssembles(t *testing.T) {
 	ptxas := assembler(t)
 	const limit = 2 * time.Second
@@ -145,14 +144,14 @@ func TestPTXAssembles(t *testing.T) {
 					t.Errorf("%s for %s: %s spilled", k.id, arch, s[0])
 				}
 			}
-			if w := warned.Find(out); w != nil { // of matrix instructions that wait for each other, for one
+			if w := warned.Find(out); w != nil { // for example about matrix instructions that wait for each other
 				t.Errorf("%s for %s: %s", k.id, arch, w)
 			}
 		}
 	}
 }
 
-// architectures are those that the driver assembles a kernel for.
+// architectures returns those for which the driver assembles a kernel.
 func architectures(k kernel) []string {
 	if k.id == idWGMMA {
 		return []string{"sm_90a"}
@@ -166,9 +165,9 @@ func architectures(k kernel) []string {
 	return out
 }
 
-// lintPTX finds what an assembler would refuse first: registers that are not
-// declared or not of the instruction's width, labels and parameters that do not
-// exist, matrix instructions with the wrong number of operands.
+// lintPTX finds what an assembler would refuse first: registers that are undeclared or not
+// of the instruction's width, missing labels and parameters, matrix instructions with a
+// wrong number of operands.
 func lintPTX(ptx string) (problems []string) {
 	body := ptx[strings.Index(ptx, "{")+1 : strings.LastIndex(ptx, "}")]
 	types, counts := declarations(body)
@@ -194,7 +193,7 @@ func lintPTX(ptx string) (problems []string) {
 	return problems
 }
 
-// declarations gives each register family its type and number, −1 for a single one.
+// declarations returns the type and number of registers of each family; −1 for a single register.
 func declarations(body string) (types map[string]string, counts map[string]int) {
 	types, counts = map[string]string{}, map[string]int{}
 	for _, m := range regexp.MustCompile(`\.reg \.(\w+) ([^;]+);`).FindAllStringSubmatch(body, -1) {
@@ -210,7 +209,7 @@ func declarations(body string) (types map[string]string, counts map[string]int) 
 	return types, counts
 }
 
-// special are the registers that the machine has.
+// special are the hardware's own registers.
 const special = "%tid %ctaid %ntid %nctaid"
 
 func lintRegisters(line string, types map[string]string, counts map[string]int) (problems []string) {
@@ -225,7 +224,7 @@ func lintRegisters(line string, types map[string]string, counts map[string]int) 
 			problems = append(problems, fmt.Sprintf("%q: register %s is not declared", line, m[0]))
 		}
 	}
-	// Arithmetic of one type has operands of one width.
+	// Arithmetic instructions of one type have operands of one width.
 	if m := regexp.MustCompile(`^(?:add|sub|mul\.lo|and|or|xor|shl|shr|fma\.rn|mov)\.([bufs])(32|64)$`).FindStringSubmatch(opcode); m != nil {
 		first := regexp.MustCompile(`(%[a-z]+)\d*`).FindStringSubmatch(line[strings.Index(line, opcode)+len(opcode):])
 		if got := types[first[1]]; !strings.HasSuffix(got, m[2]) {
@@ -247,7 +246,7 @@ func lintMatrix(line string) (problems []string) {
 	return problems
 }
 
-// The lint sees what it is there for.
+// lintPTX finds each kind of error.
 func TestLintPTX(t *testing.T) {
 	good := string(ptxTriad)
 	if got := lintPTX(good); len(got) > 0 {

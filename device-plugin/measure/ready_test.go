@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// One process that CUDA refuses proves nothing, nor do eight at a time.
+// One process that CUDA refuses proves nothing, and neither do eight at the same time.
 func TestReadiness(t *testing.T) {
 	refused, other := &childError{"not ready", 802}, &childError{"mismatch", 803}
 	now, r := time.Unix(1000, 0), readiness{}
@@ -47,7 +47,7 @@ func TestReadiness(t *testing.T) {
 	step("once, and then it starts", nil, false)
 }
 
-// While CUDA does not start, the GPUs are unhealthy, after a restart of the plugin, too.
+// While CUDA does not start, the GPUs are unhealthy, also after a restart of the plugin.
 func TestNodeWhoseFabricIsNotReady(t *testing.T) {
 	f := newFake(t, "fail=not-ready")
 	var cfg Schedule
@@ -73,8 +73,8 @@ func TestNodeWhoseFabricIsNotReady(t *testing.T) {
 	n.until("ready", func() bool { return !refused(n) })
 }
 
-// The plugin notices that CUDA does not start even if it measures no GPU. It does not check a
-// single GPU, which no NVSwitch joins to another.
+// The plugin notices that CUDA does not start even if it measures no GPU. It does not check
+// a node with a single GPU, which no NVSwitch joins to another.
 func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
 	f := newFake(t, "fail=not-ready")
 	schedule := func(s *Schedule) { s.Mode, s.Ask, s.AskUnsuspected = Manual, 10*time.Millisecond, time.Hour }
@@ -96,7 +96,8 @@ func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
 	asked.Wait()
 }
 
-// NVML's word on the fabric decides nothing while CUDA starts; with it, one refusal is enough.
+// NVML's report about the fabric decides nothing while CUDA starts. With it, one refusal is
+// enough.
 func TestWordOfNVMLOnTheFabric(t *testing.T) {
 	now, refused := time.Unix(1000, 0), &childError{"not ready", 802}
 	for _, tc := range []struct {

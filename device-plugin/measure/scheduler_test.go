@@ -94,7 +94,7 @@ func TestClockSetBack(t *testing.T) {
 	down := record{Tried: ahead, Problem: "down", Failures: 1, Downs: 1}
 	for name, tc := range map[string]struct {
 		r     record
-		first time.Duration // when it is measured
+		first time.Duration // time of the first measurement
 	}{
 		"measured": {whole, 168 * time.Hour},
 		"down":     {down, time.Hour},
@@ -151,7 +151,7 @@ func TestAccept(t *testing.T) {
 	if r.Failures != 1 || r.Problem != interrupted || r.Times[pal.ClassA] != 82 || len(r.Sessions) != 5 {
 		t.Errorf("after a partial session: %+v", r)
 	}
-	// Another driver is another ruler: no drift is seen in it.
+	// Times under another driver are not comparable, so they show no drift.
 	other := identity{Model: "H200", Driver: "590.1"}
 	if events := r.accept(session(70), other); len(events) != 0 || r.Failures != 0 {
 		t.Errorf("another driver: %v, %+v", events, r)
@@ -167,7 +167,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// node is a scheduler on a machine with the fake driver and a /proc of its own.
+// node is a scheduler on a machine with the fake driver and its own /proc.
 type node struct {
 	*Scheduler
 	t    *testing.T
@@ -206,7 +206,7 @@ func newNodeLogging(t *testing.T, f fake, log hclog.Logger, change func(*Schedul
 	return n
 }
 
-// observe is a scan; it returns the devices with the times filled in.
+// observe passes a scan to the scheduler. It returns the devices with the times filled in.
 func (n *node) observe() []gpu.Device {
 	inv := n.inv
 	inv.Devices = append([]gpu.Device(nil), n.inv.Devices...)
@@ -244,7 +244,7 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 	}
 	n.stop()
 
-	// A restart of the plugin, on a machine where measuring would fail.
+	// The plugin restarts on a machine where measuring would fail.
 	f.tell(t, "fail=no-device")
 	again := newNode(t, f, func(s *Schedule) { s.StateDir = n.cfg.StateDir })
 	if diff := cmp.Diff(before, again.observe()); diff != "" {
@@ -268,7 +268,7 @@ func TestSchedulerMeasuresAtFirstSightAndRemembers(t *testing.T) {
 	})
 }
 
-// A GPU slow beyond doubt is said to be, calibrated or not.
+// A GPU that is certainly slow is reported as slow, calibrated or not.
 func TestSchedulerTellsSlowGPUs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newFake(t, "slow.1=2"), nil)
@@ -278,7 +278,7 @@ func TestSchedulerTellsSlowGPUs(t *testing.T) {
 	}
 }
 
-// The backend's own times, as an emulated inventory has them, are left alone.
+// Times from the backend, as in an emulated inventory, are not overwritten.
 func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newFake(t), nil)
@@ -292,8 +292,8 @@ func TestSchedulerKeepsTheBackendsTimes(t *testing.T) {
 	}
 }
 
-// A machine whose power supply trips when all GPUs work boots, measures, and trips
-// again: what was begun is known after the boot.
+// On some machines the power supply trips when all GPUs work: such a machine boots,
+// measures, and trips again. After the boot, the plugin knows which sessions had begun.
 func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newFake(t, "scale=1"), nil)
@@ -328,7 +328,7 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// After some crashes in a row a GPU is measured when that is ordered, as the log advises, and only then.
+// After several crashes in a row, a GPU is measured only on an order, as the log advises.
 func TestMeasuringIsOrderedAfterCrashes(t *testing.T) {
 	t.Parallel()
 	var log testlog.Buffer
@@ -352,7 +352,7 @@ func TestMeasuringIsOrderedAfterCrashes(t *testing.T) {
 	}
 }
 
-// The end of the plugin is no crash, even if its sessions do not end with it.
+// The end of the plugin does not count as a crash, even if its sessions do not end with it.
 func TestEndOfThePluginIsNoCrash(t *testing.T) {
 	cfg := DefaultSchedule()
 	cfg.StateDir = statedir.Dir(t.TempDir())
@@ -398,8 +398,8 @@ func TestReserveEndsMeasuring(t *testing.T) {
 	if !n.busy(1) {
 		t.Error("the other GPU's session has ended too")
 	}
-	// Only once Nomad says that the allocation has ended is the GPU free again: its task shows
-	// nowhere.
+	// The GPU is free again only once Nomad says that the allocation has ended: nothing
+	// else shows its task.
 	n.until("asked Nomad again and again", func() bool { return asked.Load() > 20 })
 	if n.busy(0) {
 		t.Error("measuring a GPU that an allocation has")
@@ -409,8 +409,8 @@ func TestReserveEndsMeasuring(t *testing.T) {
 	n.until("measured after the task", func() bool { return n.measured(0) })
 }
 
-// A GPU that is reserved, or that the driver says is in use, or that is
-// unhealthy, is never measured.
+// The scheduler never measures a GPU that is reserved, in use according to the driver, or
+// unhealthy.
 func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -419,7 +419,7 @@ func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
 	f.Sample = busy.Sample
 	n := newNode(t, f, nil)
 	n.until("the idle GPU measured", func() bool { return n.measured(0) })
-	n.stop() // from here on this test looks
+	n.stop() // from here on the test calls look itself
 	now := time.Now()
 	n.look(now)
 	if got := n.next(now.Add(time.Hour)); len(got) != 0 {
@@ -435,7 +435,7 @@ func TestSchedulerLeavesGPUsInUseAlone(t *testing.T) {
 	}
 }
 
-// Reserve between looking and choosing: the GPU was idle a moment ago.
+// Reserve between look and next: the GPU was idle a moment ago.
 func TestReserveJustBeforeASessionBegins(t *testing.T) {
 	cfg := DefaultSchedule()
 	s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
@@ -460,8 +460,8 @@ func TestReserveJustBeforeASessionBegins(t *testing.T) {
 	}
 }
 
-// A rollout starts all plugins at once; their nodes take turns, and no /proc is
-// read before.
+// A rollout starts all plugins at once. Their nodes take turns, and read no /proc before
+// their turn.
 func TestNodesTakeTurnsAfterAStart(t *testing.T) {
 	cfg := DefaultSchedule()
 	cfg.Jitter = time.Hour
@@ -492,8 +492,8 @@ func TestNodesTakeTurnsAfterAStart(t *testing.T) {
 	}
 }
 
-// After its measurement a GPU is not checked for days; that it was idle last week does not count as
-// idle now.
+// After its measurement, a GPU is not checked for days. An idle check from last week does
+// not count now.
 func TestMeasuredGPUsAreNotLookedAt(t *testing.T) {
 	cfg := DefaultSchedule()
 	s, err := NewScheduler(cfg, Runner{}, hclog.NewNullLogger())
@@ -516,7 +516,7 @@ func TestMeasuredGPUsAreNotLookedAt(t *testing.T) {
 	if asked != 1 || len(s.idleSince) != 0 {
 		t.Errorf("looked %d times, idle %v", asked, s.idleSince)
 	}
-	// Once one is due, so is its neighbour, that both are measured together.
+	// Once one GPU is due, its neighbour is due, too, so that both are measured together.
 	later := now.Add(190 * time.Hour)
 	s.look(later)
 	if got := s.next(later); len(got) != 0 {
@@ -527,7 +527,7 @@ func TestMeasuredGPUsAreNotLookedAt(t *testing.T) {
 	}
 }
 
-// The driver tears down the contexts of eight GPUs one after the other.
+// The driver destroys the contexts of eight GPUs one after the other.
 func TestReserveWaitsForTheTeardown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
@@ -547,8 +547,8 @@ func TestReserveWaitsForTheTeardown(t *testing.T) {
 	})
 }
 
-// A measuring process that hangs in the driver cannot be killed. No task could have its
-// GPU: it is unhealthy until the process has ended.
+// A measuring process that hangs in the driver cannot be killed, and no task could use its
+// GPU. So the GPU is unhealthy until the process has ended.
 func TestProcessThatCannotBeKilledMakesItsGPUUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
@@ -574,7 +574,7 @@ func TestProcessThatCannotBeKilledMakesItsGPUUnhealthy(t *testing.T) {
 	})
 }
 
-// So it is where a session wants to end by itself, and no task is waiting.
+// The same happens when a session ends by itself, and no task is waiting.
 func TestSessionTellsThatItEnds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -582,7 +582,7 @@ func TestSessionTellsThatItEnds(t *testing.T) {
 	if err := syscall.Mkfifo(held, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Something outside its process group keeps the output of the child open.
+	// A process outside the child's process group keeps its output open.
 	f.Self = append([]string{"sh", "-c", `setsid sh -c "read x < ` + held + `" & exec "$@"`, "sh"}, f.Self...)
 	let, err := os.OpenFile(held, os.O_RDWR, 0)
 	if err != nil {
@@ -603,7 +603,7 @@ func TestSessionTellsThatItEnds(t *testing.T) {
 	})
 }
 
-// Somebody who knows nothing of Nomad starts to compute on a GPU that is being measured.
+// A process that does not belong to Nomad starts to compute on a GPU that is being measured.
 func TestMeasuringEndsForAProcessThatComes(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "scale=1")
@@ -635,7 +635,7 @@ func TestMeasuringEndsForAProcessThatComes(t *testing.T) {
 	}
 }
 
-// Nobody uses what an interrupted session reports about its own quality.
+// Warnings about the precision of an interrupted session help nobody.
 func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
 	for _, corrupt := range []bool{false, true} {
 		var log bytes.Buffer
@@ -650,7 +650,7 @@ func TestInterruptedSessionsWarnOfCorruptionOnly(t *testing.T) {
 	}
 }
 
-// A task that comes while a GPU is being measured does not undo the operator's order.
+// A task that starts during a measurement does not cancel the operator's order.
 func TestOrderOutlivesAnInterruption(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "scale=1")
@@ -667,7 +667,7 @@ func TestOrderOutlivesAnInterruption(t *testing.T) {
 	n.until("the order gone", func() bool { return !statedir.Measure.Given(n.cfg.StateDir, fakecuda.UUID(0)) })
 }
 
-// Results that a full disk did not take are stored once it has room.
+// Results that could not be stored on a full disk are stored once it has room.
 func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
 	cfg := DefaultSchedule()
 	cfg.StateDir = statedir.Dir(filepath.Join(t.TempDir(), "state"))
@@ -677,7 +677,7 @@ func TestResultsAreStoredWhenTheDiskHasRoomAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.records["GPU-1"] = record{Key: "k"}
-	if err := os.WriteFile(string(cfg.StateDir), nil, 0o600); err != nil { // in its place
+	if err := os.WriteFile(string(cfg.StateDir), nil, 0o600); err != nil { // a file in the directory's place
 		t.Fatal(err)
 	}
 	s.save()
@@ -719,7 +719,7 @@ func TestUnsupportedGPUsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// After a day, and then once a day, the log has why a GPU is not measured.
+// The log says why a GPU is not measured: after a day, and then once a day.
 func TestGPUsThatNeverBecomeIdleAreSaid(t *testing.T) {
 	var log bytes.Buffer
 	busy := gpu.Sample{MemoryUsedMiB: new(int64(1500))}
@@ -899,8 +899,8 @@ func TestNomadIsAskedOnceInAWhile(t *testing.T) {
 	}
 }
 
-// A task can order a measurement of the GPU that it has reserved: it is measured once, whatever
-// Nomad says and in any mode. GPUs of other tasks are left alone.
+// A task can order a measurement of the GPU that it has reserved. The GPU is measured once,
+// in any mode and whatever Nomad says. GPUs of other tasks are left alone.
 func TestTaskHasItsGPUMeasured(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -931,8 +931,8 @@ func TestTaskHasItsGPUMeasured(t *testing.T) {
 	}
 }
 
-// A task that has a part of a GPU ends its measurement, as any does, but cannot have it measured:
-// other tasks may have the other parts.
+// A task that has a part of a GPU ends the GPU's measurement, as any task does. But it
+// cannot order one, because other tasks may have the other parts.
 func TestTaskOnAPartHasNothingMeasured(t *testing.T) {
 	cfg := DefaultSchedule()
 	cfg.Mode = Manual
@@ -958,8 +958,8 @@ func TestTaskOnAPartHasNothingMeasured(t *testing.T) {
 	}
 }
 
-// A measuring task that ends before its GPU's turn leaves nothing behind; one that outlives a
-// restart of the plugin is not forgotten.
+// If a task orders a measurement but ends before its GPU's turn, nothing remains. If it
+// outlives a restart of the plugin, it is not forgotten.
 func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 	cfg := DefaultSchedule()
 	cfg.StateDir, cfg.Mode = statedir.Dir(t.TempDir()), Manual
@@ -993,7 +993,7 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 	if got := s.next(now.Add(time.Hour)); len(got) != 0 || len(s.tickets(now)) != 0 {
 		t.Errorf("after the task's end sessions would begin on %+v, tickets %v", got, s.tickets(now))
 	}
-	// A task without a process, as that of a virtual machine, is not looked for forever.
+	// The plugin stops looking for a task without a process, such as that of a virtual machine.
 	if _, err := s.Reserve([]string{id}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -1002,8 +1002,8 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 	}
 }
 
-// Rates are kept, and published while what was measured is true of the GPU, in the units that
-// compare across models; a user's own program has none.
+// Rates are stored, and published as long as the measurement is valid for the GPU, in units
+// that compare across models. A user's own program has no rates.
 func TestRatesOfASession(t *testing.T) {
 	s, err := NewScheduler(DefaultSchedule(), Runner{}, hclog.NewNullLogger())
 	if err != nil {

@@ -26,10 +26,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// libraryEnv names the directory of the fake driver that TestMain built.
+// libraryEnv names the variable with the directory of the fake driver that TestMain built.
 const libraryEnv = "MEASURE_TEST_LIBRARY"
 
-// The test binary is its own measuring process.
+// The test binary also acts as the measuring process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == ChildCommand {
 		os.Exit(ChildMain(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
@@ -57,7 +57,7 @@ func withDriver(m *testing.M) int {
 // fake is a machine with the fake CUDA driver.
 type fake struct {
 	Runner
-	settings string // file
+	settings string // the settings file
 }
 
 func newFake(t *testing.T, settings ...string) fake {
@@ -70,7 +70,7 @@ func newFake(t *testing.T, settings ...string) fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A name of its own gives each test settings of its own.
+	// Each test has its own library name, and so its own settings.
 	own := filepath.Join(t.TempDir(), "libcuda.so.1")
 	if err := os.Symlink(lib, own); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func (f fake) tell(t *testing.T, settings ...string) {
 	}
 }
 
-// quick is a plan for a driver that sleeps a thousandth of what it simulates.
+// quick is a plan for a driver that sleeps a thousandth of the simulated time.
 func quick() Plan {
 	p := DefaultPlan()
 	p.Settle, p.Heat, p.Warmup, p.Stall, p.Limit = 5*time.Millisecond, 5*time.Millisecond, 2*time.Second, time.Minute, 10*time.Minute
@@ -141,13 +141,13 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// The driver's compiler may take its time, hang or crash with the strongest
-// kernel: the next one is measured, and said to be.
+// If the driver's compiler is slow, hangs or crashes with the strongest kernel, the next
+// one is measured, with a warning.
 func TestCompilerIsFallenBackFrom(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"jit.hang", "jit.crash"} {
 		f := newFake(t, how+"=pal_wgmma")
-		p := quick() // it hangs for as long as a worker may take to start, on a busy machine too
+		p := quick() // the hang is longer than a worker may take to start, even on a busy machine
 		p.Start, p.Classes = 4*time.Second, []pal.AppClass{pal.ClassA}
 		r := f.Session(context.Background(), target(0), p, nil)
 		if r.Partial || !strings.HasPrefix(r.Key, "mma1/") || len(r.Apps) != 1 {
@@ -159,7 +159,7 @@ func TestCompilerIsFallenBackFrom(t *testing.T) {
 	}
 }
 
-// A whole session whose kernels go through ptxas, in the driver's place.
+// A whole session whose kernels ptxas compiles, instead of the driver.
 func TestSessionWithCompiler(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "ptxas="+assembler(t))
@@ -174,8 +174,8 @@ func TestSessionWithCompiler(t *testing.T) {
 	}
 }
 
-// Which speed counts as slow depends on the model's published figures and on the power limit. None
-// of these sound GPUs is slow.
+// Which speed counts as slow depends on the model's published rates and on the power limit.
+// None of these healthy GPUs is slow.
 func TestSoundGPUsOfLesserModelsAreNotSlow(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -200,7 +200,8 @@ func TestSoundGPUsOfLesserModelsAreNotSlow(t *testing.T) {
 	}
 }
 
-// A GPU 1.5 times slow or worse is an outlier at once, with nothing to compare.
+// A GPU that is 1.5 times slower or worse is an outlier at once, without others to compare
+// it with.
 func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "slow.0=3")
@@ -225,8 +226,8 @@ func TestImplausiblyFastIsRefused(t *testing.T) {
 	}
 }
 
-// Without class A a session is not whole, and the next one is not a week away. Another
-// class that is not believed costs nothing.
+// A session without class A is incomplete, and the next one comes sooner than in a week.
+// Losing another class to an implausible rate has no such effect.
 func TestSessionWithoutClassA(t *testing.T) {
 	t.Parallel()
 	session := func(setting string) Result {
@@ -249,7 +250,7 @@ func TestSessionWithoutClassA(t *testing.T) {
 	}
 }
 
-// A GPU too noisy for the bound is measured until its time is up, and says so.
+// If a GPU is too noisy for the precision, it is measured until its time is up, with a warning.
 func TestTimeLimitEndsANoisySession(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "noise=0.3")
@@ -265,7 +266,7 @@ func TestTimeLimitEndsANoisySession(t *testing.T) {
 	}
 }
 
-// A warm-up that never ends leaves half of the time to measure in.
+// A warm-up that never ends leaves half of the time for measuring.
 func TestWarmUpLongerThanTheSession(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -357,14 +358,14 @@ func TestWrongResultsAreDropped(t *testing.T) {
 	}
 }
 
-// Reserve must get the GPU at once: cancelling kills the process, and it is
-// gone when Session returns, hung or not.
+// Reserve must get the GPU at once: cancelling kills the process, which is gone when
+// Session returns, even if it hung.
 func TestCancelKillsTheProcess(t *testing.T) {
 	before := children(t)
 	for _, settings := range [][]string{{"scale=1"}, {"fail=hang", "fail.after=8"}} {
 		f := newFake(t, settings...)
 		ctx, cancel := context.WithCancel(context.Background())
-		var since func() time.Duration // the first window; in the second, the hung one hangs
+		var since func() time.Duration // until the first window; in the second case, the hung one hangs
 		r := f.Session(ctx, target(0), DefaultPlan(), func(Progress) {
 			if since == nil {
 				since = patience.Stopwatch()
@@ -384,7 +385,7 @@ func TestCancelKillsTheProcess(t *testing.T) {
 	}
 }
 
-// children are this process's living children.
+// children returns this process's living children.
 func children(t *testing.T) []string {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/self/task/*/children")
@@ -401,7 +402,7 @@ func children(t *testing.T) []string {
 	return pids
 }
 
-// The child dies with a parent that cannot clean up.
+// The child ends with a parent that cannot clean up.
 func TestChildDoesNotOutliveItsInput(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -414,7 +415,7 @@ func TestChildDoesNotOutliveItsInput(t *testing.T) {
 	}
 	c.order("nonsense")
 	c.order("run A")
-	for range 10 { // two for each of three kernels, the GPU, the class, two windows
+	for range 10 { // two messages for each of three kernels, then the GPU, the class, two windows
 		if _, err := c.next(context.Background(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -425,7 +426,7 @@ func TestChildDoesNotOutliveItsInput(t *testing.T) {
 	}
 }
 
-// A MIG instance is refused: nothing is started for it.
+// A MIG instance is refused before any process starts.
 func TestMIGIsRefused(t *testing.T) {
 	t.Parallel()
 	mig := target(0)
@@ -436,7 +437,7 @@ func TestMIGIsRefused(t *testing.T) {
 	}
 }
 
-// A window is judged by the readings taken while it lasted.
+// A window is judged by the readings taken during it.
 func TestReadingsOfAWindow(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }

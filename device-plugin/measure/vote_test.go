@@ -20,8 +20,8 @@ import (
 
 func TestVote(t *testing.T) {
 	for _, tc := range []struct {
-		sums string // one letter a GPU; a space ends a key
-		want string // one letter a GPU: . fine, w wrong, ? nobody can tell
+		sums string // one letter per GPU; a space separates keys
+		want string // one letter per GPU: . fine, w wrong, ? nobody can tell
 	}{
 		{"a", "."}, {"aaaa", "...."}, {"aaba", "..w."}, {"abab", "????"}, {"ab", "??"}, {"aab", "..w"},
 		{"aabb c", "????."}, {"ab a", "??."}, {"-ab-a", "..w.."}, {"aaabc", "...ww"},
@@ -52,8 +52,8 @@ func TestVote(t *testing.T) {
 	}
 }
 
-// A GPU that always computes the same wrong thing agrees with itself; the other
-// GPUs of its model show it.
+// A GPU that always computes the same wrong result agrees with itself. The other GPUs of
+// its model reveal it.
 func TestReportShowsTheGPUThatComputesWrongly(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "gpus=3", "wrong.2=1")
@@ -76,7 +76,7 @@ func TestReportShowsTheGPUThatComputesWrongly(t *testing.T) {
 	}
 }
 
-// The plugin does not publish what such a GPU was measured at.
+// The plugin does not publish the times of such a GPU.
 func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "gpus=3", "wrong.2=1")
@@ -106,8 +106,8 @@ func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
 	}
 }
 
-// So does one that does not agree with itself, alone in its node, over a restart, until a
-// whole session finds nothing.
+// The same holds for a GPU whose own results disagree, even alone in its node and after a
+// restart, until a whole session finds nothing wrong.
 func TestSchedulerTellsTheGPUThatDisagreesWithItself(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, "fail=corrupt", "fail.gpu=0", "fail.after=30")

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A heat sink warms up for one to two minutes, in whole degrees as NVML has them: the GPU is warm
-// when little is left, and not in the seconds between two degrees.
+// A heat sink warms up for one to two minutes, and NVML reports whole degrees. The GPU
+// counts as warm when little is left, but not in the seconds between two degrees.
 func TestWarm(t *testing.T) {
 	plan := DefaultPlan()
 	for _, tc := range []struct {
 		name      string
 		temp      func(seconds float64) float64
-		from, til time.Duration // it becomes warm between
+		from, til time.Duration // it becomes warm between these times
 	}{
 		{"at once", func(float64) float64 { return 60 }, 59 * time.Second, 61 * time.Second},
 		{"in a minute", func(s float64) float64 { return 70 - 40*math.Exp(-s/20) }, 75 * time.Second, 150 * time.Second},

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(guard.Main(m))
 }
 
-// room is the directory of a test's daemons.
+// room is the directory of one test's daemons.
 type room struct {
 	t       *testing.T
 	dir     string
@@ -48,7 +48,7 @@ func newRoom(t *testing.T) *room {
 	if r.control, err = mpstest.Install(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // whatever became of the test
+	t.Cleanup(func() { // however the test ended
 		pids, _ := filepath.Glob(filepath.Join(r.dir, "*", "pipe", pidFile))
 		for _, path := range pids {
 			if pid := pidOf(path); pid > 0 {
@@ -74,7 +74,8 @@ func (r *room) daemon(gpu string) Daemon {
 	return Daemon{GPU: gpu, Pipe: filepath.Join(dir, "pipe"), Log: filepath.Join(dir, "log"), Control: r.control, Own: true, Threads: 25, MemoryMiB: 1000}
 }
 
-// newKeeper is one that looks often. left are the daemons that an earlier one has stored.
+// newKeeper returns a keeper that checks often. left are the daemons that an earlier keeper
+// stored.
 func (r *room) newKeeper(left ...Daemon) *Keeper {
 	k := NewKeeper(hclog.New(&hclog.LoggerOptions{Output: r.log}), left, func(ds []Daemon) error {
 		r.mu.Lock()
@@ -125,8 +126,8 @@ func (r *room) read(d Daemon, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// A daemon is started with its limits and its GPU alone. It ends with the plugin if no task was given
-// a part. Otherwise the next plugin adopts it, and ends it once it is no longer wanted.
+// A daemon is started with its limits, and sees only its GPU. It ends with the plugin if no task
+// was given a part. Otherwise the next plugin adopts it, and ends it once it is no longer wanted.
 func TestLifeOfADaemon(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")
@@ -160,14 +161,14 @@ func TestLifeOfADaemon(t *testing.T) {
 	more := d
 	more.Threads = 50
 	left := slices.Clone(r.stored)
-	k = r.newKeeper(left...) // as after SIGKILL, too: nothing but what was stored is known
+	k = r.newKeeper(left...) // as after SIGKILL: only what was stored is known
 	k.Want(map[string]Daemon{"GPU-a": more}, nil)
 	end = r.run(k)
 	r.until("the new limits", func() bool { return r.read(d, "threads") == "50" })
 	if got := r.read(d, pidFile); got != pid {
 		t.Errorf("the daemon was started again: %s, then %s", pid, got)
 	}
-	k.Want(map[string]Daemon{}, map[string]bool{"GPU-a": true}) // tasks are left on the GPU
+	k.Want(map[string]Daemon{}, map[string]bool{"GPU-a": true}) // tasks still use the GPU
 	end()
 	if !d.runs() {
 		t.Error("the daemon of a GPU that tasks hold was ended")
@@ -175,7 +176,7 @@ func TestLifeOfADaemon(t *testing.T) {
 	moved := d
 	moved.Pipe = filepath.Join(r.dir, "elsewhere", "pipe")
 	k = r.newKeeper(r.stored...)
-	k.Want(map[string]Daemon{"GPU-a": moved}, nil) // the operator wants it in another folder
+	k.Want(map[string]Daemon{"GPU-a": moved}, nil) // the operator configures another folder
 	end = r.run(k)
 	r.until("the daemon in the other folder, and the end of the first", func() bool { return moved.runs() && !d.runs() })
 	if err := moved.Use(); err != nil {
@@ -195,7 +196,7 @@ func TestLifeOfADaemon(t *testing.T) {
 	r.until("that it is forgotten", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.stored) == 0 })
 }
 
-// A daemon that is killed is started again; one that ends again and again, a few times only.
+// A daemon that is killed is started again. One that keeps ending is started only a few times.
 func TestDaemonIsStartedAgain(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")
@@ -241,8 +242,8 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// A server in a fault, and one that died under its clients, are trouble until the clients have
-// ended.
+// A server in a fault, or one that died before its clients, is trouble until the clients
+// have ended.
 func TestServers(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")
@@ -305,7 +306,7 @@ func TestOperatorsDaemon(t *testing.T) {
 	}
 }
 
-// A pause waits for a daemon that takes its time to end, longer than a plugin may take that ends.
+// A pause waits for a daemon that ends slowly, longer than a plugin may take to end.
 func TestPauseWaits(t *testing.T) {
 	r := newRoom(t)
 	slow := r.daemon("GPU-a")
@@ -324,7 +325,7 @@ func TestPauseWaits(t *testing.T) {
 	}
 }
 
-// While the driver is released no daemon holds a GPU that nobody uses.
+// While the driver is released, no daemon holds a GPU that no task uses.
 func TestPause(t *testing.T) {
 	r := newRoom(t)
 	idle, busy := r.daemon("GPU-a"), r.daemon("GPU-b")
@@ -357,7 +358,8 @@ func TestStoringFails(t *testing.T) {
 	}
 }
 
-// If a server ends while the daemon is asked about it, it keeps the clients of the previous answer.
+// If a server ends while the daemon is queried about it, the clients of the previous answer
+// are kept.
 func TestServerGoesMeanwhile(t *testing.T) {
 	r := newRoom(t)
 	d := r.daemon("GPU-a")

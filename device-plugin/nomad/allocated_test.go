@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// books is a Nomad's answers, by path; a path that is not there is refused.
+// books are the answers of a Nomad, by path; any other path is refused.
 type books map[string]any
 
 func (b books) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +34,7 @@ func (b books) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// alloc is an allocation with a GPU in its one task.
+// alloc returns an allocation with a GPU in its only task.
 func alloc(gpu, client, task string) *api.Allocation {
 	a := &api.Allocation{JobID: "train", Namespace: "ml", ClientStatus: client,
 		AllocatedResources: &api.AllocatedResources{Tasks: map[string]*api.AllocatedTaskResources{
@@ -45,7 +45,7 @@ func alloc(gpu, client, task string) *api.Allocation {
 	return a
 }
 
-// namespaces is a policy as Nomad answers it: capabilities by namespace.
+// namespaces returns a policy as Nomad answers it: capabilities by namespace.
 func namespaces(of map[string][]string) any {
 	var p struct {
 		RulesJSON struct {
@@ -69,8 +69,8 @@ func ready() books {
 	}
 }
 
-// Nomad's books are a proof only if the node is this machine's and up, and the token sees every
-// allocation: Nomad leaves out those of namespaces that it does not see.
+// Nomad's answer is a proof only if the node is this machine's and ready, and the token
+// sees every allocation: Nomad leaves out those in namespaces that the token may not read.
 func TestAllocated(t *testing.T) {
 	const held = `job "train" in namespace "ml"`
 	token := func(policies ...string) api.ACLToken { return api.ACLToken{Type: "client", Policies: policies} }
@@ -148,7 +148,7 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
-// The token is read for each question, and goes with every request.
+// The token is read from the file for each call, and sent with every request.
 func TestAllocatedUsesTheTokenOfTheFile(t *testing.T) {
 	b, seen := ready(), map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

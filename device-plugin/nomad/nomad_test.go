@@ -31,14 +31,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// variables is a Nomad with nothing but variables.
+// variables is a Nomad that has only variables.
 type variables struct {
 	mu    sync.Mutex
 	items map[string]map[string]string // by path
 	index map[string]uint64
 	reads int    // of single variables
 	token string // of the last request
-	code  int    // instead of an answer; 0 for none
+	code  int    // status code instead of an answer; 0 for none
 }
 
 func (v *variables) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +68,7 @@ func (v *variables) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// put stores the shards of a profile of the version, those from `from` on.
+// put stores the profile's shards from number `from` on, for this version.
 func (v *variables) put(t *testing.T, version, from int) {
 	t.Helper()
 	p, err := profile.Build([]profile.Sample{{GPU: "GPU-0", Model: "M", Key: "k", App: "A", Time: 1}}, profile.DefaultOptions(), nil)
@@ -142,7 +142,7 @@ func TestTokenFileThatIsMissing(t *testing.T) {
 	}
 }
 
-// An answer that never comes does not end the watch.
+// An answer that never comes does not stop the plugin from following the profile.
 func TestAnswerThatNeverComes(t *testing.T) {
 	v := &variables{items: map[string]map[string]string{}, index: map[string]uint64{}}
 	v.put(t, 7, 0)
@@ -170,12 +170,12 @@ func TestAnswerThatNeverComes(t *testing.T) {
 	}
 }
 
-// A certificate that is not there yet, or has run out, is replaced while the plugin runs.
+// A certificate that is missing or has expired can be replaced while the plugin runs.
 func TestCertificateThatIsReplaced(t *testing.T) {
 	v := &variables{items: map[string]map[string]string{}, index: map[string]uint64{}}
 	v.put(t, 7, 0)
 	server := httptest.NewUnstartedServer(v)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of failed handshakes
 	server.StartTLS()
 	defer server.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -200,7 +200,7 @@ func TestCertificateThatIsReplaced(t *testing.T) {
 	}
 }
 
-// stranger is the certificate of an authority that nobody knows.
+// stranger returns the certificate of an unknown authority.
 func stranger(t *testing.T) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

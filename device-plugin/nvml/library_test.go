@@ -25,11 +25,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// library is the library without a driver. A process binds NVML's functions once
-// and never unloads it, so all tests share one, and set what it answers one by one.
+// library is an NVML without a driver. A process binds NVML's functions once and never
+// unloads them, so all tests share one library, and run one after the other.
 var (
 	library   string
-	delivered int // events that it has delivered in this process
+	delivered int // number of events delivered in this process
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// node is a backend over the library, and what that answers.
+// node is a backend with the fake library, and the library's state.
 type node struct {
 	t     *testing.T
 	state nvmltest.State
@@ -62,7 +62,7 @@ func open(t *testing.T, state nvmltest.State) *node {
 	n.within, n.eventsEvery = time.Second, 10*time.Millisecond
 	n.write()
 	t.Cleanup(func() {
-		n.state = nvmltest.State{} // calls no longer hang
+		n.state = nvmltest.State{} // end hung calls
 		n.write()
 		n.Close()
 	})
@@ -82,7 +82,7 @@ func (n *node) set(scope, key, value string) {
 	n.write()
 }
 
-// scan is a scan that must succeed.
+// scan makes a scan, which must succeed.
 func (n *node) scan() gpu.Inventory {
 	n.t.Helper()
 	inv, err := n.Scan()
@@ -92,7 +92,7 @@ func (n *node) scan() gpu.Inventory {
 	return inv
 }
 
-// of finds a device.
+// of returns the device with an id.
 func of(t *testing.T, inv gpu.Inventory, id string) gpu.Device {
 	t.Helper()
 	for _, d := range inv.Devices {
@@ -125,7 +125,7 @@ func TestH200(t *testing.T) {
 	}
 }
 
-// What a GPU answers about its condition, one reading after the other.
+// TestSignals: a GPU's answers about its condition, one reading after the other.
 func TestSignals(t *testing.T) {
 	well := func(change func(*gpu.Signals)) gpu.Signals {
 		s := gpu.Signals{Recovery: new(0), ECCUncorrected: new(int64(0))}
@@ -187,7 +187,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A GPU that is hidden is named, with the question and NVML's code.
+// A hidden GPU is reported with the failed question and NVML's code.
 func TestHiddenGPUs(t *testing.T) {
 	for _, code := range []string{"2", "3", "4", "15", "17", "999"} {
 		for _, call := range []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetName"} {
@@ -205,8 +205,8 @@ func TestHiddenGPUs(t *testing.T) {
 	}
 }
 
-// Two GPUs with one UUID cannot be distinguished: they make one instance, which nobody can use. A
-// GPU that is read twice because the indexes moved is one GPU.
+// Two GPUs with one UUID cannot be distinguished. They form one instance, which no job can
+// use. A GPU that is read twice because the indexes changed counts as one GPU.
 func TestTwoGPUsWithOneUUID(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Set("gpu2", "uuid", nvmltest.UUID(0))
@@ -229,8 +229,8 @@ func TestTwoGPUsWithOneUUID(t *testing.T) {
 	}
 }
 
-// A GPU in MIG mode is never given out whole, whatever its instances answer, and an instance
-// that was known stays while it cannot be read.
+// A GPU in MIG mode is never reserved as a whole, whatever its instances answer. A known
+// instance stays while it cannot be read.
 func TestMIGInstancesThatCannotBeRead(t *testing.T) {
 	for _, tc := range []struct{ scope, key, value, unusable, warning string }{
 		{"mig1.0", "ret.nvmlDeviceGetUUID", "999", "", "1 MIG instances are hidden (index 0): nvmlDeviceGetUUID=999 unknown error"},
@@ -268,7 +268,7 @@ func TestMIGInstanceWithAFailure(t *testing.T) {
 	}
 }
 
-// A MIG mode that waits for a reset is named.
+// A MIG mode that waits for a reset is reported.
 func TestMIGModeThatIsPending(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "mig_pending", "1")
@@ -278,7 +278,7 @@ func TestMIGModeThatIsPending(t *testing.T) {
 	}
 }
 
-// That the plugin may not ask is no fault of the GPU, and is said.
+// A missing permission is reported, but is not a fault of the GPU.
 func TestQuestionsThatAreNotAllowed(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "ret.nvmlDeviceGetTemperature", "4")
@@ -289,7 +289,7 @@ func TestQuestionsThatAreNotAllowed(t *testing.T) {
 	}
 }
 
-// once is a device that fails a question one time.
+// once is a device for which a question fails one time.
 type once struct {
 	nvml.Device
 	code  nvml.Return
@@ -303,7 +303,7 @@ func (o *once) GetTemperature(s nvml.TemperatureSensors) (uint32, nvml.Return) {
 	return o.Device.GetTemperature(s)
 }
 
-// A question that fails is repeated at once.
+// A failed question is repeated at once.
 func TestQuestionThatFailsOnce(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
@@ -317,7 +317,7 @@ func TestQuestionThatFailsOnce(t *testing.T) {
 	}
 }
 
-// Each question whose answer counts is really put to the driver.
+// Each question that affects health is really asked.
 func TestQuestionsOfTheTable(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -369,8 +369,8 @@ func TestHungGPU(t *testing.T) {
 	})
 }
 
-// An answer that is too late for its scan counts in the next one, so a GPU that is always that slow
-// does not hang. An answer that took far too long is asked for again.
+// An answer that comes too late for its scan counts in the next one, so a GPU that is always slow
+// does not count as hung. After an answer that took far too long, the GPU is asked again.
 func TestAnswersThatComeLate(t *testing.T) {
 	n := open(t, nvmltest.H200(2))
 	n.scan()
@@ -383,7 +383,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 			t.Error("a GPU that hangs is said to answer")
 		}
 		after()
-		n.set("gpu1", "remap", "2") // since the GPU was asked
+		n.set("gpu1", "remap", "2") // time since the GPU was asked
 		n.set("gpu1", "hang", "")
 		patience.Eventually(t, "the late answer", func() bool { return len(n.slots[1].reading) > 0 })
 		n.set("gpu1", "remap", "0")
@@ -406,7 +406,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 	}
 }
 
-// GPUs that the driver still starts have longer than those that were read before.
+// GPUs that the driver is still starting have more time than GPUs that were read before.
 func TestGPUThatStillStarts(t *testing.T) {
 	state := nvmltest.H200(2)
 	state.Set("gpu1", "hang", "1")
@@ -423,7 +423,7 @@ func TestGPUThatStillStarts(t *testing.T) {
 	}
 }
 
-// A sample leaves out the GPUs that hang, and holds up no other.
+// A sample leaves out GPUs that hang, and they delay no other GPU.
 func TestSampleOfAHungGPU(t *testing.T) {
 	n := open(t, nvmltest.H200(5))
 	n.within = 300 * time.Millisecond
@@ -446,7 +446,7 @@ func TestSampleOfAHungGPU(t *testing.T) {
 	patience.Eventually(t, "the GPUs are asked again", func() bool { return len(n.Sample(ids)) == 5 })
 }
 
-// GPUs that the driver lists and that do not say who they are, are counted.
+// GPUs that the driver lists without an identity are counted.
 func TestUnidentifiedGPUs(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Set("gpu0", "ret.nvmlDeviceGetUUID", "999")
@@ -478,10 +478,10 @@ func TestDriverThatGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// loader is a library that loads the kernel module, as NVML does with nvidia-modprobe.
+// loader is a library that loads the kernel module, as NVML does by nvidia-modprobe.
 type loader struct {
 	nvml.Interface
-	module string // its directory in /sys
+	module string // the module's directory in /sys
 	inits  int
 }
 
@@ -493,7 +493,7 @@ func (l *loader) Init() nvml.Return {
 	return l.Interface.Init()
 }
 
-// A module that NVML loads itself does not count as a driver that was reloaded.
+// When NVML itself loads the module, that does not count as a reload of the driver.
 func TestModuleThatNVMLLoads(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	l := &loader{Interface: n.lib, module: n.opts.Root + "/sys/module/nvidia"}
@@ -510,9 +510,9 @@ func TestModuleThatNVMLLoads(t *testing.T) {
 	}
 }
 
-// A library that the linker does not know is found where the driver's installer put it, also
-// when that is after the plugin's start. It has a name of its own here: the linker knows that of a
-// library that is loaded already, as the driver's is by then, played or real.
+// A library that the linker does not know is found where the driver's installer put it,
+// even if it was installed after the plugin's start. It has its own name here, because the
+// linker knows the name of an already loaded library.
 func TestLibraryInTheDriversFolder(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
@@ -553,7 +553,7 @@ func TestSamples(t *testing.T) {
 	ids := []string{nvmltest.UUID(0), nvmltest.UUID(1), "GPU-unknown"}
 	n.scan()
 	first := n.Sample(ids)
-	n.set("gpu0", "field.74", fmt.Sprint(int64(time.Hour))) // held down all the time since
+	n.set("gpu0", "field.74", fmt.Sprint(int64(time.Hour))) // clocks were held down all the time since
 	s := n.Sample(ids)[nvmltest.UUID(0)]
 	if len(first) != 2 {
 		t.Fatalf("%d samples, want 2", len(first))
@@ -592,7 +592,7 @@ func TestReservedMemory(t *testing.T) {
 	}
 }
 
-// Only a GPU without GPM is asked for its PCIe traffic.
+// Only GPUs without GPM are asked for their PCIe traffic.
 func TestTrafficWithoutGPM(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "gpm", "0")
@@ -603,7 +603,7 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	if s.PCIeRxMBPerS == nil || *s.PCIeRxMBPerS != 2 || s.PCIeTxMBPerS != nil || s.DRAMActivePercent != nil {
 		t.Errorf("received %v, sent %v MB/s; want 2 and nothing", s.PCIeRxMBPerS, s.PCIeTxMBPerS)
 	}
-	// Measuring keeps the driver busy: it is asked once a minute.
+	// This question keeps the driver busy, so it is asked only once a minute.
 	n.set("gpu0", "pcie_rx_kb", "4000")
 	if s := n.Sample([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]; *s.PCIeRxMBPerS != 2 {
 		t.Errorf("received %v MB/s at once after 2, want the same again", *s.PCIeRxMBPerS)
@@ -614,7 +614,7 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	}
 }
 
-// Configuring the plugin again, or ending a command, does not wait for a driver that hangs.
+// Neither configuring the plugin again nor ending a command waits for a driver that hangs.
 func TestCloseWaitsForNoCall(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
@@ -632,8 +632,8 @@ func TestCloseWaitsForNoCall(t *testing.T) {
 	patience.Eventually(t, "NVML is shut down", func() bool { return !n.connected(n.driverLoad()) })
 }
 
-// A plugin that starts before the fabric is up, or while a GPU does not answer, learns
-// later who is near whom.
+// If a plugin starts before the fabric is up, or while a GPU does not answer, it learns
+// later which GPUs are close to each other.
 func TestTopologyThatComesLate(t *testing.T) {
 	state := nvmltest.H200(2)
 	for i := range 2 {
@@ -653,9 +653,9 @@ func TestTopologyThatComesLate(t *testing.T) {
 				t.Errorf("%s: island %d, %s, PCIe switch %d; want 0, nvswitch, 0", d.ID, d.Island, d.P2P, d.PCIeSwitch)
 			}
 		}
-		n.set("gpu1", "lost", "1") // it stays where it was
+		n.set("gpu1", "lost", "1") // it keeps its place
 	}
-	for key, value := range nvmltest.H200(3)["gpu2"] { // and another GPU comes
+	for key, value := range nvmltest.H200(3)["gpu2"] { // and another GPU appears
 		n.set("gpu2", key, value)
 	}
 	n.set("gpu2", "switch", "0")
@@ -667,7 +667,7 @@ func TestTopologyThatComesLate(t *testing.T) {
 	}
 }
 
-// A GPU with too many PCIe replays stays degraded until a whole interval without.
+// A GPU with too many PCIe replays stays degraded until a whole interval passes without them.
 func TestReplays(t *testing.T) {
 	begin := time.Now()
 	r := growth{}.next(begin, 1000, replaysOver, above(60))
@@ -678,7 +678,7 @@ func TestReplays(t *testing.T) {
 	}{
 		{10 * time.Second, 5000, false}, // too short for a rate
 		{time.Minute, 5000, true},
-		{65 * time.Second, 5000, true}, // an event asks for a scan
+		{65 * time.Second, 5000, true}, // an event triggers a scan
 		{2 * time.Minute, 0, true},     // the counter was reset
 		{3 * time.Minute, 0, false},
 		{4 * time.Minute, 60, false},
@@ -698,7 +698,7 @@ func TestReplays(t *testing.T) {
 	}
 }
 
-// All ones is NVML's word for a value that is not available, in a call that succeeds.
+// If a value is not available, NVML's call succeeds with all bits set.
 func TestValuesThatAreNotAvailable(t *testing.T) {
 	state := nvmltest.H200(2)
 	for _, key := range []string{"limit_mw", "max_sm_mhz", "sm_mhz", "temperature", "power_mw", "utilization", "encoder", "energy_mj", "replays", "ecc_l1", "field.82", "field.230"} {
@@ -760,8 +760,8 @@ func TestMIGInstances(t *testing.T) {
 	}
 }
 
-// A GPU that is lost, or needs a reset, in the middle of a scan keeps all known values, and so do
-// its MIG instances: only its fault is new.
+// A GPU that is lost, or needs a reset, in the middle of a scan keeps all its known values,
+// and so do its MIG instances. Only the fault is new.
 func TestGPULostHalfWay(t *testing.T) {
 	for _, call := range []string{"DisplayMode", "PciInfo_v3", "MemoryInfo", "MigMode", "MaxMigDeviceCount", "MigDeviceHandleByIndex", "Name"} {
 		for code, want := range map[string]gpu.Signals{"15": {Lost: true}, "16": {ResetRequired: true}} {
@@ -795,8 +795,7 @@ func TestGPULostHalfWay(t *testing.T) {
 	}
 }
 
-// A GPU that is lost while it is read for the first time is not known: what was read is not
-// all that it is.
+// A GPU that is lost during its first read stays unknown, because the values are incomplete.
 func TestGPULostHalfWayAtFirst(t *testing.T) {
 	state := nvmltest.H200(2)
 	state.Set("gpu1", "ret.nvmlDeviceGetDisplayMode", "15")
@@ -812,7 +811,7 @@ func TestGPULostHalfWayAtFirst(t *testing.T) {
 	}
 }
 
-// emit has the library deliver an event.
+// emit makes the library deliver an event.
 func (n *node) emit(text string) {
 	delivered++
 	n.set("sys", fmt.Sprintf("event.%d", delivered), text)
@@ -846,7 +845,7 @@ func TestEvents(t *testing.T) {
 			t.Fatalf("event %q is not delivered", tc.text)
 		}
 	}
-	n.set("sys", "init", "15") // the wait fails: have everything looked at
+	n.set("sys", "init", "15") // the wait fails: everything must be scanned
 	select {
 	case got := <-out:
 		if got != (gpu.Event{}) {
@@ -874,7 +873,7 @@ func (c *setCounter) EventSetCreate() (nvml.EventSet, nvml.Return) {
 	return c.Interface.EventSetCreate()
 }
 
-// An event set ends with NVML's shutdown. After that nothing waits for it or frees it.
+// Event sets end with NVML's shutdown. After that, no call waits for them or frees them.
 func TestEventSetEndsWithNVML(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	c := &setCounter{Interface: n.lib}
@@ -887,7 +886,7 @@ func TestEventSetEndsWithNVML(t *testing.T) {
 		if c.sets != want {
 			t.Errorf("%d event sets after %d initialisations", c.sets, want)
 		}
-		n.Disconnect() // the driver went away; it is back before anybody waits for events
+		n.Disconnect() // the driver went away, and is back before anybody waits for events
 	}
 }
 
@@ -908,7 +907,7 @@ func TestBridgedPairs(t *testing.T) {
 	}
 }
 
-// A card that no bridge joins to another has no links that could be down.
+// A card without a bridge to another has no links that could be down.
 func TestCardWithoutABridge(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Set("gpu0", "nvlink_to", "27") // 1a-1b
@@ -921,7 +920,7 @@ func TestCardWithoutABridge(t *testing.T) {
 	}
 }
 
-// A GPU whose memory is a NUMA node holds pages of the system.
+// A GPU whose memory is a NUMA node may hold pages of the system.
 func TestMemoryOfTheSystem(t *testing.T) {
 	state := nvmltest.H200(2)
 	state.Set("gpu1", "numa", "2")
@@ -931,10 +930,10 @@ func TestMemoryOfTheSystem(t *testing.T) {
 	}
 }
 
-// In a virtual machine, the plugin tells a share of a GPU from a whole one.
+// In a virtual machine, the plugin distinguishes a share of a GPU from a whole one.
 func TestVirtualGPUs(t *testing.T) {
 	state := nvmltest.H200(3)
-	state.Set("gpu1", "virtualization", "1") // passed through
+	state.Set("gpu1", "virtualization", "1") // passed through to the virtual machine
 	state.Set("gpu2", "virtualization", "2")
 	for i, d := range open(t, state).scan().Devices {
 		if d.Virtual != (i == 2) {
@@ -954,7 +953,7 @@ func TestMemoryWithoutASensor(t *testing.T) {
 	}
 }
 
-// If the driver does not know a link's errors, that is not an error.
+// If the driver does not know a link's errors, this is not a fault.
 func TestLinkErrorsThatAreNotKnown(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	ask := func() (float64, bool) {
@@ -968,8 +967,7 @@ func TestLinkErrorsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// An old driver lacks most functions: what it has is read, and nothing else is
-// called.
+// An old driver lacks most functions. The plugin reads what it has, and calls nothing else.
 func TestOldDriver(t *testing.T) {
 	state := nvmltest.H200(1)
 	n := open(t, state)
@@ -995,8 +993,8 @@ func TestOldDriver(t *testing.T) {
 	}
 }
 
-// A GPU that is a part of the processor shares the machine's memory, and may be on no bus: the
-// first address is the host bridge's.
+// A GPU that is part of the processor shares the machine's memory, and may be on no bus:
+// the first address belongs to the host bridge.
 func TestIntegratedGPU(t *testing.T) {
 	state := nvmltest.H200(1)
 	state.Set("gpu0", "memory_mib", "")
@@ -1012,7 +1010,7 @@ func TestIntegratedGPU(t *testing.T) {
 	}
 }
 
-// Errors on NVLink count when they keep coming, and until they stop.
+// NVLink errors count as long as they keep coming.
 func TestLinkErrors(t *testing.T) {
 	var l growth
 	at := time.Unix(0, 0)
@@ -1021,8 +1019,8 @@ func TestLinkErrors(t *testing.T) {
 		count float64
 		noisy bool
 	}{
-		{0, 1e6, false},                      // what was counted before says nothing
-		{100 * time.Millisecond, 2e6, false}, // too short to take a rate
+		{0, 1e6, false},                      // what was counted before does not matter
+		{100 * time.Millisecond, 2e6, false}, // too short for a rate
 		{time.Minute, 1e6 + 60*90, false},    // 90 a second
 		{time.Minute, 1e6 + 60*340, true},    // 250 a second
 		{time.Minute, 1e6 + 60*390, true},    // 50 a second: not quiet
@@ -1053,9 +1051,9 @@ func TestFieldNumbers(t *testing.T) {
 	}
 }
 
-// A driver package that goes back while the plugin waits with the library of the
-// newer one: only a new process gets the older. One that waits for the module to
-// be loaded is not started again and again.
+// The driver package may be downgraded while the plugin waits with the newer library. Then
+// only a new process gets the older library. A plugin that only waits for the module to
+// load does not restart again and again.
 func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
 	n := open(t, nvmltest.State{"sys": {"init": fmt.Sprint(int(nvml.ERROR_LIB_RM_VERSION_MISMATCH))}})
 	restart := func() bool {
@@ -1089,7 +1087,7 @@ func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
 	}
 }
 
-// A driver that is there and does not count its GPUs for a moment has not lost them.
+// If a working driver fails to count its GPUs for a moment, the GPUs are not lost.
 func TestUncountedGPUs(t *testing.T) {
 	state := nvmltest.H200(3)
 	state.Set("gpu2", "mig", "1") // and no instance
@@ -1124,7 +1122,7 @@ func (l *loses) DeviceGetHandleByIndex(i int) (nvml.Device, nvml.Return) {
 	return l.Interface.DeviceGetHandleByIndex(i)
 }
 
-// A handle of an earlier initialisation of NVML is not used.
+// Handles of an earlier initialisation of NVML are not used.
 func TestHandlesEndWithNVML(t *testing.T) {
 	n := open(t, nvmltest.H200(2))
 	l := &loses{Interface: n.lib}
@@ -1138,7 +1136,7 @@ func TestHandlesEndWithNVML(t *testing.T) {
 	}
 }
 
-// MIG is enabled, then unreadable, then disabled; what the plugin publishes follows.
+// MIG is enabled, then unreadable, then disabled. The published devices follow.
 func TestR2MIGToggles(t *testing.T) {
 	state := nvmltest.H200(2)
 	n := open(t, state)

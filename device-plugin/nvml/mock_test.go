@@ -30,14 +30,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// mocked is the backend over go-nvml's DGX A100. That mock panics in what it
-// does not model; to the backend, those functions are missing symbols.
+// mocked returns a backend with go-nvml's mock of a DGX A100. The mock panics in functions
+// that it does not model; for the backend they are missing symbols.
 func mocked(t *testing.T) (*Backend, *server.Server) {
 	t.Helper()
 	return over(t, dgxa100.New())
 }
 
-// over is the backend over one of go-nvml's machines.
+// over returns a backend with one of go-nvml's mock machines.
 func over(t *testing.T, s *server.Server) (*Backend, *server.Server) {
 	t.Helper()
 	set := map[string]bool{}
@@ -66,7 +66,7 @@ func over(t *testing.T, s *server.Server) (*Backend, *server.Server) {
 	return newBackend(Options{Root: sysRoot(t)}, s, lookup), s
 }
 
-// sysRoot is a /sys in which the GPU at 0000:07:00.0 is on NUMA node 3.
+// sysRoot returns a root with a /sys in which the GPU at 0000:07:00.0 is on NUMA node 3.
 func sysRoot(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -116,8 +116,8 @@ func TestDGXA100(t *testing.T) {
 	}
 }
 
-// A GPU that the driver no longer lists fell off the bus, whatever index
-// the others have now. It is listed as lost until it is back.
+// A GPU that the driver stops listing fell off the bus, whatever indexes the others have
+// now. It is listed as lost until it is back.
 func TestGPUThatIsNotListedAnyMore(t *testing.T) {
 	b, s := mocked(t)
 	before, err := b.Scan()
@@ -157,8 +157,8 @@ func TestGPUThatIsNotListedAnyMore(t *testing.T) {
 	}
 }
 
-// withEvents is a scanned backend over a machine whose event sets wait so, and the numbers
-// of sets that were made and freed.
+// withEvents returns a backend, after a scan, with this wait function for event sets, and
+// counters of the sets that were made and freed.
 func withEvents(t *testing.T, wait func(ms uint32) nvml.Return) (b *Backend, made, freed *int) {
 	t.Helper()
 	s := dgxa100.New()
@@ -178,7 +178,7 @@ func withEvents(t *testing.T, wait func(ms uint32) nvml.Return) (b *Backend, mad
 	b, _ = over(t, s)
 	known := b.lookup
 	b.lookup = func(symbol string) error {
-		if symbol == "nvmlEventSetWait_v2" { // of the set, which the mock's functions do not name
+		if symbol == "nvmlEventSetWait_v2" { // a function of the set, whose name the mock does not know
 			return nil
 		}
 		return known(symbol)
@@ -189,8 +189,8 @@ func withEvents(t *testing.T, wait func(ms uint32) nvml.Return) (b *Backend, mad
 	return b, made, freed
 }
 
-// While a GPU is lost, every wait for events may fail. Each event set holds open files, and a
-// process may have only a limited number of them.
+// While a GPU is lost, every wait for events may fail. Each event set holds open files, and
+// a process may open only a limited number.
 func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
 	b, made, freed := withEvents(t, func(uint32) nvml.Return { return nvml.ERROR_GPU_IS_LOST })
 	var w watch
@@ -205,8 +205,8 @@ func TestWaitsThatFailLeaveNoEventSets(t *testing.T) {
 	}
 }
 
-// NVML is never asked to wait: how often a wait wakes this process is the library's
-// affair, and the driver cannot be closed meanwhile.
+// The plugin never lets NVML wait: during a wait the library may wake this process at any
+// rate, and the driver cannot be closed.
 func TestEventsAreLookedForOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks, longest := 0, uint32(0)
@@ -224,7 +224,7 @@ func TestEventsAreLookedForOnceASecond(t *testing.T) {
 	})
 }
 
-// A driver that was reloaded needs NVML initialised again.
+// After the driver was reloaded, NVML must be initialised again.
 func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 	b, s := mocked(t)
 	inits, shutdowns := 0, 0
@@ -237,7 +237,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 	if _, err := b.Scan(); err != nil || inits != 1 {
 		t.Fatalf("%d initialisations in two scans, %v; want 1", inits, err)
 	}
-	// The kernel gives the directory a new time when it drops it from its cache.
+	// The kernel gives the directory a new time after it has dropped the directory from its cache.
 	module := filepath.Join(b.opts.Root, "sys/module/nvidia")
 	if err := os.Chtimes(module, time.Unix(1, 0), time.Unix(2, 0)); err != nil {
 		t.Fatal(err)
@@ -287,7 +287,7 @@ func TestUnavailableDriver(t *testing.T) {
 	}
 }
 
-// Field ids from 251 on mean other things in other driver branches.
+// Field ids from 251 on have other meanings in other driver branches.
 func TestNoUnstableFieldIDs(t *testing.T) {
 	known := map[string]int{
 		"DEV_GET_GPU_RECOVERY_ACTION": nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, "DEV_MEMORY_TEMP": nvml.FI_DEV_MEMORY_TEMP,
@@ -336,7 +336,7 @@ func TestUnionOfIslands(t *testing.T) {
 	}
 }
 
-// Every machine that go-nvml models is read whole.
+// Every machine that go-nvml models is read completely.
 func TestMockedMachines(t *testing.T) {
 	for _, tc := range []struct {
 		server              *server.Server

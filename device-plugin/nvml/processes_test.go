@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// Processes come from the real library's call, by GPU. A GPU that has none is not
-// one that does not answer: that may be in use.
+// The real library's call lists processes, by GPU. A GPU without processes is not the same
+// as one that does not answer, which may be in use.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
 	state := nvmltest.H200(5)
@@ -43,7 +43,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// A GPU whose processes the plugin may not see is not one without.
+// A GPU whose processes the plugin may not see does not count as one without processes.
 func TestProcessesThatMayNotBeSeen(t *testing.T) {
 	for _, code := range []string{"4", "999", "17"} {
 		state := nvmltest.H200(1)
@@ -57,8 +57,8 @@ func TestProcessesThatMayNotBeSeen(t *testing.T) {
 	}
 }
 
-// Drivers that write longer records of processes than NVML's are not asked: they would
-// write over other memory.
+// Drivers that write longer process records than NVML's are not asked for processes,
+// because they would overwrite other memory.
 func TestProcessesOfDriversWithLongerRecords(t *testing.T) {
 	for driver, asked := range map[string]bool{"535.43.02": false, "535.86.10": false, "535.98": true, "535.104.05": true, "530.30.02": true, "": false} {
 		t.Run(driver, func(t *testing.T) {

@@ -34,7 +34,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
-// A write that cannot be finished leaves the old file, and nothing beside it.
+// A write that fails leaves the old file, and no other file beside it.
 func TestFailedWriteLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "taken"), 0o755); err != nil {
@@ -97,7 +97,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// The plugin runs as root: nobody else reads what it keeps.
+// The plugin runs as root: no other user can read its state.
 func TestModes(t *testing.T) {
 	d := statedir.Dir(filepath.Join(t.TempDir(), "made"))
 	if err := d.Write("a.json", 1); err != nil {
@@ -114,8 +114,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// The plugin follows no link in the directory: not at the file, not at its temporary name, not at
-// the directory of orders.
+// The plugin follows no link in the directory: not for the file, its temporary name or the
+// directory of orders.
 func TestLinksAreNotFollowed(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	d, victim := statedir.Dir(dir), filepath.Join(elsewhere, "victim")
@@ -155,7 +155,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A pipe would be waited for.
+// Reading a pipe would block.
 func TestPipeIsNotRead(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "a.json"), 0o600); err != nil {

@@ -26,11 +26,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// followedBy are texts that the plugin gives where doctor does not come, each with its test.
+// followedBy are texts with advice that doctor never shows, each with the test that follows it.
 var followedBy = map[string]string{
 	"GPUs %s have MPS control daemons of their own, and a process can use one: ask for parts of one GPU (count = 1)": "TestReserveByMPS",
 	"write them yourself to choose": "TestBlockOfTheIncumbentsSharing",
-	// Advice in the log. These faults take a while to show, or show while tasks run.
+	// Advice in the log. These faults take a while to appear, or appear while tasks run.
 	"have its cooling checked": "TestLogNamesTheRemedy", "have the machine's power supplies checked": "TestLogNamesTheRemedy",
 	"restart the tasks that share the GPU: once all have ended, the next one gets a new server":             "TestLogNamesTheRemedy",
 	"end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU":    "TestLogNamesTheRemedy",
@@ -92,7 +92,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// adviceOnGPUs has doctor look at GPUs with faults, and again once these are repaired.
+// adviceOnGPUs runs doctor on GPUs with faults, and again once they are repaired.
 func adviceOnGPUs(t *testing.T, f *advice.Followed) {
 	lib := fakeNVML(t)
 	told := func(text string) (said string) {
@@ -107,7 +107,7 @@ func adviceOnGPUs(t *testing.T, f *advice.Followed) {
 	if healthy != "" {
 		t.Fatalf("a healthy node: %s", healthy)
 	}
-	stories := []string{ // besides those of testdata/odd
+	stories := []string{ // in addition to testdata/odd
 		"sys init 18", "sys init 4", "sys init 999", "gpu0 field.230 2", "gpu0 nvlinks 0", "gpu0 persistence 0",
 	}
 	datadriven.Walk(t, "testdata/odd", func(t *testing.T, path string) {
@@ -119,7 +119,7 @@ func adviceOnGPUs(t *testing.T, f *advice.Followed) {
 					f.Add(line, line)
 				}
 			}
-			return d.Expected // TestOddNodes compares
+			return d.Expected // TestOddNodes compares the output
 		})
 	})
 	none := told(oddNode(t, lib, &datadriven.TestData{Cmd: "node", CmdArgs: []datadriven.CmdArg{{Key: "gpus", Vals: []string{"0"}}}}))
@@ -175,8 +175,8 @@ func (i installed) write(name, text string) string {
 	return path
 }
 
-// findings returns what doctor finds in a configuration of Nomad: for each check a line with its
-// message and advice.
+// findings returns doctor's findings for a configuration of Nomad: for each check one line
+// with message and advice.
 func (i installed) findings(config string, change func(*diagnosis)) string {
 	i.t.Helper()
 	d := diagnosis{nomadConfig: config, patience: gpu.DriverWithin, root: oddMachine(i.t, "driver"), self: i.self}
@@ -194,8 +194,8 @@ func (i installed) findings(config string, change func(*diagnosis)) string {
 	return b.String()
 }
 
-// adviceOnInstallation does what doctor advises about plugin_dir, the block in Nomad's configuration, the
-// state, CUDA and the profile.
+// adviceOnInstallation follows doctor's advice about plugin_dir, the block in Nomad's
+// configuration, the state, CUDA and the profile.
 func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	i := installed{t: t, dir: t.TempDir()}
 	i.self = i.write("bin/nomad-device-pal", "")
@@ -216,7 +216,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	without := func(name string) func(string) string { // as the plugin does that writes it again
+	without := func(name string) func(string) string { // like the plugin, which writes the file again
 		return func(string) string {
 			if err := os.Remove(filepath.Join(i.dir, name)); err != nil {
 				t.Fatal(err)
@@ -232,8 +232,8 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	for _, c := range []struct {
 		wrong, says string
 		follow      func(said string) (right string)
-		change      func(*diagnosis) // of both
-		first       func(*diagnosis) // of the first
+		change      func(*diagnosis) // for both runs of doctor
+		first       func(*diagnosis) // only for the first run
 	}{
 		{wrong: filepath.Join(i.dir, "nowhere"), says: "pass its path with -nomad-config", follow: func(string) string { return good }},
 		{wrong: file("nodir.hcl", block), says: "set plugin_dir and put nomad-device-pal there", follow: func(string) string { return good }},
@@ -325,7 +325,8 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 	}
 }
 
-// followsHung has doctor start CUDA with a driver that does not answer in time, and with one that does.
+// followsHung runs doctor with a CUDA driver that does not answer in time, and then with
+// one that does.
 func (i installed) followsHung(f *advice.Followed) {
 	const says = "look for hung processes on the GPUs"
 	starts := func(patience time.Duration) string {
@@ -333,7 +334,7 @@ func (i installed) followsHung(f *advice.Followed) {
 		d.cuda()
 		return d.findings[0].Fix
 	}
-	for range 1000 { // it may be faster
+	for range 1000 { // the driver may be faster than the limit
 		if f.Add(starts(time.Nanosecond), says) {
 			break
 		}
@@ -377,7 +378,7 @@ func doesCommand(t *testing.T, args ...string) (int, string) {
 	return c.Run(args[1:]), out.String() + errs.String()
 }
 
-// orderIn is an order to the running plugin, as texts name it.
+// orderIn matches an order to the running plugin in a text.
 var orderIn = regexp.MustCompile(`nomad-device-pal (resume|clear|remeasure)( [^;.\n→]*)?`)
 
 // adviceOnOrders gives the running plugin the orders that doctor and other commands name.
@@ -388,7 +389,7 @@ func adviceOnOrders(t *testing.T, f *advice.Followed) {
 		t.Fatal(err)
 	}
 	of := func(d *diagnosis) { d.stateDir = dir }
-	gives := func(said, order string) { // as it is written
+	gives := func(said, order string) { // typed exactly as the text has it
 		t.Helper()
 		for _, m := range orderIn.FindAllStringSubmatch(said, -1) {
 			if m[1] != order {
@@ -439,7 +440,7 @@ func adviceOnOrders(t *testing.T, f *advice.Followed) {
 	gives(i.findings("", of), "remeasure")
 }
 
-// lineWith is the line of a text with some words.
+// lineWith returns the line of a text that contains these words.
 func lineWith(text, words string) string {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, words) {
@@ -449,7 +450,7 @@ func lineWith(text, words string) string {
 	return ""
 }
 
-// adviceOnCUDA has doctor start CUDA drivers that fail, and then one that does not.
+// adviceOnCUDA runs doctor with CUDA drivers that fail, and then with one that works.
 func adviceOnCUDA(t *testing.T, f *advice.Followed) {
 	lib, err := fakecuda.Build(t.TempDir())
 	if errors.Is(err, fakecuda.ErrNoCompiler) {
@@ -481,13 +482,13 @@ func adviceOnCUDA(t *testing.T, f *advice.Followed) {
 	}
 }
 
-// commandsIn are the plugin's commands that a text tells somebody to type, with their options.
+// commandsIn matches the plugin's commands in texts, with their options.
 var commandsIn = regexp.MustCompile("(?:^|[ (:`;'\"])nomad-device-pal ([a-z]+)((?: +(?:-[a-z][a-z-]*(?:=\\S+| \\S+)?|[A-Z$]\\S*))*)")
 
-// notCommands are words behind the name that say what it does.
+// notCommands are words that may follow the plugin's name in a sentence.
 var notCommands = regexp.MustCompile(`^(is|has|was|on|in|of|and|or|links|measures|says|there|as|with|to|does|knows|runs|replaces|keeps|publishes|reads|under|for|needs|from|job|it|which|that|must|may|instead|writes|stays|then|calls|into)$`)
 
-// TestCommandsInTexts: the commands that code and docs tell somebody to type are there, with their options.
+// TestCommandsInTexts: the commands in code and docs exist, with their options.
 func TestCommandsInTexts(t *testing.T) {
 	all, seen := commands(cli.NewMockUi()), 0
 	check := func(where, text string) {

@@ -20,8 +20,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// nvmlLibrary is the library without a driver. A process binds NVML's functions once and for
-// good, so all tests share one.
+// nvmlLibrary is a library without a driver. All tests share one, because a process binds
+// NVML's functions only once.
 var nvmlLibrary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "nvml")
 	if err != nil {
@@ -42,8 +42,8 @@ func fakeNVML(t *testing.T) string {
 	return lib
 }
 
-// TestOddNodes plays testdata/odd: GPUs that are broken, hidden or odd, and what doctor and
-// fingerprint say of them.
+// TestOddNodes plays testdata/odd: what doctor and fingerprint print for GPUs that are
+// broken, hidden or odd.
 func TestOddNodes(t *testing.T) {
 	lib := fakeNVML(t)
 	stories := 0
@@ -58,8 +58,8 @@ func TestOddNodes(t *testing.T) {
 	}
 }
 
-// oddNode is a node of idle H200s that differs in the lines of the story: "gpu0 key value", or
-// without a value what it does not support.
+// oddNode is a node of idle H200s, changed by the lines of the story: "gpu0 key value", or
+// "gpu0 key" for a value that the GPU does not support.
 func oddNode(t *testing.T, lib string, d *datadriven.TestData) string {
 	t.Helper()
 	n, machine := 2, "driver"
@@ -103,7 +103,7 @@ func oddNode(t *testing.T, lib string, d *datadriven.TestData) string {
 	return strings.ReplaceAll(b.String(), lib, "LIBRARY")
 }
 
-// oddMachine is a root with the files of a kind of machine.
+// oddMachine returns a root directory with the files of a kind of machine.
 func oddMachine(t *testing.T, kind string) string {
 	t.Helper()
 	files := map[string]map[string]string{
@@ -143,7 +143,7 @@ func TestDoctorOfAHungDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := (nvmltest.State{}).Write(lib + ".state"); err != nil { // let it go
+		if err := (nvmltest.State{}).Write(lib + ".state"); err != nil { // end the hang
 			t.Error(err)
 		}
 	})
@@ -160,7 +160,7 @@ func TestDoctorOfAHungDriver(t *testing.T) {
 	}
 }
 
-// Of a directory, the files are read that Nomad reads.
+// In a directory, doctor reads the same files as Nomad.
 func TestNomadConfigDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

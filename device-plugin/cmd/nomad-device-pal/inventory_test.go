@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// The emulated backend reads what the command writes.
+// The emulated backend can read what the command writes.
 func TestWrittenInventoryIsServed(t *testing.T) {
 	dir := t.TempDir()
 	ui := cli.NewMockUi()
@@ -69,7 +69,7 @@ func TestInventoryErrors(t *testing.T) {
 	}
 }
 
-// The tables and the original measurements give clusters of one kind.
+// The tables and the original measurements give similar clusters.
 func TestOriginalMeasurements(t *testing.T) {
 	if os.Getenv("PAL_DATA") == "" {
 		t.Skip("PAL_DATA is not set: no original measurements to draw from")

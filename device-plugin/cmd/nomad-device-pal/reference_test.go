@@ -21,7 +21,7 @@ import (
 
 var rewriteReference = flag.Bool("rewrite-reference", false, "write docs/reference/nomad-device-pal.md")
 
-// docs/reference/nomad-device-pal.md is what the commands' own -help says.
+// docs/reference/nomad-device-pal.md contains the -help texts of the commands.
 func TestCommandReference(t *testing.T) {
 	const path = "../../../docs/reference/nomad-device-pal.md"
 	all := commands(cli.NewMockUi())

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 )
 
-// While an operator has the driver released, no command opens it: he could not reset a GPU, and would
-// look for the reason among his tasks.
+// While the operator has released the driver, no command opens it. Otherwise he could not
+// reset a GPU, and would search for the reason among his tasks.
 func TestNothingOpensAReleasedDriver(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir) // hardware writes files
@@ -48,7 +48,7 @@ func TestNothingOpensAReleasedDriver(t *testing.T) {
 	}
 }
 
-// An inventory needs no driver, and an order that is over holds up nobody.
+// A command with an inventory file needs no driver, and an expired order stops no command.
 func TestNothingElseIsHeldUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := deviceplugin.Release(dir, time.Now()); err != nil {

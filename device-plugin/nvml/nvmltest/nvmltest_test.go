@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The library has every function that nomad-device-nvidia calls: without one, it
-// would fail the conformance suite at that function and not at its own defects.
+// The fake library has every function that nomad-device-nvidia calls. Otherwise that plugin
+// would fail the conformance suite at a missing function, and not at its own defects.
 func TestFunctionsOfTheIncumbent(t *testing.T) {
 	path, err := Build(t.TempDir())
 	if errors.Is(err, ErrNoCompiler) {
