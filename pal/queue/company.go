@@ -21,12 +21,12 @@ const (
 	enoughBeside = 4
 	// mostOfRun is the part of its time that a run must have had the same company.
 	mostOfRun = 0.75
-	// tableErrs is the error of the table for a single application: the standard deviation of the
-	// logarithm of its speed beside a class, relative to its own class. It is measured from Gavel's
-	// pairs on a V100.
+	// tableErrs is the table's error for a single application: the standard deviation of the
+	// logarithm of the application's speed beside a class, divided by the speed in the table. It is
+	// measured from Gavel's pairs on a V100.
 	tableErrs = 0.22
-	// runsErr is the least assumed standard deviation of the logarithm of an application's run
-	// times. A few runs may be alike by chance.
+	// runsErr is the smallest standard deviation that is assumed for the logarithm of an
+	// application's run times, because a few runs may be equal by chance.
 	runsErr = 0.1
 )
 
@@ -35,7 +35,7 @@ const nobodyKnows pal.Company = -1
 
 // company records for how long a gang has had which neighbours.
 type company struct {
-	seen  bool        // at and with are set
+	seen  bool        // with and at are valid
 	with  pal.Company // the current neighbours, since at
 	at    time.Duration
 	spent [pal.Several + 1]time.Duration
@@ -49,8 +49,8 @@ func (c *company) meet(now time.Duration, with pal.Company) {
 	c.seen, c.with, c.at = with != nobodyKnows, with, now
 }
 
-// mostly returns the neighbours that a gang had for most of its run, as 1 plus their [pal.Company].
-// 0: unknown, or no company lasted long enough.
+// mostly returns the company that a gang had for most of its run, as 1 plus its [pal.Company]. It
+// returns 0 if that is unknown or [pal.Several], or if no company lasted long enough.
 func (c company) mostly(now, ran time.Duration) int8 {
 	c.meet(now, nobodyKnows)
 	for with, spent := range c.spent[:pal.Several] {
@@ -69,8 +69,8 @@ func companyOf(n int64) int8 {
 	return int8(n)
 }
 
-// LookAround records which gangs share GPUs with the running gangs, from now until the next call.
-// Call it after the GPUs of running gangs have been reported.
+// LookAround records the company of each running gang on shared GPUs, except elastic ones. It counts
+// from now until the next call. Call it after the GPUs of running gangs have been reported.
 func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	for _, e := range rs.running {
 		if e.job.Gang.Sharing != nil && e.elastic == nil {
@@ -86,7 +86,7 @@ type RunsBeside struct {
 	Times, Err float64
 }
 
-// RunsBeside compares the finished runs of a name with that many GPUs, by the class of their
+// RunsBeside compares the finished runs of a name with this number of GPUs, by the class of their
 // neighbours. Classes with too few runs have a zero value.
 func (fs *foresight) RunsBeside(name string, gpus int) (by [pal.NumClasses]RunsBeside) {
 	var of [pal.Several]logs
@@ -110,7 +110,7 @@ type PastRuns struct {
 	Beside  [pal.NumClasses]RunsBeside
 }
 
-// PastRuns returns that summary.
+// PastRuns returns the summary for a name and a number of GPUs.
 func (fs *foresight) PastRuns(name string, gpus int) PastRuns {
 	return PastRuns{fs.RunsByModel(name, gpus), fs.RunsBeside(name, gpus)}
 }
@@ -129,10 +129,9 @@ func (l logs) variance() float64 {
 	return max(runsErr*runsErr, (l.squares-l.sum*l.mean())/(l.n-1))
 }
 
-// Slower returns the run time of a gang of class of beside a gang of the other class, relative to
-// its run time alone. It combines the runs and the table, weighted by their errors. seen is the
-// weight of the runs, from 0.5 to 1. Without runs, or if they weigh less than the table, both
-// results are 0.
+// Slower returns the run time of a gang beside a neighbour, relative to its run time alone, given
+// their classes. It combines the runs and the table, weighted by their errors. seen is the weight of
+// the runs, from 0.5 to 1. Without runs, or if they weigh less than the table, both results are 0.
 func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0

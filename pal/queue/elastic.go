@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// An elastic gang runs with Job.Least to all members of its Gang, as many as there is room for. It
-// is entitled to the least number; further members are lent to it, as in Volcano and KAI:
+// An elastic gang runs with Job.Least to all members of its Gang, as many as there is room for. Only
+// the least number is its own; GPUs for further members are lent to it, as in Volcano and KAI:
 //
 //   - It starts with as many as fit, and does not wait for the rest. It starts with fewer if it then
 //     ends sooner, closer together or without an outlier.
@@ -23,7 +23,7 @@ import (
 //     wanted back, and then its members restart again.
 //   - It shrinks, its last members first, if that lets a waiting gang of its level or a better one
 //     start. That comes before any gang is stopped; if neither is enough alone, both are done. For a
-//     tenant that would borrow GPUs, it gives back only what its own tenant borrows.
+//     gang whose tenant would borrow GPUs, it gives back only GPUs that its own tenant borrows.
 //
 // After each start and each change its size stays the same for twice its restart cost. While it
 // waits it counts with all its members; a pass tries it with fewer.
@@ -33,7 +33,7 @@ type elastic struct {
 	full pal.Gang // the gang with all members; Job.Gang has the current size
 	lent float64  // GPUs that it is about to grow by, as they count towards limits
 	at   int      // position in runners.elastics, while it runs
-	// grownAt is the time when it grew by the members that it still has; 0: it has not grown.
+	// grownAt is the time of its first growth since it started or last shrank; 0: it has not grown.
 	grownAt time.Duration
 }
 
@@ -55,8 +55,8 @@ func (j Job) checkElastic() error {
 }
 
 // Slower returns the run time with n members relative to that with all members. Each doubling of
-// the members keeps the part Efficiency of a linear speed-up, so it multiplies their speed by
-// 2×Efficiency.
+// the members keeps the part Efficiency of a linear speed-up (0 counts as 1), so it multiplies the
+// gang's speed by 2×Efficiency.
 func (j Job) Slower(n, all int) float64 {
 	return math.Pow(float64(all)/float64(max(1, n)), 1+math.Log2(cmp.Or(j.Efficiency, 1)))
 }
@@ -208,10 +208,10 @@ func (p *finder) slowed(pl pal.Placement) bool {
 	return p.opt.OutlierThreshold > 0 && float64(pl.PMScore) > p.opt.OutlierThreshold
 }
 
-// shrinkFor takes lent members from elastic gangs of that level or worse so that a waiting gang can
-// start. It takes none if that is not enough, and no more than needed. Gangs that are expected to
-// hold their GPUs longest give first. If the freed GPUs are too scattered, each further search
-// takes twice as many members from a gang.
+// shrinkFor takes lent members from elastic gangs of this level or worse so that a waiting gang can
+// start. It takes none if that is not enough, and no more than needed. Gangs with the most expected
+// GPU time left give first. If the freed GPUs are too scattered, each further search takes twice as
+// many members from a gang.
 func (p *pass) shrinkFor(e *entry, level int) bool {
 	if len(p.elastics) == 0 || p.barring(e) != nil {
 		return false
@@ -246,8 +246,8 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	return false
 }
 
-// lenders returns the elastic gangs that may give members back for a waiting gang of the level, and
-// the most GPUs that they can give.
+// lenders returns the elastic gangs that may give members back for a waiting gang of this level, and
+// the largest number of GPUs that they can give.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
 		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
@@ -258,7 +258,7 @@ func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	return from, lent
 }
 
-// longestFirst sorts gangs by how long they are expected to hold their GPUs.
+// longestFirst sorts gangs by their expected remaining GPU time (see area), the longest first.
 func (p *planner) longestFirst(es []*entry) {
 	slices.SortFunc(es, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
@@ -270,10 +270,9 @@ func (e *entry) hasLent() bool {
 	return e.elastic != nil && e.state == running && !e.settled && len(e.placement.Members) > e.job.Least
 }
 
-// lends reports whether a running gang would give back a member for a waiting gang of the level. A
-// turn outranks levels and quotas. Otherwise two of three conditions must hold: the running gang's
-// level is no better, the waiting gang's tenant stays within its quota, the running gang's tenant
-// is above its quota.
+// lends reports whether a running gang v would give back a member for a waiting gang e, whose level
+// is level. A turn outranks levels and quotas. Otherwise two of three conditions must hold: v's level
+// is no better, e's tenant stays within its quota, v's tenant is above its quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -291,9 +290,9 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	return members
 }
 
-// MayGive returns how many GPUs a running elastic gang would give back if the waiting gang could
-// then start. from is the earliest time, since the caller's epoch. It counts only GPUs for which
-// ofUse is true.
+// MayGive returns how many GPUs a running elastic gang would give back if that let a waiting gang
+// start. It counts only GPUs for which ofUse is true. from is the earliest time for that, since the
+// caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -328,8 +327,8 @@ func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 	return p.takeFrom(&claim{by: e, placement: pl}, from, p.giveBack)
 }
 
-// giveBack ends the gang's members from the first one with a wanted GPU on. ok is false if no
-// member has one.
+// giveBack ends the gang's first member with a wanted GPU, and all members after it. ok is false if
+// no member has one.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	n := firstOn(v.placement, wanted)
 	if n < 0 {
@@ -340,10 +339,10 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
-// grow gives elastic gangs the free GPUs that no waiting gang can use. Gangs that are expected to
-// hold GPUs for the shortest time come first, because then most jobs are done soonest. It comes
-// last in a pass, so all others have had their choice. It does nothing in a pass that reached its
-// limit of starts, as such a pass has not tried all waiting gangs.
+// grow gives elastic gangs the free GPUs that no waiting gang can use. Gangs with the least expected
+// GPU time left come first, because then most jobs end soonest. grow is the last step of a pass, so
+// all waiting gangs have had their choice. It does nothing in a pass that reached its limit of
+// starts, because such a pass has not tried all waiting gangs.
 func (p *pass) grow() {
 	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // who waits does not matter while lentFor is unknown
 	if p.wanted {
@@ -368,7 +367,8 @@ func (p *pass) grow() {
 	}
 }
 
-// isWanted reports whether any waiting gang could ever use GPUs that are lent now.
+// isWanted reports whether a gang waits that could ever start, and so may need GPUs that are lent
+// now.
 func (p *pass) isWanted() bool {
 	for _, b := range p.live {
 		for i := range b.es {
@@ -381,8 +381,9 @@ func (p *pass) isWanted() bool {
 }
 
 // larger returns the placement with more members on which a running gang ends soonest, if growing
-// pays. The new GPUs must not be outliers, or at least no slower than its slowest GPU, which sets
-// the pace. Growing must not delay the head. Sizes are tried by halving.
+// pays. A new GPU may be an outlier only if it is no slower than the gang's slowest GPU, which sets
+// the pace. Growing must not delay the head. larger tries the largest size, then half of the
+// additional members, and so on.
 func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	now, set := len(e.placement.Members), e.full.MemberSets[0]
 	left := float64(p.remaining(e, p.now))
@@ -412,7 +413,8 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 	return best, ok
 }
 
-// enlarged returns the placement of a running gang with further members added.
+// enlarged returns the placement of a running gang with the members of more added. It returns
+// false if they do not fit, or would be too far apart.
 func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	f, ok := p.find(more)
 	if !ok {
@@ -424,9 +426,10 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 }
 
 // pays reports whether growing pays for a gang. was and takes are its remaining run times before
-// and after it. The saving while GPUs are lent must exceed twice the cost of its restarts. A second
-// restart counts if the gang must give the GPUs back before it ends. The loan is expected to last
-// as long as recent loans, or as long as no gang has waited by now, whichever is longer.
+// and after it. The saving while the GPUs are lent must exceed twice the cost of the restarts. A
+// second restart counts if the gang is expected to give the GPUs back before it ends. The loan is
+// expected to last as long as recent loans, or as long as nobody has wanted lent GPUs so far,
+// whichever is longer.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -437,8 +440,8 @@ func (p *pass) pays(e *entry, was, takes float64) bool {
 
 // lending tracks for how long GPUs can be lent to elastic gangs.
 type lending struct {
-	lentFor  time.Duration // average duration of recent loans; 0: not known
-	wantedAt time.Duration // last time when, after a pass, a gang waited that could ever use lent GPUs
+	lentFor  time.Duration // average duration of recent loans; 0: unknown
+	wantedAt time.Duration // the last pass after which a gang waited that could ever use lent GPUs
 	wanted   bool          // such a gang waited after the last pass
 }
 

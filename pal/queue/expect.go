@@ -12,17 +12,18 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// expect predicts when waiting gangs start from the waits of similar gangs
-// ([forecasts.predictStart]).
+// expect predicts when waiting gangs start. Once enough waits are known, it uses the waits of
+// similar gangs ([forecasts.predictStart]).
 //
-// Until enough waits are known, it plays the queue forward by counting GPUs. It does so twice. In
-// the early case every gang ends at the start of its predicted range, and small gangs pass large
-// ones. In the late case every gang ends at the end of its range, and no gang passes another. A
-// gang that cannot use every GPU also waits until it fits (see openings). Playing the queue forward
-// needs a run time for every gang ahead. GPUs of gangs whose end is unknown are left out: a service
-// may never give them back. Gangs that wait for a window get no prediction from counting. A gang
-// that waits until services are stopped has no expected start. A gang that waits for a limit starts
-// when enough gangs that count towards the limit have ended ([asker.underLimits]).
+// Until then, it simulates the queue by counting GPUs, in two cases. In the early case every gang
+// ends at the start of its predicted range, and small gangs pass large ones. In the late case every
+// gang ends at the end of its range, and no gang passes another. A gang that cannot use every GPU
+// also waits until it fits (see openings). The simulation stops behind a gang whose run time is
+// unknown. GPUs of running gangs whose end is unknown are left out: a service may never release
+// them. A gang that waits for a window has no expected start in this simulation.
+//
+// In both ways, a gang that waits until services are stopped has no expected start. A gang that
+// waits for a limit starts when enough gangs that count towards it have ended ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
 	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
@@ -55,7 +56,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		}
 		run, longest, ok := p.remainingRange(e)
 		soonest, latest := p.now, order
-		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // it needs GPUs other than those that happen to come free
+		if r := ws[i].Reason; r == reason.Scattered || r == reason.Refused || r == reason.GPUs && (e.gpus <= p.c.FreeGPUs() || p.picky(e)) { // it needs certain GPUs, not just enough free ones
 			var fits bool
 			if soonest, latest, fits = opens.next(e); !fits {
 				return // its start is unknown, and so are those of the gangs behind it
@@ -75,9 +76,9 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 	}
 }
 
-// openings predicts when gangs fit that cannot use every GPU, or not beside every neighbour. It
-// searches after each end of a running gang. In the late case, each further gang of a kind uses
-// only ends after those that made room for the previous gang.
+// openings predicts when gangs fit that cannot use every GPU, or not beside every neighbour: after
+// which end of a running gang. In the late case, each further gang of a kind uses only ends after
+// those that made room for the previous one.
 type openings struct {
 	p           *asker
 	early, late []ending
@@ -87,14 +88,15 @@ type openings struct {
 
 type openingOfKind struct {
 	soonest time.Duration
-	used    int // ends in late that are used up
+	used    int // number of ends in late that are used up
 	never   bool
 }
 
-// mostOpenings bounds the searches of one call. Further gangs have no expected start.
+// mostOpenings limits for how many gangs one call searches. The gangs behind them have no expected
+// start.
 const mostOpenings = 100
 
-// next returns when the next gang of the kind fits, at the soonest and at the latest.
+// next returns when the gang fits, as the next one of its kind, in the early and in the late case.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	of := r.p.kindOf(e)
 	k := r.kinds[of]
@@ -125,8 +127,8 @@ func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	return ends[n-1].at
 }
 
-// fitsAfter returns after how many of the ends, in order, the gang fits. It doubles the number and
-// then bisects, which takes few searches.
+// fitsAfter returns after how many of the ends, in order, the gang fits. It doubles this number until
+// the gang fits, and then bisects, which takes few searches.
 func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	var gone []func()
 	defer func() { undoAll(gone) }()
@@ -171,10 +173,10 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 	return from, max(from, to)
 }
 
-// soonest returns when enough GPUs for the gang are expected to come free at the earliest, or now
-// if that is not known. It only counts GPUs, in the order in which running gangs are expected to
-// end, and each ends as soon as predicted. So it visits few gangs, however many run. It searches
-// only for a gang that shares GPUs.
+// soonest returns the earliest time when enough GPUs for the gang are expected to be free, or now if
+// that is unknown. It only counts GPUs, in the order in which running gangs are expected to end, and
+// each ends at the start of its predicted range. So it visits few gangs, however many run. Only for a
+// gang that shares GPUs does it search for a placement.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
@@ -238,8 +240,9 @@ func (p *planner) soonestOpening(e *entry) time.Duration {
 	return endOf(ends, n, p.now)
 }
 
-// letsGo returns the earliest time when a running gang may free GPUs; ok is false if it never does.
-// The time is now if the gang may be stopped, can give members back, or may end at any moment.
+// letsGo returns the earliest time when a gang may free GPUs; ok is false if it never does. The time
+// is now if the gang may be stopped, is already stopping or moving, can give members back, or may
+// end at any moment.
 func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
 		return p.now, true
@@ -270,9 +273,9 @@ func (w *Wait) likeOthers() bool {
 	return !w.spares
 }
 
-// inLine ensures that no gang is expected to start before a gang ahead that would fit wherever it
-// does. That gang is of the same kind and no larger, or any gang ahead under strict order. The
-// correction is needed because waits of similar gangs do not show who is ahead now.
+// inLine ensures that no gang is expected to start before a gang ahead that fits wherever this gang
+// fits. The gang ahead is then of the same kind and no larger; under strict order, any gang ahead
+// counts. The correction is needed because waits of similar gangs do not show who is ahead now.
 func (p *asker) inLine(queue []*entry, ws []Wait) {
 	lines, lineOf := map[signature]map[int]span{}, p.lines()
 	for i := range ws {
@@ -296,7 +299,8 @@ func (p *asker) inLine(queue []*entry, ws []Wait) {
 }
 
 // lines returns a function that maps a gang to its line and its number of GPUs. Of two gangs in one
-// line, the smaller one fits wherever the larger one does.
+// line, the smaller one fits wherever the larger one does. Under strict order, all gangs are in one
+// line and count as equally large.
 func (p *asker) lines() func(*entry) (signature, int) {
 	if p.opt.Backfill == BackfillNone {
 		return func(*entry) (signature, int) { return signature{}, 0 }
@@ -339,8 +343,8 @@ func (p *asker) timeline(ends []ending) *timeline {
 	return t
 }
 
-// knownEnds lists the running gangs by the earliest (or latest) time of their predicted ends,
-// without those whose end can only be guessed.
+// knownEnds lists the running gangs by the start (or the end, if late) of the ranges in which they
+// are expected to end, without services and gangs whose end can only be guessed.
 func (p *asker) knownEnds(late bool) (ends []ending) {
 	for _, e := range p.running {
 		left, longest, ok := p.remainingRange(e)
@@ -356,8 +360,8 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 	return ends
 }
 
-// start returns the first time from which n GPUs stay free for the duration run, and books them; ok
-// is false if there is none. It only counts GPUs; their location does not matter here.
+// start returns the first time, not before from, at which n GPUs are free for the duration run, and
+// books them; ok is false if there is none. It only counts GPUs, wherever they are.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	if at, ok = t.first(from, n, run); ok {
 		t.book(at, at+run, n)
@@ -365,7 +369,7 @@ func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.
 	return at, ok
 }
 
-// first is start without booking.
+// first is like start, but books nothing.
 func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {
@@ -383,7 +387,7 @@ func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.
 	return at, true
 }
 
-// book takes n GPUs from…to.
+// book takes n GPUs between two times.
 func (t *timeline) book(from, to time.Duration, n int) {
 	t.cut(from)
 	t.cut(to)
