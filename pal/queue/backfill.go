@@ -188,13 +188,13 @@ func (p *planner) endings(r *reservation) (ends []ending, back []func()) {
 	return ends, back
 }
 
-// sortEndings puts the first that ends first.
+// sortEndings sorts endings by time, the earliest first.
 func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear removes all gangs from the GPUs that are kept for a turn, as of its beginning. They are
-// stopped then, or give back members, regardless of quotas.
+// clear lets all gangs leave the GPUs that are kept for a turn when the turn begins. They are stopped
+// then, or give back members, regardless of quotas.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -352,7 +352,7 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	defer func() { undo() }()
 	next := 1
 	if len(back) > 0 {
-		next = 0 // GPUs of gangs that leave already may be enough
+		next = 0 // gangs that are already leaving may free enough GPUs
 	}
 	for at := p.now; ; {
 		for ; done < len(ends) && (p.c.FreeGPUs() < head.gpus || next > 0); done++ {

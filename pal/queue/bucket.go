@@ -29,7 +29,7 @@ func (h *heap) remove(e *entry) { container.Remove(h, *h.pos(e)) }
 // fix moves an entry to its place after its key has changed.
 func (h *heap) fix(e *entry) { container.Fix(h, *h.pos(e)) }
 
-// Len, Less, Swap, Push and Pop are what container/heap asks for.
+// Len, Less, Swap, Push and Pop implement container/heap's Interface.
 func (h *heap) Len() int           { return len(h.es) }
 func (h *heap) Less(i, j int) bool { return h.less(h.es[i], h.es[j]) }
 
@@ -80,7 +80,7 @@ type signature struct {
 	memberSets string
 	tenant     string // "" if no tenant differs from another
 	user       string // "" if users have no limits
-	// Whether the gang may be stopped or moved decides what it may do.
+	// Gangs that may be stopped or moved start under other rules.
 	preemptible, migratable bool
 	localityWait            time.Duration
 	anywhere                bool
@@ -131,7 +131,7 @@ func (b *bucket) fix(e *entry) {
 	}
 }
 
-// Len, Less, Swap, Push and Pop are what container/heap asks for.
+// Len, Less, Swap, Push and Pop implement container/heap's Interface.
 func (b *bucket) Len() int           { return len(b.es) }
 func (b *bucket) Less(i, j int) bool { return b.es[i].key.compare(b.es[j].key) < 0 }
 

@@ -119,7 +119,7 @@
 //   - A gang's turn begins at the latest when it is overdue, plus one turn and
 //     (turn + L) × its GPUs / (OverdueShare × N) for each gang submitted before it. A gang that was
 //     submitted later, was overdue sooner and has its turn adds once as much.
-//   - So the promise holds in any overload, and degrades. In the long run the overdue get at least
+//   - So the promise holds in any overload, with later turns. In the long run the overdue get at least
 //     OverdueShare of the GPU time while there are any, first come, first served. They cost the others
 //     no more than OverdueShare, except for one turn at a time.
 //   - It is a promise about turns, and in an overload many turns come first. Nobody can promise when a

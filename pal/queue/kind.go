@@ -15,8 +15,8 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room contains the answers whether a kind of gang fits: ever on a cluster without the Queue's
-// gangs, onceEnded after all gangs that end have ended.
+// room contains whether a kind of gang fits. ever: on the cluster without the Queue's gangs.
+// onceEnded: after all gangs that end have ended.
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.

@@ -14,8 +14,8 @@ import (
 // averaged, roughly.
 const marketMemory = 256
 
-// crowding weighs the queue in the choice of a GPU model: a queue as long as the cluster is wide
-// counts this many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave the least average JCT on
+// crowding weighs the queue in the choice of a GPU model: if waiting gangs request as many GPUs as
+// the cluster has, the queue counts this many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave the least average JCT on
 // two of Gavel's virtual clusters at 85 % load if nobody is stopped: 2.81, 2.72, 2.62 and 2.61
 // times a lower bound. docs/results/models.md has all clusters.
 const crowding = 4

@@ -195,9 +195,9 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	}
 	switch {
 	case q.entries[j.ID] != nil:
-		return nil, fmt.Errorf("queue: job %q is there already", j.ID)
+		return nil, fmt.Errorf("queue: job %q is already in the queue", j.ID)
 	case e.gpus <= 0:
-		return nil, fmt.Errorf("queue: job %q asks for no GPU", j.ID)
+		return nil, fmt.Errorf("queue: job %q requests no GPU", j.ID)
 	case j.Gang.Class.Index() < 0:
 		return nil, fmt.Errorf("queue: job %q: application class %q is unknown", j.ID, j.Gang.Class)
 	}

@@ -335,7 +335,7 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 	return nil
 }
 
-// byTenant reports whether who goes first depends on the tenant.
+// byTenant reports whether the order depends on the gangs' tenants.
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
 // firstByTenant returns the bucket that goes first. Within a tenant the order decides; among
