@@ -104,7 +104,7 @@ export function chart(title, series, {top = 0, ratios, how = minutes} = {}) {
     set(now) {
       all = now;
       keys.hidden = !all.length;
-      if (!all.length) { if (!u) plot.textContent = "Nothing is known yet."; return; }
+      if (!all.length) { if (!u) plot.textContent = "There is no data yet."; return; }
       data = columns(all, series, how);
       data[0].push(data[0].at(-1) + how.next); for (const c of data.slice(1)) c.push(c.at(-1)); // the last step's end
       plot.setAttribute("aria-label", `${title}. ${said(all, series)}`);
@@ -122,7 +122,7 @@ export const byDay = least => chart("GPU hours of each day", [
   {name: "GPU hours used", look: "area", of: x => x.gpu_hours},
   {name: "wasted", look: "line", of: x => x.failed_gpu_hours + x.held_in_vain_gpu_hours + x.idle_gpu_hours}], {how: {...days, span: least * dayLong}});
 // daysOf notes that days are in UTC, if the reader's days are not.
-export const daysOf = () => zone.get() === "UTC" || !new Date().getTimezoneOffset() ? "" : h("small", {}, "days of UTC");
+export const daysOf = () => zone.get() === "UTC" || !new Date().getTimezoneOffset() ? "" : h("small", {}, "UTC days");
 export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
 // since says when the agent's samples begin.
 export const since = all => all.length ? `Since ${when(all[0].at)}: the active agent keeps the last day in memory, one sample a minute.` : "";

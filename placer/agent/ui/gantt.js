@@ -6,7 +6,7 @@ import {none} from "./gpus.js";
 const day = 86400e3, left = 92, head = 38, most = 256; // GPUs of one chart
 
 const brief = job => job.replace(/^default\//, "");
-const span = b => `${b.row}: ${b.text}, ${b.from ? "from " + full(b.from) : "since before the agent began to place"} to ${b.to ? full(b.to) : "now"}`;
+const span = b => `${b.row}: ${b.text}, ${b.from ? "from " + full(b.from) : "since before the agent became active"} to ${b.to ? full(b.to) : "now"}`;
 
 // parsed is the job of a name namespace/id, or false for a job that the token may not see.
 function parsed(name) {
@@ -65,7 +65,7 @@ function blocks(kept, names) {
 // text beside a row; a click on a bar calls open(job).
 export function gantt(bars, caption, {label = row => row, open} = {}) {
   const now = Date.now(), at = t => new Date(t).getTime(), kept = bars.filter(b => !b.none && !(b.to && at(b.to) < now - day));
-  if (!kept.length) return empty("No job had it in the last day, as far as the agent remembers.");
+  if (!kept.length) return empty("The agent knows of no job that had a GPU here in the last day.");
   const from = Math.max(now - day, Math.min(now - 600e3, ...kept.map(b => b.from ? at(b.from) : now)));
   const names = [...new Set(bars.map(b => b.row))], high = Math.max(7, Math.min(22, Math.floor(640 / names.length)));
   const host = h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: caption});
@@ -127,7 +127,7 @@ export function gantt(bars, caption, {label = row => row, open} = {}) {
   const key = [...jobs].sort(([a], [b]) => a < b ? -1 : 1).slice(0, 24).map(([name, b]) => h("li", {}, mark(name), job(b)));
   return h("div", {}, h("p", {className: "soft range"}, `From ${when(from)} to now, ${when(now)}.`), h("div", {className: "lanes gantt"}, beside, host),
     jobs.size > 1 ? h("ul", {className: "keys jobs"}, key, jobs.size > key.length ? h("li", {}, `and ${plural(jobs.size - key.length, "more job")}`) : "") : "", h("details", {}, h("summary", {}, `As a table: ${plural(kept.length, "bar")}`), table(caption, ["What", "Job", "From", "To"],
-    kept.slice(0, 500).map(b => [b.row, job(b), b.from ? when(b.from) : "before the agent began to place", b.to ? when(b.to) : "now"]))));
+    kept.slice(0, 500).map(b => [b.row, job(b), b.from ? when(b.from) : "before the agent became active", b.to ? when(b.to) : "now"]))));
 }
 
 export const toJob = navigate => j => navigate(`#/job/${encodeURIComponent(j.namespace)}/${encodeURIComponent(j.job)}`);
@@ -156,7 +156,7 @@ export function timelinePage(params, navigate) {
       const bars = during(shown, uses, g => `${node(g)} GPU ${g.index}`);
       host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", {label: row => row.endsWith(" GPU 0") ? row.slice(0, -6) : "", open: toJob(navigate)})),
         gpus.length > shown.length ? empty(`The first ${shown.length} of ${plural(gpus.length, "GPU")}; a node's page shows its own.`) : "",
-        empty("One line for each GPU, those of a node together. A job has the same colour on all pages. What ended before the agent began to place is not known; it keeps its last 5,000 events."));
+        empty("One line for each GPU; the lines of a node are together. A job has the same colour on all pages. The agent does not know what ended before it became active; it keeps its last 5,000 events."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = listen((what, changed) => { if (what === "cells" && (!changed || drawn < 0)) draw(); if (what === "jobs") { clearTimeout(timer); timer = setTimeout(draw, 5000); } });

@@ -32,7 +32,7 @@ function paged(caption, heads, items, row) {
     at -= at % rows;
     const all = items(), some = all.slice(at, at + rows), go = to => () => { at = to; draw(); };
     host.replaceChildren(table(caption, heads, some.map(row)), all.length <= rows ? "" : h("nav", {className: "row", ariaLabel: "Pages of " + caption},
-      h("button", {disabled: at === 0, onclick: go(at - rows)}, "Before"), h("span", {}, `${at + 1} to ${at + some.length} of ${all.length.toLocaleString()}`), h("button", {disabled: at + rows >= all.length, onclick: go(at + rows)}, "After")));
+      h("button", {disabled: at === 0, onclick: go(at - rows)}, "Previous"), h("span", {}, `${at + 1} to ${at + some.length} of ${all.length.toLocaleString()}`), h("button", {disabled: at + rows >= all.length, onclick: go(at + rows)}, "Next")));
   };
   draw();
   return {element: host, draw};
@@ -49,7 +49,7 @@ function models() {
     const names = [...new Set(all.map(m => m.device))].sort();
     if (names.length < 2) return;
     const cell = (device, c) => { const m = all.find(m => m.device === device && m.app_class === c); return m ? h("span", {title: `${m.rate.toPrecision(3)} ${m.unit}, the median of ${plural(m.gpus, "GPU")}`}, String(+m.speed.toPrecision(3))) : "–"; };
-    host.replaceChildren(h("h2", {}, "GPU models"), h("p", {className: "soft"}, "Measured speed by application class, over that of the fastest model."),
+    host.replaceChildren(h("h2", {}, "GPU models"), h("p", {className: "soft"}, "Measured speed by application class, relative to the fastest model."),
       h("div", {className: "plain"}, table("Speed of GPU models", ["GPU model", ...classes.map(c => "#" + c)], names.map(n => [n, ...classes.map(c => cell(n, c))]))));
   }).catch(() => {}); // the map already names the missing right
   return host;
@@ -142,7 +142,7 @@ function some(ask, title, what, missing, navigate) {
       const near = fails.filter(f => ask.gpu ? (f.gpus ?? []).includes(ask.gpu) : f.node === gpus[0].node);
       host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
         h("div", {className: "plain"}, shown), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU", {open: toJob(navigate)})),
-        h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty("No allocation failed here, of the last 120 that failed."));
+        h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty("None of the last 120 failed allocations failed here."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = live(c => mine.includes(c), draw), timer = setInterval(now, lookAgain);
@@ -179,17 +179,17 @@ export function failuresPage() {
     try {
       const list = await failures();
       await learnGPUs(list);
-      if (!closed) allocs.replaceChildren(list.length ? failureTable(list) : empty("No allocation failed that this token may know."));
+      if (!closed) allocs.replaceChildren(list.length ? failureTable(list) : empty("This token sees no failed allocation."));
     } catch (e) { if (!closed) allocs.replaceChildren(failed(e)); }
     try {
       const found = await events({kind: "quarantined,unhealthy,healthy,lost,failed", last: 100});
       await learnGPUs(found);
-      if (!closed) what.replaceChildren(found.length ? eventTable(found, "What followed, the latest first") : empty("Nothing followed that this token may know, of the last 5,000 events since the agent began to place."));
+      if (!closed) what.replaceChildren(found.length ? eventTable(found, "Events, the latest first") : empty("This token sees no such event among the agent's last 5,000 events."));
     } catch (e) { if (!closed) what.replaceChildren(failed(e)); }
   }
   const stop = live(() => true, draw);
   draw();
-  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "What followed"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
+  return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "Events"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }
 
 const fades = half => half ? empty(`Old GPU hours count less: those used ${half >= 2 * 86400 ? plural(+(half / 86400).toFixed(1), "day") : plural(+(half / 3600).toFixed(1), "hour")} ago count half (usage_half_life).`) : "";
@@ -199,6 +199,6 @@ export function tenantsPage() {
   const users = list => list.flatMap(t => (t.users ?? []).map(u => [u.user, t.tenant, u.gpus, t.max_gpus_per_user ?? "", u.jobs, t.max_jobs_per_user ?? ""]));
   get("/v1/tenants").then(list => host.replaceChildren(...list?.length ? [table("Tenants", ["Tenant", "#GPUs", "#Quota", "#At most", list[0].priced ? "#Recent GPU hours, by price" : "#Recent GPU hours", "#Times its share"], list.map(t => [t.tenant, t.gpus, t.quota || "none", t.limit ?? "none", t.gpu_hours.toFixed(1), t.times.toFixed(2)])), fades(list[0].half_life_seconds),
     users(list).length ? table("Users", ["User", "Tenant", "#GPUs", "#At most", "#Jobs", "#At most"], users(list)) : ""]
-    : [empty("No tenant that this token may know has jobs with GPUs.")]), e => host.replaceChildren(failed(e)));
-  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "The GPUs that each tenant holds and may hold, and its recent use as fair share counts it. ", link("#/usage", "Usage"), " has all GPU hours of a month or year, in full."), h("div", {className: "plain"}, host)], close: () => {}};
+    : [empty("No tenant that this token may see has jobs with GPUs.")]), e => host.replaceChildren(failed(e)));
+  return {title: "Tenants", element: [h("h1", {}, "Tenants"), h("p", {className: "soft"}, "The GPUs that each tenant holds and may hold, and its recent GPU hours as fair share counts them. ", link("#/usage", "Usage"), " shows all GPU hours of a month or year."), h("div", {className: "plain"}, host)], close: () => {}};
 }

@@ -22,13 +22,13 @@ export function historyPage() {
     try {
       const all = await samples();
       if (closed) return;
-      note.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
+      note.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute after it becomes active.";
       for (const c of Object.values(charts)) c.set(all);
     } catch (e) { if (!closed) note.replaceChildren(failed(e)); }
     try {
       const es = await events({last: 100});
       await learnGPUs(es);
-      if (!closed) latest.replaceChildren(es.length ? eventTable(es, "What the placer did, the latest first") : empty("The placer has done nothing yet that this token may know, or this agent does not place."));
+      if (!closed) latest.replaceChildren(es.length ? eventTable(es, "What the placer did, the latest first") : empty("This token sees no event of the placer yet, or this agent is not active."));
     } catch (e) { if (!closed) latest.replaceChildren(failed(e)); }
   }
   draw();
@@ -59,18 +59,18 @@ const long = s => s >= 7200 ? `${(s / 3600).toFixed(0)}h` : s >= 120 ? `${(s / 6
 
 // meanings explains the columns; docs/operators/history.md has the details.
 const meanings = stops => h("details", {}, h("summary", {}, "What the columns mean"), h("dl", {className: "facts"}, [
-  ["Used", "the time from placement to end of each allocation, for each of its GPUs"], ["Failed", "that of allocations that failed or were lost"],
-  ["In vain", "the time for which members held GPUs while others of their gang were not there yet"], ["Idle", "the time in which GPUs ran nothing, for at least 15 minutes"],
-  ["Saved", "what packed placement would have taken more, as predicted when the job was placed"], ["Ended", "runs count on the day of their end, GPU hours on the day on which they were used; days are those of UTC"],
-  ["Mean wait", "in the queue, of the runs that ended"],
+  ["Used", "the time from placement to end of each allocation, for each of its GPUs"], ["Failed", "GPU hours of allocations that failed or were lost"],
+  ["In vain", "the time for which members held GPUs while other members of their gang were missing"], ["Idle", "the time in which GPUs ran nothing, for at least 15 minutes"],
+  ["Saved", "the additional GPU hours of packed placement, as predicted when the job was placed"], ["Ended", "runs count on the day of their end, GPU hours on the day on which they were used; days are in UTC"],
+  ["Mean wait", "how long the runs that ended waited in the queue, on average"],
   ["Predicted slowdown", "1.2: a run takes 1.2 times as long on the GPUs that were chosen as on median GPUs of one node"],
-  ...stops ? [["Stops", "how often these runs were stopped for others (pal_preempt)"], ["Lost by stops", "what that cost: restarts, and the work since the last checkpoint"], ["Sooner by", "how much sooner these runs got GPUs because others were stopped for them"]] : [],
+  ...stops ? [["Stops", "how often these runs were stopped for others (pal_preempt)"], ["Lost by stops", "what that cost: restarts, and the work since the last checkpoint"], ["Sooner by", "how much sooner these runs got GPUs because other jobs were stopped for them"]] : [],
 ].map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])));
 
 const word = text => text ? h("span", {className: "word"}, text) : "";
 // notes say why a run ended, and what it lost by being stopped or gained because others were stopped.
 const notes = r => [r.reason, r.stops && `stopped ${r.stops === 1 ? "once" : r.stops + " times"} for others, which cost it ${hours(r.lost_gpu_seconds / 3600)} GPU hours`,
-  r.saved_wait_seconds > 0 && `got GPUs ${long(r.saved_wait_seconds)} sooner, as others were stopped for it`].filter(Boolean).join("; ");
+  r.saved_wait_seconds > 0 && `got GPUs ${long(r.saved_wait_seconds)} sooner, because others were stopped for it`].filter(Boolean).join("; ");
 // waits is how long a run has waited; for a run in the queue, until now.
 const waits = r => long(r.state === "pending" ? Math.max(r.waited_seconds, (Date.now() - Date.parse(r.submitted)) / 1000) : r.waited_seconds);
 function runTable(ran) {
@@ -107,7 +107,7 @@ export function usagePage(params, navigate) {
     const [[all], of, each, ran] = await Promise.all([...asked, last(most)]);
     if (closed) return;
     if (!all && !ran.length) {
-      note.replaceChildren("Nothing ran in this time that matches and that this token may see. ", h("button", {onclick: () => navigate("#/usage")}, "Show this month"));
+      note.replaceChildren("This token sees no matching run in this time. ", h("button", {onclick: () => navigate("#/usage")}, "Show this month"));
       return;
     }
     note.textContent = "";
@@ -140,7 +140,7 @@ export function usagePage(params, navigate) {
   }
   read().catch(e => {
     if (closed) return;
-    if (e.status === 501) note.replaceChildren("This agent keeps no history. Have it keep one: add ", h("code", {}, "history { database = \"/var/lib/nomad-pal/history.db\" }"), " to its configuration.");
+    if (e.status === 501) note.replaceChildren("This agent keeps no history. To keep one, add ", h("code", {}, "history { database = \"/var/lib/nomad-pal/history.db\" }"), " to its configuration.");
     else note.replaceChildren(failed(e));
   });
   return {title: "Usage", element: [h("h1", {}, "Usage"), form, note, body], close: () => { closed = true; days.close(); }};

@@ -22,7 +22,7 @@ export function jobPage(namespace, id, navigate) {
       if (opened) body.querySelector("details").open = true;
       if (first) { rest(); view.k = Math.max(0, classes.indexOf(e.decision?.class)); }
       first = false;
-    } catch (e) { if (!closed) body.replaceChildren(failed(e), e.status === 404 ? empty("It may have been purged, or never have been. ", h("a", {href: "#/jobs"}, "All jobs")) : ""); }
+    } catch (e) { if (!closed) body.replaceChildren(failed(e), e.status === 404 ? empty("Somebody may have purged it, or it never existed. ", h("a", {href: "#/jobs"}, "All jobs")) : ""); }
     light();
   }
   async function light() {
@@ -34,7 +34,7 @@ export function jobPage(namespace, id, navigate) {
       if (map) { map.light(lit); return; }
       const racks = cluster.racks.filter(r => gpus.some(g => cellOf(g) >= r.first && cellOf(g) < r.first + r.gpus));
       map = clusterMap({racks, lit, height: 500, label: `GPUs of ${name} among those of their racks`, open: (rack, node) => navigate(node ? "#/node/" + encodeURIComponent(node.name) : rackPath(rack))});
-      place.replaceChildren(h("h2", {}, "Its GPUs"), h("p", {className: "soft"}, `${plural(gpus.length, "GPU")} on ${plural(new Set(gpus.map(g => g.node_id)).size, "node")} in ${plural(racks.length, "rack")}: they stand out among the others.`), h("section", {className: "card"}, legend(() => map.redraw()), map.element));
+      place.replaceChildren(h("h2", {}, "Its GPUs"), h("p", {className: "soft"}, `${plural(gpus.length, "GPU")} on ${plural(new Set(gpus.map(g => g.node_id)).size, "node")} in ${plural(racks.length, "rack")}: the map highlights them.`), h("section", {className: "card"}, legend(() => map.redraw()), map.element));
     } catch (e) { if (e.status !== 403) place.replaceChildren(failed(e)); }
   }
   async function rest() {
@@ -80,7 +80,7 @@ function why(e) {
 // sick explains why the jobs hold more GPUs than the decision counts as allocated.
 function sick(holders, d) {
   const n = holders.omitted ? 0 : holders.jobs.reduce((sum, j) => sum + j.gpus, 0) - (d?.candidates?.allocated ?? Infinity);
-  return n > 0 ? empty(`${plural(n, "GPU")} of these ${n === 1 ? "is" : "are"} unhealthy or in quarantine, and counted as that.`) : "";
+  return n > 0 ? empty(`${plural(n, "GPU")} of these ${n === 1 ? "is" : "are"} unhealthy or in quarantine, and ${n === 1 ? "counts" : "count"} as that, not as allocated.`) : "";
 }
 
 // decision compares the placements and GPU models, and shows the L×V matrix.
@@ -111,11 +111,11 @@ function matrix(d) {
   const cell = (t, b) => {
     const i = at(t, b), e = d.walk[i], product = (e ? e.product : b * penalty(t)).toFixed(3);
     const what = `Within one ${t}, GPUs with a PM score up to ${scores(b).high}: predicted slowdown ${product}, by the mean of the bin.`;
-    const tried = e && (e.taken ? "the gang fits, so this was chosen." : e.passed_over ? "the gang fits, but where it would break up more free nodes, which are left to wider gangs." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`);
-    const text = e ? `${what} ${plural(e.free, "GPU")} that match were free up to that bin. Tried as number ${i + 1}: ${tried}` : `${what} Not tried: what costs less came first, and was enough.`;
+    const tried = e && (e.taken ? "the gang fits, so this was chosen." : e.passed_over ? "the gang fits, but would break up more free nodes, which are left to wider gangs." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`);
+    const text = e ? `${what} ${plural(e.free, "GPU")} that match were free up to that bin. Tried as number ${i + 1}: ${tried}` : `${what} Not tried: the gang fit at a cell with a smaller value.`;
     return h("button", {type: "button", className: e ? (e.taken ? "chosen" : "tried") : "not", ariaLabel: text, onclick: () => { told.textContent = text; }}, product, h("small", {ariaHidden: "true"}, e ? (e.taken ? "chosen" : `no. ${i + 1}`) : "not tried"));
   };
-  return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "Each row is how far apart the GPUs may be, each column a bin of GPUs with like PM scores (1 is the median): the slowest GPU may be of that bin. A cell is the penalty × the mean of the bin, the predicted slowdown. PAL tries cells from the smallest on, and takes the first that holds the gang; but a fuller node goes before an emptier one if it costs little more."),
+  return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "A row is how far apart the GPUs may be. A column is a bin of GPUs with similar PM scores (1 is the median): the slowest GPU may be in that bin. A cell is the penalty × the mean of the bin, the predicted slowdown. PAL tries the cells in ascending order and takes the first at which the gang fits; but it prefers a fuller node to an emptier one if that costs little more."),
     h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: "L×V matrix"}, h("table", {className: "lv"}, h("caption", {className: "hidden"}, "L×V matrix: predicted slowdown by locality and PM score"),
       h("thead", {}, h("tr", {}, h("td", {}), bins.map(b => h("th", {scope: "col"}, scores(b).range)))), h("tbody", {}, rows.map(t => h("tr", {}, h("th", {scope: "row"}, t), bins.map(b => h("td", {}, cell(t, b)))))))),
     told, d.walk_omitted ? empty(`${plural(d.walk_omitted, "cell")} in the middle of the walk are not shown.`) : ""];

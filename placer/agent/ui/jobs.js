@@ -4,7 +4,7 @@ import {listen} from "./cluster.js";
 
 const columns = [["position", "#", true], ["job", "Job"], ["user", "User"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
 const limit = 50;
-export const states = {waiting: "in the queue", starting: "not all members are there yet", running: "all members are there", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
+export const states = {waiting: "in the queue", starting: "not all members run yet", running: "all members run or are complete", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
 
 // notStarted are the states of jobs that the placer does not start, or does not start again.
 export const notStarted = "unschedulable,rejected,failed";
@@ -51,7 +51,7 @@ export function jobsPage(params, navigate) {
     const {template = 0, ...states} = p.states ?? {}; // a template has no GPUs; its children have
     const by = Object.entries(states).sort().map(([s, n]) => `${n.toLocaleString()} ${s}`).join(", ");
     sum.textContent = p.total ? `${plural(p.total - template, "job")} with GPUs${by && ": " + by}.` + (template ? ` ${plural(template, "template")}.` : "") + (p.matching < p.total ? ` ${p.matching.toLocaleString()} match.` : "") : "";
-    if (!p.total) { list.replaceChildren(empty("No job with GPUs that you may see. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), "; what a token may see, the button Set token says.")); return; }
+    if (!p.total) { list.replaceChildren(empty("This token sees no job with GPUs. Submit one: ", h("code", {}, "nomad-pal run -detach JOB.nomad.hcl"), ". Jobs need the gate or ", h("code", {}, "nomad-pal run"), ". The button Set token shows which rights a token needs.")); return; }
     if (!p.matching) { list.replaceChildren(empty("No job matches. "), h("button", {onclick: () => navigate("#/jobs")}, "Show all")); return; }
     const focused = list.contains(document.activeElement) && document.activeElement.title;
     const users = p.jobs.some(j => j.user);
@@ -59,9 +59,9 @@ export function jobsPage(params, navigate) {
     if (focused) list.querySelector(`[title="${CSS.escape(focused)}"]`)?.focus();
   }
   const pager = p => p.matching <= limit && !q.offset ? "" : h("nav", {className: "row", ariaLabel: "Pages of jobs"},
-    h("button", {disabled: q.offset === 0, title: "Page before", onclick: () => change({offset: Math.max(0, q.offset - limit) || ""})}, "Before"),
+    h("button", {disabled: q.offset === 0, title: "Previous page", onclick: () => change({offset: Math.max(0, q.offset - limit) || ""})}, "Previous"),
     h("span", {}, `${(q.offset + 1).toLocaleString()} to ${Math.min(q.offset + limit, p.matching).toLocaleString()} of ${p.matching.toLocaleString()}`),
-    h("button", {disabled: q.offset + limit >= p.matching, title: "Page after", onclick: () => change({offset: q.offset + limit})}, "After"));
+    h("button", {disabled: q.offset + limit >= p.matching, title: "Next page", onclick: () => change({offset: q.offset + limit})}, "Next"));
 
   // At most every 5 s, because a queue may change all the time.
   const later = () => { clearTimeout(timer); timer = setTimeout(read, Math.max(0, last + 5000 - Date.now())); };

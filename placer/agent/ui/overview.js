@@ -156,18 +156,18 @@ export function overview(navigate) {
     drawTiles();
     if (history.value) { use.set(all); queue.set(all); }
     if (history.status === "rejected") known.replaceChildren(failed(history.reason));
-    else known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute of its placing.";
+    else known.textContent = all.length ? since(all) : "The agent has no sample yet: the charts begin within a minute after it becomes active.";
   }
   // The usage of days changes slowly, so it is read every 10 minutes.
   async function readMonth() {
     try {
       const days = await get("/v1/usage?" + query({by: "day", since: new Date(Date.now() - 29 * 86400e3).toISOString().slice(0, 10) + "T00:00:00Z"}));
       if (closed) return;
-      monthSpot.replaceChildren(days.length ? month.element : empty("No GPU hours are in the history yet."));
+      monthSpot.replaceChildren(days.length ? month.element : empty("The history has no GPU hours yet."));
       month.set(ofDays(days));
     } catch (e) {
       if (closed) return;
-      monthSpot.replaceChildren(e.status === 501 ? todo("This agent keeps no history. Have it keep one: add ", h("code", {}, "history { database = \"/var/lib/nomad-pal/history.db\" }"), " to its configuration.") : failed(e));
+      monthSpot.replaceChildren(e.status === 501 ? todo("This agent keeps no history. To keep one, add ", h("code", {}, "history { database = \"/var/lib/nomad-pal/history.db\" }"), " to its configuration.") : failed(e));
     }
   }
   drawMap();
