@@ -392,7 +392,7 @@ func (e *engine) report(i int) {
 	if j.stopping || j.done {
 		return
 	}
-	left := j.leftAfter(max(0, (e.now-j.since).Seconds()))
+	left := j.leftAfter(max(0, (e.now - j.since).Seconds()))
 	if p := e.Progress(i, 1-left/e.Jobs[i].WorkS()); p >= 0 {
 		e.queue.Reported(e.now, e.Jobs[i].ID, p)
 	}
