@@ -8,7 +8,7 @@ replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
 .PHONY: replay-overload
-replay-overload: build nomad $(BIN)/rank-driver ## An overloaded hour on real clusters: plain Nomad, the overdue before everybody (as before they had a share), and the default; 6 runs, 25 minutes; writes bench/results/replay-overload.json
+replay-overload: build nomad $(BIN)/rank-driver ## An overloaded hour on real clusters: plain Nomad, overdue gangs before all others (an earlier default), and the default; 6 runs, 25 minutes; writes bench/results/replay-overload.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-overload.json -outliers 1 -repetitions 1 -parallel 2 \
 	  -jobs 60 -overload 4 -max-wait 1h -modes nomad-binpack-retry30m,nomad-binpack-retry10m,pal-overdue-first,pal-default $(REPLAY_ARGS)
 
@@ -23,11 +23,11 @@ replay-models: build nomad $(BIN)/rank-driver ## Two GPU models with speeds like
 	  -jobs 60 -modes nomad-model-any,nomad-model-fastest,pal-model-any,pal-model-fastest,pal-model-speed $(REPLAY_ARGS)
 
 .PHONY: replay-foresee
-replay-foresee: build ## What the simulator expects of that replay, over ten seeds (seconds)
+replay-foresee: build ## What the simulator predicts for replay-models, over ten seeds (seconds)
 	$(BIN)/replay -foresee -repetitions 10
 
 .PHONY: replay-report
-replay-report: ## bench/results/replay-runs.json.gz as a page with plots (build/replay.html) and as SVG (build/plots)
+replay-report: ## Draw bench/results/replay-runs.json.gz as a page with plots (build/replay.html) and as SVG (build/plots)
 	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots
 
 .PHONY: services-bench
@@ -35,15 +35,15 @@ services-bench: build nomad ## A service of three replicas on two real clusters,
 	$(BIN)/services -nomad $$(cat build/nomad.path) -bin $(BIN) $(SERVICES_ARGS)
 
 .PHONY: scale
-scale: build nomad $(BIN)/simnodes $(BIN)/rank-driver ## A real server with 100 to 10,000 simulated nodes, with 16 real clients, and with 16 nodes of Slurm where it is installed (apt-get install slurm-wlm munge; SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
+scale: build nomad $(BIN)/simnodes $(BIN)/rank-driver ## A real server with 100 to 10,000 simulated nodes, with 16 real clients, and with 16 nodes of Slurm if it is installed (apt-get install slurm-wlm munge; SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
 	$(BIN)/scale -nomad $$(cat build/nomad.path) -bin $(BIN) $(SCALE_ARGS)
 
 .PHONY: scale-report
-scale-report: ## bench/results/scale.json as a page with plots (build/scale.html) and as SVG (build/plots)
+scale-report: ## Draw bench/results/scale.json as a page with plots (build/scale.html) and as SVG (build/plots)
 	go run ./bench/cmd/scale -from bench/results/scale.json -html build/scale.html -svg build/plots
 
 .PHONY: soak
-soak: build nomad ## Two hours of traffic with churn on a real cluster: no drift, nothing grows (SOAK_ARGS='-duration 8m -look 15s -churn 40s'); writes bench/results/soak.json
+soak: build nomad ## Two hours of traffic with churn on a real cluster: checks for drift and leaks (SOAK_ARGS='-duration 8m -look 15s -churn 40s'); writes bench/results/soak.json
 	$(BIN)/soak -nomad $$(cat build/nomad.path) -bin $(BIN) $(SOAK_ARGS)
 
 .PHONY: $(BIN)/rank-driver

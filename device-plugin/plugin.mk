@@ -3,9 +3,9 @@
 
 ##@ Device plugin
 
-# A conformance run of our own binary, or of the one that PLUGIN names.
+# conformance tests our own binary, or the one that PLUGIN names.
 PLUGIN ?=
 
 .PHONY: conformance
-conformance: ## Drive a device plugin binary through contract and faults: make conformance [PLUGIN=path]
+conformance: ## Test whether a device plugin binary keeps Nomad's contract, also under faults: make conformance [PLUGIN=path]
 	go test -count=1 ./device-plugin/conformance $(if $(PLUGIN),-args -plugin='$(abspath $(PLUGIN))')

@@ -1,7 +1,7 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 
-# The placer with the fault points that the end-to-end tests kill it at.
+# A placer with fault points, at which the end-to-end tests kill it.
 .PHONY: fault-points
 fault-points:
 	@mkdir -p $(BIN)
@@ -9,18 +9,18 @@ fault-points:
 
 e2e: fault-points
 
-# The placer whose wall clock is ahead by NOMAD_PAL_CLOCK seconds, or behind: Go's time.Now with a line added.
+# A placer whose wall clock is ahead by NOMAD_PAL_CLOCK seconds (negative: behind). It uses Go's time.Now with a line added.
 .PHONY: shifted-clock
 shifted-clock:
 	@mkdir -p $(BIN) build/_clock
 	@sed 's/^\tsec, nsec, mono := runtimeNow()$$/&\n\tsec += shift()/' $$(go env GOROOT)/src/time/time.go > build/_clock/time.go
-	@grep -q 'sec += shift()' build/_clock/time.go || { echo "this Go's time.Now is another than placer/placer.mk expects"; exit 1; }
+	@grep -q 'sec += shift()' build/_clock/time.go || { echo "this Go's time.Now is not the one that placer/placer.mk expects"; exit 1; }
 	@printf 'package time\n\nimport "syscall"\n\nfunc shift() (seconds int64) {\n\ttext, _ := syscall.Getenv("NOMAD_PAL_CLOCK")\n\tn, _ := atoi(text)\n\treturn int64(n)\n}\n' > build/_clock/shift.go
 	@printf '{"Replace": {"%s/time.go": "build/_clock/time.go", "%s/shift.go": "build/_clock/shift.go"}}' $$(go env GOROOT)/src/time $$(go env GOROOT)/src/time > build/_clock/overlay.json
 	go build -overlay build/_clock/overlay.json -o $(BIN)/nomad-pal-shifted ./placer/cmd/nomad-pal
 
 .PHONY: monitoring
-monitoring: ## The dashboard against Grafana's published types (npm), its queries and the alert rules against Prometheus (promtool on PATH)
+monitoring: ## Check the dashboard against Grafana's published types (npm), and its queries and the alert rules with Prometheus (promtool on PATH)
 	@mkdir -p build/grafana
 	npm install --silent --prefix build/grafana typescript@5 @grafana/schema@13.2.3
 	@(echo "import type { Dashboard } from '@grafana/schema'; export const board: Dashboard ="; cat placer/deploy/monitoring/grafana.json) > build/grafana/board.ts
@@ -29,7 +29,7 @@ monitoring: ## The dashboard against Grafana's published types (npm), its querie
 	go test -count=1 -run 'TestMonitoring|TestDashboard|TestPromtool' ./placer/agent
 
 .PHONY: placer-bench
-placer-bench: ## A decision, a queue of 1,000, cost against free GPUs, memory, at 10,000 nodes of 8 GPUs; a restart with 10,000 jobs on 1,000 nodes (1-2 minutes)
+placer-bench: ## Speed and memory at 10,000 nodes of 8 GPUs: a decision, a queue of 1,000 jobs, cost by number of free GPUs; a restart with 10,000 jobs on 1,000 nodes (1-2 minutes)
 	go test -run xxx -bench 'Decide/gangs=1(-models)?$$$$|Free' -benchtime 200x ./placer | grep -E '^Benchmark'
 	go test -run xxx -bench 'Decide/gangs=1000|Event|Publish|Picture|Restart' -benchtime 5x ./placer | grep -E '^Benchmark'
 
@@ -39,7 +39,7 @@ chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random fau
 		go test -count=1 -timeout 120m -v -run TestPlacerChaos ./e2e
 
 .PHONY: chaos-authors
-chaos-authors: build nomad fault-points ## Authors who change forty jobs several times a second on a real cluster under faults (a quarter of an hour)
+chaos-authors: build nomad fault-points ## Authors change forty jobs several times a second, on a real cluster under faults (a quarter of an hour)
 	PLACER_AUTHORS_SECONDS=$${PLACER_AUTHORS_SECONDS:-300} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerAuthors ./e2e
 
@@ -62,7 +62,7 @@ faults: ## Each request of the placer fails in each way, on an in-memory Nomad; 
 		go test -count=1 -run 'TestHostileJobs|TestHostileNodes' ./placer
 	TEST_LONG=1 PAL_FAULTS_REPORT=$(CURDIR)/docs/results/faults.md go test -count=1 -timeout 20m -run TestEveryRequestFails ./placer
 
-# The tests of the web page skip, with a word, without Chromium or npm; not so with BROWSER_REQUIRED=1, as in CI.
+# Without Chromium or npm, the tests of the web page skip and log why. With BROWSER_REQUIRED=1, as in CI, they fail.
 .PHONY: browser
 browser: suite build ## The web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
 	@echo "the web page in headless Chromium (a minute)"
@@ -74,16 +74,16 @@ page-bench: build ## The web page at 10,000 nodes of 8 GPUs: first draw, blocks,
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_REPORT=$(CURDIR)/docs/results/page.md go test -count=1 -v -timeout 20m -run TestPageFigures .
 
 .PHONY: page-images
-page-images: build ## Pictures of each page at three widths, light and dark, into docs/img; the last day in them is invented (2 minutes)
+page-images: build ## Write pictures of each page at three widths, light and dark, into docs/img; the last day in them is invented (2 minutes)
 	rm -f docs/img/*.webp
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run 'TestImages|TestStatesOfClusters' .
 
 .PHONY: history-bench
-history-bench: ## Questions to a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes docs/results/history.md (half an hour)
+history-bench: ## Times of queries on a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes docs/results/history.md (half an hour)
 	HISTORY_REPORT=$(CURDIR)/docs/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
 
 .PHONY: history-check
-history-check: build nomad ## The history against what machines ran: a day of the in-memory Nomad's clock each with a database that is away, on a full disk (as root), corrupt, and a PostgreSQL that stops (apt-get install postgresql); a real Nomad for HISTORY_FOR (default 1h)
+history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad a simulated day each with a database that is unavailable, on a full disk (as root) or corrupt, and with a PostgreSQL that stops (apt-get install postgresql); a real Nomad for HISTORY_FOR (default 1h)
 	go test -count=1 -timeout 0 -v ./placer/accounting
 	ACCOUNTS_SEEDS=$${ACCOUNTS_SEEDS:-30} ACCOUNTS_DAY=$${ACCOUNTS_DAY:-24h} GOGC=300 go test -count=1 -timeout 0 -v -run 'TestAccounts' ./placer/nomadtest/bed
 	$(MAKE) e2e E2E_RUN='^TestPlacerLife/history'

@@ -6,13 +6,13 @@
 RELEASE := build/release/out
 
 .PHONY: packing
-packing: suite ## Tests of what packs a release, a module of its own; without root
+packing: suite ## Tests of the release tools (a separate module); need no root
 	$(SUITE) run packing -C release ./...
 
 .PHONY: release
-release: man ## Packages, archives, image, pack, bills of materials and checksums for linux amd64 and arm64, into build/release/out
+release: man ## Build packages, archives, image, pack, bills of materials and checksums for linux amd64 and arm64 into build/release/out
 	release/build.sh $(VERSION) $(RELEASE)
 
 .PHONY: release-test
-release-test: release nomad ## Tests of the release, as root on Debian: installed, upgraded, rolled back and removed in a container with systemd; built twice with the same bytes (a quarter of an hour)
+release-test: release nomad ## Test the release, as root on Debian: install, upgrade, roll back and remove it in a container with systemd; build it twice and compare the bytes (a quarter of an hour)
 	release/test.sh $(VERSION) $(RELEASE) $$(cat build/nomad.path)

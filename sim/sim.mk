@@ -10,10 +10,10 @@ sim-bench: ## Speed of the simulator and the queue; with PAL_DATA also against t
 	go test -run xxx -bench Decide -benchtime 5x ./pal/queue
 
 .PHONY: sim-million
-sim-million: ## Cost a job against jobs and GPUs, up to a million jobs on 100,000 GPUs (about 10 minutes, 2 GB)
+sim-million: ## Cost per job by numbers of jobs and GPUs, up to a million jobs on 100,000 GPUs (about 10 minutes, 2 GB)
 	go test -run xxx -bench Jobs -benchtime 1x -timeout 120m ./sim
 
 .PHONY: sim-nomad
-sim-nomad: ## Nomad's own scheduler against the record that the simulator's model of plain Nomad is checked with
+sim-nomad: ## Compare Nomad's own scheduler with the record against which the simulator's model of plain Nomad is tested
 	cd e2e/scheduler && go test -count=1 -tags hashicorpmetrics ./plain
 	go test -count=1 -run NomadModel ./sim

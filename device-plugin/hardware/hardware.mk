@@ -4,7 +4,7 @@
 KIT := build/hardware-kit
 
 .PHONY: hardware
-hardware: hardware-kit ## Try everything on this machine's GPUs within 8 minutes: one JSON, one page and one log in build/hardware, and what disagrees with the docs
+hardware: hardware-kit ## Try everything on this machine's GPUs within 8 minutes: one JSON file, one page and one log in build/hardware, with the results that disagree with the docs
 	@mkdir -p build/hardware
 	$(KIT)/hardware.sh -out=build/hardware/$$(hostname) $(HARDWARE)
 
