@@ -21,9 +21,9 @@ func mark(dir string) string { return markName + "=" + dir }
 const markName = "NOMAD_PAL_TEST_CLUSTER"
 
 // guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the owner can write
-// to, and cleans up when the pipe closes: because of Close, or because the owner was killed or crashed. (A
+// to, and cleans up when the pipe closes: because of Close, or because the owner was killed or crashed. A
 // parent-death signal does not suffice: it reaches the agents, but not the executors and tasks. It also fires when
-// only the thread that started an agent ends.)
+// only the thread that started an agent ends.
 type guard struct{ *guards.Shell }
 
 // guardScript gets the directory, the mark and whether to keep the directory. It is a shell script because there may

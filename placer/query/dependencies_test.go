@@ -33,8 +33,8 @@ func reasonOf(w *bed.World, id string) string {
 	return e.Reason.String()
 }
 
-// A job that waits for a service is told that services do not finish. A job may also wait for
-// several jobs of which one does not exist and another runs.
+// The reason of a job that waits for a service says that services do not finish. If a job
+// waits for several jobs, each has its reason: here one runs and one does not exist.
 func TestAfterWhatNeverEnds(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(1, 4)

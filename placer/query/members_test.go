@@ -105,7 +105,7 @@ func TestOutcomeCountsItsOwnMembers(t *testing.T) {
 	}
 }
 
-// A job ended when its last task ended, also in the history, and not when Nomad was told of it.
+// A job ends when its last task ends, also in the history, and not when Nomad learns of that.
 func TestOutcomeEndsWithItsTasks(t *testing.T) {
 	s, job, member := workers(api.JobTypeBatch, 1)
 	a := member("a", api.AllocClientStatusComplete)

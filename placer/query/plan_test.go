@@ -59,7 +59,7 @@ func TestPlanOfPartlyGated(t *testing.T) {
 }
 
 // If the author's new version does not fit, the old gang keeps running. All answers say so, and
-// plan shows what its members would keep running for.
+// so does plan for the new version.
 func TestResubmittedTooLarge(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble

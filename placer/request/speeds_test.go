@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
 )
 
-// Speeds of a job are by the runs of its name, its author, else by the rates that the nodes publish; of
-// models that it may use only, and none if there is one such model.
+// A job's speeds come from earlier runs of its name, else from its author, else from the rates that
+// nodes publish. They cover only models that the job may use; if there is only one, it has no speeds.
 func TestSpeeds(t *testing.T) {
 	const a, b, c = "nvidia/gpu/A100", "nvidia/gpu/T4", "nvidia/gpu/K80"
 	said := map[string]string{a: "pal_speed", b: "pal_speed"}
@@ -80,7 +80,7 @@ func TestSpeeds(t *testing.T) {
 			hcl = strings.Replace(hcl, `device "nvidia/gpu" {`, tc.device, 1)
 		}
 		job := addJob(t, s, hcl, 1)
-		samples, _, _ := s.Measurements() // what cannot be read is left out
+		samples, _, _ := s.Measurements() // unreadable measurements are left out
 		p, err := profile.Build(samples, profile.DefaultOptions(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -105,8 +105,8 @@ func TestSpeeds(t *testing.T) {
 	}
 }
 
-// Whatever is known of speeds, a job runs only where its author's constraints allow: memory that a small
-// model lacks, and the model's name.
+// However speeds are known, a job runs only where its author's constraints allow: here, memory that a
+// small model lacks, and the model's name.
 func TestSpeedsAndConstraints(t *testing.T) {
 	memory := func(atLeast string) string {
 		return "device \"nvidia/gpu\" {\n  constraint {\n    attribute = \"${device.attr.memory}\"\n    operator = \">=\"\n    value = \"" + atLeast + "\"\n  }\n"

@@ -84,8 +84,9 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// On the days on which clocks are changed a window is neither skipped nor repeated: at a time that
-// the clocks skip it begins when they are put forward, at one that they show twice at the first.
+// When clocks change, a window is neither skipped nor repeated. If it begins at a time that the
+// clocks skip, it begins when they are put forward. If they show the time twice, it begins at the
+// first.
 func TestClocksAreChanged(t *testing.T) {
 	nightly := func(zone, cron string) Window {
 		return Window{Cron: cron, TimeZone: zone, Duration: 90 * time.Minute}
@@ -93,7 +94,7 @@ func TestClocksAreChanged(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		w    Window
-		days string // the first moment that is looked at, for two days
+		days string // the start of the two days that are checked
 		want []string
 	}{
 		{"forward in Berlin", nightly("Europe/Berlin", "30 2 * * *"), "2027-03-27T12:00:00Z", []string{"2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"}},

@@ -347,7 +347,7 @@ func TestMistypedGate(t *testing.T) {
 	}
 }
 
-// If a name is ambiguous or something else than a job, the error lists what it may
+// If a name is ambiguous or not a job's, the error lists what it may
 // mean.
 func TestExplainNames(t *testing.T) {
 	c := newCluster(t)
