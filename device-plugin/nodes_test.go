@@ -103,6 +103,6 @@ func TestUnusableDevices(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, "nvidia-smi mig -i GPU-1 -cgi PROFILE -C") || !strings.Contains(text, "nvidia-smi -i GPU-1 -mig 0") ||
 		!strings.Contains(text, "GPU 2: nvmlDeviceGetHandleByIndex=999 unknown error: remedy=\"nvidia-smi -L shows") {
-		t.Errorf("the log does not say what to type:\n%s", text)
+		t.Errorf("the log does not name the commands to type:\n%s", text)
 	}
 }

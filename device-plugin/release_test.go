@@ -42,14 +42,14 @@ func TestRelease(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			s.set(func(s *stage) {
 				if s.left > 0 {
-					t.Errorf("%s: the driver is let go of while a scan runs", name)
+					t.Errorf("%s: the driver was closed while a scan was running", name)
 				}
 				close(s.hang)
 				s.hang, s.scans = nil, 0
 			})
 			time.Sleep(3 * time.Second)
 			if _, gone, err := ReleasedUntil(cfg.StateDir, time.Now()); !gone || err != nil {
-				t.Errorf("%s: it is not said that the driver is let go of: %v", name, err)
+				t.Errorf("%s: the driver is not reported as released: %v", name, err)
 			}
 			if _, err := p.Reserve([]string{"GPU-1"}); err == nil || !strings.Contains(err.Error(), "GPU-1 (released)") {
 				t.Errorf("%s: Reserve: %v", name, err)
@@ -64,7 +64,7 @@ func TestRelease(t *testing.T) {
 			}
 			s.set(func(s *stage) {
 				if s.left != 1 || s.scans != 2 { // the one that was running, and the first after the release
-					t.Errorf("%s: let go of %d times, %d scans", name, s.left, s.scans)
+					t.Errorf("%s: closed %d times, %d scans", name, s.left, s.scans)
 				}
 			})
 		}
@@ -100,7 +100,7 @@ func TestReleaseOutlivesARestart(t *testing.T) {
 		})
 		time.Sleep(2 * time.Second)
 		if _, gone, _ := ReleasedUntil(cfg.StateDir, time.Now()); !gone {
-			t.Error("it is not said that the driver is let go of")
+			t.Error("the driver is not reported as released")
 		}
 		if got := next(t, c); !got[0].Devices[1].Healthy || time.Since(begin) < 5*time.Minute || time.Since(begin) > 5*time.Minute+2*time.Second {
 			t.Errorf("%+v after %s", got[0].Devices[1], time.Since(begin))

@@ -40,7 +40,7 @@ func TestRosterScanAfterScan(t *testing.T) {
 			all = "[]"
 		}
 		if all != c.replaced {
-			t.Errorf("%s: %s are said to be replaced, want %s", c.name, all, c.replaced)
+			t.Errorf("%s: %s count as replaced, want %s", c.name, all, c.replaced)
 		}
 	}
 }

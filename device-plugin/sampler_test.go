@@ -96,7 +96,7 @@ func TestTimersFireTogether(t *testing.T) {
 		}
 		synctest.Wait()
 		if !regexp.MustCompile(`\.000\S* \[INFO\]\s+latched faults are cleared`).MatchString(log.String()) {
-			t.Errorf("orders are not looked at on the whole second:\n%s", log)
+			t.Errorf("orders are not read on the whole second:\n%s", log)
 		}
 	})
 }
@@ -146,7 +146,7 @@ func TestStatisticsThatAreNoNumbers(t *testing.T) {
 	set := statistics{}
 	set.profiling(gpu.Sample{SMActivePercent: new(math.NaN()), SMOccupancyPercent: new(math.Inf(-1)), DRAMActivePercent: new(0.5)})
 	if len(set) != 1 || set["DRAM active"] == nil {
-		t.Errorf("got %v, want the one that is a number", slices.Sorted(maps.Keys(set)))
+		t.Errorf("got %v, want only the number", slices.Sorted(maps.Keys(set)))
 	}
 }
 

@@ -367,7 +367,7 @@ func TestFormChangesOnceTasksHaveEnded(t *testing.T) {
 					t.Fatalf("at first %s, want %s", got, tc.waits)
 				}
 				if _, err := p.Reserve([]string{tc.id}); err != nil {
-					t.Errorf("what holds it cannot be restarted: %v", err)
+					t.Errorf("the task that holds it cannot restart: %v", err)
 				}
 				begin := time.Now()
 				if got := listed(next(t, c)); got != tc.becomes {

@@ -218,7 +218,7 @@ func TestU17ConfigReplacesConfig(t *testing.T) {
 		t.Errorf("got %s: the first config's ignored GPU is still ignored", describe(got))
 	}
 	if err := w.Configure(`fingerprint_period = "0s"`); err == nil {
-		t.Error("a period of 0 is taken: a busy loop")
+		t.Error("a period of 0 is accepted: a busy loop")
 	}
 }
 
@@ -330,7 +330,7 @@ func TestU23StatisticsDoNotFingerprintAgain(t *testing.T) {
 		t.Errorf("the names of 2 GPUs were asked for %d times while 10 statistics were sent", got)
 	}
 	if !strings.Contains(string(data), "nvmlDeviceGetTemperature\n") {
-		t.Error("the temperature was never asked for: the statistics are made up")
+		t.Error("the driver was never asked for the temperature: the statistics are invented")
 	}
 }
 
@@ -360,11 +360,11 @@ func TestU25DoctorExplains(t *testing.T) {
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH=")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		t.Errorf("doctor finds nothing wrong on a machine without a driver:\n%s", out)
+		t.Errorf("doctor reports no problem on a machine without a driver:\n%s", out)
 	}
 	for _, want := range []string{"libnvidia-ml.so.1", "plugin_dir", "nomad-device-pal"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("doctor does not speak of %s:\n%s", want, out)
+			t.Errorf("doctor does not mention %s:\n%s", want, out)
 		}
 	}
 }

@@ -329,13 +329,13 @@ func TestInterruptedRun(t *testing.T) {
 	for _, k := range r.Kernels {
 		for _, run := range k.Runs {
 			if run.Problem != "" {
-				t.Errorf("%s was cut short, and counts: %+v", k.Kernel, run)
+				t.Errorf("%s was cut short, but counts: %+v", k.Kernel, run)
 			}
 		}
 	}
 	for _, c := range r.Claims {
 		if c.Verdict == Disagrees && strings.Contains(c.Text+c.Found, "canceled") {
-			t.Errorf("the end is held against the machine: %s: %s", c.Text, c.Found)
+			t.Errorf("the interruption counts as a fault of the machine: %s: %s", c.Text, c.Found)
 		}
 	}
 	if !strings.Contains(Page(r), "Somebody ended the run early") {
@@ -465,6 +465,6 @@ func TestCompareSMI(t *testing.T) {
 		}
 	}
 	if _, err := compareSMI("No devices were found\n", []gpu.Device{d}, "580.1"); err == nil {
-		t.Error("an answer that is no table was read")
+		t.Error("an answer that is not a table was accepted")
 	}
 }

@@ -143,7 +143,7 @@ func (th *thread) step(op string, args []string) {
 	case "setp.ne":
 		out = map[bool]uint64{true: 1}[v[0] != v[1]]
 	default:
-		th.t.Fatalf("instruction %q is not known here", op)
+		th.t.Fatalf("instruction %q is unknown to the interpreter", op)
 	}
 	if strings.HasSuffix(typ, "32") && base != "mul.wide" && base != "cvt.u64" || base == "cvt.u32" {
 		out &= math.MaxUint32

@@ -242,7 +242,7 @@ func TestSKUs(t *testing.T) {
 	}
 	for _, unknown := range []string{"NVIDIA RTX A2000", "NVIDIA GeForce RTX 4090", "NVIDIA X100", ""} {
 		if s, ok := skuOf(unknown); ok {
-			t.Errorf("%q is taken for %q", unknown, s.name)
+			t.Errorf("%q counts as %q", unknown, s.name)
 		}
 	}
 }

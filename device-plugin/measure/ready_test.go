@@ -41,7 +41,7 @@ func TestReadiness(t *testing.T) {
 		t.Error("not asked after an hour, or before, though nothing is suspected")
 	}
 	if r.due(now.Add(24*time.Hour), time.Minute, 0) {
-		t.Error("asked on a node of one GPU")
+		t.Error("CUDA is tested on a node with one GPU")
 	}
 	r = r.suspected(now)
 	step("once, and then it starts", nil, false)
@@ -66,7 +66,7 @@ func TestNodeWhoseFabricIsNotReady(t *testing.T) {
 	n.stop()
 	n = newNode(t, f, func(s *Schedule) { *s = cfg })
 	if refused(n) {
-		t.Error("refused before anything was asked")
+		t.Error("refused before any process ran")
 	}
 	n.until("not ready after a restart", func() bool { return refused(n) })
 	f.tell(t, "gpus=2")
@@ -88,10 +88,10 @@ func TestNodeWhoseFabricIsNotReadyIsNotMeasured(t *testing.T) {
 	var asked sync.WaitGroup
 	one.inv.Devices = n.inv.Devices[:1]
 	if !one.ready.due(time.Now(), 0, one.cfg.AskUnsuspected) {
-		t.Fatal("nobody is asked in the first place")
+		t.Fatal("no process tests CUDA at all")
 	}
 	if one.ask(t.Context(), &asked, time.Now()); one.asking != nil {
-		t.Error("a node of one GPU is asked, which no NVSwitch joins to another")
+		t.Error("CUDA is tested on a node with a single GPU, which no NVSwitch joins to another")
 	}
 	asked.Wait()
 }

@@ -323,7 +323,7 @@ func TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce(t *testing.T) {
 		want  int
 	}{{time.Minute, 0}, {2 * time.Hour, 2}} {
 		if got := again.wanted(now.Add(later.after)); len(got) != later.want {
-			t.Errorf("after %s measuring is wanted of %v, want %d", later.after, got, later.want)
+			t.Errorf("after %s, GPUs %v would be measured, want %d", later.after, got, later.want)
 		}
 	}
 }
@@ -402,7 +402,7 @@ func TestReserveEndsMeasuring(t *testing.T) {
 	// else shows its task.
 	n.until("asked Nomad again and again", func() bool { return asked.Load() > 20 })
 	if n.busy(0) {
-		t.Error("measuring a GPU that an allocation has")
+		t.Error("a GPU is measured although an allocation holds it")
 	}
 	f.tell(t, "scale=0.001")
 	held.Store(false)
@@ -744,7 +744,7 @@ func TestGPUsThatNeverBecomeIdleAreSaid(t *testing.T) {
 	busy = gpu.Sample{MemoryUsedMiB: new(int64(1500))}
 	s.look(begin.Add(73 * time.Hour))
 	if n := strings.Count(log.String(), "1500 MiB of its memory"); n != 2 {
-		t.Errorf("a GPU that was idle an hour ago is said not to become idle:\n%s", log.String())
+		t.Errorf("the log says that a GPU does not become idle, although it was idle an hour ago:\n%s", log.String())
 	}
 }
 
@@ -758,7 +758,7 @@ func TestManualMode(t *testing.T) {
 		return n.measured(1) && !statedir.Measure.Given(n.cfg.StateDir, fakecuda.UUID(1))
 	})
 	if n.measured(0) {
-		t.Error("a GPU was measured that nobody asked for")
+		t.Error("a GPU was measured without an order")
 	}
 	if err := statedir.Measure.Give(n.cfg.StateDir, "../x"); err == nil {
 		t.Error("an order outside the directory was written")
@@ -809,7 +809,7 @@ func TestNothingIsMeasuredWithoutProof(t *testing.T) {
 	n := newNode(t, f, func(s *Schedule) { s.Recheck = time.Millisecond })
 	n.until("asked Nomad again and again", func() bool { return asked.Load() > 10 })
 	if n.busy(0) || n.busy(1) || n.measured(0) || n.measured(1) {
-		t.Error("a GPU is measured that a task may have")
+		t.Error("a GPU is measured although a task may hold it")
 	}
 	if got, want := n.Accounts()[fakecuda.UUID(0)].Waits, "no answer; let the plugin ask Nomad"; !strings.HasPrefix(got, want) {
 		t.Errorf("published: %q, want %q", got, want)
@@ -927,7 +927,7 @@ func TestTaskHasItsGPUMeasured(t *testing.T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r := n.records[fakecuda.UUID(1)]; r.Asks || len(n.tickets(time.Now())) != 0 {
-		t.Errorf("it is to be measured again: %+v", r)
+		t.Errorf("it would be measured again: %+v", r)
 	}
 }
 
@@ -998,7 +998,7 @@ func TestTicketsLastAsLongAsTheirTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.tickets(now)) != 1 || len(s.tickets(time.Now().Add(ticketsLast))) != 0 {
-		t.Error("tickets are looked for too short, or forever")
+		t.Error("the plugin looks for tickets for too short a time, or forever")
 	}
 }
 

@@ -218,7 +218,7 @@ func TestImplausiblyFastIsRefused(t *testing.T) {
 	r := f.Session(context.Background(), target(0), quick(), nil)
 	for _, a := range r.Apps {
 		if a.App == pal.ClassA || a.App == pal.ClassC {
-			t.Errorf("class %s at %v %s is believed", a.App, a.Rate, a.Unit)
+			t.Errorf("class %s at %v %s is accepted", a.App, a.Rate, a.Unit)
 		}
 	}
 	if !strings.Contains(strings.Join(r.Warnings, "\n"), "is not plausible: the hardware cannot exceed 1071") {

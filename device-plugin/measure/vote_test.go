@@ -99,7 +99,7 @@ func TestSchedulerSilencesTheGPUThatComputesWrongly(t *testing.T) {
 		t.Errorf("published: %v, %v, %v; want all but the third", ds[0].Times, ds[1].Times, ds[2].Times)
 	}
 	if ds[1].Signals.Wrong || !ds[2].Signals.Wrong {
-		t.Error("not said in its health")
+		t.Error("its health does not say so")
 	}
 	if !strings.Contains(log.String(), "computes another result than 2 of the 3 GPUs like it") {
 		t.Errorf("log:\n%s", &log)

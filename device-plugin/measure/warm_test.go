@@ -40,7 +40,7 @@ func TestWarm(t *testing.T) {
 		if at < math.MaxInt64 {
 			rise := tc.temp(at.Seconds()+60) - tc.temp(at.Seconds())
 			if rise > 2 {
-				t.Errorf("%s: called warm after %s, and gets %.1f °C hotter in the next minute", tc.name, at, rise)
+				t.Errorf("%s: counts as warm after %s, but gets %.1f °C hotter in the next minute", tc.name, at, rise)
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func TestWarm(t *testing.T) {
 		t.Error("a plan without heat waits for it")
 	}
 	if plan = DefaultPlan(); plan.warm(now, heating) {
-		t.Error("a degree a second is called warm")
+		t.Error("a rise of one degree per second counts as warm")
 	}
 	if !plan.warm(now, nil) || !plan.warm(now, []reading{{at: now}}) {
 		t.Error("without temperatures a GPU is never warm")

@@ -223,7 +223,7 @@ func TestDaemonIsStartedAgain(t *testing.T) {
 		t.Errorf("started %d times, want %d", n, mostStarts)
 	}
 	if n := strings.Count(r.log.String(), "has ended 5 times"); n != 1 {
-		t.Errorf("it is said %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestNoProgram(t *testing.T) {
 	k := r.newKeeper()
 	k.Want(map[string]Daemon{"GPU-a": d}, nil)
 	r.run(k)
-	r.until("the word about the program", func() bool {
+	r.until("the message about the program", func() bool {
 		return strings.Contains(r.log.String(), "/nonexistent/nvidia-cuda-mps-control") && strings.Contains(r.log.String(), "no such file")
 	})
 	if got := k.Trouble("GPU-a"); got != NoDaemon {
@@ -293,7 +293,7 @@ func TestOperatorsDaemon(t *testing.T) {
 	k = r.newKeeper()
 	k.Want(map[string]Daemon{"GPU-a": theirs, "GPU-b": theirs}, nil)
 	r.run(k)
-	r.until("the word about it", func() bool { return strings.Contains(r.log.String(), "start it with nvidia-cuda-mps-control -d") })
+	r.until("the message about it", func() bool { return strings.Contains(r.log.String(), "start it with nvidia-cuda-mps-control -d") })
 	if d.runs() || k.Trouble("GPU-a") != NoDaemon {
 		t.Errorf("runs: %v, trouble %q", d.runs(), k.Trouble("GPU-a"))
 	}
@@ -339,7 +339,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("idle runs: %v, busy runs: %v", idle.runs(), busy.runs())
 	}
 	if !strings.Contains(r.log.String(), "keeps running, because tasks use it") {
-		t.Error("nothing is said of the busy one")
+		t.Error("the log does not mention the busy one")
 	}
 	k.Resume()
 	r.until("the daemon again", func() bool { return idle.runs() && k.Trouble("GPU-a") == "" })

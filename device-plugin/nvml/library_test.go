@@ -357,7 +357,7 @@ func TestHungGPU(t *testing.T) {
 			t.Errorf("got %+v", d.Signals)
 		}
 		if of(t, inv, nvmltest.UUID(2)).Signals.Unanswered {
-			t.Error("a GPU that answers is said not to")
+			t.Error("a GPU that answers is reported as not answering")
 		}
 	}
 	if got := n.Sample([]string{nvmltest.UUID(0), nvmltest.UUID(1), nvmltest.UUID(2)}); len(got) != 2 {
@@ -380,7 +380,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 		t.Helper()
 		n.set("gpu1", "hang", "1")
 		if !unanswered() {
-			t.Error("a GPU that hangs is said to answer")
+			t.Error("a GPU that hangs is reported as answering")
 		}
 		after()
 		n.set("gpu1", "remap", "2") // time since the GPU was asked
@@ -402,7 +402,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 	n.within = 30 * time.Second
 	n.lateWithin = n.within
 	if unanswered() {
-		t.Error("a GPU that answers is said not to")
+		t.Error("a GPU that answers is reported as not answering")
 	}
 }
 
@@ -716,7 +716,7 @@ func TestValuesThatAreNotAvailable(t *testing.T) {
 		"replays": s.PCIeReplays == nil, "ECC errors": s.ECCL1 == nil, "memory temperature": s.MemoryTemperatureC == nil,
 	} {
 		if !missing {
-			t.Errorf("%s of all ones is taken for a value", name)
+			t.Errorf("%s with all bits set counts as a value", name)
 		}
 	}
 	if other := of(t, n.scan(), nvmltest.UUID(1)); other.PowerLimitW == nil || other.Signals.Recovery == nil {
@@ -741,7 +741,7 @@ func TestMIGInstances(t *testing.T) {
 	}
 	n.set("gpu1", "ret.nvmlDeviceGetMigMode", "999")
 	if inv := n.scan(); len(inv.Devices) != 4 || len(inv.Warnings) != 1 {
-		t.Errorf("%d devices, warnings %v, while nobody can tell; want what was known", len(inv.Devices), inv.Warnings)
+		t.Errorf("%d devices, warnings %v, while MIG is unreadable; want the last known", len(inv.Devices), inv.Warnings)
 	}
 	n.set("gpu1", "ret.nvmlDeviceGetMigMode", "")
 	delete(n.state, "mig1.0")
@@ -852,7 +852,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("got %+v of a wait that failed", got)
 		}
 	case <-patience.Over(t):
-		t.Fatal("a wait that fails says nothing")
+		t.Fatal("a failed wait causes no event")
 	}
 	cancel()
 	select {
@@ -915,7 +915,7 @@ func TestCardWithoutABridge(t *testing.T) {
 	state.Set("gpu2", "nvlinks", "0")
 	for _, d := range open(t, state).scan().Devices {
 		if d.Signals.NVLinkDown {
-			t.Errorf("%s: NVLinks are said to be down", d.ID)
+			t.Errorf("%s: NVLinks are reported as down", d.ID)
 		}
 	}
 }
@@ -1006,7 +1006,7 @@ func TestIntegratedGPU(t *testing.T) {
 	if d := n.scan().Devices[0]; d.MemoryMiB == nil || *d.MemoryMiB != 2048 {
 		t.Errorf("memory %v, want the machine's 2048 MiB", d.MemoryMiB)
 	} else if d.BusID != "" {
-		t.Errorf("it is said to be at %s", d.BusID)
+		t.Errorf("it has the address %s", d.BusID)
 	}
 }
 
@@ -1066,7 +1066,7 @@ func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
 		return u.Restart
 	}
 	if restart() {
-		t.Error("a new process is asked for, and would get the same library")
+		t.Error("a new process is requested, although it would get the same library")
 	}
 	data, err := os.ReadFile(library)
 	if err != nil {
@@ -1083,7 +1083,7 @@ func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !restart() {
-		t.Error("no new process is asked for, and this one never gets the other library")
+		t.Error("no new process is requested, although this one never gets the other library")
 	}
 }
 

@@ -243,7 +243,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if same, err := b.Scan(); err != nil || inits != 1 || same.DriverLoad != first.DriverLoad {
-		t.Errorf("%d initialisations, %v, load %q then %q: a directory that was read again passes for a driver that was reloaded",
+		t.Errorf("%d initialisations, %v, load %q then %q: a directory that was read again counts as a reload of the driver",
 			inits, err, first.DriverLoad, same.DriverLoad)
 	}
 	if err := errors.Join(os.Rename(module, module+".old"), os.Mkdir(module, 0o755)); err != nil {
@@ -254,7 +254,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 		t.Errorf("%d initialisations, %d shutdowns, %v; want 2 and 1", inits, shutdowns, err)
 	}
 	if first.DriverLoad == second.DriverLoad {
-		t.Error("the loads of the driver cannot be told apart: latched faults would stay")
+		t.Error("the loads of the driver have the same identifier: latched faults would stay")
 	}
 }
 

@@ -82,7 +82,7 @@ func TestOrders(t *testing.T) {
 		}
 	}
 	if statedir.Measure.Given(d, "GPU-a") || !statedir.Clear.Given(d, "GPU-a") {
-		t.Error("orders of one kind are taken for the other")
+		t.Error("orders of one kind count as another kind")
 	}
 	if got := statedir.Clear.Take(d); !slices.Equal(got, []string{"GPU-a", "GPU-b"}) {
 		t.Errorf("orders %v", got)

@@ -243,7 +243,7 @@ func TestTypesAreSmall(t *testing.T) {
 	}
 	for name, named := range methods {
 		if n := len(named); n > most {
-			t.Errorf("%s has %d methods, more than %d: split it by what they are about, or make functions of those that need few of its fields",
+			t.Errorf("%s has %d methods, more than %d: split it by topic, or turn methods that need few of its fields into functions",
 				name, n, most)
 		}
 	}
@@ -275,18 +275,18 @@ func TestCommentsNameWhatIsThere(t *testing.T) {
 					if !strings.HasSuffix(name, "_test.go") { // test stories use brackets for other things
 						for _, m := range docLink.FindAllStringSubmatch(c.Text, -1) {
 							if links++; !d.links(folders, m[1], m[2], m[3]) {
-								t.Errorf("%s:%d: a comment links to %s, which is not there", name, at, m[0])
+								t.Errorf("%s:%d: a comment links to %s, which does not exist", name, at, m[0])
 							}
 						}
 					}
 					for _, w := range codeFile.FindAllString(c.Text, -1) {
 						if d.files[path.Join(path.Dir(name), w)] == nil && !slices.Contains(foreign, w) {
-							t.Errorf("%s:%d: a comment names the file %s, which is not there", name, at, w)
+							t.Errorf("%s:%d: a comment names the file %s, which does not exist", name, at, w)
 						}
 					}
 					for _, w := range camelCase.FindAllString(c.Text, -1) {
 						if names++; !d.names[w] && !slices.Contains(foreign, w) {
-							t.Errorf("%s:%d: a comment names %s, which is not there", name, at, w)
+							t.Errorf("%s:%d: a comment names %s, which does not exist", name, at, w)
 						}
 					}
 				}

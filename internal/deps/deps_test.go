@@ -91,7 +91,7 @@ func TestCoreIsPure(t *testing.T) {
 	}
 	for _, name := range []string{"pal", "pal/attr", "pal/classify", "pal/profile", "pal/queue", "placer/gang", "placer/model"} {
 		if !seen[name] {
-			t.Errorf("%s is not there", name)
+			t.Errorf("%s does not exist", name)
 		}
 	}
 }

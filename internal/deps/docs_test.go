@@ -234,7 +234,7 @@ func TestMapOfRooms(t *testing.T) {
 	}
 	for dir := range rooms {
 		if !there[dir] {
-			t.Errorf("the map has a row for %s/, which is not there", dir)
+			t.Errorf("the map has a row for %s/, which does not exist", dir)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func TestPathsInDocs(t *testing.T) {
 		for _, m := range regexp.MustCompile("`((?:pal|placer|device-plugin|sim|bench|e2e|packs|release|internal|jobspecs|docs)/[\\w./-]+)`").FindAllStringSubmatch(read(t, name), -1) {
 			named++
 			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
-				t.Errorf("%s names %s, which is not there", name, m[1])
+				t.Errorf("%s names %s, which does not exist", name, m[1])
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func TestCitedDocs(t *testing.T) {
 		for _, m := range regexp.MustCompile(`\b(?:docs|placer|bench|device-plugin|pal|e2e)/[\w./-]*\w\.md\b`).FindAllString(read(t, name), -1) {
 			cited++
 			if _, err := os.Stat(filepath.Join(root, m)); err != nil {
-				t.Errorf("%s cites %s, which is not there", name, m)
+				t.Errorf("%s cites %s, which does not exist", name, m)
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func TestNotice(t *testing.T) {
 		}
 	}
 	if version := nomadVersion(t); !strings.Contains(string(text), version) {
-		t.Errorf("NOTICE is not about Nomad %s", version)
+		t.Errorf("NOTICE does not name Nomad %s", version)
 	}
 }
 

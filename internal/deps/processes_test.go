@@ -38,7 +38,7 @@ func TestProcessesEndWithTheirTests(t *testing.T) {
 	}
 	for dir, path := range starting {
 		if !guarded[dir] && guardedOtherwise[dir] == "" {
-			t.Errorf("%s starts a process: run the package's tests by guard.Main, which ends it when they are killed", path)
+			t.Errorf("%s starts a process: run the package's tests with guard.Main, which ends the process if they are killed", path)
 		}
 	}
 }

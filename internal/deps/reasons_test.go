@@ -91,7 +91,7 @@ func TestNobodyReadsReasons(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, at := range readsReasons(f) {
-				t.Errorf("%s: code looks into the text of a reason; branch on its kind, and write text in pal/reason", files.Position(at))
+				t.Errorf("%s: code inspects the text of a reason; branch on its kind, and write text in pal/reason", files.Position(at))
 			}
 		}
 	}
@@ -108,6 +108,6 @@ func f() {
 		t.Fatal(err)
 	}
 	if n := len(readsReasons(f)); n != 4 {
-		t.Errorf("%d places found in code that looks into reasons, want 4", n)
+		t.Errorf("found %d places that inspect reasons, want 4", n)
 	}
 }

@@ -29,7 +29,7 @@ func TestSentencesAreShort(t *testing.T) {
 		for s := range sentences(text) {
 			n++
 			if words := len(strings.Fields(s)); words > longest {
-				t.Errorf("%s: a sentence of %d words, more than %d; make two of it: %s", at, words, longest, s)
+				t.Errorf("%s: a sentence of %d words, more than %d; split it: %s", at, words, longest, s)
 			}
 			if n := len(passive.FindAllString(s, -1)); n > mostPassives {
 				t.Errorf("%s: a sentence with %d passive verbs, more than %d; say who does it: %s", at, n, mostPassives, s)

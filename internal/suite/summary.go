@@ -166,7 +166,7 @@ func compare(all []note, says map[string]said) (wrong []string) {
 	for _, n := range all {
 		said, there := says[n.Name]
 		if !there {
-			wrong = append(wrong, fmt.Sprintf("the table of what runs where lacks %s, which took %.0f s of the processors", n.Name, n.CPU))
+			wrong = append(wrong, fmt.Sprintf("the table lacks %s, which took %.0f s of CPU time", n.Name, n.CPU))
 			continue
 		}
 		if n.Partly || n.Failed || said.seconds == 0 || max(said.seconds, n.CPU) < least {

@@ -311,7 +311,7 @@ func adviceOnInstallation(t *testing.T, f *advice.Followed) {
 			continue
 		}
 		if again := i.findings(c.follow(said), c.change); strings.Contains(again, c.says) {
-			t.Errorf("%s: followed %q, and it is said still:\n%s", c.wrong, c.says, again)
+			t.Errorf("%s: followed %q, but doctor still gives it:\n%s", c.wrong, c.says, again)
 		}
 	}
 	i.followsHung(f)

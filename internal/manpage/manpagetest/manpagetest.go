@@ -63,7 +63,7 @@ func lint(t *testing.T, paths []string) {
 	t.Helper()
 	for _, l := range linters {
 		if _, err := exec.LookPath(l[0]); err != nil {
-			t.Logf("%s is not installed: it reads no pages", l[0])
+			t.Logf("%s is not installed: the pages are not checked with it", l[0])
 			continue
 		}
 		if out, err := exec.Command(l[0], append(l[1:], paths...)...).CombinedOutput(); err != nil || len(out) > 0 {
