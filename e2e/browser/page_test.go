@@ -83,7 +83,7 @@ func TestPage(t *testing.T) {
 		if n := is[int](p, `document.querySelectorAll("*").length`); n > 1000 {
 			t.Errorf("%d elements for 8,000 GPUs", n)
 		}
-		if n := p.received(); n > 100_000 { // 23,000 are uPlot
+		if n := p.received(); n > 120_000 { // 78,000 are the page's files; a slow browser also receives changes
 			t.Errorf("%d bytes for the first draw", n)
 		}
 		unhealthy := `[...document.querySelectorAll("a.tile")].find(d => d.innerText.includes("in trouble")).querySelector("b").innerText`
