@@ -111,7 +111,7 @@ type MPSDeviceConfig struct {
 type ReserveConfig struct {
 	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // it overrides what the job sets
 	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
-	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // if denied, Nomad places the task again at once
+	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // may a task reserve an unhealthy GPU? If not, Nomad places it again at once
 }
 
 // StatsConfig configures statistics.

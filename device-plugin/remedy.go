@@ -14,7 +14,7 @@ import (
 const (
 	remedyReset  = "once no task runs on it: nomad-device-pal release; nvidia-smi --gpu-reset -i $GPU; nomad-device-pal resume"
 	remedyReboot = "nomad node drain -enable -self, then reboot"
-	remedySeated = "reboot; if it comes again, have power and PCIe seating checked"
+	remedySeated = "reboot; if it happens again, have power and PCIe seating checked"
 	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
 	remedyPower  = "shut down, and plug in all of its power cables"
 	remedyReturn = "have the card replaced"
@@ -145,5 +145,5 @@ func RemedyHidden(h gpu.Hidden) string {
 	case h.Why == gpu.Silent:
 		return remedyHung
 	}
-	return "nvidia-smi -L shows which GPU is missing, dmesg | grep -e NVRM -e Xid why; reboot; if it comes again, have the card checked"
+	return "nvidia-smi -L shows which GPU is missing, dmesg | grep -e NVRM -e Xid why; reboot; if it happens again, have the card checked"
 }

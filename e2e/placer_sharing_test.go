@@ -162,7 +162,7 @@ func testAllPartsTaken(t *testing.T, b *bed) {
 	b.run(part("next", "", 1).hcl())
 	b.untilWaits("next", "6 allocated")
 	b.says("queue", "next", "needs 1 GPU")
-	b.untilSays("status", "7: 6 allocated, 1 free; 6 of them are parts of 2 GPUs")
+	b.untilSays("status", "7: 6 allocated, 1 free; 6 of all these are parts of 2 GPUs")
 	b.says("gpus", gpu(0, 0)+"::0", gpu(0, 1)+"::2", "default/third")
 	b.purge("second")
 	if got := b.untilGPUs("next", 1); !slices.Contains(parts["second"], got[0]) {

@@ -21,7 +21,7 @@ type claim struct {
 	granted   bool     // the gang got the claim because it is overdue
 	saved     time.Duration
 	gpus      float64 // GPUs that count as promised to its tenants; see promise
-	held      []int   // GPUs of the placement that are free by now and marked as taken, in this pass
+	held      []int   // GPUs of the placement that have come free; this pass marks them as taken
 }
 
 // reason returns why the claim's gang waits, with the gangs that stop for it and those that only

@@ -275,7 +275,7 @@ func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	e.booked = e.counted * q.worth(p)
 	q.bookUsage(e, max(at, e.job.Booked), e.booked)
 	if q.join(e); e.job.Endless {
-		q.Changed() // no gang plans with its GPUs
+		q.Changed() // its GPUs will not come free: forget the plans that count on them
 	}
 	if q.mayStop(e) && !e.granted { // an overdue gang has had its turn
 		q.levels.add(e, at)

@@ -157,8 +157,8 @@ const (
 	FewerFit      Kind = "fewer-fit"          // it would fit with fewer members
 	FewerWhole    Kind = "fewer-whole"        // with fewer members, all of them would run
 	EditCount     Kind = "edit-count"         // how to change the count of a service
-	AskLess       Kind = "ask-less"           // request no more than its tenant may hold
-	AskFewer      Kind = "ask-fewer"          // request no more members than its tenant may hold
+	AskLess       Kind = "ask-less"           // request no more GPUs than its tenant or user may hold
+	AskFewer      Kind = "ask-fewer"          // have the limit raised, or request fewer members
 	AwaitPart     Kind = "await-part"         // wait until a part with better neighbours comes free
 	AwaitTenant   Kind = "await-tenant"       // wait until other jobs of the tenant have ended
 	AwaitCanaries Kind = "await-canaries"     // wait until GPUs come free beside the old version

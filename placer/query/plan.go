@@ -208,7 +208,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 			e.Reason.Kind = reason.WouldStartIdle
 		}
 		d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, pal.Describe(v.Cluster, t.Request.Gang, a.Placement)
-		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang, with a size in between
+		if n := len(a.Placement.GPUs()); n != d.Demand { // an elastic gang that starts with another number of GPUs than d assumed
 			d.Demand, d.Walk, d.WalkOmitted, d.Packed = n, nil, 0, nil
 		}
 		e.Obstacles = nil

@@ -88,7 +88,10 @@ func play(ctx context.Context, o options) (err error) {
 	return placer.Stop()
 }
 
-// writeJobs writes the example jobs into a folder. The job whole uses all nodes.
+// gangSize finds the count of a job's group.
+var gangSize = regexp.MustCompile(`(?m)^(    count = )\d+`)
+
+// writeJobs writes the example jobs into a folder, with counts that suit the number of nodes.
 func writeJobs(folder string, nodes int) error {
 	if err := os.CopyFS(folder, jobs); err != nil {
 		return err

@@ -42,10 +42,11 @@ History Options:
   -job=<job>               Only jobs whose ids start with this.
   -limit=<n>               At most n runs; 0: all. Default: 50.
   -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
-                           slowdown is predicted for the run's GPUs, packed for packed GPUs, and any is the mean
-                           prediction for any GPUs. seen is measured against earlier runs of the job. stops counts
-                           how often it was stopped for others, lost is the cost of that, and sooner is how much
-                           earlier it started because others were stopped for it.
+                           "slowdown" is predicted for the run's GPUs, "packed" for those that packing would have
+                           chosen, and "any" on average for GPUs of that model. "seen" is measured: its run time
+                           relative to earlier runs of the job. "stops" counts how often it was stopped for others,
+                           "lost" are the GPU hours that this cost, and "sooner" is how much earlier it started
+                           because others were stopped for it.
   -csv                     Print CSV.
 `, examples(
 	"What failed in the last day?", "nomad-pal history -since 1d -state failed",
