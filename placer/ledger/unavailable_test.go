@@ -163,7 +163,7 @@ func TestSane(t *testing.T) {
 		{"nil device", func(n *api.Node) { n.NodeResources.Devices = append(n.NodeResources.Devices, nil) }, 2, ""},
 		{"nil instance", func(n *api.Node) {
 			n.NodeResources.Devices[0].Instances = append(n.NodeResources.Devices[0].Instances, nil)
-		}, 2, `1 of the GPUs of model "H200" are left out: the id "" is not there`},
+		}, 2, `1 of the GPUs of model "H200" are left out: the id "" is missing`},
 		{"nil attribute", func(n *api.Node) {
 			n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{"unique.numa_0": nil, "unique.variability_raw": nil, "empty": {}}
 		}, 2, ""},

@@ -62,7 +62,7 @@ func TestOwnGPUsAreNotKept(t *testing.T) {
 			w.T.Fatal(err)
 		}
 		w.RunFor(time.Minute)
-		if e := explained(w, "grows"); !strings.HasSuffix(e.Reason.String(), ": free GPUs are reserved for a job that waits, ahead in the queue") {
+		if e := explained(w, "grows"); !strings.HasSuffix(e.Reason.String(), ": free GPUs are reserved for a waiting job, ahead in the queue") {
 			w.T.Errorf("%s: %s", e.State, e.Reason.String())
 		}
 	})

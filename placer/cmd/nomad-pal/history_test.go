@@ -170,7 +170,7 @@ func TestMoreRunsThanAtOnce(t *testing.T) {
 			t.Errorf("-limit %d: %d lines of %d jobs, %d requests; %d %s", limit, strings.Count(out, "\n"), jobs, asked, code, err)
 		}
 	}
-	if _, _, err := c.does("simulate", "-quiet", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d requests without an end", all)) {
+	if _, _, err := c.does("simulate", "-quiet", "-from-history"); !strings.Contains(err, fmt.Sprintf("%d no end", all)) {
 		t.Errorf("simulate: %s", err)
 	}
 }

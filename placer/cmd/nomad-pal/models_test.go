@@ -110,7 +110,9 @@ func TestReplicasOnSeveralModels(t *testing.T) {
 	c.agent("", atAnyPort)
 	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
 	service := strings.NewReplacer(`"batch"`, `"service"`, "  group \"g\" {", "  meta {\n    pal_class = \"A\"\n  }\n  group \"g\" {\n    count = 3").Replace(jobText("default", "api", 1))
-	c.runs(c.written("api.hcl", service), "api")
+	if code, out, said := c.does("run", c.written("api.hcl", service)); code != 0 {
+		t.Fatal(code, out, said)
+	}
 	_, out, _ := c.does("explain", "api")
 	for _, want := range []string{
 		`of the slowest, on nvidia/gpu/Tesla T4: 10\.00 times`,
