@@ -110,10 +110,13 @@ func TestReplicasOnSeveralModels(t *testing.T) {
 	c.agent("", atAnyPort)
 	c.until("a profile is there", func() bool { code, _, _ := c.does("profile", "show"); return code == 0 })
 	service := strings.NewReplacer(`"batch"`, `"service"`, "  group \"g\" {", "  meta {\n    pal_class = \"A\"\n  }\n  group \"g\" {\n    count = 3").Replace(jobText("default", "api", 1))
-	if code, out, said := c.does("run", c.written("api.hcl", service)); code != 0 {
+	path := c.written("api.hcl", service)
+	_, plan, _ := c.does("plan", path)
+	if code, out, said := c.does("run", path); code != 0 {
 		t.Fatal(code, out, said)
 	}
 	_, out, _ := c.does("explain", "api")
+	out = plan + out
 	for _, want := range []string{
 		`of the slowest, on nvidia/gpu/Tesla T4: 10\.00 times`,
 		`(?m)^nvidia/gpu/NVIDIA H200 +1 +- .* chosen +class A, measured on 8 GPUs$`,
