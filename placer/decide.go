@@ -32,6 +32,9 @@ type start struct {
 	err error // why the start failed
 	// instead are the effects to carry out because the gang refuses to start.
 	instead []gang.Effect
+	// forbidden is set if an event after the decision rules it out, and sent once Nomad was asked to
+	// register the job.
+	forbidden, sent bool
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
 	// submission is set if the job was submitted to the agent. submitted is the answer for its
@@ -162,11 +165,13 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 		return err
 	}
 	if why := p.forbids(s); why != "" {
-		return fmt.Errorf("placing job %q: %w: %s", s.t.Key.ID, nomad.ErrConflict, why)
+		s.forbidden = true
+		return fmt.Errorf("placing job %q: %s", s.t.Key.ID, why)
 	}
 	if p.hooks.BeforeCommit != nil {
 		p.hooks.BeforeCommit(s.t.Key)
 	}
+	s.sent = true
 	resp, err := p.registerStart(ctx, s, source)
 	if err != nil {
 		return err
@@ -299,9 +304,12 @@ func (p *core) unfitNodes(ctx context.Context, s *start) (unfit []string) {
 // else changed it.
 func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 	t := s.t
-	if s.instead != nil { // the gang may have finished already; reconcile finds out
-		for _, e := range s.instead {
+	if s.instead != nil || s.forbidden {
+		for _, e := range s.instead { // the gang may have finished already; reconcile finds out
 			p.carryOutHere(t, e)
+		}
+		if s.forbidden { // the next decision knows what has happened
+			p.step(ctx, t, gang.NotNow{Of: gang.Commit{Start: s.Start}})
 		}
 		p.log.Debug("not started", "job", t.Key.ID, "namespace", t.Key.Namespace, "reason", s.err)
 		if s.submission != nil { // its author waits for an answer
@@ -309,8 +317,10 @@ func (p *Placer) committed(ctx context.Context, s *start, now time.Time) {
 		}
 		return
 	}
-	p.hooks.Meter.Registrations.WithLabelValues(string(gang.ToStart), outcome(s.err)).Inc()
-	p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", model.GPUIDs(p.m.View, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
+	if s.sent {
+		p.hooks.Meter.Registrations.WithLabelValues(string(gang.ToStart), outcome(s.err)).Inc()
+		p.audit(t.Key, "registered", s.err, "purpose", gang.ToStart, "over", *t.Job.JobModifyIndex, "gpus", model.GPUIDs(p.m.View, s.Placement.GPUs()), "waited", s.Record.Waited.Round(time.Millisecond))
+	}
 	if s.err != nil {
 		if errors.Is(s.err, nomad.ErrUnknownOutcome) {
 			p.m.NoteUnanswered(s.Job, t.Job, &s.Start)

@@ -110,8 +110,8 @@ type (
 	Registered struct{ Observed }
 	// Done answers all other effects.
 	Done struct{ Of Effect }
-	// NotNow answers an effect that was not tried: a rate limit applies, or the
-	// cycle ran out of time.
+	// NotNow answers an effect that was not tried: a rate limit applies, a newer event
+	// rules it out, or the cycle ran out of time.
 	NotNow struct{ Of Effect }
 	// Failure answers an effect that could not be carried out. Err is
 	// [nomad.ErrConflict] if the job has changed, [nomad.ErrUnknownOutcome] if it may

@@ -100,6 +100,9 @@ func TestGPUsTakenBeforeTheStart(t *testing.T) {
 				w.Submit(Gang{Name: "other", GPUs: 2, Runs: 5 * time.Minute, Ungated: true, Priority: 10})
 				w.ExpectRunning("other", 5*time.Second)
 				w.ExpectWaiting("gang", 4*time.Minute)
+				if log := w.log.String(); !strings.Contains(log, "not started: job=gang") || strings.Contains(log, "registered: job=gang") {
+					t.Errorf("nothing was sent for the gang, but the log is\n%s", log)
+				}
 				w.ExpectFinished("gang", 5*time.Minute)
 			})
 		})
