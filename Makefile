@@ -52,7 +52,7 @@ suite:
 	@go build -o $(SUITE) ./internal/suite
 
 .PHONY: test
-test: suite ## Everything that must pass. Runs e2e, which mostly waits, beside the checks, two of them at a time (a quarter of an hour on two idle cores)
+test: suite ## Everything that must pass. Runs e2e, which mostly waits, in parallel with the checks, two of which run at a time (a quarter of an hour on two idle cores)
 	@$(SUITE) forget
 	+@$(MAKE) --no-print-directory -j3 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
 	@$(SUITE) summary CONTRIBUTING.md
@@ -83,7 +83,7 @@ TESTS := -vet=off -shuffle=on -p 4 -timeout 2h
 # runs a sample.
 .PHONY: norace
 norace: suite
-	@echo "unit, property and golden tests of packages whose goroutines share no memory"
+	@echo "unit, property and golden tests without the race detector, where it finds nothing or runs only a sample"
 	RAPID_CHECKS=30 $(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
 
 .PHONY: race

@@ -5,14 +5,15 @@ package deviceplugin
 
 import "github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 
-// Compat is how closely attributes that nomad-device-nvidia publishes, too, follow its
-// values when those are wrong.
+// Compat selects the values of attributes that nomad-device-nvidia publishes wrongly: its values,
+// or the right ones.
 type Compat string
 
 const (
 	// CompatJobs keeps existing constraints true: what holds for nomad-device-nvidia's values also
-	// holds for ours. The PCIe bandwidth is never below its value, which rounds generations 3 and
-	// 4 up. States are words, because no job could use its digits in a comparison.
+	// holds for ours. The PCIe bandwidth is never below the one that nomad-device-nvidia publishes,
+	// which is rounded up for generations 3 and 4. States are words, "Enabled" and "Disabled":
+	// nomad-device-nvidia publishes digits, which no job could use in a comparison.
 	CompatJobs Compat = "jobs"
 	// CompatExact publishes nomad-device-nvidia's own PCIe bandwidth and states.
 	CompatExact Compat = "exact"

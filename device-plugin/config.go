@@ -54,8 +54,8 @@ type MeasureConfig struct {
 	Mode     measure.Mode  `codec:"mode" words:"idle,manual,off"`
 	Interval time.Duration `codec:"interval" default:"168h" least:"1h"` // between two measurements of a GPU
 	IdleFor  time.Duration `codec:"idle_for" default:"1m" least:"1s"`   // how long a GPU must have been idle
-	// Jitter is the time after the start in which no measurement begins without an order.
-	// Each node draws its own time within it.
+	// Jitter is the longest time after the plugin's start in which no measurement begins without
+	// an order. Each node draws a time up to Jitter.
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
 	Warmup      time.Duration `codec:"warmup" default:"3m"`            // longest warm-up
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // longest session of a GPU
@@ -111,7 +111,7 @@ type MPSDeviceConfig struct {
 type ReserveConfig struct {
 	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // it overrides what the job sets
 	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
-	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // may a task reserve an unhealthy GPU? If not, Nomad places it again at once
+	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // may a task reserve an unhealthy GPU? If not, Nomad places the task again at once
 }
 
 // StatsConfig configures statistics.

@@ -122,7 +122,7 @@ func decodeConfig(msgpack []byte) (c Config, err error) {
 	}
 	c.NVMLLibrary = cmp.Or(c.NVMLLibrary, "libnvidia-ml.so.1")
 	if c.Backend == "emulated" && c.StateDir == DefaultStateDir {
-		c.StateDir = "" // several may run on one machine
+		c.StateDir = "" // several emulated plugins may run on one machine
 	}
 	if c.Backend == "emulated" && c.Inventory == "" {
 		return Config{}, fmt.Errorf("config key %q: backend \"emulated\" needs the path of an inventory file", "inventory")
@@ -228,7 +228,7 @@ func duration(value, least string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a duration like 30s or 1m", value)
 	}
 	if bound, _ := time.ParseDuration(least); d < bound {
-		return 0, fmt.Errorf("%s is below the least value %s", d, bound)
+		return 0, fmt.Errorf("%s is below the minimum %s", d, bound)
 	}
 	return d, nil
 }

@@ -47,7 +47,8 @@ const (
 	hungExit, restartExit = 70, 71
 )
 
-// Fingerprint sends the devices at once and whenever they change, until ctx ends.
+// Fingerprint sends the devices after the first scan, or at the deadline of the first message, and
+// then whenever they change, until ctx ends.
 func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -237,7 +237,7 @@ func (h *health) clear(id string) bool {
 // observe handles one scan's readings. spacing is the time between scans that counts as one reading
 // for slowdowns.
 func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration) {
-	h.boot, h.load = cmp.Or(inv.Boot, h.boot), cmp.Or(inv.DriverLoad, h.load) // a failed scan knows neither
+	h.boot, h.load = cmp.Or(inv.Boot, h.boot), cmp.Or(inv.DriverLoad, h.load) // a failed scan has neither: keep the last
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		r := h.record(d.ID)

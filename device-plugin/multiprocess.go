@@ -106,7 +106,7 @@ func (p *Plugin) joinMPS(res *device.ContainerReservation, chosen []gpu.Device, 
 	}
 	for _, daemon := range use {
 		if daemon.Pipe != use[0].Pipe {
-			return fmt.Errorf("GPUs %s have MPS control daemons of their own, and a process can use one: ask for parts of one GPU (count = 1)",
+			return fmt.Errorf("GPUs %s have one MPS control daemon each, and a process can use only one daemon: request parts of one GPU (count = 1)",
 				strings.Join(ids(chosen), ", "))
 		}
 		if err := daemon.Use(); err != nil {

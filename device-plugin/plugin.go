@@ -57,8 +57,9 @@ type Options struct {
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
-	// Patience is how long the first message waits for the first scan. 0 means as long as
-	// Nomad's client tolerates, which waits for it when it starts.
+	// Patience is how long the first message waits for the first scan. 0 means firstWithin, since
+	// Nomad's client waits for that message when it starts. If the plugin has a stored list of
+	// GPUs, the message waits for at least firstHangAfter.
 	Patience time.Duration
 	// Recall is the state_dir of the node's running plugin, for commands that keep no state
 	// themselves. Memory errors that the running plugin has judged are not new to such a command.

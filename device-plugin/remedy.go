@@ -50,7 +50,7 @@ func remedy(reason string) string {
 			" nvidia-smi mig -i $GPU -lgi lists GPU instances: one that has no compute instance gets it with nvidia-smi mig -i $GPU -gi ID -cci;" +
 			" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume"
 	case gpu.MIGUnread:
-		return "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; where it has no permission: " + gpu.RemedyDenied + "; else " + remedyReset
+		return "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; else " + remedyReset
 	case gpu.SameUUID:
 		return "nvidia-smi -L lists both; give each virtual GPU a UUID of its own, or take one of the cards out"
 	case reasonReleased:
@@ -87,7 +87,7 @@ func remedyRecovery(action string) string {
 	case recoveryAction(2):
 		return remedyReboot
 	case recoveryAction(3):
-		return "end the jobs that use it together with other GPUs; if it still asks for that, " + remedyReset
+		return "end the jobs that use it together with other GPUs; if the driver still requests this, " + remedyReset
 	case recoveryAction(5):
 		return "systemctl restart nvidia-imex"
 	}
@@ -103,7 +103,7 @@ func remedyNVML(failure string) string {
 	case answerText(noPermission):
 		return gpu.RemedyDenied
 	}
-	return "nvidia-smi -q -i $GPU shows what it answers (ERR!), dmesg | grep -e NVRM -e Xid why; " + remedyReset + "; else reboot"
+	return "nvidia-smi -q -i $GPU shows which values fail (ERR!), dmesg | grep -e NVRM -e Xid shows why; " + remedyReset + "; else reboot"
 }
 
 const noPermission = 4
@@ -145,5 +145,5 @@ func RemedyHidden(h gpu.Hidden) string {
 	case h.Why == gpu.Silent:
 		return remedyHung
 	}
-	return "nvidia-smi -L shows which GPU is missing, dmesg | grep -e NVRM -e Xid why; reboot; if it happens again, have the card checked"
+	return "nvidia-smi -L shows which GPU is missing, dmesg | grep -e NVRM -e Xid shows why; reboot; if it happens again, have the card checked"
 }

@@ -114,8 +114,8 @@ func (b *bed) untilUnhealthy(n int) {
 	})
 }
 
-// inQueue reports whether a job in this phase is in the queue. An unschedulable
-// job is: it waits for other GPUs.
+// inQueue reports whether a job in this phase is in the queue. An unschedulable job is in the
+// queue, because it waits for other GPUs.
 func inQueue(phase string) bool { return phase == "waiting" || phase == "unschedulable" }
 
 // untilState waits until explain shows this state of a job; the agent learns of it after Nomad.

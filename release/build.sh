@@ -4,7 +4,8 @@
 #
 # build.sh VERSION OUT builds the binaries of a release and packs them into OUT.
 #
-# nomad-pal is static. nomad-device-pal loads NVML at run time, for which go-nvml needs cgo: oldlibc.sh.
+# nomad-pal is static. nomad-device-pal loads NVML at run time through go-nvml, which needs cgo; oldlibc.sh builds it
+# against an old C library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,8 +19,8 @@ commit=$(release/version.sh commit)
 say() { echo "release: $*" >&2; }
 command -v llvm-objdump >/dev/null || { say "llvm-objdump is missing: apt-get install llvm"; exit 1; }
 
-# build builds the package $2 for architecture $1, through the command $3... if there is one. Nothing of this machine may
-# show: no path, and no -buildvcs, which knows no linked worktrees.
+# build builds the package $2 for architecture $1, through the command $3... if there is one. The binary must not depend
+# on this machine: it contains no paths, and no VCS stamp, which Go leaves out in linked worktrees.
 build() {
   say "$2 for $1"
   GOFLAGS='' CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' GOOS=linux GOARCH=$1 GOAMD64=v1 "${@:3}" go build -trimpath -buildvcs=false -tags timetzdata \
@@ -33,7 +34,7 @@ for arch in amd64 arm64; do
   build $arch ./device-plugin/cmd/nomad-device-pal release/oldlibc.sh $arch
   needs=$(llvm-objdump -T "$stage/linux_$arch/nomad-device-pal" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
   say "nomad-device-pal for $arch needs $needs"
-  [ "$(printf '%s\n' "${needs#GLIBC_}" "$oldest" | sort -V | tail -n 1)" = "$oldest" ] || { say "that is above $oldest"; exit 1; }
+  [ "$(printf '%s\n' "${needs#GLIBC_}" "$oldest" | sort -V | tail -n 1)" = "$oldest" ] || { say "the release promises glibc $oldest"; exit 1; }
 done
 
 host=$(go env GOHOSTARCH)
@@ -45,7 +46,7 @@ for page in build/man/*.1; do gzip -9n < "$page" > "$stage/man/${page##*/}.gz"; 
 (cd release && go build -o ../build/release/pack .)
 build/release/pack -version "$version" -time "$epoch" -stage "$stage" -out "$out"
 
-# archive writes the files of folder $2, with whatever paths $3... of it, as $1.tar.gz.
+# archive packs the files or folders $3... of folder $2 into $1.tar.gz.
 archive() {
   local name=$1 folder=$2
   shift 2

@@ -9,12 +9,12 @@ trap 'echo "line $LINENO: $BASH_COMMAND"; journalctl -u nomad-pal -u nomad -n 20
 
 say() { echo "- $*"; }
 same() { [ "$1" = "$2" ] || { echo "$3: got \"$1\", want \"$2\""; return 1; }; }
-# none fails if the command finds something; a mere "!" would not.
+# none fails if the command succeeds. A plain "! command" would not end the script, despite set -e.
 none() { if "$@"; then return 1; fi; }
 # until_ok runs a command until it succeeds, for a minute.
 until_ok() {
   for _ in $(seq 120); do if "$@" > /tmp/last 2>&1; then return; fi; sleep 0.5; done
-  echo "for a minute not: $*"; cat /tmp/last; return 1
+  echo "did not succeed within a minute: $*"; cat /tmp/last; return 1
 }
 case $FORMAT in
 deb)
@@ -25,12 +25,12 @@ deb)
   purge() { dpkg -P nomad-pal nomad-device-pal; }
   ;;
 rpm)
-  # Debian's rpm knows nothing of Debian's packages: --nodeps.
+  # --nodeps, because Debian's rpm does not know which packages dpkg has installed.
   keep=nomad-pal.hcl.rpmnew
   install() { rpm -U --nodeps "$1"/nomad-pal-*.x86_64.rpm "$1"/nomad-device-pal-*.x86_64.rpm; }
   back() { rpm -U --nodeps --oldpackage "$1"/nomad-pal-*.x86_64.rpm "$1"/nomad-device-pal-*.x86_64.rpm; }
   remove() { rpm -e nomad-pal nomad-device-pal; }
-  purge() { rm -rf /etc/nomad-pal.d; userdel nomad-pal; } # rpm has no such thing
+  purge() { rm -rf /etc/nomad-pal.d; userdel nomad-pal; } # rpm has no purge
   rpm -K --nosignature /new/*.x86_64.rpm
   ;;
 esac
@@ -62,7 +62,7 @@ plugin "raw_exec" {
   config { enabled = true }
 }
 HCL
-# Not as root: it would want the machine's cgroups.
+# Not as root, because Nomad would then use the machine's cgroups.
 systemd-run -q --unit=nomad --uid=daemon nomad agent -dev -bind=127.0.0.1 -network-interface=lo -config=/etc/nomad.d
 until_ok sh -c 'nomad node status -self -verbose | grep -q GPU-0002'
 systemctl enable -q --now nomad-pal

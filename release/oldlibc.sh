@@ -22,7 +22,7 @@ if [ ! -e "$root" ]; then
   mkdir -p "${root%/*}"
   mmdebstrap --quiet --variant=extract --architecture="$arch" --include=libc6-dev,libgcc-10-dev $suite "$root.tmp" \
     ${archive:+"deb $archive $suite main"} >&2
-  # Absolute links lead out of it; relative ones hold when the checkout is moved or copied, too.
+  # Absolute links lead out of the folder. Relative links stay valid if the checkout is moved or copied.
   find "$root.tmp" -type l -lname '/*' -printf '%p %l\n' | while read -r link target; do ln -sfnr "$root.tmp$target" "$link"; done
   mv "$root.tmp" "$root"
 fi

@@ -2,9 +2,9 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 #
-# test.sh VERSION OUT NOMAD tests the release that build.sh made in OUT, as root on Debian: that a second build has the
-# same bytes; packages in a container with systemd, beside a real Nomad; binaries on an old C library and on arm64; the
-# image. NOMAD_PACK names a nomad-pack; without one the pack is not run.
+# test.sh VERSION OUT NOMAD tests the release that build.sh made in OUT, as root on Debian. It tests that a second build
+# has the same bytes; the packages in a container with systemd, with a real Nomad; the binaries on an old C library and
+# on arm64; and the image. NOMAD_PACK is the path of nomad-pack; without it, the pack is not run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -2,12 +2,13 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 #
-# version.sh prints the version of this checkout, without the v; version.sh commit prints the commit alone, with
-# "+dirty" where files were changed.
+# version.sh prints the version of this checkout, without the v. version.sh commit prints only the commit, with
+# "+dirty" if files were changed.
 #
-# A clean checkout of a tag vX.Y.Z is X.Y.Z. Every other is X.Y.Z-dev.COUNT+COMMIT, with ".dirty" where files were
-# changed: COUNT commits on the way to X.Y.Z, which is what internal/version names, or the patch after the last tag if
-# that is higher. Without git it is what internal/version says.
+# A clean checkout of a tag vX.Y.Z has the version X.Y.Z. Every other checkout has X.Y.Z-dev.COUNT+COMMIT, with ".dirty"
+# if files were changed. X.Y.Z is then the next release: the version in internal/version, or the patch after the last
+# tag if that is higher. COUNT is the number of commits since the last tag. Without git, the version is that in
+# internal/version.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

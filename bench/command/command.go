@@ -1,7 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package command is what the commands of bench that run real clusters share.
+// Package command has what all bench commands that run real clusters need: common flags, result
+// files with their provenance, and an exit status that is honest after an interrupt.
 package command
 
 import (

@@ -62,8 +62,8 @@ func (j JobResult) ran() func(yield func(string) bool) {
 	}
 }
 
-// choosy tells gangs that waited by choice, for other gangs or for better GPUs: until they were
-// placed, they took more than choosy times the median.
+// choosy is the limit that separates gangs that waited by choice, for other gangs or for better
+// GPUs. Their time until they were placed is more than choosy times the median.
 const choosy = 5
 
 // starting returns, for the simulator, how long gangs took to start, in seconds. It includes gangs
@@ -81,8 +81,8 @@ func (r *Result) starting() []float64 {
 }
 
 // ending returns, for the simulator, how many seconds longer it took to place gangs on GPUs that
-// another gang had just held. There, the ranks have ended, but Nomad's clients report that in
-// batches, five a second, and a gang's GPUs come free together.
+// another gang had just held. The ranks of that gang have ended, but Nomad's clients report ends in
+// batches, five a second, and the new gang needs all of its GPUs.
 func (r *Result) ending() float64 {
 	hs := r.Handovers()
 	return max(0, decided(hs, true)-decided(hs, false))

@@ -106,7 +106,8 @@ const (
 )
 
 // PredictRun simulates a measured run: the same jobs, submitted at the same times. Each start takes
-// the run's average time, as does the extra time on GPUs of another gang. Then PredictRun simulates
+// the run's average start time, plus the run's extra time if another gang has just held the GPUs
+// (see [Result.ending]). Then PredictRun simulates
 // the run again several times. Each time, submissions are up to half a second later, and each start
 // takes as long as a random start of the run. A difference within the range of these averages is
 // chance.

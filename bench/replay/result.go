@@ -53,7 +53,7 @@ type Result struct {
 type JobResult struct {
 	Job
 	SubmittedAt time.Time           `json:"submitted_at"`
-	PlacedAt    time.Time           `json:"placed_at,omitzero"` // when Nomad placed the last of the ranks that ran in the last attempt
+	PlacedAt    time.Time           `json:"placed_at,omitzero"` // when Nomad created the last allocation that ran in the last attempt
 	StartedAt   time.Time           `json:"started_at"`         // when all ranks ran for the first time
 	FinishedAt  time.Time           `json:"finished_at"`        // zero: it did not finish
 	Attempts    int                 `json:"attempts"`

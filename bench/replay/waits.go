@@ -58,8 +58,8 @@ func (j JobResult) waited(end time.Time) time.Duration {
 
 // promised returns the queue's bound of the time from the job's submission to its start (package
 // comment of pal/queue). overdueGPUs is how many GPUs overdue gangs may use in the long run. The
-// bound is the sum of one turn for the job, and one for each earlier job that had not ended when it
-// was submitted.
+// bound is maxWait, one turn for the job, and for each earlier job that had not ended at the job's
+// submission one turn and the time until overdue gangs' share has paid for that job.
 func (r *Result) promised(j JobResult, maxWait time.Duration, overdueGPUs float64) time.Duration {
 	var longest time.Duration
 	for _, o := range r.Jobs {

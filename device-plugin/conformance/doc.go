@@ -1,10 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package conformance drives any Nomad device plugin binary over its real
-// handshake: the contract of every call, cancellation, restart, health, streams
-// that must not end, and, for NVIDIA plugins, faults of the driver, which a
-// library without a driver emulates.
+// Package conformance tests any Nomad device plugin binary over Nomad's real handshake. It tests
+// the contract of every call, cancellation, restart, health, and that streams do not end. NVIDIA
+// plugins also get faults of the driver, which a fake NVML library emulates.
 //
 //	make conformance PLUGIN=path/to/binary
 //

@@ -170,8 +170,8 @@ func TestGPUThatIsSlowForOnce(t *testing.T) {
 	s.quiet(time.Second)
 }
 
-// If a driver answers nothing, the first message still comes in time. Later the process
-// ends itself, rather than the stream.
+// If a driver answers nothing, the first message still comes in time. Later the process ends, but
+// the stream does not.
 func TestHungDriverEndsTheProcess(t *testing.T) {
 	ours(t)
 	state := nvmltest.H200(1)
@@ -351,7 +351,7 @@ func TestDegradationsAreSaidWithTheirReasons(t *testing.T) {
 	}
 }
 
-// Links that keep having errors degrade the GPU, in whichever way it counts them.
+// Links that keep having errors degrade the GPU, whichever of NVML's counters the GPU has.
 func TestNVLinkErrors(t *testing.T) {
 	ours(t)
 	for _, key := range []string{"nvlink_errors", "field.38", "field.208"} {

@@ -111,7 +111,7 @@ func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
 	})
 }
 
-// Reserve does not wait for a measurement, and leaves no process of it.
+// Reserve ends a running measurement at once, and none of its processes is left.
 func TestReserveEndsAMeasurement(t *testing.T) {
 	ours(t)
 	state, config, dir := idleNode(t, "1") // sessions take as long as on a real GPU

@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 )
 
-// recordFlag writes what the plugin under test says of the nodes to a file. The
-// incumbent's file was made with
+// recordFlag names a file to which the test writes what the plugin under test publishes about the
+// nodes. The file of nomad-device-nvidia was made with
 //
 //	go test ./device-plugin/conformance -run TestValues -args -plugin=nomad-device-nvidia -record=testdata/values-nomad-device-nvidia.txt
 //

@@ -66,9 +66,9 @@ func linkerKnows(root, name string) bool {
 	return false
 }
 
-// LibraryPath returns a value for LD_LIBRARY_PATH with which a library finds the driver's
-// others: the compiler of kernels lies beside it. If the library is opened by its name, it
-// returns the present value.
+// LibraryPath returns a value for LD_LIBRARY_PATH with which a driver library finds the others,
+// such as the compiler of kernels, which is in the same folder. If the library is opened by its
+// name alone, LibraryPath returns the present value.
 func LibraryPath(library string) string {
 	path := os.Getenv("LD_LIBRARY_PATH")
 	if !strings.Contains(library, "/") {

@@ -135,21 +135,21 @@ type Question struct {
 // missing, which says nothing about the GPU's ability to work.
 func Questions() []Question {
 	const sensor = "every GPU has it; a single sensor may break while the GPU computes"
-	const judged = "it shows faults of the GPU, which are missed without an answer"
+	const judged = "it shows faults of the GPU, which go unseen without an answer"
 	return []Question{
 		{"nvmlDeviceGetCount", Identity, "no GPU can be asked"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
 		{"nvmlDeviceGetUUID", Identity, "a job is given a GPU by its UUID"},
 		{"nvmlDeviceGetName", Identity, "the name is the device group: without it the GPU could be given out twice"},
 		{"nvmlDeviceGetTemperature", Basic, sensor},
-		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; some share the machine's (not supported)"},
-		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not divided counts it"},
+		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; one that shares the machine's memory answers \"not supported\", which is no failure"},
+		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
 		{"nvmlDeviceGetClockInfo", Basic, sensor},
 		{"nvmlDeviceGetPowerUsage", Basic, sensor},
 		{"nvmlDeviceGetEnforcedPowerLimit", Detail, "how fast the GPU may run is not known"},
 		{"nvmlDeviceGetMaxClockInfo", Detail, "how fast the GPU may run is not known"},
-		{"nvmlDeviceGetMigMode", Detail, "it may be divided: the last known state stays; without one, the GPU counts as whole"},
-		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is divided: the last known instances stay"},
+		{"nvmlDeviceGetMigMode", Detail, "the GPU may be in MIG mode: the last known state stays; without one, the GPU counts as whole"},
+		{"nvmlDeviceGetMaxMigDeviceCount", Detail, "the GPU is in MIG mode: the last known instances stay"},
 		{"nvmlDeviceGetRemappedRows", Detail, judged},
 		{"nvmlDeviceGetTotalEccErrors", Detail, judged},
 		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail, judged},

@@ -4,7 +4,7 @@
 #
 # hardware-nomad.sh tries nomad-device-pal, Nomad and nomad-pal together on this machine's GPUs, as
 # `make hardware-nomad` does. Arguments go to the test, such as -test.run TestHardware/measured.
-# It needs the NVIDIA driver and nvidia-smi; what needs root, PyTorch or MPS is skipped without.
+# It needs the NVIDIA driver and nvidia-smi. Parts that need root, PyTorch or MPS are skipped if it is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/e2e"
 export E2E_GPUS=real E2E_BIN=$PWD/../bin NOMAD_BIN=$PWD/../bin/nomad

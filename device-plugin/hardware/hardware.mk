@@ -9,7 +9,7 @@ hardware: hardware-kit ## Try everything on this machine's GPUs within 8 minutes
 	$(KIT)/hardware.sh -out=build/hardware/$$(hostname) $(HARDWARE)
 
 .PHONY: hardware-kit
-hardware-kit: ## The same for a machine without network and Go: build/hardware-kit and its .tar.gz, under 64 MiB (apt-get install clang lld mmdebstrap: else it needs a glibc as new as this machine's)
+hardware-kit: ## Pack make hardware for a machine without network and Go: build/hardware-kit and its .tar.gz, under 64 MiB (apt-get install clang lld mmdebstrap; without them, the kit needs a glibc as new as this machine's)
 	@rm -rf $(KIT) && mkdir -p $(KIT)
 	@old=; if type clang ld.lld mmdebstrap >/dev/null 2>&1; then old="release/oldlibc.sh $$(go env GOARCH)"; fi; set -x; \
 	  CGO_ENABLED=1 $$old go build -trimpath -ldflags '$(LDFLAGS)' -o $(KIT)/nomad-device-pal ./device-plugin/cmd/nomad-device-pal
@@ -27,7 +27,7 @@ hardware-nomad: build nomad ## The plugin, Nomad and the placer on this machine'
 NOMAD_KIT := build/hardware-nomad-kit
 
 .PHONY: hardware-nomad-kit
-hardware-nomad-kit: build nomad ## The same for a machine without network and Go: build/hardware-nomad-kit.tar.xz; unpack it there and run hardware-nomad.sh
+hardware-nomad-kit: build nomad ## Pack make hardware-nomad for a machine without network and Go: build/hardware-nomad-kit.tar.xz; unpack it there and run hardware-nomad.sh
 	@rm -rf $(NOMAD_KIT) && mkdir -p $(NOMAD_KIT)/bin $(NOMAD_KIT)/e2e $(NOMAD_KIT)/jobspecs
 	go test -c -trimpath -ldflags '-s -w' -o $(NOMAD_KIT)/e2e/e2e.test ./e2e
 	cp $(BIN)/nomad-pal $(BIN)/nomad-device-pal $(NOMAD_KIT)/bin/ && cp $$(cat build/nomad.path) $(NOMAD_KIT)/bin/nomad

@@ -8,14 +8,14 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-# A limit ends the run gently should it outlast its budget: what it has found is in its files.
+# If the run lasts longer than this limit, it gets SIGTERM: its files then have the results so far.
 limit=${LIMIT:-}
 case " $*" in *" -budget"* | *" --budget"*) ;; *) limit=${limit:-9m} ;; esac
 run=()
 if [ -n "$limit" ] && type timeout >/dev/null 2>&1; then run=(timeout --foreground --kill-after=20s "$limit"); fi
 
-# The first needs a glibc as new as the one it was built with; the second runs anywhere, without
-# NVML: it knows neither power nor clock.
+# The first binary needs a glibc as new as the one it was built with. The second runs with any glibc, but has no NVML,
+# so it reads neither power nor clocks.
 for binary in "$here/nomad-device-pal" "$here/nomad-device-pal-nocgo"; do
   if "$binary" version >/dev/null 2>&1; then exec "${run[@]}" "$binary" hardware "$@"; fi
   echo "hardware: $(basename "$binary") does not run here: $("$binary" version 2>&1 | head -n 1)" >&2

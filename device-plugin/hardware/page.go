@@ -154,13 +154,13 @@ func (r Record) rest(b *strings.Builder) {
 			fmt.Fprintf(b, ", %.2f ms (%+.1f %%) while all other GPUs were measured", x.NeighboursMs, 100*(x.NeighboursMs/x.AloneMs-1))
 		}
 		if x.ForcedMs > 0 {
-			fmt.Fprintf(b, ", %.2f ms (%+.1f %%) while its own GPU was, by force", x.ForcedMs, 100*(x.ForcedMs/x.AloneMs-1))
+			fmt.Fprintf(b, ", %.2f ms (%+.1f %%) while its own GPU was measured, too", x.ForcedMs, 100*(x.ForcedMs/x.AloneMs-1))
 		}
-		fmt.Fprintf(b, ".\nThe idle check said of it: %s. A killed measurement was gone after %.2f s.\n", cmp.Or(x.Seen, "-"), x.AbortSeconds)
+		fmt.Fprintf(b, ".\nWhile the job ran, the idle check found on its GPU: %s. A killed measurement was gone after %.2f s.\n", cmp.Or(x.Seen, "-"), x.AbortSeconds)
 	}
 	if len(r.Faults) > 0 {
 		fmt.Fprintf(b, "\n## Faults on purpose\n\n")
-		head(b, "fault", "what was said", "event")
+		head(b, "fault", "error", "event")
 		for _, f := range r.Faults {
 			event := "-"
 			if f.EventSeconds != nil {

@@ -39,7 +39,7 @@ type bench struct {
 	send func(message) error
 
 	loaded      map[string]cuda.Function // by kernel id
-	fill, check cuda.Function            // of kernels that are not measured
+	fill, check cuda.Function            // fill memory, and sum up results; their time does not count
 	total       cuda.Memory              // the output of check
 	idle        cuda.Event               // recorded after all launches
 }

@@ -27,8 +27,8 @@ const ChildCommand = "measure-child"
 
 // message is one line from the child. Exactly one field is set.
 type message struct {
-	// Compiling is the kernel that the driver is compiling now. Compiled ends it, even if
-	// compiling failed.
+	// Compiling is the kernel that the driver is compiling now. A message with Compiled follows,
+	// even if compiling failed.
 	Compiling string         `json:"compiling,omitempty"`
 	Compiled  *childCompiled `json:"compiled,omitempty"`
 	Device    *childDevice   `json:"device,omitempty"`
@@ -284,7 +284,7 @@ func (w *watch) time(u *unit, n int) (float64, error) {
 		return 0, err
 	}
 	if ms <= 0 {
-		return 0, fmt.Errorf("the GPU's clock says %v ms for %d units", ms, n)
+		return 0, fmt.Errorf("CUDA events measured %v ms for %d units of work; the time must be positive", ms, n)
 	}
 	return ms / float64(n), nil
 }

@@ -34,12 +34,13 @@ const (
   Measures GPUs (all of the node, or those named by UUID) with kernels for the
   application classes A (compute), B (mixed), C (memory bandwidth) and D
   (irregular access), or with a program of your own. Takes two to five minutes,
-  and needs the NVIDIA driver. A GPU that is in use, or that an allocation has
-  by Nomad's books, is refused. Nomad is asked at NOMAD_ADDR with NOMAD_TOKEN
+  and needs the NVIDIA driver. Refuses a GPU that is in use, or that a Nomad
+  allocation holds. Asks the agent at NOMAD_ADDR, with NOMAD_TOKEN
   (default: this machine's agent, http://127.0.0.1:4646).
 
   -classes=A,B,C,D    Application classes.
-  -ci=PERCENT         Measure until the median is known this well (default 0.3).
+  -ci=PERCENT         Measure until the 95 % confidence interval of the median is
+                      within ± this percentage of the median (default 0.3).
   -limit=DURATION     At most this long per GPU (default 5m).
   -warmup=DURATION    At most this long until the GPU is warm (default 3m).
   -window=DURATION    Length of one repetition (default 500ms).
@@ -50,8 +51,8 @@ const (
   -json               Print the report instead of a table.
   -nvml=LIBRARY       NVML library (default libnvidia-ml.so.1).
   -cuda=LIBRARY       CUDA driver library (default libcuda.so.1).
-  -state-dir=DIR      The plugin's state_dir (default /var/lib/nomad-device-pal). It
-                      says whether the driver is released: then nothing is measured.
+  -state-dir=DIR      The plugin's state_dir (default /var/lib/nomad-device-pal). If the
+                      plugin there has released the driver, this command does not open it.
 
   -command='PROGRAM'  Time this program instead, run by sh, per GPU. It sees one GPU.
   -app=NAME           The application's name (with -command).
@@ -60,7 +61,8 @@ const (
                       last match. Default: wall-clock time of the whole program.
   -timeout=DURATION   At most this long per run (default 30m).
 
-  Exit code 0: all measured; 1: some GPU only in part, or not; 2: bad arguments.
+  Exit code 0: every GPU was measured; 1: a GPU was measured only in part, or not at
+  all; 2: bad arguments.
 `
 )
 
@@ -305,7 +307,7 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	}
 	held, err := r.allocated(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("cannot tell whether tasks have these GPUs: %w (NOMAD_ADDR and NOMAD_TOKEN name the agent to ask; %s)", err, anyway)
+		return fmt.Errorf("cannot tell whether tasks hold these GPUs: %w (NOMAD_ADDR and NOMAD_TOKEN set the agent and the token; %s)", err, anyway)
 	}
 	uses := r.InUse(all, ids)
 	for _, id := range ids {

@@ -218,7 +218,7 @@ func TestMeasureRefusesReservedGPUs(t *testing.T) {
 	}
 	defer func() { _, _ = task.Process.Kill(), task.Wait() }()
 	code, _, errs := runWith("/proc", f, m, "-classes=A")
-	if want := "in use: " + mine + " (a task was given it);"; code != 1 || !strings.Contains(errs, want) {
+	if want := "in use: " + mine + " (a task holds it);"; code != 1 || !strings.Contains(errs, want) {
 		t.Errorf("exit code %d, %q, want %q", code, errs, want)
 	}
 	if code, _, errs := run(f, m, "-classes=A", "-force"); code != 0 {

@@ -1,9 +1,13 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package measure times fixed kernels, or a user's program, on each GPU, checks the
-// results, and reports the times per application class. A child process uses the GPU, so
-// that a hung driver affects nothing else. [Scheduler] measures inside the plugin, on idle
-// GPUs; the command `nomad-device-pal measure` by hand. README.md in this folder says what
-// is measured and how, and what only hardware can show.
+// Package measure times fixed kernels, or a user's program, on each GPU, checks the results, and
+// reports the times per application class. [Scheduler] measures inside the plugin, on idle GPUs;
+// [Command] is the command `nomad-device-pal measure`. README.md in this folder explains what is
+// measured and how, and what only hardware can show.
+//
+// A change must keep these rules. Only the child process calls CUDA, so that a hung driver affects
+// nothing else. The scheduler measures only GPUs that are proved to be free (see README.md). A
+// change to a kernel's time needs a new version in the kernel's id, because times are compared
+// across releases by key.
 package measure

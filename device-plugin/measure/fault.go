@@ -73,7 +73,7 @@ func (r Runner) Fault(ctx context.Context, d gpu.Device, f Fault, p Plan) (begun
 		return begun, "", err
 	}
 	if m.Device == nil {
-		return begun, "", errors.New("the measuring process did not begin with its GPU")
+		return begun, "", errors.New("the first message of the measuring process does not name its GPU")
 	}
 	begun = time.Now()
 	s.child.order("fault " + string(f))

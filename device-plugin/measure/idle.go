@@ -27,7 +27,7 @@ type use struct {
 
 func (u use) String() string {
 	if u.by == "" && u.task {
-		return "a task was given it"
+		return "a task holds it"
 	}
 	return u.by
 }
@@ -57,7 +57,7 @@ func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) 
 		case len(found) > 0:
 			u = use{by: describeProcess(proc, found[0])}
 		case r.Processes != nil && !told:
-			u = use{by: "the driver does not say what computes on it"}
+			u = use{by: "the driver does not report which processes compute on it"}
 		}
 		out[id], quiet = u, quiet || u.by == ""
 	}

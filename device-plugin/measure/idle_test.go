@@ -241,7 +241,7 @@ func TestUses(t *testing.T) {
 		t.Error("environments were not read for a GPU that seems idle")
 	}
 	want := map[string]string{"GPU-a": "process 4711, py?[2Jthon", "GPU-b": "process 4713", "GPU-c": "2000 MiB of its memory", "GPU-d": "",
-		"GPU-e": "the driver does not say what computes on it", "GPU-f": ""}
+		"GPU-e": "the driver does not report which processes compute on it", "GPU-f": ""}
 	got := map[string]string{}
 	uses, _ := r.uses([]gpu.Device{{ID: "GPU-f", SystemMemory: true}}, []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e", "GPU-f"}, nil)
 	for id, u := range uses {
@@ -274,7 +274,7 @@ func TestIntruders(t *testing.T) {
 	}}
 	ids := []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}
 	got := r.intruders([]gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}, {ID: "GPU-c"}, {ID: "GPU-d"}}, ids, nil)
-	if diff := cmp.Diff(map[string]string{"GPU-b": "process 4712", "GPU-c": "a task was given it"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"GPU-b": "process 4712", "GPU-c": "a task holds it"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

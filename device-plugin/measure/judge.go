@@ -22,7 +22,7 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 	a.Ms, a.Sigma, a.CI = sum.Median, sum.Sigma, math.Min(1, sum.CI)
 	a.Converged = len(times) >= s.plan.MinWindows && a.CI <= s.plan.CI
 	if !a.Converged {
-		s.warn("class %s: the median is known to %.2f %% only, from %d windows", r.Class, 100*a.CI, len(times))
+		s.warn("class %s: the 95 %% confidence interval of the median is at least ±%.2f %%, from %d windows", r.Class, 100*a.CI, len(times))
 	}
 	if r.Work > 0 {
 		a.Rate, a.Unit = r.Work/(a.Ms/1e3), r.Unit
@@ -38,7 +38,7 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 		}
 	}
 	if r.Class == pal.ClassA && a.LimitedBy == LimitNone {
-		s.warn("class A: %s did not reach the power cap: it says little about a workload that does", r.Kernel)
+		s.warn("class A: %s did not reach the power cap: its time says little about a workload that reaches the cap", r.Kernel)
 	}
 	s.result.Apps = append(s.result.Apps, a)
 	s.tell("class " + string(r.Class))

@@ -23,7 +23,8 @@ func TestSummarise(t *testing.T) {
 	if diff := cmp.Diff(want, s, near); diff != "" {
 		t.Errorf("alternating values (-want +got)\n%s", diff)
 	}
-	// Neighbouring windows that are alike count for less: the same values, sorted.
+	// Neighboring windows that are alike count for less, so the same values in ascending order have
+	// a wider interval.
 	if sorted := summarise([]float64{10, 10, 10, 10, 11, 12, 12, 12, 12}); sorted.CI < 2*s.CI || sorted.Median != 11 {
 		t.Errorf("values that drift: %+v, alternating: %+v", sorted, s)
 	}

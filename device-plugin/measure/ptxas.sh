@@ -7,17 +7,17 @@
 # It takes, in this order: $PTXAS, a ptxas on PATH, one that an earlier run left in the cache, the one of Debian's
 # non-free package nvidia-cuda-toolkit, fetched with apt from this machine's own Debian mirror. Nothing is installed:
 # only the one program is unpacked, into ${XDG_CACHE_HOME:-$HOME/.cache}/nomad-pal. Progress goes to stderr. The last
-# line on stdout is the program's absolute path, empty where it cannot be had; that is no error.
+# line on stdout is the program's absolute path. It is empty if there is no ptxas and none can be fetched, which is no error.
 set -euo pipefail
 
-version=12.4       # of CUDA: what Debian's release below has
+version=12.4       # of CUDA, as in the Debian release below
 release=trixie
 package=nvidia-cuda-toolkit
 
 say() { echo "ptxas: $*" >&2; }
 works() { "$1" --version >/dev/null 2>&1; }
 deliver() { say "using $1"; echo "$1"; exit 0; }
-without() { say "not to be had here ($*): the kernels are not assembled"; echo; exit 0; }
+without() { say "not available here ($*): the tests do not assemble the kernels"; echo; exit 0; }
 
 if [ -n "${PTXAS:-}" ]; then
   works "$PTXAS" || { say "PTXAS=$PTXAS does not run"; exit 1; }

@@ -70,8 +70,8 @@ type Result struct {
 	refused bool
 }
 
-// Provisional reports whether other GPUs of the node were idle meanwhile. In a job that
-// uses the whole node, this GPU is hotter, and perhaps slower.
+// Provisional reports whether other GPUs of the node were not measured at the same time. In a job
+// that uses the whole node, this GPU may be hotter, and so slower, than in this session.
 func (r Result) Provisional() bool { return r.Beside+1 < r.Of }
 
 // Warmup is the time before measuring.

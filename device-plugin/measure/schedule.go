@@ -153,7 +153,8 @@ type condition struct {
 	ordered   bool
 	asked     bool // by the GPU's own task
 	early     bool // this node's turn after the plugin's start has not come yet
-	// wait means that Nomad recently said that an allocation has the GPU, or did not answer.
+	// wait means that, at the last query, an allocation held the GPU or Nomad did not answer, and
+	// that it is too early for the next query.
 	wait bool
 }
 
@@ -168,7 +169,7 @@ func (s Schedule) due(now time.Time, r record, id identity, c condition) (wait s
 	case c.asked && now.Sub(c.idleSince) >= min(s.Gather, s.IdleFor):
 		return ""
 	case now.Sub(c.idleSince) < s.IdleFor:
-		return "idle for too short"
+		return "not idle for long enough"
 	case c.wait:
 		return "not free according to Nomad, or Nomad did not answer"
 	}

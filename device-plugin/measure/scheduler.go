@@ -341,7 +341,7 @@ func (s *Scheduler) tellUnproven(err error) {
 		return
 	}
 	if err != nil {
-		s.log.Warn("idle GPUs are not measured, because it is not known whether tasks have them", "error", s.unproven,
+		s.log.Warn("idle GPUs are not measured, because it is not known whether tasks hold them", "error", s.unproven,
 			"next", UnprovenNext)
 	}
 	s.tell()
@@ -362,7 +362,7 @@ func brief(err error) string {
 
 const mostBrief = 400
 
-// UnprovenNext is the advice if Nomad cannot tell which allocations have GPUs.
+// UnprovenNext is the advice if Nomad cannot tell which GPUs allocations hold.
 const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
 
 // letGo forgets the running sessions because the plugin is about to end: the driver may
@@ -627,7 +627,7 @@ func (s *Scheduler) answer(tickets map[string]string, shown map[string]bool) {
 		case here && !r.Shown:
 			r.Shown, r.Asks = true, asks
 			if asks {
-				s.log.Info("the task that has the GPU ordered a measurement", "gpu", id)
+				s.log.Info("the task that holds the GPU requested a measurement", "gpu", id)
 			}
 		case !here && r.Asks && s.running[id] == nil:
 			r.Asks = false // the task has ended

@@ -49,7 +49,7 @@ func TestDue(t *testing.T) {
 		{"in use", Idle, record{}, condition{healthy: true}, "in use"},
 		{"first sight, not its node's turn", Idle, record{}, condition{healthy: true, idleSince: idle.idleSince, early: true}, "not its node's turn"},
 		{"ordered, not its node's turn", Manual, record{}, condition{healthy: true, idleSince: idle.idleSince, early: true, ordered: true}, ""},
-		{"just idle", Idle, record{}, condition{healthy: true, idleSince: now.Add(-time.Second)}, "idle for too short"},
+		{"just idle", Idle, record{}, condition{healthy: true, idleSince: now.Add(-time.Second)}, "not idle for long enough"},
 		{"unhealthy", Idle, record{}, condition{idleSince: idle.idleSince}, "unhealthy"},
 		{"measured yesterday", Idle, ago(24 * time.Hour), idle, "measured"},
 		{"measured long ago", Idle, ago(week * 12 / 10), idle, ""},

@@ -11,11 +11,11 @@ import (
 var (
 	errNotRunning = errors.New("the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d")
 	errStarts     = fmt.Errorf("the MPS control daemon has ended %d times within %s: see its log directory; the next try is later", mostStarts, startsWithin)
-	errPause      = errors.New("the MPS control daemon has ended, and is started again")
+	errPause      = errors.New("the MPS control daemon has ended; the plugin starts it again")
 )
 
 // errMeanwhile means that a server came or went while the daemon was queried about each.
-var errMeanwhile = errors.New("the servers of the MPS control daemon change")
+var errMeanwhile = errors.New("an MPS server started or ended during the query")
 
 // serverError describes what is wrong with a server, which may still run.
 type serverError struct {

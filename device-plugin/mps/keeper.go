@@ -218,7 +218,7 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	s.bury(clients)
 	switch {
 	case fault != 0:
-		return NoServer, &serverError{fault, "is in a fault: a client's kernel has failed, and it lets no other in until all clients have ended"}
+		return NoServer, &serverError{fault, "has a fault: a client's kernel failed, and the server accepts no new client until all its clients have ended"}
 	case len(s.orphans) > 0:
 		return NoServer, &serverError{0, "has died: its clients can no longer compute"}
 	}

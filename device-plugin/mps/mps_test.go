@@ -263,7 +263,7 @@ func TestServers(t *testing.T) {
 	r.until("its end", func() bool { return k.Trouble("GPU-a") == "" })
 	r.write(d, "servers", "")
 	r.until("the death of the server", func() bool { return k.Trouble("GPU-a") == NoServer })
-	if !strings.Contains(r.log.String(), "MPS server 17 is in a fault") || !strings.Contains(r.log.String(), "has died") {
+	if !strings.Contains(r.log.String(), "MPS server 17 has a fault") || !strings.Contains(r.log.String(), "has died") {
 		t.Error("the log does not say what happened")
 	}
 	kill()

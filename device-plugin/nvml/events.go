@@ -21,9 +21,10 @@ const (
 	// eventsEvery is the time between checks of NVML's event queue. Checks fall on whole
 	// multiples of it, as the statistics do, so that one wakeup serves both.
 	//
-	// NVML could wait for events instead. That would save up to a second, while Nomad's client
-	// sends changes only every five. But it would occupy a thread and prevent closing the driver.
-	// Some versions of the library poll while they wait: one woke this process 100 times a second.
+	// NVML could wait for events instead. That would save up to a second, although Nomad's client
+	// sends changes only every five seconds. But a waiting call would occupy a thread and keep the
+	// driver open. Some versions of the library poll while they wait: one woke this process 100
+	// times a second.
 	eventsEvery = time.Second
 	// retryAfter is the pause after a failed wait or registration.
 	retryAfter = time.Second

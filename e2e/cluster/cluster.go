@@ -289,7 +289,7 @@ func (c *Cluster) Servers() []*Agent { return c.servers }
 // Clients are the client agents, in the order in which they were added.
 func (c *Cluster) Clients() []*Agent { return c.clients }
 
-// Placers are all that were started, in order.
+// Placers are all placers that were started, in order.
 func (c *Cluster) Placers() []*Placer { return c.placers }
 
 // API is a client for the HTTP API of the first server, or of the one that [Cluster.Ask]

@@ -26,8 +26,8 @@ const markName = "NOMAD_PAL_TEST_CLUSTER"
 // only the thread that started an agent ends.
 type guard struct{ *guards.Shell }
 
-// guardScript gets the directory, the mark and whether to keep the directory. It is a shell script because there may
-// be no Go program to run: a test binary could act as one only with its author's help.
+// guardScript gets the directory, the mark and whether to keep the directory. It is a shell script, because a test
+// binary can act as another program only if its TestMain provides for that.
 //
 // It kills the processes that carry the mark (a task may have dropped it), and those that work in the directory
 // without a terminal: one with a terminal is the shell of somebody who reads the logs. It goes on killing until no
@@ -98,7 +98,7 @@ func (a *Agent) PluginPIDs(name string) ([]int, error) {
 	}
 	var pids []int
 	for _, p := range all {
-		args, _ := p.CmdLine() // it has ended
+		args, _ := p.CmdLine() // empty if the process has ended
 		if len(args) == 0 || args[0] != filepath.Join(a.Dir, "plugins", name) {
 			continue
 		}

@@ -28,10 +28,10 @@ import (
 var ErrNoNamespaces = errors.New("network namespaces need root, `ip` (iproute2) and /dev/net/tun")
 
 // Network connects the hosts of a cluster that is Apart. Each agent and each placer is a host, in a network namespace
-// of its own. Its only way out is a TUN device whose other end is this process. It passes packets on to the host of
-// their address, drops or delays them according to the rules, and drops packets for unknown addresses. So nothing
-// leaves the machine, no other program can interfere, and the network ends with this process. (Linux has netem for
-// this, but not in every kernel; and bridges and addresses on the machine itself would disturb other clusters.)
+// of its own. Its only way out is a TUN device whose other end is this process. This process passes packets on to the
+// host of their address, drops or delays them according to the rules, and drops packets for unknown addresses. So
+// nothing leaves the machine, no other program can interfere, and the network ends with this process. (Linux has netem
+// for this, but not in every kernel; and bridges and addresses on the machine itself would disturb other clusters.)
 type Network struct {
 	prefix string // of the namespaces' names
 

@@ -8,11 +8,11 @@
 # built into the cache, a new build of the version that go.mod here pins. Progress goes to stderr. The last line on
 # stdout is the binary's absolute path. With OUT, a symbolic link to it is left there.
 #
-# NOMAD_RELEASE=1.10 asks for another release line than the newest: the module in v1.10 pins that, and a nomad on PATH
-# counts only when it is of that line.
+# NOMAD_RELEASE=1.10 selects another release line than the newest: the module in v1.10 pins its version, and a nomad
+# on PATH counts only if it is of that line.
 #
 # The cache is ${XDG_CACHE_HOME:-$HOME/.cache}/nomad-pal, outside the repository: a second checkout finds it.
-# Nomad is built here and run as a separate program; its BUSL licence stays out of what we ship.
+# Nomad is built here and run as a separate program, so its BUSL license does not apply to our binaries.
 set -euo pipefail
 
 oldest=1.8.0 # the first release line we support
@@ -26,7 +26,7 @@ say() { echo "nomad: $*" >&2; }
 # version_of prints the version of the nomad binary $1, without the v; empty when it does not answer.
 version_of() { "$1" version 2>/dev/null | sed -n '1s/^Nomad v\([0-9][^ ]*\).*/\1/p' || true; }
 
-# supported says whether the version $1 is at least $oldest, and of the line asked for.
+# supported reports whether the version $1 is at least $oldest, and of the selected release line.
 supported() {
   [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$oldest" "${1%%[-+]*}" | sort -V | head -n1)" = "$oldest" ] || return 1
   case $1. in "${release:+$release.}"*) return 0 ;; esac
@@ -66,7 +66,7 @@ fi
 cd "$module_dir"
 version=$(go list -m -f '{{.Version}}' github.com/hashicorp/nomad)
 version=${version#v}
-supported "$version" || { say "nothing here builds release $release: put it on PATH, or name it in NOMAD_BIN"; exit 1; }
+supported "$version" || { say "this repository cannot build Nomad $release: put a nomad of that release on PATH, or set NOMAD_BIN to its path"; exit 1; }
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/nomad-pal
 binary=$cache/nomad-$version
 
@@ -115,7 +115,7 @@ tick() { # tick TEXT prints TEXT's output about every 10 s until the background 
 }
 downloading() { echo "downloading modules"; }
 tick downloading
-wait "$build_pid" || { cat "$work/download.log" >&2; say "downloading the modules of $version did not work"; exit 1; }
+wait "$build_pid" || { cat "$work/download.log" >&2; say "downloading the modules of $version failed"; exit 1; }
 
 total=$(wc -l <"$work/packages")
 step "modules are here, compiling $total packages"
@@ -123,12 +123,12 @@ step "modules are here, compiling $total packages"
 go build -v -tags hashicorpmetrics -ldflags '-s -w' -o "$work/nomad" github.com/hashicorp/nomad \
   >"$work/build.log" 2>&1 9>&- &
 build_pid=$!
-compiling() { echo "compiled $(wc -l <"$work/build.log") of $total packages (fewer where Go's cache has them)"; }
+compiling() { echo "compiled $(wc -l <"$work/build.log") of $total packages (packages in Go's cache are not counted)"; }
 tick compiling
-wait "$build_pid" || { tail -n 40 "$work/build.log" >&2; say "building $version did not work"; exit 1; }
+wait "$build_pid" || { tail -n 40 "$work/build.log" >&2; say "building $version failed"; exit 1; }
 build_pid=
 
 mv -f -- "$work/nomad" "$binary"
-cached || { say "the built binary $binary does not say that it is version $version"; exit 1; }
+cached || { say "the built binary $binary does not report version $version"; exit 1; }
 step "built $version"
 deliver "$binary" "$out"

@@ -139,8 +139,8 @@ func dial(address string) (net.Conn, error) {
 	}
 }
 
-// lead is rank 0: it listens at the address that the others were given. This must be
-// its own; on a cluster of several machines it could listen at no other.
+// lead is rank 0: it listens at the address that the others were given. The address must be
+// rank 0's own, because on a cluster of several machines it could listen at no other.
 func lead(world int, address string) error {
 	if own := os.Getenv("NOMAD_ADDR_rendezvous"); address != own {
 		return fmt.Errorf("rank 0 has address %s but was told to listen at %s", own, address)

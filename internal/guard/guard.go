@@ -20,8 +20,8 @@ const markName = "NOMAD_PAL_TEST_RUN"
 
 // script reads from a pipe that only the test can write to. The pipe closes when the test
 // has ended in any way. Then the script waits a moment for processes that are ending
-// anyway, prints which are left, and kills them. It runs in a shell, because a test binary
-// cannot act as another program without its author's help.
+// anyway, prints which are left, and kills them. It is a shell script, because a test binary
+// can act as another program only if its TestMain provides for that.
 const script = `
 mark=$1
 trap '' PIPE # a dead test does not listen
@@ -35,7 +35,7 @@ while pids=$(ours); [ -n "$pids" ]; do
     done
   fi
   [ $tries -ge 20 ] && kill -9 $pids 2>/dev/null
-  [ $tries -ge 400 ] && break # only what is stuck in the kernel
+  [ $tries -ge 400 ] && break # what is left is stuck in the kernel
   sleep 0.1
 done
 exit 0
@@ -65,7 +65,7 @@ func start() (end func() string, err error) {
 		return nil, fmt.Errorf("start the shell that ends leftover processes: %w", err)
 	}
 	name, value, _ := strings.Cut(mark, "=")
-	if err := os.Setenv(name, value); err != nil { // /proc/PID/environ of this process does not show the variable
+	if err := os.Setenv(name, value); err != nil { // for child processes; /proc/PID/environ of this process does not change, so the script spares it
 		return nil, err
 	}
 	return func() string {

@@ -4,7 +4,8 @@
 // Command suite runs a part of the tests as `go test` does, and notes its times and the skipped
 // tests. At the end it prints both, and compares the times with the table in CONTRIBUTING.md:
 //
-//	suite packages race ./...      list packages whose tests run under the race detector; norace: the others
+//	suite packages race ./...      list packages whose tests run under the race detector
+//	suite packages norace ./...    list the others, and those that run only a sample under it
 //	suite run race -race ./...     run go test -race ./..., and note it as "race"
 //	suite run e2e -again ./e2e     the same; up to three failed tests run once more, each alone
 //	suite time lint -- make lint   run any command, and note it as "lint"

@@ -142,12 +142,12 @@ func TestCompare(t *testing.T) {
 	}{
 		"as it says":             {[]float64{100, 1000, 40, 2, 700}, ""},
 		"a machine half as fast": {[]float64{200, 2000, 80, 4}, ""},
-		"one takes longer":       {[]float64{100, 1000, 90, 2}, "c takes 40 s of the processors. It took 90 s"},
+		"one takes longer":       {[]float64{100, 1000, 90, 2}, "c 40 s of CPU time. It took 90 s"},
 		"a busy machine":         {[]float64{190, 1900, 36, 2}, ""},
 		"a fast machine":         {[]float64{40, 400, 78, 2}, ""},
 		"others' programs":       {[]float64{100, 1000, 40, 2, 700, 150}, ""},
-		"and yet":                {[]float64{100, 1000, 40, 2, 700, 210}, "f takes 50 s of the processors. It took 210 s"},
-		"one takes less":         {[]float64{40, 1000, 40, 2}, "a takes 100 s of the processors. It took 40 s"},
+		"and yet":                {[]float64{100, 1000, 40, 2, 700, 210}, "f 50 s of CPU time. It took 210 s"},
+		"one takes less":         {[]float64{40, 1000, 40, 2}, "a 100 s of CPU time. It took 40 s"},
 	} {
 		var all []note
 		for i, s := range tc.took {

@@ -187,7 +187,7 @@ func compare(all []note, says map[string]said) (wrong []string) {
 		}
 		r, there := ratios[n.Name]
 		if there && (r > factor*max(1, machine) || factor*r < min(1, machine)) {
-			wrong = append(wrong, fmt.Sprintf("the table says that %s takes %.0f s of the processors. It took %.0f s, where the others took %.2g times what the table says",
+			wrong = append(wrong, fmt.Sprintf("the table gives %s %.0f s of CPU time. It took %.0f s; the median part took %.2g times its time in the table",
 				n.Name, says[n.Name].seconds, n.CPU, machine))
 		}
 	}

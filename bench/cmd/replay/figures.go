@@ -111,24 +111,24 @@ func (v view) bars(name, title, label string, value func(*line) float64, each fu
 }
 
 func (v view) avgJCT() plot.Figure {
-	b := v.bars("replay-avg-jct", "Average job completion time of the finished jobs", "compressed seconds; line: least to most of the repetitions",
+	b := v.bars("replay-avg-jct", "Average job completion time of the finished jobs", "compressed seconds; line: range of the repetitions",
 		func(l *line) float64 { return l.AvgJCT }, func(_ *replay.Result, s replay.Summary) float64 { return s.AvgJCT.Seconds() })
 	for i, l := range v.lines {
 		b.Bars[i].Beside = l.SimAvgJCT
 		if l.SimAvgJCT > 0 {
-			b.Beside = "what the simulator says of the same run"
+			b.Beside = "the simulator's result for the same run"
 		}
 	}
 	return b.Figure()
 }
 
 func (v view) makespan() plot.Figure {
-	return v.bars("replay-makespan", "Makespan: first submission to last finish", "compressed seconds; line: least to most of the repetitions",
+	return v.bars("replay-makespan", "Makespan: first submission to last finish", "compressed seconds; line: range of the repetitions",
 		func(l *line) float64 { return l.Makespan }, func(_ *replay.Result, s replay.Summary) float64 { return s.Makespan.Seconds() }).Figure()
 }
 
 func (v view) useful() plot.Figure {
-	return v.bars("replay-useful", "Utilisation by useful work until the last finish", "% of GPU time; line: least to most of the repetitions",
+	return v.bars("replay-useful", "Utilisation by useful work until the last finish", "% of GPU time; line: range of the repetitions",
 		func(l *line) float64 { return 100 * l.Useful }, func(_ *replay.Result, s replay.Summary) float64 { return 100 * s.Useful }).Figure()
 }
 
@@ -183,7 +183,7 @@ func (v view) sizes() []int {
 }
 
 func (v view) queueingPlot() plot.Figure {
-	f := plot.Lines{Name: "replay-queueing" + v.suffix, Title: v.title("Queueing by gang size: submission to the moment when all ranks are there"), Marks: true,
+	f := plot.Lines{Name: "replay-queueing" + v.suffix, Title: v.title("Queueing by gang size: from submission until all ranks run"), Marks: true,
 		X: plot.Axis{Label: "GPUs of the gang", Log: true}, Y: plot.Axis{Label: "median, compressed seconds", Log: true}}
 	sizes, colours := v.sizes(), v.colours()
 	for _, size := range sizes {

@@ -75,7 +75,7 @@ func (o overhead) cells(starts []float64) []string {
 }
 
 func (v view) overhead() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "found free GPUs", "runs after: median", "p95", "GPUs free → placed", "placed → all ranks there",
+	t := &plot.Table{Head: []string{"scheduler", "found free GPUs", "runs after: median", "p95", "GPUs free → placed", "placed → all ranks run",
 		"placer's CPU per job", "placer's memory"}}
 	for _, l := range v.lines {
 		t.Rows = append(t.Rows, append([]string{l.title()}, l.Overhead.cells(l.starts())...))

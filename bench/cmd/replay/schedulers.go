@@ -19,13 +19,14 @@ import (
 type scheduler struct {
 	name      string
 	algorithm string
-	rules     *replay.Rules // the placer's configuration; nil is plain Nomad
+	rules     *replay.Rules // the placer's configuration; nil: plain Nomad or Slurm
 	giveUp    time.Duration // how long a rank waits for its gang, uncompressed
 	preempt   bool          // jobs may be stopped
 	alone     bool          // a run of it needs the whole machine
 	asked     bool          // runs only if -modes names it
 	choose    choice        // how a job's GPU model is chosen, in lines about GPU models
-	// limit returns what Slurm knows about run times, by seed; nil is Nomad.
+	// limit returns, for a seed, the estimate of run times that Slurm gets as time limits. nil:
+	// the line does not run on Slurm.
 	limit func(seed uint64) sim.Estimate
 }
 

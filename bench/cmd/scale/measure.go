@@ -24,9 +24,9 @@ type point struct {
 	Nodes int `json:"nodes"`
 	GPUs  int `json:"gpus"`
 	Burst int `json:"burst_gangs"`
-	// way is the placer's usual way: jobs are registered at its agent, as nomad-pal run does if it
-	// knows an agent. Gated: jobs are registered at Nomad with the gate, and the placer finds them.
-	// Plain: plain Nomad places the jobs, which have no gate.
+	// There are three ways to place jobs. The embedded way is the placer's usual one: jobs are
+	// registered at its agent, as nomad-pal run does if it knows an agent. Gated: jobs are registered
+	// at Nomad with the gate, and the placer finds them. Plain: plain Nomad places jobs without a gate.
 	way
 	Gated way `json:"gated"`
 	Plain way `json:"plain"`
@@ -264,10 +264,10 @@ func (b *bed) forget(ctx context.Context, name string) error {
 	return b.settle(ctx)
 }
 
-// oneByOne submits jobs, each once there reports that the previous one is placed or runs, and
-// returns the time each took in ms. It stops them only at the end. A client reports its changes in
-// batches, one after the other, so the end of a job would delay the next one's start on the same
-// node.
+// oneByOne submits n jobs one after the other and returns how long each took, in ms. The function
+// there returns when a job was placed or started; then the next job is submitted. oneByOne stops
+// the jobs only at the end. A client reports its changes in batches, one after the other, so the
+// end of a job would delay the next one's start on the same node.
 func (b *bed) oneByOne(ctx context.Context, h how, name string, n int, job func(id string) *api.Job, there func(context.Context, string, int) (time.Time, error)) ([]float64, error) {
 	var latencies []float64
 	for i := range n {
@@ -308,8 +308,8 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 	return percentile(latencies, 0.5), b.stopAll(ctx, name, n)
 }
 
-// burst submits n gangs at once, eight requests at a time, and returns gangs per second until there
-// reports all of them.
+// burst submits n gangs at once, eight requests at a time. The function there returns when a gang
+// was placed or started. burst returns the gangs per second until the last gang was.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {

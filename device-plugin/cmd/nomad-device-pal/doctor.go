@@ -67,8 +67,8 @@ func doctorCommand(ui cli.Ui) *command {
   Checks the driver, NVML, CUDA, permissions, the GPUs, the state directory with its
   faults and failed measurements, where this plugin is installed, its block in Nomad's
   configuration, and the profile. It also checks whether Nomad reports which GPUs
-  allocations hold: without that, the plugin measures no GPU. Values that no option
-  gives come from the plugin's block. Exits with 1 if a check fails.
+  allocations hold: without that, the plugin measures no GPU. Options that are not
+  set come from the plugin's block. Exits with 1 if a check fails.
 ` + sourceHelp + `  -nomad-config=PATH
                    Nomad's configuration file or directory (default /etc/nomad.d).
   -state-dir=DIR   The plugin's state_dir.
@@ -207,7 +207,7 @@ func (d *diagnosis) devices() {
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "nothing: jobs run on it, and nomad-pal counts it as a median GPU; its node publishes it in the last class")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on it, and nomad-pal counts it as a median GPU; its node publishes it in the last class")
 		}
 	}
 	for _, g := range inv.Devices {
@@ -302,7 +302,7 @@ func (d *diagnosis) unlisted(inv gpu.Inventory) {
 			continue
 		}
 		d.add(statusWarn, "gpus", fmt.Sprintf("the PCI bus has a GPU at %s that NVML does not list (kernel driver: %s)", bus, driver),
-			"lspci -k -s "+bus+" shows which driver has it, dmesg | grep "+bus+" why; if the GPU is old, its driver may no longer support it")
+			"lspci -k -s "+bus+" shows which driver owns it, dmesg | grep "+bus+" shows why NVML does not; if the GPU is old, the driver may no longer support it")
 	}
 }
 
@@ -316,7 +316,7 @@ func (d *diagnosis) placement() {
 	c := d.agent
 	if d.agentErr != nil {
 		d.add(statusWarn, "placement", fmt.Sprintf("Nomad's configuration cannot be read: %v; plugin_dir is unknown", d.agentErr),
-			"pass its path with -nomad-config; this file belongs into plugin_dir, and its block is plugin \"nomad-device-pal\" { config {} }")
+			"pass its path with -nomad-config; put this binary into plugin_dir; its block is plugin \"nomad-device-pal\" { config {} }")
 		return
 	}
 	for _, w := range c.unreadable {

@@ -169,7 +169,7 @@ func (d *diagnosis) state() {
 		return
 	}
 	if err := statedir.Dir(d.stateDir).Check(); err != nil {
-		d.add(statusFail, "state", err.Error(), "until then the plugin keeps no state there; chmod 700 it, and chown it to the user that Nomad's client runs as")
+		d.add(statusFail, "state", err.Error(), "chmod 700 the directory and chown it to the user that Nomad's client runs as; until then the plugin keeps no state there")
 		return
 	}
 	probe, err := os.CreateTemp(d.stateDir, ".doctor-*")

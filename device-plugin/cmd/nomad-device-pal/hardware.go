@@ -73,7 +73,7 @@ func tryHardware(ui cli.Ui, args []string) int {
 		return code
 	}
 	if fs.NArg() > 0 || o.Runs < 1 || o.Budget < time.Second {
-		ui.Error("hardware: -runs is at least 1, -budget at least 1s, and the command takes no arguments")
+		ui.Error("hardware: -runs must be at least 1, -budget at least 1s, and the command takes no arguments")
 		return 2
 	}
 	o.Faults, o.Pace = !*without, hardware.PaceFor(o.Budget)

@@ -36,7 +36,7 @@ func main() {
 
 // endWith ends this process when its parent has ended. If an agent is killed, or fails to start
 // because of its configuration, its plugins keep running, one more after each try. No new agent
-// reattaches to a device plugin, and the old one keeps the driver open.
+// reattaches to a device plugin, and the old plugin would keep the driver open.
 func endWith(parent int) {
 	for {
 		time.Sleep(gpu.UntilTick(time.Now(), parentEvery))

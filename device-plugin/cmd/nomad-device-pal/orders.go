@@ -40,8 +40,9 @@ func remeasureCommand(ui cli.Ui) *command {
 		synopsis: "Have the running plugin measure a GPU as soon as it is idle",
 		help: `Usage: nomad-device-pal remeasure [-state-dir=DIR] UUID
 
-  The running plugin measures the GPU once nothing uses it, with measure mode
-  "manual" or "idle". A unique prefix of the UUID is enough.
+  The running plugin measures the GPU as soon as it has been idle for idle_for
+  (default 1m), unless the plugin's measure mode is "off". A unique prefix of the
+  UUID is enough.
 
   -state-dir=DIR   The plugin's state_dir (default /var/lib/nomad-device-pal).
 `,
@@ -106,7 +107,7 @@ func releaseCommand(ui cli.Ui) *command {
 		synopsis: "Have the running plugin release the driver, to reset a GPU or switch MIG",
 		help: `Usage: nomad-device-pal release [-for=DURATION] [-state-dir=DIR]
 
-  While a program uses the driver, it cannot reset a GPU or switch MIG mode. On this
+  While a program uses the driver, nobody can reset a GPU or switch MIG mode. On this
   order the running plugin reports all GPUs of the node as unhealthy ("released"), ends
   measurements and closes NVML. Running tasks continue; Nomad starts no new ones on the
   GPUs. The command returns when the driver is closed, usually within seconds. The
@@ -190,7 +191,7 @@ func runRelease(ui cli.Ui, args []string) int {
 	}
 	gone, err := awaitRelease(dir, min(*span, releaseWithin))
 	if err == nil && !gone {
-		err = fmt.Errorf("the plugin has not released the driver within %s, and may use it again: is it running with state_dir %s? See its log", min(*span, releaseWithin), dir)
+		err = fmt.Errorf("the plugin has not released the driver within %s, so this command withdraws the order: is the plugin running with state_dir %s? See its log", min(*span, releaseWithin), dir)
 	}
 	if err != nil {
 		return fail(ui, "release", errors.Join(err, deviceplugin.Release(dir, time.Now())))

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
 )
 
-// While the operator has released the driver, no command opens it. Otherwise he could not
-// reset a GPU, and would search for the reason among his tasks.
+// While the operator has released the driver, no command opens it. Otherwise the operator could
+// not reset a GPU, and would look for the cause in the tasks.
 func TestNothingOpensAReleasedDriver(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir) // hardware writes files

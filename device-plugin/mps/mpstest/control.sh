@@ -2,19 +2,19 @@
 # Copyright (c) The nomad-pal Authors
 # SPDX-License-Identifier: MPL-2.0
 #
-# Stands for nvidia-cuda-mps-control, as NVIDIA documents it: "Multi-Process Service", chapter
+# Imitates nvidia-cuda-mps-control as NVIDIA documents it: "Multi-Process Service", chapter
 # "Legacy MPS v2 Interface" and appendix "Environment Variables" (docs.nvidia.com/deploy/mps), and
 # nvidia-cuda-mps-control(1). The daemon writes its process id into nvidia-cuda-mps-control.pid in
-# the pipe directory, and ends with "quit" once its clients have ended. There is one in a pipe
-# directory. It forgets its limits when it ends.
+# the pipe directory. After "quit" it ends as soon as its clients have ended. A pipe directory has
+# at most one daemon. A daemon forgets its limits when it ends.
 #
-# What no document says, the tests put into the pipe directory: "servers" has a line "PID STATUS
-# CLIENT…" for each server; "broken" has a daemon end as soon as it is started.
+# The tests set the rest by files in the pipe directory: "servers" has a line "PID STATUS CLIENT…"
+# for each server; if "broken" exists, a daemon ends as soon as it is started.
 pipe=${CUDA_MPS_PIPE_DIRECTORY:-/tmp/nvidia-mps}
 log=${CUDA_MPS_LOG_DIRECTORY:-/var/log/nvidia-mps}
 pidfile=$pipe/nvidia-cuda-mps-control.pid
 
-runs() { # and is no zombie
+runs() { # the daemon's process exists and is not a zombie
   [ -s "$pidfile" ] && read -r _ _ state _ 2>/dev/null <"/proc/$(cat "$pidfile")/stat" && [ "$state" != Z ]
 }
 
