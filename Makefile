@@ -83,7 +83,7 @@ TESTS := -vet=off -shuffle=on -p 4 -timeout 2h
 # runs a sample.
 .PHONY: norace
 norace: suite
-	@echo "unit, property and golden tests without the race detector, where it finds nothing or runs only a sample"
+	@echo "unit, property and golden tests of packages whose goroutines share no memory, and of those that race only samples"
 	RAPID_CHECKS=30 $(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
 
 .PHONY: race

@@ -182,7 +182,7 @@ func (p *partitions) diskFull() breach {
 		end:   func() { _ = os.Remove(filler) },
 		mend: func() {
 			if s.PID() == 0 {
-				p.note("%s has ended of its full disk, and is started again", s.Name)
+				p.note("%s has ended because its disk was full, and is started again", s.Name)
 				p.start(s)
 			}
 		},

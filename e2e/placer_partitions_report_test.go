@@ -71,7 +71,7 @@ func (p *partitions) summary(now time.Time) string {
 	if n := len(settled); n > 0 {
 		fmt.Fprintf(&b, "| settled after a round | median %.0f s, longest %.0f s |\n", settled[n/2].Seconds(), settled[n-1].Seconds())
 	}
-	fmt.Fprintf(&b, "| longest that a gang was partly there | %.0f s |\n", p.observer.longest.Seconds())
+	fmt.Fprintf(&b, "| longest time for which a gang was incomplete | %.0f s |\n", p.observer.longest.Seconds())
 	wrongs := p.observer.wrongs()
 	result := "passed"
 	if len(wrongs) > 0 || p.t.Failed() {
@@ -79,7 +79,7 @@ func (p *partitions) summary(now time.Time) string {
 	}
 	fmt.Fprintf(&b, "| result | %s |\n\n", result)
 	if len(wrongs) > 0 {
-		b.WriteString("What was wrong:\n\n")
+		b.WriteString("Violations:\n\n")
 		for _, w := range wrongs {
 			fmt.Fprintf(&b, "* %s\n", cmp.Or(strings.ReplaceAll(w, "\n", " "), "?"))
 		}

@@ -261,7 +261,7 @@ func (p *partitions) turn() {
 		p.mended, p.quiet = nil, time.Now()
 		p.patient, p.enough = patience.Context(p.t.Context(), patience.Limits{Still: repairTime})
 	case p.faultsToCome > 0 && time.Now().After(p.until):
-		p.note("the time is over: %d faults and %d jobs do not come", p.faultsToCome, p.jobsToCome)
+		p.note("the time is over: %d faults and %d jobs are left out", p.faultsToCome, p.jobsToCome)
 		p.planned, p.faultsToCome = p.planned-p.faultsToCome, 0
 		p.jobs, p.jobsToCome = p.jobs-p.jobsToCome, 0
 	case p.faultsToCome > 0 && p.jobs-p.jobsToCome >= p.due(0):

@@ -144,11 +144,11 @@ The cluster is up. In another terminal:
   nomad-pal run -detach train.nomad.hcl
   nomad-pal explain train
   nomad-pal run -detach fails.nomad.hcl # is tried on other GPUs, and given up
-  nomad-pal run -detach whole.nomad.hcl # wants every V100: it waits for train
+  nomad-pal run -detach whole.nomad.hcl # needs every V100: it waits for train
 %s  nomad-pal queue
   nomad-pal plan never.nomad.hcl        # more than the cluster has
   nomad-pal failures
-  nomad-pal top                         # all of it as it changes; ? helps, q ends it
+  nomad-pal top                         # everything, as it changes; ? shows help, q quits
 
 The page: %s/ui/   Nomad's own: %s/ui/
 

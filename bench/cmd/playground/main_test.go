@@ -23,7 +23,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// The jobs fit the cluster, whatever its size: train can run, whole wants every V100, and never wants
+// The jobs fit the cluster, whatever its size: train can run, whole needs every V100, and never needs
 // more than there are.
 func TestJobsFitCluster(t *testing.T) {
 	t.Parallel()

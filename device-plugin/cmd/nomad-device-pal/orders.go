@@ -19,11 +19,11 @@ import (
 
 func clearCommand(ui cli.Ui) *command {
 	return &command{
-		synopsis: "Call a GPU healthy again after a fatal Xid",
+		synopsis: "Mark a GPU healthy again after a fatal Xid",
 		help: `Usage: nomad-device-pal clear [-state-dir=DIR] UUID
 
   A fatal Xid keeps a GPU unhealthy until the driver reports that it recovered, the driver
-  is reloaded, the machine is booted, or you run this command. Use it also when a GPU or
+  is reloaded, the machine is rebooted, or you run this command. Use it also if a GPU or
   its NVLinks were removed on purpose. The running plugin reads the order within a
   second. A unique prefix of the UUID is enough.
 

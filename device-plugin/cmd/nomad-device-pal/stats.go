@@ -23,9 +23,9 @@ func statsCommand(ui cli.Ui) *command {
 		synopsis: "Print the statistics of this node's GPUs",
 		help: `Usage: nomad-device-pal stats [options]
 
-  Prints what the plugin would send as statistics. Rates and profiling metrics
+  Prints the statistics that the plugin would send. Rates and profiling metrics
   cover the interval.
-` + sourceHelp + stateDirHelp + `  -interval=1s     Time to measure over.
+` + sourceHelp + stateDirHelp + `  -interval=1s     Time between the two readings, at least 100ms.
 `,
 		run: func(args []string) int {
 			var s source
@@ -38,7 +38,7 @@ func statsCommand(ui cli.Ui) *command {
 				return code
 			}
 			if interval < 100*time.Millisecond {
-				ui.Error("stats: -interval is below 100ms")
+				ui.Error("stats: -interval must be at least 100ms")
 				return 2
 			}
 			if err := s.released(); err != nil {

@@ -1,10 +1,10 @@
-# Its first member fails: the gang is tried on other GPUs, and then given up.
+# Its first member fails. The placer tries the gang on other GPUs, and then gives it up.
 job "fails" {
   type = "batch"
 
   meta {
     pal_class   = "A"
-    pal_preempt = "true" # so it need not wait for whole, which has a reservation
+    pal_preempt = "true" # so that it does not wait for whole, which has a reservation
   }
 
   group "workers" {

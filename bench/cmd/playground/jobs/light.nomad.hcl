@@ -1,4 +1,4 @@
-# One GPU for two minutes, of a kind that hardly feels slow GPUs.
+# One GPU for two minutes. Slow GPUs hardly slow jobs of this class.
 job "light" {
   type = "batch"
 

@@ -1,4 +1,4 @@
-# More GPUs than the playground has.
+# Requests more GPUs than the playground has.
 job "never" {
   type = "batch"
 

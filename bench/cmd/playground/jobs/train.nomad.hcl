@@ -1,4 +1,4 @@
-# A gang of two members of four GPUs for three minutes, of a kind that feels slow GPUs.
+# A gang of two members with four GPUs each, for three minutes. Slow GPUs slow jobs of this class.
 job "train" {
   type = "batch"
 

@@ -1,4 +1,4 @@
-# Wants every V100 of the playground: a gang runs on one GPU model.
+# Requests as many GPUs as the playground has V100s. A gang runs on one GPU model, so it waits for all of them.
 job "whole" {
   type = "batch"
 

@@ -1,11 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 //
-// A CUDA driver without a GPU: every kernel takes the time that its work takes
-// on a nominal GPU, times the GPU's slowness. Sleeping is scaled down, so tests
-// are short. What it does is read from the file that FAKECUDA names, or else the
-// one beside the library with ".settings" added to its name, line by line
-// "key=value", again for each call that asks:
+// A CUDA driver without a GPU. A kernel takes the time that its work takes on a
+// nominal GPU, times the GPU's slowness. The driver sleeps for a fraction of that
+// time, so tests are short. Its settings are lines "key=value" in the file that
+// FAKECUDA names; otherwise in the file beside the library with ".settings" added
+// to its name. It reads the file again when it changes:
 //
 //   gpus=4              GPUs (default 2)
 //   uuid.1=GPU-…        GPU 1's uuid (default 02020202-…, of GPU 0 01010101-…)
@@ -16,10 +16,10 @@
 //   slow.1=1.8          GPU 1 takes 1.8 times as long
 //   noise=0.002         relative noise of a launch
 //   scale=0.001         real seconds per simulated second
-//   wrong.1=1           GPU 1 computes something else, always the same
-//   ptxas=/usr/bin/ptxas  a module is assembled by this program, and refused when it is
+//   wrong.1=1           GPU 1 computes a wrong result, always the same
+//   ptxas=/usr/bin/ptxas  this program assembles each module; if it fails, so does loading the module
 //   jit.hang=pal_mma    compiling this kernel never ends; jit.crash kills the process
-//   xid=FILE            a write to nowhere is event 31 in this state file of the fake NVML
+//   xid=FILE            a write to an invalid address adds Xid 31 to this state file of the fake NVML
 //   pids=DIR            a process with a context shows as DIR/UUID.PID
 //   fail=oom|hang|lost|ecc|corrupt|jit|too-new|no-binary|busy|no-device|not-ready|no-jit|mismatch|no-compat
 //   fail.gpu=1          only on GPU 1 (default all)
@@ -41,7 +41,7 @@ enum { OOM = 2, BUSY = 46, NO_DEVICE = 100, NO_BINARY = 209, ECC = 214, INVALID_
 static int visible[64], nvisible, current, launches, illegal;
 static char launched[256];   // kernels so far
 static double clock_ms;      // simulated time
-static double slept_ms;      // simulated time that was slept for
+static double slept_ms;      // the part of it for which the driver has slept
 static uint64_t rng = 88172645463325252ULL;
 struct function { char name[32]; };
 
@@ -186,7 +186,7 @@ R cuDevicePrimaryCtxRelease_v2(int d) {
 }
 R cuCtxSetCurrent(void *c) { return 0; }
 R cuMemGetInfo_v2(uint64_t *free, uint64_t *total) { cuDeviceTotalMem_v2(total, 0); *free = *total; return 0; }
-// assemble runs ptxas for the module's own target; 0 when it does.
+// assemble runs ptxas for the module's own target. It returns 0 if ptxas accepts the module.
 static int assemble(const char *ptxas, const char *img) {
   char command[8192], target[16] = "", file[] = "/tmp/fakecuda-XXXXXX";
   sscanf(strstr(img, ".target ") + 8, "%15[a-z0-9_]", target);
@@ -225,7 +225,7 @@ R cuModuleGetFunction(void **f, void *m, const char *name) {
   *f = fn;
   return 0;
 }
-// Memory is the host's; large pieces are never touched and so never taken.
+// GPU memory is host memory. Of large allocations only the first MiB exists, because nothing uses the rest.
 R cuMemAlloc_v2(uint64_t *p, uint64_t n) {
   if (failing("oom") && n > 1 << 20) return OOM;
   uint64_t all;
@@ -273,7 +273,7 @@ R cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsi
     illegal = 1;
     return 0;
   }
-  if (!strcmp(f->name, "pal_sum")) { // of what the failures below change
+  if (!strcmp(f->name, "pal_sum")) { // the checksum covers what "corrupt" and "wrong" change
     uint64_t sum = 0, n = *(uint64_t *)a[2];
     char wrong[16];
     for (uint64_t i = 0; i < n * 16 && i < 64; i++) sum += (2 * i + 1) * (*(unsigned char **)a[1])[i];
@@ -293,8 +293,8 @@ R cuLaunchKernel(struct function *f, unsigned gx, unsigned gy, unsigned gz, unsi
   if (failing("corrupt") && strcmp(f->name, "pal_triad")) (*(char **)a[0])[launches % 64]++;
   return 0;
 }
-// A driver keeps a core busy in cuEventSynchronize unless the event was made
-// otherwise: none is, so this one refuses it.
+// A real driver keeps a core busy in cuEventSynchronize, unless the event was created with
+// CU_EVENT_BLOCKING_SYNC (1). This driver refuses all other events.
 R cuEventCreate(double **ev, unsigned flags) { if (flags != 1) return 1; *ev = calloc(1, sizeof(double)); return 0; }
 R cuEventRecord(double *ev, void *stream) { *ev = clock_ms; return 0; }
 R cuEventSynchronize(double *ev) {

@@ -8,13 +8,13 @@
 //   SCOPE KEY VALUE
 //
 // SCOPE is "sys", "gpu0".. or "mig0.1" (second MIG instance of the first GPU);
-// a GPU exists when it has a uuid. A value that is absent is NOT_SUPPORTED.
+// a GPU exists if it has a uuid. A value that is absent is NOT_SUPPORTED.
 // "ret.<function>" in any scope makes that function return a code; "lost 1"
 // makes all calls for a GPU return GPU_IS_LOST, "hang 1" makes them wait until
 // the line is gone. "sys event.<n> GPU TYPE DATA GI" are events, delivered in
 // the order of n, each once; "sys init CODE" fails initialisation, and with it
-// every call. "sys call_us N" keeps every call busy for so long: what a plugin
-// costs at rest is not what this library takes to look things up.
+// every call. "sys call_us N" makes every call compute for N microseconds, so that
+// the CPU time of an idle plugin is realistic.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -123,8 +123,8 @@ static void hang(const char *scope) {
 	for (; num(scope, "hang", &v) == SUCCESS && v; refresh()) usleep(20000);
 }
 
-// busy takes the processor for so long, as a driver does: a thread that slept
-// would be one more that is woken.
+// busy computes for that time, as a driver does. Sleeping would add wakeups that a driver does
+// not cause.
 static void busy(u64 us) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -133,7 +133,7 @@ static void busy(u64 us) {
 	while ((u64)t.tv_sec * 1000000 + (u64)t.tv_nsec / 1000 < end);
 }
 
-// gate is asked first by every function: what the file says it returns.
+// Every function calls gate first. It returns the code that the file sets for the function.
 static int gate(const char *function, const dev *d) {
 	u64 v; char scope[16], key[96], gpu[16];
 	count(function);
@@ -273,7 +273,7 @@ int nvmlDeviceGetMaxClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value
 int nvmlDeviceGetClockInfo(dev *d, int t, unsigned *c) { u64 v; int r = value(__func__, d, t == 2 ? "mem_mhz" : "sm_mhz", &v); if (!r) *c = (unsigned)v; return r; }
 int nvmlDeviceGetTemperature(dev *d, int t, unsigned *c) { u64 v; (void)t; int r = value(__func__, d, "temperature", &v); if (!r) *c = (unsigned)v; return r; }
 int nvmlDeviceGetEccMode(dev *d, unsigned *now, unsigned *pending) { u64 v; int r = value(__func__, d, "ecc", &v); if (!r) *now = *pending = (unsigned)v; return r; }
-// "mig_pending" is the mode after the next reset, if it is another.
+// "mig_pending" is the mode after the next reset, if it differs.
 int nvmlDeviceGetMigMode(dev *d, unsigned *now, unsigned *pending) {
 	u64 v; char scope[16];
 	int r = value(__func__, d, "mig", &v);
@@ -328,7 +328,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(dev *d, unsigned i, dev **out) {
 	*out = &devices[d->gpu][i + 1];
 	return SUCCESS;
 }
-// What a driver answers for a GPU that is no MIG instance.
+// A driver's answer for a GPU that is not a MIG instance.
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(dev *d, dev **out) { GATE(d); if (d->mig < 0) return INVALID; *out = &devices[d->gpu][0]; return SUCCESS; }
 int nvmlDeviceIsMigDeviceHandle(dev *d, unsigned *is) { GATE(d); *is = d->mig >= 0; return SUCCESS; }
 typedef struct { unsigned sm, rest[7]; u64 memoryMB; } attributes;
@@ -427,8 +427,8 @@ static int wait_event(int watch, event *e, unsigned ms) {
 	}
 }
 int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
-	// A driver's wait sleeps until there is an event, and so does this one: it looks
-	// at the file when something in its folder changes.
+	// Like a driver's, this wait sleeps until there is an event: it reads the file when something
+	// in the file's folder changes.
 	char folder[4096];
 	const char *path = state_file();
 	(void)s;
@@ -443,9 +443,9 @@ int nvmlEventSetWait_v2(int *s, event *e, unsigned ms) {
 	return r;
 }
 
-// "processes 4711,4712" compute on a GPU; "sys pids DIR" adds those that have a
-// file DIR/UUID.PID and live, as the fake CUDA driver leaves them. "sys process_bytes 32"
-// is the record of drivers 535.43 to 535.86.
+// "processes 4711,4712" compute on a GPU. "sys pids DIR" adds living processes that have a file
+// DIR/UUID.PID, which the fake CUDA driver writes. "sys process_bytes 32" selects the record size
+// of drivers 535.43 to 535.86.
 typedef struct { unsigned pid; u64 used; unsigned gi, ci; } process;
 static void put(process *out, unsigned at, int pid) {
 	u64 bytes = sizeof *out;
