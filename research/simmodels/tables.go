@@ -25,7 +25,7 @@ alike. Jobs have no estimates. A stopped gang loses %d s.
 Load 100 %% is the most work of these jobs that the cluster can do while they arrive, by a linear program (Gavel's maximum throughput). Tables have
 ratios of average completion times, as geometric means, with the worst cell in brackets. The CSV file beside this page has each cell.
 
-Rules were chosen by two workloads. We saw the others, too: they are not strictly held out.
+We chose the rules with two workloads. We also looked at the others, so they are not strictly held out.
 `
 
 // tables writes the page of the results.
@@ -33,9 +33,9 @@ func tables(cells []*cell) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, head, "`make sim-models`", time.Now().UTC().Format(time.DateOnly), restartS)
 	for _, chosen := range []bool{true, false} {
-		title := "Workloads that rules were not chosen by"
+		title := "Workloads not used to choose the rules"
 		if chosen {
-			title = "Workloads that rules were chosen by"
+			title = "Workloads used to choose the rules"
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n| load | gangs may be stopped | ours over agnostic | over fastest first | over bound |\n|---|---|---|---|---|\n", title)
 		for _, preempts := range []bool{false, true} {
@@ -102,16 +102,16 @@ func fairly(b *bytes.Buffer, cells []*cell, load float64) {
 const tried = `
 ## What was tried if gangs may be stopped
 
-The aim at 85 % was 0.67 of agnostic. With exact run times ours reaches it: 0.56 and 0.58 on the two workloads that rules were chosen by.
-Without them no rule does. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: congestion
+The aim at 85 % was 0.67 of agnostic. With exact run times ours reaches it: 0.56 and 0.58 on the two workloads used to choose the rules.
+Without exact run times no rule does. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: congestion
 counts two or four times as much, or a gang waits for a better model as long as a gang that may not move. Six others were worse.
 `
 
 const fairness = `
 ## Gavel's finish-time fairness
 
-Gavel's policy minimises the greatest ratio of a job's finish time to that with 1/n of each model, for n jobs. No scheduler can do all that
-it does: it knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
+Gavel's policy minimises the greatest ratio of a job's finish time to that with 1/n of each model, for n jobs. No real scheduler can do all that
+this policy does: it knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
 The four workloads with three models:
 
 | load | fair over bound | ours over fair | the same, gangs may be stopped |

@@ -173,7 +173,7 @@ func neighbours(ps trace.Pairs) []byte {
 	}{
 		{"one number for all", "1", means(ps, fittedOn, one, nil)},
 		{"by its own class", "4", means(ps, fittedOn, ownClass, nil)},
-		{"**by both classes** (ships)", "16", means(ps, fittedOn, bothClasses, nil)},
+		{"**by both classes** (in the product)", "16", means(ps, fittedOn, bothClasses, nil)},
 		{"by both classes, and the memory that both need", "18", withMemory(ps)},
 		{"by both applications", "49", means(ps, fittedOn, applications, nil)},
 		{"the same pair, as measured on the V100", "676", means(ps, fittedOn, exactly, nil)},
@@ -231,10 +231,10 @@ const neighboursMeans = `
 
 * On the GPU model of the pairs, four classes explain more than half of what neighbours cost, and nearly as much for a new batch size of
   a known application.
-* They tell nothing about another GPU model, nor about an application that has no class. On P100 and K80 two jobs run as if they took
+* The classes tell nothing about another GPU model, nor about an application that has no class. On P100 and K80 two jobs run as if they took
   turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
 * So the table is only a first guess; on models other than the V100, it may even order neighbours wrongly. A job's own run times next to
-  others are better.
+  others predict better.
 `
 
 // rates writes the table of each model, one line per pair of classes.

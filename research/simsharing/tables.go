@@ -39,8 +39,9 @@ class (B) share with each other. A refused job blocks the jobs behind it like an
 **Class A** shares only with class D, so its jobs wait longer. If others may be stopped for them, they finish sooner than with
 exclusive use. [Other rules that were tried](studies.md#refusing-bad-neighbours).
 
-**Finished runs** do not count here. A job's application is from Gavel, its length from an unrelated job on Philly. So runs of one name and
-size differ three- to eightfold (one standard deviation), and reveal less about neighbours than the table. If a name's runs are similar, they count.
+**Finished runs** do not count here. A job's application is from Gavel, its length from an unrelated job on Philly. So the run times
+of one name and size scatter widely: one standard deviation is a factor of 3 to 8. They tell less about neighbours than the table does.
+If a name's runs are similar, they count.
 `
 
 // page writes the page with all tables.
@@ -48,9 +49,9 @@ func page(cells []*cell, gpu string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, head, "`make sim-sharing`", time.Now().UTC().Format(time.DateOnly), gpus, gpu, nodeGPUs, restartS, parts)
 	for _, chosen := range []bool{true, false} {
-		title := "Virtual clusters that rules were not chosen by"
+		title := "Virtual clusters not used to choose the rules"
 		if chosen {
-			title = "Virtual clusters that rules were chosen by"
+			title = "Virtual clusters used to choose the rules"
 		}
 		fmt.Fprintf(&b, "\n## %s\n", title)
 		verdict(&b, cells, chosen)
@@ -110,7 +111,7 @@ func verdict(b *bytes.Buffer, cells []*cell, chosen bool) {
 			worst = max(worst, classOver(cells, ours, class, of))
 		}
 	}
-	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (asked 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours over random neighbours: %.2f (asked 0.90; exact\npairs reach %.2f). The worst class in a line of the first table: %.2f (asked 1.10).\n",
+	fmt.Fprintf(b, "\nAll cells together, seeds: %d. Ours over exclusive use: %.2f (target 0.80; refusing nobody %.2f, own\nruns known %.2f, exact pairs %.2f). Ours over random neighbours: %.2f (target 0.90; exact\npairs reach %.2f). The worst class in a line of the first table: %.2f (target 1.10).\n",
 		seeds, over(cells, ours, exclusive, all), over(cells, accepting, exclusive, all), over(cells, rows, exclusive, all), over(cells, exact, exclusive, all), over(cells, ours, random, all), over(cells, exact, random, all), worst)
 }
 

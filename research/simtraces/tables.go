@@ -218,7 +218,7 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 // overOthers compares ours without stops with the others that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
-	fmt.Fprintf(b, "\nOver the best of those that stop nobody (plain Nomad, EASY by users' estimates), the average of ours is %.3f; it is worse in %s.\n",
+	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang (plain Nomad, EASY by users' estimates), the average of ours is %.3f; ours is worse in %s.\n",
 		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 
@@ -354,4 +354,4 @@ func cellsOf(n int) string {
 var parts = []struct {
 	part  part
 	title string
-}{{chosen, "Virtual clusters to choose by"}, {reported, "Virtual clusters to report on"}, {whole, "Whole clusters"}, {sia, "Sia-Philly on 16 nodes of 4 GPUs"}}
+}{{chosen, "Virtual clusters used to choose the rules"}, {reported, "Virtual clusters not used to choose the rules"}, {whole, "Whole clusters"}, {sia, "Sia-Philly on 16 nodes of 4 GPUs"}}

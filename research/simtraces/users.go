@@ -105,7 +105,7 @@ const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half ma
 const honestOther = "the other half estimates, no names"
 
 // halves are the titles of the two halves of the traces.
-var halves = []string{"Traces and seeds that rules were chosen by", "Traces and seeds that they were not chosen by"}
+var halves = []string{"Traces and seeds used to choose the rules", "Traces and seeds not used to choose the rules"}
 
 // A regime in which jobs report their progress is named like the one without reports, with one of
 // these suffixes.
@@ -469,12 +469,12 @@ Philly's virtual clusters, Gavel's, and Sia-Philly on its 64 GPUs (as it comes, 
 tails, sweeps, days and nights, or wide gangs behind small ones. Nodes have 8 GPUs with the variability of Longhorn; one GPU in
 64 is an outlier. A stopped gang loses %d s.
 
-Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work. "Wide" are the widest
-gangs, one in twenty. Makespan is the time from the first submission to the last end. The CSV file beside this page also has the traces
-and seeds that rules were chosen by, and the comparison with an earlier queue.
+Figures are geometric means over cells; "worst" is the worst cell. Slowdown is completion time over work. "Wide" gangs are
+the widest 5 %%. Makespan is the time from the first submission to the last end. The CSV file beside this page also has the traces
+and seeds used to choose the rules, and the comparison with an earlier queue.
 
 Users' guesses are round, mostly 2 to 10 times too long, one in seven too short. "Guesses too short" are up to 5 times too short. In
-"half estimate", estimates are wrong by up to five times either way, and jobs have no names.
+"half estimate", half of the jobs have estimates, wrong by up to five times either way, and no job has a name.
 
 ## The price of saying and allowing nothing
 
