@@ -196,8 +196,8 @@ func (v *view) topology(a attributes, all []instance) {
 	a.lists(all, func(d *gpu.Device) int { return d.PCIeSwitch }, attr.PCIeSwitch, attr.PCIeSwitchCount)
 }
 
-// lists publishes one list of instances per number that number returns; -1 means that a
-// device has none.
+// lists groups the instances by the number that the function number returns for their device, and
+// publishes a list for each number. -1 means that the device is in no list.
 func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, count func(int) string) {
 	members := map[int][]string{}
 	for i := range all {

@@ -11,10 +11,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Config is the plugin's configuration, checked and with defaults filled in. [configSchema]
-// and [decodeConfig] read the tags: codec is the key; default its default ("", false or
-// nothing without the tag); words the allowed words, of which the first is the default;
-// least the minimum (0 without the tag); most the maximum.
+// Config is the plugin's configuration, checked and with defaults filled in. [configSchema] and
+// [decodeConfig] read the tags:
+//
+//   - codec is the key.
+//   - default is the key's default. Without the tag, it is "", false or nothing.
+//   - words are the allowed words. The first is the default.
+//   - least is the minimum (0 without the tag), and most the maximum.
 type Config struct {
 	Enabled           bool          `codec:"enabled" default:"true"`
 	IgnoredGPUIDs     []string      `codec:"ignored_gpu_ids"` // UUIDs; the UUID of a GPU covers its MIG instances
@@ -27,7 +30,7 @@ type Config struct {
 	StateDir string `codec:"state_dir" default:"/var/lib/nomad-device-pal"`
 	CDI      bool   `codec:"cdi"` // Reserve adds the names of CDI devices
 	Compat   Compat `codec:"compat" words:"jobs,exact,none"`
-	// Watchdog: a driver call that takes longer ends the process; 0: never.
+	// Watchdog: a scan that takes longer ends the process; 0: never.
 	Watchdog    time.Duration     `codec:"watchdog" default:"2m"`
 	Reserve     ReserveConfig     `codec:"reserve"`
 	Stats       StatsConfig       `codec:"stats"`

@@ -169,7 +169,8 @@ func (h *health) record(id string) *record {
 	return r
 }
 
-// event handles an Xid of one device. whole means that it named the GPU of a MIG instance.
+// event handles an Xid of one device. whole means that the device is a MIG instance, but the Xid
+// named its GPU.
 func (h *health) event(now time.Time, id string, xid int, whole bool, cfg HealthConfig) {
 	r := h.record(id)
 	r.xidLast, r.xidCount = xid, r.xidCount+1

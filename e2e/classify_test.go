@@ -136,8 +136,8 @@ func TestAgentLearnsClasses(t *testing.T) {
 		}
 		return "", nil
 	})
-	// Like nomad job plan, exit code 1 means that something would be placed. That takes until the purged job's
-	// task has surely ended.
+	// Like nomad job plan, exit code 1 means that something would be placed. That takes until the
+	// purged job's task has surely ended.
 	clustertest.Until(t, c, "plan says that it would start, with the learned class", func(context.Context) (string, error) {
 		if out, code := b.pal("plan", spec); code != 1 || !strings.Contains(out, "application class A") {
 			return fmt.Sprintf("exit code %d\n%s", code, out), nil

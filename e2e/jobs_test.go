@@ -19,8 +19,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestSchedulerJobs checks that the jobs that e2e/scheduler gives to Nomad's scheduler are what package rewrite
-// writes. They are files because that module cannot import ours: -write-jobs writes them again.
+// TestSchedulerJobs checks that the jobs that e2e/scheduler gives to Nomad's scheduler are what
+// package rewrite writes. They are files because that module cannot import ours: -write-jobs writes
+// them again.
 func TestSchedulerJobs(t *testing.T) {
 	t.Parallel()
 	node := func(name string) string { return fmt.Sprintf("%08x-0000-0000-0000-000000000000", []byte(name)) }
@@ -107,8 +108,8 @@ func brief(t *testing.T, job *api.Job) []byte {
 	return out.Bytes()
 }
 
-// prune removes what is empty: null, "", 0, false, and then objects and lists that have become empty. It also
-// removes the policies that Canonicalize fills in; the reader fills them in again.
+// prune removes what is empty: null, "", 0, false, and then objects and lists that have become
+// empty. It also removes the policies that Canonicalize fills in; the reader fills them in again.
 func prune(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -42,8 +42,8 @@ func settle(c *chaos, authors []*chaosAuthor, lacks func(*chaosAuthor, *written)
 	}
 }
 
-// lacksService says what is missing from a service's wanted state. Once nothing is, it stops the service to free
-// GPUs for others.
+// lacksService says what is missing from a service's wanted state. Once nothing is, it stops the
+// service to free GPUs for others.
 func (a *chaosAuthor) lacksService(w *written) string {
 	if w.spec.kind != "service" {
 		return ""

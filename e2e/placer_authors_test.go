@@ -19,13 +19,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestPlacerAuthors: four authors edit forty jobs at random, several times a second. Two placers place, preempt, move
-// and resize them, under the faults of [TestPlacerChaos] and some that an operator causes. All the time, the
-// invariants of that test hold. In the end, each job is as its author wrote it last, and has completed, or says why
-// it cannot, or is purged.
+// TestPlacerAuthors: four authors edit forty jobs at random, several times a second. Two placers
+// place, preempt, move and resize them, under the faults of [TestPlacerChaos] and some that an
+// operator causes. All the time, the invariants of that test hold. In the end, each job is as its
+// author wrote it last, and has completed, or says why it cannot, or is purged.
 //
-// PLACER_AUTHORS_SECONDS is the duration (10 by default), PLACER_AUTHORS_SEED the seed, PLACER_AUTHORS_FAULTS the
-// seconds between faults (3 by default; 0: none).
+// PLACER_AUTHORS_SECONDS is the duration (10 by default), PLACER_AUTHORS_SEED the seed,
+// PLACER_AUTHORS_FAULTS the seconds between faults (3 by default; 0: none).
 func TestPlacerAuthors(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
@@ -102,8 +102,8 @@ func (c *chaos) revive() (end func()) {
 	}
 }
 
-// tamper does what a tired operator might do: purge a live node, which comes back with the same id, delete one of
-// the placer's variables, or write garbage into it.
+// tamper does what a tired operator might do: purge a live node, which comes back with the same id,
+// delete one of the placer's variables, or write garbage into it.
 func (c *chaos) tamper() {
 	c.t.Helper()
 	what := []string{"purge a node", "delete a variable", "junk"}[c.rng.IntN(3)]

@@ -24,10 +24,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// repairTime is how long a gang may be incomplete, as docs/operators/nodes-and-failures.md states. Nomad notices (two
-// heartbeats, and 20 s if the server is a new leader) and retries if the job allows it (1 s and 5 s). Then come the
-// grace period (2 s), the kill (1 s), and a standby that takes over from a killed placer (23 s): 61 s, and half as
-// much again for a busy machine.
+// repairTime is how long a gang may be incomplete, as docs/operators/nodes-and-failures.md states.
+// Nomad notices (two heartbeats, and 20 s if the server is a new leader) and retries if the job
+// allows it (1 s and 5 s). Then come the grace period (2 s), the kill (1 s), and a standby that
+// takes over from a killed placer (23 s): 61 s, and half as much again for a busy machine.
 const repairTime = 90 * time.Second
 
 // observer watches the cluster all the time and checks its invariants.
@@ -116,10 +116,10 @@ func (e *observer) liveSince(id string, version uint64) int {
 	return n
 }
 
-// standing counts the members that have completed since the job was last registered, and those that run. A
-// member that was told to stop has completed if it had ended by then, for example because its node was
-// drained. If a gang completed just before it was stopped for another gang, its job is stopped although
-// its work is done.
+// standing counts the members that have completed since the job was last registered, and those that
+// run. A member that was told to stop has completed if it had ended by then, for example because
+// its node was drained. If a gang completed just before it was stopped for another gang, its job is
+// stopped although its work is done.
 func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, live int) {
 	did, runs := map[string]bool{}, map[string]bool{}
 	for _, a := range allocs {
@@ -143,8 +143,8 @@ func standing(job *api.JobListStub, allocs []*api.AllocationListStub) (done, liv
 	return done, live
 }
 
-// killed reports whether a task of the allocation never started, or was killed before it had ended by
-// itself. A client that restarts and finds the task ended also logs that it kills it.
+// killed reports whether a task of the allocation never started, or was killed before it had ended
+// by itself. A client that restarts and finds the task ended also logs that it kills it.
 func killed(a *api.AllocationListStub) bool {
 	for _, s := range a.TaskStates {
 		began, ended := false, false
@@ -241,13 +241,13 @@ func (e *observer) look(now time.Time, jobs []*api.JobListStub, allocs []*api.Al
 	}
 }
 
-// owners returns the GPUs that two allocations have. An allocation has its GPUs until its client says that it has
-// ended, or its node is down.
+// owners returns the GPUs that two allocations have. An allocation has its GPUs until its client
+// says that it has ended, or its node is down.
 //
-// Some cases are Nomad's own doing and do not count. Within one job, an update gives the next allocation the GPUs of
-// one that is told to stop, and waits for it. A node may come back that still runs lost allocations: see
-// [observer.bypassed]. The client of a purged node may restart what it has ended (seen on 1.11.3: complete, then
-// pending again).
+// Some cases are Nomad's own doing and do not count. Within one job, an update gives the next
+// allocation the GPUs of one that is told to stop, and waits for it. A node may come back that
+// still runs lost allocations: see [observer.bypassed]. The client of a purged node may restart
+// what it has ended (seen on 1.11.3: complete, then pending again).
 func (e *observer) owners(allocs []*api.AllocationListStub) []string {
 	var twice []string
 	owner := map[string]*api.AllocationListStub{}
@@ -286,9 +286,9 @@ func takenUpAgain(a *api.AllocationListStub) bool {
 }
 
 // bypassed reports whether Nomad alone placed a beside an allocation that was lost with its node
-// (docs/operators/nodes-and-failures.md): a is of a job without a gate, of a service, or of a job whose pins are
-// older than the loss. A lost allocation that is pending never starts: the client of a purged node may report even an
-// ended one as pending.
+// (docs/operators/nodes-and-failures.md): a is of a job without a gate, of a service, or of a job
+// whose pins are older than the loss. A lost allocation that is pending never starts: the client of
+// a purged node may report even an ended one as pending.
 func (e *observer) bypassed(a, lost *api.AllocationListStub) bool {
 	if lost.DesiredStatus != "stop" || lost.DesiredDescription != lostWithNode {
 		return false

@@ -82,8 +82,8 @@ func TestPlacerBroughtBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.startAgent("nomad-pal")
-	// The new member is placed once the old one has ended. If that takes longer than gang_ready_timeout, it is placed
-	// again.
+	// The new member is placed once the old one has ended. If that takes longer than
+	// gang_ready_timeout, it is placed again.
 	b.untilRunning("again", 1)
 	runs := func() string {
 		if e := b.explain("again"); e.State != "running" {

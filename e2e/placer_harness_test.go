@@ -166,9 +166,9 @@ func (b *bed) waitDead() {
 	}
 }
 
-// pal runs one of our commands and returns output and exit code. It gives the command the running agent's address,
-// because Nomad may still have the previous agent's. It does not for run, which would then register the job with the
-// agent.
+// pal runs one of our commands and returns output and exit code. It gives the command the running
+// agent's address, because Nomad may still have the previous agent's. It does not for run, which
+// would then register the job with the agent.
 func (b *bed) pal(args ...string) (string, int) {
 	b.t.Helper()
 	cmd := b.Command(context.Background(), "nomad-pal", args...)
@@ -196,8 +196,8 @@ func (b *bed) untilSays(command, words string) {
 	})
 }
 
-// output runs a command and returns its output and exit code. The output includes stderr, unless the
-// command prints JSON. A command that does not end fails the test.
+// output runs a command and returns its output and exit code. The output includes stderr, unless
+// the command prints JSON. A command that does not end fails the test.
 func (b *bed) output(cmd *exec.Cmd) (string, int) {
 	b.t.Helper()
 	var out, notes bytes.Buffer

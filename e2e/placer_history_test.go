@@ -73,8 +73,8 @@ func testHistory(t *testing.T, b *bed) {
 	b.says("simulate -quiet -json -from-history -since=1d", `"id": "default/done@`, `"id": "default/fails@`, `"id": "default/halted@`)
 }
 
-// gpuHours are an allocation's GPU hours from its placement to the end of its task, according to the client's events:
-// Nomad's FinishedAt is later, by a second on a busy machine.
+// gpuHours are an allocation's GPU hours from its placement to the end of its task, according to
+// the client's events: Nomad's FinishedAt is later, by a second on a busy machine.
 func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 	a, _, err := b.API().Allocations().Info(stub.ID, nil)
 	if err != nil {
@@ -97,9 +97,10 @@ func gpuHours(t *testing.T, b *bed, stub *api.AllocationListStub) float64 {
 	return time.Duration(end-a.CreateTime).Hours() * float64(gpus)
 }
 
-// TestHistoryOfHours is a part of make history-check. For the duration HISTORY_FOR, jobs start, end, fail and are
-// stopped on a real Nomad, while two agents are killed, stopped and take over from each other, and their PostgreSQL
-// is stopped and restarted. At the end, usage must report what Nomad's clients ran.
+// TestHistoryOfHours is a part of make history-check. For the duration HISTORY_FOR, jobs start,
+// end, fail and are stopped on a real Nomad, while two agents are killed, stopped and take over
+// from each other, and their PostgreSQL is stopped and restarted. At the end, usage must report
+// what Nomad's clients ran.
 func TestHistoryOfHours(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("HISTORY_FOR"))
 	if err != nil {

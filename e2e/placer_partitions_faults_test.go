@@ -130,8 +130,8 @@ func (p *partitions) someHost() string {
 	return pick(p.rng, []string{server(p.leader()), server(p.rng.IntN(3)), p.someClient(), p.someClient(), p.atWork(), p.placers[p.rng.IntN(2)].host})
 }
 
-// halves partitions the cluster: on one side are a server (Nomad's leader or another one), an agent and two
-// clients.
+// halves partitions the cluster: on one side are a server (Nomad's leader or another one), an agent
+// and two clients.
 func (p *partitions) halves() breach {
 	k := p.rng.IntN(3)
 	one := []string{server(k), p.placers[p.rng.IntN(2)].host}

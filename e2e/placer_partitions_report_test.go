@@ -18,7 +18,8 @@ import (
 // The last run's outcome stands between these lines of the page.
 const partitionsFrom, partitionsTo = "<!-- written by make partitions -->\n", "<!-- end of what make partitions writes -->\n"
 
-// report writes the outcome of the run into the page that PARTITIONS_REPORT names, even if the run failed.
+// report writes the outcome of the run into the page that PARTITIONS_REPORT names, even if the run
+// failed.
 func (p *partitions) report() {
 	p.t.Helper()
 	text := p.summary(time.Now())

@@ -24,15 +24,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
-// TestPlacerPartitions runs the jobs of [TestPlacerChaos] on three servers, four clients and two placers, each on its
-// own host (a network namespace). Hosts are cut off from each other, both ways or one way, their packets are delayed
-// or lost, clocks differ, and disks are full. Faults come in rounds, in which they overlap. After each round the
-// cluster has [repairTime] to settle. The invariants are those of [TestPlacerChaos]; also, no task may find its GPU
-// in use by another.
+// TestPlacerPartitions runs the jobs of [TestPlacerChaos] on three servers, four clients and two
+// placers, each on its own host (a network namespace). Hosts are cut off from each other, both ways
+// or one way, their packets are delayed or lost, clocks differ, and disks are full. Faults come in
+// rounds, in which they overlap. After each round the cluster has [repairTime] to settle. The
+// invariants are those of [TestPlacerChaos]; also, no task may find its GPU in use by another.
 //
-// PARTITIONS_FAULTS is the number of faults (default: one of each kind), PARTITIONS_JOBS that of jobs,
-// PARTITIONS_SEED the seed, PARTITIONS_MINUTES the time after which no round begins, PARTITIONS_KEEP a folder for the
-// logs, PARTITIONS_REPORT the page for the outcome.
+// PARTITIONS_FAULTS is the number of faults (default: one of each kind), PARTITIONS_JOBS that of
+// jobs, PARTITIONS_SEED the seed, PARTITIONS_MINUTES the time after which no round begins,
+// PARTITIONS_KEEP a folder for the logs, PARTITIONS_REPORT the page for the outcome.
 func TestPlacerPartitions(t *testing.T) {
 	if os.Getenv("PARTITIONS_FAULTS") == "" && !long.All() {
 		t.Skip("takes minutes: make partitions, or make test-long")
@@ -57,7 +57,8 @@ func TestPlacerPartitions(t *testing.T) {
 // Limits of a run.
 const (
 	perRound = 8 // faults, which overlap
-	// lostAfter is when a member of a job with a disconnect block counts as lost after its node disconnects.
+	// lostAfter is when a member of a job with a disconnect block counts as lost after its node
+	// disconnects.
 	lostAfter = 10 * time.Second
 	// serverDisk suffices for a server's data of an hour.
 	serverDisk = 256 << 20
@@ -140,8 +141,8 @@ func (p *partitions) note(format string, args ...any) {
 	}
 }
 
-// holdGPUs makes a task lock a file for each of its GPUs while one of its processes lives, and report a GPU whose
-// file another task has locked.
+// holdGPUs makes a task lock a file for each of its GPUs while one of its processes lives, and
+// report a GPU whose file another task has locked.
 const holdGPUs = `n=3; for g in $(echo "$NVIDIA_VISIBLE_DEVICES" | tr , ' '); do f=%[1]s/$g; eval "exec $n<>$f"; if flock -n $n; then echo $NOMAD_ALLOC_ID >$f; else echo "$g $NOMAD_ALLOC_ID $(cat $f)" >>%[1]s/twice; fi; n=$((n+1)); done; `
 
 // dressed makes the tasks of a job lock their GPUs, and gives a third of the jobs a disconnect
@@ -220,8 +221,8 @@ func (p *partitions) play() {
 	}
 }
 
-// due is how many jobs should be submitted by now: in proportion to the faults so far, and some more, so
-// that jobs run during all faults.
+// due is how many jobs should be submitted by now: in proportion to the faults so far, and some
+// more, so that jobs run during all faults.
 func (p *partitions) due(more int) int {
 	if p.faultsToCome == 0 {
 		return p.jobs
@@ -232,8 +233,8 @@ func (p *partitions) due(more int) int {
 // inRound reports whether faults have begun and the cluster has not settled since.
 func (p *partitions) inRound() bool { return len(p.settles)*perRound < p.planned-p.faultsToCome }
 
-// excuse makes the stories of dead jobs wait for their placer, which may be cut off. Jobs that may fail do not wait:
-// Nomad garbage-collects them after minutes.
+// excuse makes the stories of dead jobs wait for their placer, which may be cut off. Jobs that may
+// fail do not wait: Nomad garbage-collects them after minutes.
 func (p *partitions) excuse() {
 	for _, s := range p.stories {
 		if !slices.Contains(s.ends, "failed") {
@@ -293,8 +294,8 @@ func (p *partitions) settle() {
 	p.lift()
 }
 
-// unsettled says what is missing: a leader that all servers know, ready nodes, a leading placer, or members of a
-// gang.
+// unsettled says what is missing: a leader that all servers know, ready nodes, a leading placer, or
+// members of a gang.
 func (p *partitions) unsettled() string {
 	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
 	defer cancel()
@@ -324,8 +325,8 @@ func (p *partitions) unsettled() string {
 	return p.observer.half(p.quiet)
 }
 
-// half names a gang that has been incomplete for longer than its start or end takes, once Nomad has answered after a
-// given time.
+// half names a gang that has been incomplete for longer than its start or end takes, once Nomad has
+// answered after a given time.
 func (e *observer) half(after time.Time) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

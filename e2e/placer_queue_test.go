@@ -173,7 +173,8 @@ func testTriedOnceMore(t *testing.T, b *bed) {
 	j.script = "[ $NOMAD_ALLOC_INDEX = 0 ] && [ -e " + flag + " ] && exit 1; exec sleep 3600"
 	j.groups[0].extra = "restart {\n attempts = 0\n mode = \"fail\"\n}\nreschedule {\n attempts = 1\n interval = \"1h\"\n delay = \"5s\"\n delay_function = \"constant\"\n unlimited = false\n}\n"
 	b.run(j.hcl())
-	// Only now has Nomad no retry left. Right after the first failure, it has not yet announced its retry.
+	// Only now has Nomad no retry left. Right after the first failure, it has not yet announced its
+	// retry.
 	b.until("both tries have failed", func() string {
 		stubs, _, err := b.API().Jobs().Allocations("retried", true, nil)
 		failed := 0

@@ -107,8 +107,8 @@ func testGangOnOneModel(t *testing.T, b *bed) {
 }
 
 // All fast GPUs are in use. A job that is ten times as fast there waits for them, and explain says
-// so. A second job, with a limit on that wait, runs on slow ones after that time; the first one gets
-// the fast ones when they become free.
+// so. A second job, with a limit on that wait, runs on slow ones after that time; the first one
+// gets the fast ones when they become free.
 func testWaitForModel(t *testing.T, b *bed) {
 	holder := asks("holder", 4, 1, "nvidia/gpu/"+modelFast, "")
 	holder.meta = `pal_duration = "2h"`

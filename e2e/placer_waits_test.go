@@ -60,8 +60,8 @@ func (b *bed) scene(name string, test func(*testing.T, *bed)) {
 	})
 }
 
-// killed runs a subtest for each of the two fault points around a commit; the second is not in the sample of make
-// test.
+// killed runs a subtest for each of the two fault points around a commit; the second is not in the
+// sample of make test.
 func (b *bed) killed(test func(t *testing.T, b *bed, at string)) {
 	b.scene("killed before-commit", func(t *testing.T, b *bed) { test(t, b, "before-commit") })
 	b.scene("killed after-commit", func(t *testing.T, b *bed) {

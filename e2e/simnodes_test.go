@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster/clustertest"
 )
 
-// buildSimnodes builds bench/simnodes, which is a separate module. The build tag is that of e2e/nomad/build.sh, so
-// that both share Go's build cache.
+// buildSimnodes builds bench/simnodes, which is a separate module. The build tag is that of
+// e2e/nomad/build.sh, so that both share Go's build cache.
 func buildSimnodes(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -79,8 +79,8 @@ job %q {
 	return job
 }
 
-// TestSimulatedNodes simulates 60 nodes × 8 GPUs on a real server: allocations run and complete in the requested
-// time, keep running while simnodes is down, and stop when told to.
+// TestSimulatedNodes simulates 60 nodes × 8 GPUs on a real server: allocations run and complete in
+// the requested time, keep running while simnodes is down, and stop when told to.
 func TestSimulatedNodes(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()

@@ -28,7 +28,8 @@ func TestASeedGivesItsOwnGPUs(t *testing.T) {
 	}
 }
 
-// Every GPU of class k is in all lists from k on, and each count is its list's length: the contract of pal/attr.
+// Every GPU of class k is in all lists from k on, and each count is its list's length: the contract
+// of pal/attr.
 func TestClassListsNestAndAreCounted(t *testing.T) {
 	for _, n := range (generate{nodes: 40, gpus: 8, seed: 3}).all() {
 		a := n.NodeResources.Devices[0].Attributes

@@ -86,8 +86,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// If a gather reaches a plausible share of the GPU's peak, its time is plausible, too: a unit takes 80 ms
-// at a tenth of the peak.
+// If a gather reaches a plausible share of the GPU's peak, its time is plausible, too: a unit takes
+// 80 ms at a tenth of the peak.
 func TestGatherAtAnyPlausibleShare(t *testing.T) {
 	for _, share := range []float64{shares["gather1"][0], 0.2, 0.35, shares["gather1"][1]} {
 		r := asClaimed()

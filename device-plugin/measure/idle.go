@@ -259,8 +259,8 @@ func hasDevices(process string) bool {
 }
 
 // contained adds the GPUs whose device files a process has in a root of its own, as in a
-// container. A process that has the files of all GPUs, and holds none in other ways, only
-// watches them, like dcgm-exporter. So do host processes.
+// container. The files of all GPUs add none, because the container may only watch GPUs, like
+// dcgm-exporter. Processes with the host's root add none either.
 func contained(process string, all []gpu.Device, found map[string]bool) {
 	root, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
@@ -287,9 +287,10 @@ func contained(process string, all []gpu.Device, found map[string]bool) {
 	}
 }
 
-// given adds the GPUs that a value of the variable names: by UUID or its start, or by
-// number, which counts only if real returns true. "all" adds none: CUDA images carry it,
-// and so do containers that only watch GPUs. If they compute, other checks show it.
+// given adds the GPUs that a value of NVIDIA_VISIBLE_DEVICES names: by UUID, by the start of a
+// UUID, or by number. A number counts only if real returns true. "all" adds none, because CUDA
+// images and containers that only watch GPUs set it. If such a container computes, other checks
+// show that.
 func given(list string, all []gpu.Device, real func() bool, found map[string]bool) {
 	byBus := slices.SortedFunc(slices.Values(all), func(a, b gpu.Device) int { return cmp.Compare(a.BusID, b.BusID) })
 	for word := range strings.SplitSeq(list, ",") {

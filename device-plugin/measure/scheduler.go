@@ -94,7 +94,7 @@ func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error
 	return s, err
 }
 
-// recover notes the sessions that ended with the last plugin.
+// recover notes the sessions that the end of the last plugin process cut short.
 func (s *Scheduler) recover() {
 	for id, r := range s.records {
 		if r.Refused {

@@ -66,8 +66,8 @@ func NewKeeper(log hclog.Logger, left []Daemon, save func([]Daemon) error) *Keep
 	return k
 }
 
-// Want sets which daemons must run, by GPU. Of the plugin's own daemons, it ends those that
-// are not among them, except on GPUs in leave.
+// Want sets which daemons must run, by GPU. Run starts them. It ends the plugin's other daemons,
+// except on GPUs in leave.
 func (k *Keeper) Want(want map[string]Daemon, leave map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -286,8 +286,8 @@ func value[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (v T, o
 	return v, ret == nvml.SUCCESS
 }
 
-// answer is value with the return code. It repeats a failed question at once, so that one
-// failed call alone says nothing.
+// answer is value with the return code. It repeats a failed question at once, so that a single
+// failed call has no effect.
 func answer[T any](r *reader, symbol string, ask func() (T, nvml.Return)) (T, nvml.Return) {
 	var zero T
 	if r.lost || !r.sym.has(strings.Split(symbol, "|")...) {

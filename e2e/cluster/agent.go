@@ -17,8 +17,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Agent is one Nomad agent, server or client, which can be stopped and started again. Its ports, node id and data
-// outlive its process.
+// Agent is one Nomad agent, server or client, which can be stopped and started again. Its ports,
+// node id and data outlive its process.
 type Agent struct {
 	// Name is the agent's and, for a client, the node's name.
 	Name string
@@ -62,23 +62,23 @@ func (a *Agent) current() *running {
 	return a.run
 }
 
-// Stop ends the agent with SIGTERM, as an operator does, and waits for its end. A client's tasks keep running: Nomad
-// promises that.
+// Stop ends the agent with SIGTERM, as an operator does, and waits for its end. A client's tasks
+// keep running: Nomad promises that.
 func (a *Agent) Stop(ctx context.Context) error { return a.current().end(ctx, syscall.SIGTERM) }
 
 // Kill ends the agent with SIGKILL and waits for its end. Its plugins and tasks
 // keep running.
 func (a *Agent) Kill(ctx context.Context) error { return a.current().end(ctx, syscall.SIGKILL) }
 
-// Pause stops the agent with SIGSTOP: it keeps its connections open but does not answer, like a hanging
-// machine.
+// Pause stops the agent with SIGSTOP: it keeps its connections open but does not answer, like a
+// hanging machine.
 func (a *Agent) Pause() error { return a.current().signal(syscall.SIGSTOP) }
 
 // Resume continues a paused agent.
 func (a *Agent) Resume() error { return a.current().signal(syscall.SIGCONT) }
 
-// Start starts an agent that was stopped or killed, with the same ports and data, and waits until it is ready: a
-// server answers, or a client's node is ready.
+// Start starts an agent that was stopped or killed, with the same ports and data, and waits until
+// it is ready: a server answers, or a client's node is ready.
 func (a *Agent) Start(ctx context.Context) error {
 	if a.PID() != 0 {
 		return fmt.Errorf("start %s: it already runs", a.Name)
@@ -89,8 +89,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	return a.ready(ctx)
 }
 
-// launch starts a process and waits until its API answers. If another program has taken one of the ports, it
-// tries again: a fresh agent gets other ports; others know a restarted one by its ports, so it keeps them.
+// launch starts a process and waits until its API answers. If another program has taken one of the
+// ports, it tries again: a fresh agent gets other ports; others know a restarted one by its ports,
+// so it keeps them.
 func (a *Agent) launch(ctx context.Context, fresh bool) error {
 	for try := 0; ; try++ {
 		if fresh {

@@ -43,8 +43,9 @@ type Cluster struct {
 	closed  error
 }
 
-// Start starts a cluster and returns when the servers have a leader and every client's node is ready. If it
-// returns an error, or ctx ends before, nothing is left behind. Afterwards ctx has no effect: call Close.
+// Start starts a cluster and returns when the servers have a leader and every client's node is
+// ready. If it returns an error, or ctx ends before, nothing is left behind. Afterwards ctx has no
+// effect: call Close.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -90,8 +91,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.AddClients(ctx, c.options.Clients...)
 }
 
-// startServers starts the servers. Several must know each other's ports, so all ports are chosen first. A lone
-// server may choose others if another program takes them first.
+// startServers starts the servers. Several must know each other's ports, so all ports are chosen
+// first. A lone server may choose others if another program takes them first.
 func (c *Cluster) startServers(ctx context.Context) error {
 	c.options.Progress(fmt.Sprintf("starting %d Nomad server(s)", c.options.Servers))
 	for i := range c.options.Servers {
@@ -200,9 +201,9 @@ func (a *Agent) ready(ctx context.Context) error {
 	return Until(ctx, "node "+a.Name+" is ready", a.nodeReady)
 }
 
-// nodeReady looks at the servers' view of the node. A new client sends its first heartbeat after a random time of
-// up to 10 s (client.go, initialHeartbeatStagger), but at once when one of its RPCs succeeds (rpc.go,
-// fireRpcRetryWatcher). So we make it forward a harmless request.
+// nodeReady looks at the servers' view of the node. A new client sends its first heartbeat after a
+// random time of up to 10 s (client.go, initialHeartbeatStagger), but at once when one of its RPCs
+// succeeds (rpc.go, fireRpcRetryWatcher). So we make it forward a harmless request.
 func (a *Agent) nodeReady(ctx context.Context) (string, error) {
 	if !a.current().alive() {
 		return "", Fatal(fmt.Errorf("%s ended; the end of its log:\n%s", a.Name, a.LogTail(15)))
@@ -232,9 +233,9 @@ func (a *Agent) hasLeader(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// hasKey is the condition that the leader has made the root key and this server can read it. Until then clients
-// cannot register ("keyring has not been initialized yet") and retry only after 15 to 30 s, and Variables cannot be
-// written.
+// hasKey is the condition that the leader has made the root key and this server can read it. Until
+// then clients cannot register ("keyring has not been initialized yet") and retry only after 15 to
+// 30 s, and Variables cannot be written.
 func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -246,8 +247,8 @@ func (a *Agent) hasKey(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// node is the servers' entry for the node of this name, or nil. A client that was reinstalled has two entries: node
-// returns the newer one.
+// node is the servers' entry for the node of this name, or nil. A client that was reinstalled has
+// two entries: node returns the newer one.
 func (c *Cluster) node(ctx context.Context, name string) (*api.NodeListStub, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -319,8 +320,9 @@ func (c *Cluster) newAPI(address, host string) (*api.Client, error) {
 	return client, nil
 }
 
-// Env is the environment in which Nomad's CLI and ours reach this cluster with all rights. It includes the mark by
-// which Close finds the cluster's processes: whatever is started with it ends with the cluster.
+// Env is the environment in which Nomad's CLI and ours reach this cluster with all rights. It
+// includes the mark by which Close finds the cluster's processes: whatever is started with it ends
+// with the cluster.
 func (c *Cluster) Env() []string {
 	env := []string{mark(c.Dir), "NOMAD_ADDR=" + c.asked().HTTPAddr()}
 	if c.Token != "" {
@@ -332,8 +334,8 @@ func (c *Cluster) Env() []string {
 	return env
 }
 
-// environment is an agent's: without the owner's variables that could change what Nomad does, and with the mark by
-// which all descendants of the agent are found (raw_exec tasks inherit it).
+// environment is an agent's: without the owner's variables that could change what Nomad does, and
+// with the mark by which all descendants of the agent are found (raw_exec tasks inherit it).
 func (c *Cluster) environment() []string {
 	env := []string{mark(c.Dir), "TMPDIR=" + c.Dir, "HOME=" + c.Dir}
 	for _, kv := range os.Environ() {
@@ -348,8 +350,8 @@ func (c *Cluster) environment() []string {
 	return env
 }
 
-// Close ends every process of the cluster, tasks included, and removes its files. It may be called twice and from
-// another goroutine; the second call returns the same result as the first.
+// Close ends every process of the cluster, tasks included, and removes its files. It may be called
+// twice and from another goroutine; the second call returns the same result as the first.
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.options.Progress("stopping the cluster")

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// sleepers are the pids of sleeper tasks whose working directory is below dir. It reads /proc itself, independently
-// of the code under test.
+// sleepers are the pids of sleeper tasks whose working directory is below dir. It reads /proc
+// itself, independently of the code under test.
 func sleepers(t *testing.T, dir string) []string {
 	t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*")

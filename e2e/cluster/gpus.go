@@ -35,7 +35,8 @@ func (a *Agent) inventory() string { return filepath.Join(a.Dir, "gpus.hcl") }
 // state.
 func (a *Agent) PluginState() string { return filepath.Join(a.Dir, "plugin-state") }
 
-// SetInventory replaces the inventory of a client's emulated GPUs atomically; the plugin notices it by itself.
+// SetInventory replaces the inventory of a client's emulated GPUs atomically; the plugin notices it
+// by itself.
 func (a *Agent) SetInventory(hcl string) error {
 	if err := os.WriteFile(a.inventory()+".new", []byte(hcl), 0o644); err != nil {
 		return fmt.Errorf("write the inventory of %s: %w", a.Name, err)

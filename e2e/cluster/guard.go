@@ -14,25 +14,26 @@ import (
 	guards "github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
-// mark is the environment variable by which a cluster's processes are found, whatever their session or process group:
-// executors, plugins and tasks outlive their client by design.
+// mark is the environment variable by which a cluster's processes are found, whatever their session
+// or process group: executors, plugins and tasks outlive their client by design.
 func mark(dir string) string { return markName + "=" + dir }
 
 const markName = "NOMAD_PAL_TEST_CLUSTER"
 
-// guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the owner can write
-// to, and cleans up when the pipe closes: because of Close, or because the owner was killed or crashed. A
-// parent-death signal does not suffice: it reaches the agents, but not the executors and tasks. It also fires when
-// only the thread that started an agent ends.
+// guard is a small process that outlives the owner of a cluster. It reads from a pipe that only the
+// owner can write to, and cleans up when the pipe closes: because of Close, or because the owner
+// was killed or crashed. A parent-death signal does not suffice: it reaches the agents, but not the
+// executors and tasks. It also fires when only the thread that started an agent ends.
 type guard struct{ *guards.Shell }
 
-// guardScript gets the directory, the mark and whether to keep the directory. It is a shell script, because a test
-// binary can act as another program only if its TestMain provides for that.
+// guardScript gets the directory, the mark and whether to keep the directory. It is a shell script,
+// because a test binary can act as another program only if its TestMain provides for that.
 //
-// It kills the processes that carry the mark (a task may have dropped it), and those that work in the directory
-// without a terminal: one with a terminal is the shell of somebody who reads the logs. It goes on killing until no
-// such process is left. The names of network namespaces begin with the directory's name; their devices end with the
-// owner. A client that runs as root mounts two tmpfs for each allocation, and leaves its control groups.
+// It kills the processes that carry the mark (a task may have dropped it), and those that work in
+// the directory without a terminal: one with a terminal is the shell of somebody who reads the
+// logs. It goes on killing until no such process is left. The names of network namespaces begin
+// with the directory's name; their devices end with the owner. A client that runs as root mounts
+// two tmpfs for each allocation, and leaves its control groups.
 const guardScript = `
 dir=$1 mark=$2 keep=$3
 trap '' PIPE # a dead owner does not listen

@@ -241,8 +241,8 @@ func TestARestartWaitsForItsPorts(t *testing.T) {
 	}
 }
 
-// ownForever is the other program in this binary: it starts a cluster with a running task, prints its directory and
-// waits to be killed.
+// ownForever is the other program in this binary: it starts a cluster with a running task, prints
+// its directory and waits to be killed.
 func ownForever() int {
 	ctx := context.Background()
 	o := cluster.Options{Clients: []cluster.Client{{}}, Apart: true, ServerDisk: 64 << 20}

@@ -27,11 +27,12 @@ import (
 // Apart.
 var ErrNoNamespaces = errors.New("network namespaces need root, `ip` (iproute2) and /dev/net/tun")
 
-// Network connects the hosts of a cluster that is Apart. Each agent and each placer is a host, in a network namespace
-// of its own. Its only way out is a TUN device whose other end is this process. This process passes packets on to the
-// host of their address, drops or delays them according to the rules, and drops packets for unknown addresses. So
-// nothing leaves the machine, no other program can interfere, and the network ends with this process. (Linux has netem
-// for this, but not in every kernel; and bridges and addresses on the machine itself would disturb other clusters.)
+// Network connects the hosts of a cluster that is Apart. Each agent and each placer is a host, in a
+// network namespace of its own. Its only way out is a TUN device whose other end is this process.
+// This process passes packets on to the host of their address, drops or delays them according to
+// the rules, and drops packets for unknown addresses. So nothing leaves the machine, no other
+// program can interfere, and the network ends with this process. (Linux has netem for this, but not
+// in every kernel; and bridges and addresses on the machine itself would disturb other clusters.)
 type Network struct {
 	prefix string // of the namespaces' names
 
@@ -76,8 +77,8 @@ func newNetwork(dir string, seed uint64) (*Network, error) {
 	return &Network{prefix: filepath.Base(dir) + "-", rng: rand.New(rand.NewPCG(seed, 7))}, nil
 }
 
-// host returns the address of a host, and makes the host if it is new. On a nil network it returns this
-// machine's.
+// host returns the address of a host, and makes the host if it is new. On a nil network it returns
+// this machine's.
 func (n *Network) host(name string) (string, error) {
 	if n == nil {
 		return loopback, nil
@@ -152,8 +153,8 @@ func openTUN(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// within runs a function on a thread in a host's namespace: the sockets and processes that it creates stay there. The
-// thread ends with it.
+// within runs a function on a thread in a host's namespace: the sockets and processes that it
+// creates stay there. The thread ends with it.
 func (n *Network) within(name string, do func() error) error {
 	if n == nil {
 		return do()

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// wires makes a network with hosts a and b, and returns a function that sends a word from a to b and waits for its
-// return.
+// wires makes a network with hosts a and b, and returns a function that sends a word from a to b
+// and waits for its return.
 func wires(t *testing.T) (*Network, func(patience time.Duration) error) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pal-")

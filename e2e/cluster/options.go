@@ -24,8 +24,8 @@ type Options struct {
 	Nomad string
 	// Bin is the folder of our binaries. Only emulated GPUs and placers need it.
 	Bin string
-	// Dir is the directory in which the cluster creates its own; empty: os.TempDir(). Keep the path short: Nomad puts
-	// Unix sockets deep below it, whose paths are limited to 108 bytes.
+	// Dir is the directory in which the cluster creates its own; empty: os.TempDir(). Keep the path
+	// short: Nomad puts Unix sockets deep below it, whose paths are limited to 108 bytes.
 	Dir string
 	// Servers is the number of servers: 1 (also if 0), 3 or 5.
 	Servers int
@@ -33,19 +33,21 @@ type Options struct {
 	Clients []Client
 	// ACL switches access control on. Cluster.Token is then the bootstrap management token.
 	ACL bool
-	// TLS makes HTTP and RPC mutually authenticated with certificates made for this cluster (Cluster.TLS).
+	// TLS makes HTTP and RPC mutually authenticated with certificates made for this cluster
+	// (Cluster.TLS).
 	TLS bool
-	// HeartbeatTTL is how often clients send heartbeats; a client without them is down after twice this. 0 means 10
-	// s, so that an overloaded machine loses no nodes. Use 1 s in tests of lost nodes, and [NeverLost] if tasks
-	// must survive a client's restart.
+	// HeartbeatTTL is how often clients send heartbeats; a client without them is down after twice
+	// this. 0 means 10 s, so that an overloaded machine loses no nodes. Use 1 s in tests of lost
+	// nodes, and [NeverLost] if tasks must survive a client's restart.
 	HeartbeatTTL time.Duration
 
-	// OwnMounts gives each agent a mount namespace of its own, if the owner is root. Nomad mounts two directories per
-	// allocation and reads the whole mount table each time; with many clients on one machine, that is half of the
-	// load. A restarted client no longer has its mounts.
+	// OwnMounts gives each agent a mount namespace of its own, if the owner is root. Nomad mounts
+	// two directories per allocation and reads the whole mount table each time; with many clients
+	// on one machine, that is half of the load. A restarted client no longer has its mounts.
 	OwnMounts bool
-	// Apart gives each agent and each placer a network namespace of its own, with its name; see [Network]. It needs
-	// root and Linux's `ip`, and cannot be combined with TLS. Seed decides which packets are lost.
+	// Apart gives each agent and each placer a network namespace of its own, with its name; see
+	// [Network]. It needs root and Linux's `ip`, and cannot be combined with TLS. Seed decides
+	// which packets are lost.
 	Apart bool
 	Seed  uint64
 	// ServerDisk is the size in bytes of each server's own disk for its data; 0: no such disk. It
@@ -72,8 +74,8 @@ type Client struct {
 	NodeClass string
 	// Meta is the node's static meta.
 	Meta map[string]string
-	// Inventory is the inventory file, in HCL, of emulated GPUs, which nomad-device-pal of Options.Bin serves.
-	// Empty: none.
+	// Inventory is the inventory file, in HCL, of emulated GPUs, which nomad-device-pal of
+	// Options.Bin serves. Empty: none.
 	Inventory string
 	// Profile is the profile file of that plugin, in JSON; empty: none.
 	Profile string
@@ -81,7 +83,8 @@ type Client struct {
 	PluginHCL string
 	// Plugins are more external plugins that this client loads.
 	Plugins []Plugin
-	// CPUMHz and MemoryMB are what the node claims to have; 0 means 64,000 and 65,536. No limit is enforced.
+	// CPUMHz and MemoryMB are what the node claims to have; 0 means 64,000 and 65,536. No limit is
+	// enforced.
 	CPUMHz, MemoryMB int
 	// HCL is added to this client's agent configuration.
 	HCL string
@@ -128,7 +131,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// completeClients fills in names and defaults of clients that are added to a cluster with `before` clients.
+// completeClients fills in names and defaults of clients that are added to a cluster with `before`
+// clients.
 func completeClients(clients []Client, before int) ([]Client, error) {
 	out := make([]Client, len(clients))
 	for i, c := range clients {
@@ -145,8 +149,8 @@ func completeClients(clients []Client, before int) ([]Client, error) {
 // ErrNoNomad is what FindNomad returns, wrapped, if it finds no Nomad.
 var ErrNoNomad = errors.New("no nomad binary: run `make nomad` and set NOMAD_BIN to the path it prints")
 
-// FindNomad returns the path of the Nomad to run: $NOMAD_BIN, a nomad on PATH, or the newest in the cache of
-// e2e/nomad/build.sh. It does not check the version; build.sh does.
+// FindNomad returns the path of the Nomad to run: $NOMAD_BIN, a nomad on PATH, or the newest in the
+// cache of e2e/nomad/build.sh. It does not check the version; build.sh does.
 func FindNomad() (string, error) {
 	if path := os.Getenv("NOMAD_BIN"); path != "" {
 		return filepath.Abs(path)

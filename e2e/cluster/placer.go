@@ -27,8 +27,8 @@ import (
 type PlacerOptions struct {
 	// Binary is the program's name in Options.Bin; empty: nomad-pal.
 	Binary string
-	// Host is the host on which the placer runs, in a cluster that is Apart: a new one, or one where another
-	// placer ran.
+	// Host is the host on which the placer runs, in a cluster that is Apart: a new one, or one
+	// where another placer ran.
 	Host string
 	// Config is the placer's configuration file, in HCL.
 	Config string
@@ -49,8 +49,8 @@ type Placer struct {
 	run *running
 }
 
-// HostIP is the address of a host of a cluster that is Apart; it makes the host if it is new. In other clusters it
-// is this machine's.
+// HostIP is the address of a host of a cluster that is Apart; it makes the host if it is new. In
+// other clusters it is this machine's.
 func (c *Cluster) HostIP(name string) (string, error) { return c.network.host(name) }
 
 // StartPlacer starts a placer and returns at once: see [Placer.Serves].
@@ -99,8 +99,8 @@ func (p *Placer) PID() int { return p.run.pid() }
 // Signal sends the placer a signal.
 func (p *Placer) Signal(sig syscall.Signal) error { return p.run.signal(sig) }
 
-// Stop ends the placer as an operator does, and waits for its end. It kills a placer that neither ends
-// nor logs anything.
+// Stop ends the placer as an operator does, and waits for its end. It kills a placer that neither
+// ends nor logs anything.
 func (p *Placer) Stop() error {
 	ctx, cancel := p.patient(context.Background())
 	defer cancel()
@@ -146,7 +146,8 @@ func (p *Placer) URL() string {
 	return "http://" + address
 }
 
-// Serves waits until the placer's HTTP API listens. It gives up if the placer stops logging, and at once if it ends.
+// Serves waits until the placer's HTTP API listens. It gives up if the placer stops logging, and at
+// once if it ends.
 func (p *Placer) Serves(ctx context.Context) error {
 	ctx, cancel := p.patient(ctx)
 	defer cancel()

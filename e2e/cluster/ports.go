@@ -24,8 +24,9 @@ type ports struct {
 	kept            []io.Closer
 }
 
-// freePorts reserves ports that nobody uses now, until they are closed. A program outside our clusters may still take
-// one before the agent does. The agent then logs that, and Agent.launch tries again with others.
+// freePorts reserves ports that nobody uses now, until they are closed. A program outside our
+// clusters may still take one before the agent does. The agent then logs that, and Agent.launch
+// tries again with others.
 func freePorts() (ports, error) {
 	var p ports
 	for _, port := range []*int{&p.http, &p.rpc, &p.serf} {
@@ -60,8 +61,9 @@ func freePort(from, to int) (int, io.Closer, error) {
 	return 0, nil, fmt.Errorf("find a free port from %d to %d: %w", from, to, last)
 }
 
-// keepPort reserves a port for this process: other clusters do not use it while this process keeps an abstract Unix
-// socket open whose name contains the number. Such a socket has no file and ends with the process.
+// keepPort reserves a port for this process: other clusters do not use it while this process keeps
+// an abstract Unix socket open whose name contains the number. Such a socket has no file and ends
+// with the process.
 func keepPort(port int) (io.Closer, error) {
 	kept, err := net.Listen("unix", fmt.Sprintf("@nomad-pal-port-%d", port))
 	if err != nil {

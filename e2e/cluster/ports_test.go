@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A killed server once failed to restart because an outgoing connection of another program had got its port.
+// A killed server once failed to restart because an outgoing connection of another program had got
+// its port.
 func TestPortsAreNotThoseOfOutgoingConnections(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")

@@ -20,8 +20,9 @@ type running struct {
 	exited  chan struct{} // closed once the process is reaped
 }
 
-// spawn starts a command on a host, with its output in a log file. The command has a process group of its own, so
-// that the terminal's Ctrl-C reaches only the owner, who then ends everything in order.
+// spawn starts a command on a host, with its output in a log file. The command has a process group
+// of its own, so that the terminal's Ctrl-C reaches only the owner, who then ends everything in
+// order.
 func (c *Cluster) spawn(name, host string, cmd *exec.Cmd, logPath string) (*running, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

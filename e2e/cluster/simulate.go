@@ -29,8 +29,8 @@ type Played struct {
 	LastError                                       string `json:"last_error"`
 }
 
-// Simulate starts the program binary (bench/simnodes) with n nodes and more flags, and returns once all nodes are
-// registered. They end with the cluster at the latest.
+// Simulate starts the program binary (bench/simnodes) with n nodes and more flags, and returns once
+// all nodes are registered. They end with the cluster at the latest.
 func (c *Cluster) Simulate(ctx context.Context, binary string, n int, flags ...string) (*Simulated, error) {
 	s := &Simulated{done: make(chan struct{})}
 	s.cmd = exec.Command(binary, append([]string{"-server", c.Servers()[0].RPCAddr(), "-nodes", strconv.Itoa(n)}, flags...)...)

@@ -19,9 +19,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/guard"
 )
 
-// The test binary is four programs. Linked into a plugin directory as stubName, it serves a device plugin; linked as
-// stubPlacerName, it is a placer. With ownerVariable set, it owns a cluster that it never closes. Otherwise it runs
-// the tests.
+// The test binary is four programs. Linked into a plugin directory as stubName, it serves a device
+// plugin; linked as stubPlacerName, it is a placer. With ownerVariable set, it owns a cluster that
+// it never closes. Otherwise it runs the tests.
 const (
 	stubName       = "stub-devices"
 	stubPlacerName = "nomad-pal"

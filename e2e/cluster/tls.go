@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// certificates are the files of a cluster with TLS, made and named by `nomad tls`: one authority, and a pair each
-// for servers, clients and the CLI.
+// certificates are the files of a cluster with TLS, made and named by `nomad tls`: one authority,
+// and a pair each for servers, clients and the CLI.
 type certificates struct{ dir string }
 
 // TLSFiles are the paths of the PEM files with which our programs reach a cluster with TLS.

@@ -14,8 +14,9 @@ import (
 	psstructs "github.com/hashicorp/nomad/plugins/shared/structs"
 )
 
-// TestNever gives Nomad's scheduler the conditions that no GPU can meet according to the placer, and those
-// that the placer tells authors to write instead (the same as in TestDeviceFaults in placer/nomad).
+// TestNever gives Nomad's scheduler the conditions that no GPU can meet according to the placer,
+// and those that the placer tells authors to write instead (the same as in TestDeviceFaults in
+// placer/nomad).
 func TestNever(t *testing.T) {
 	t.Setenv("NOMAD_TEST_LOG_LEVEL", "off")
 	n := gpuNode(t, "n1", "", []string{"a1"}, false)

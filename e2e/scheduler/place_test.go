@@ -25,9 +25,10 @@ import (
 //	n1 a1:2 a2:5 a3:1!
 //	n2/r7 b1
 //
-// makes nodes with the GPUs named, the second in rack r7; the number after a colon is the GPU's variability class for
-// application class A, 5 when absent, and ! marks an unhealthy GPU. With companions, every class list has the count that nomad-pal
-// publishes beside it, and the group has count and healthy_count. The answer is the nodes by computed class.
+// makes nodes with the GPUs named, the second in rack r7; the number after a colon is the GPU's
+// variability class for application class A, 5 when absent, and ! marks an unhealthy GPU. With
+// companions, every class list has the count that nomad-pal publishes beside it, and the group has
+// count and healthy_count. The answer is the nodes by computed class.
 //
 //	busy
 //	n1 a1 a2
@@ -37,8 +38,9 @@ import (
 //	place [job=FILE]
 //	job "…" { … }
 //
-// evaluates a job, given here in HCL or as a file with the API's JSON, many times over, each time with another
-// evaluation id, from which Nomad takes the order of nodes. The answer is the outcome, or all outcomes that occur.
+// evaluates a job, given here in HCL or as a file with the API's JSON, many times over, each time
+// with another evaluation id, from which Nomad takes the order of nodes. The answer is the outcome,
+// or all outcomes that occur.
 func TestPlacements(t *testing.T) {
 	t.Setenv("NOMAD_TEST_LOG_LEVEL", "off")
 	stories, err := filepath.Glob("testdata/*.txt")

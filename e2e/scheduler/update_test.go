@@ -59,7 +59,8 @@ func TestPinsOfRunningMembers(t *testing.T) {
 	}
 }
 
-// pinned is a gang of two members with one GPU each, pinned to nodes by name; also to racks and GPUs if given.
+// pinned is a gang of two members with one GPU each, pinned to nodes by name; also to racks and
+// GPUs if given.
 func (w *world) pinned(t *testing.T, nodes, racks, gpus string) *structs.Job {
 	t.Helper()
 	for _, n := range w.nodes {

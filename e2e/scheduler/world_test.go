@@ -41,8 +41,8 @@ func (w *world) reset(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// gpuNode is a node with one device group, whose attributes have the names in pal/attr. Its rack may be
-// "".
+// gpuNode is a node with one device group, whose attributes have the names in pal/attr. Its rack
+// may be "".
 func gpuNode(t *testing.T, name, rack string, gpus []string, companions bool) *structs.Node {
 	t.Helper()
 	n := mock.Node()

@@ -34,8 +34,8 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that some results are from an earlier run, that some cases did not begin
-	// because the time was over, or that some tests ran again. Then the part's time is not compared.
+	// Partly means that some results are from an earlier run, that some cases did not begin because
+	// the time was over, or that some tests ran again. Then the part's time is not compared.
 	Partly, Failed bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`

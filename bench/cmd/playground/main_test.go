@@ -23,8 +23,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// The jobs fit the cluster, whatever its size: train can run, whole needs every V100, and never needs
-// more than there are.
+// The jobs fit the cluster, whatever its size: train can run, whole needs every V100, and never
+// needs more than there are.
 func TestJobsFitCluster(t *testing.T) {
 	t.Parallel()
 	for nodes, want := range map[int]map[string]string{

@@ -25,8 +25,9 @@ type point struct {
 	GPUs  int `json:"gpus"`
 	Burst int `json:"burst_gangs"`
 	// There are three ways to place jobs. The embedded way is the placer's usual one: jobs are
-	// registered at its agent, as nomad-pal run does if it knows an agent. Gated: jobs are registered
-	// at Nomad with the gate, and the placer finds them. Plain: plain Nomad places jobs without a gate.
+	// registered at its agent, as nomad-pal run does if it knows an agent. Gated: jobs are
+	// registered at Nomad with the gate, and the placer finds them. Plain: plain Nomad places jobs
+	// without a gate.
 	way
 	Gated way `json:"gated"`
 	Plain way `json:"plain"`
