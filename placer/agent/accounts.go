@@ -23,10 +23,10 @@ import (
 
 // History configures where the agent records runs of jobs.
 type History struct {
-	// Database is a file, or an address postgres://…
+	// Database is the path of an SQLite file, or an address postgres://…
 	Database string `hcl:"database"`
-	// Retention is how long single runs are kept, 400 days by default. The sums of days are kept
-	// forever.
+	// Retention is how long the agent keeps single runs, 400 days by default. It keeps the daily
+	// sums forever.
 	Retention string `hcl:"retention,optional"`
 }
 
@@ -56,9 +56,9 @@ type accounts struct {
 	trouble atomic.Pointer[string]        // why it cannot be opened, read or written; nil or "": it works
 }
 
-// account records runs in the database until ctx ends; h is nil if the agent keeps no history.
-// Database failures do not delay anything else: what could not be written is written later, as long
-// as Nomad still has it.
+// account records runs in the database until ctx ends. h is nil if the agent keeps no history. A
+// failure of the database delays nothing else. account writes later what it could not write, as
+// long as Nomad still has it.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return
@@ -76,7 +76,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 		switch err := k.once(ctx); {
 		case ctx.Err() != nil:
 		case err != nil:
-			k.close() // reopen and reread: another agent may have written
+			k.close() // the next try reads it again: another agent may have written
 			wait = min(2*wait, accountAgain)
 			a.accountTrouble(err)
 		default:
@@ -87,7 +87,8 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	}
 }
 
-// accountTrouble stores and logs why the history cannot be written; nil means that it can.
+// accountTrouble stores and logs why the history cannot be written. err is nil if it can be
+// written.
 func (a *Agent) accountTrouble(err error) {
 	text := ""
 	if err != nil {
@@ -110,7 +111,7 @@ type bookkeeper struct {
 	database string
 	keep     time.Duration
 	db       *accounting.DB
-	recorder *accounting.Recorder // without db: the recorder that wrote last
+	recorder *accounting.Recorder // if db is nil: the recorder of the closed database
 	seen     *query.Snapshot      // the last recorded snapshot
 	pruned   time.Time
 }
@@ -187,8 +188,8 @@ func (k *bookkeeper) write(ctx context.Context, picture *query.Snapshot, idle []
 	return nil
 }
 
-// accountsFor returns the database and the filter that the caller may use. It answers the request
-// itself if the caller may see nothing.
+// accountsFor returns the database, and the request's filter limited to namespaces that the caller
+// may see. If ok is false, accountsFor has already answered the request with an error.
 func (s *server) accountsFor(w http.ResponseWriter, r *http.Request) (db *accounting.DB, f accounting.Filter, ok bool) {
 	c, ok := s.judged(w, r, (*caller).listsSome)
 	if !ok {

@@ -23,13 +23,13 @@ import (
 
 // Admission configures which jobs the endpoint /v1/admission gates for the placer.
 type Admission struct {
-	// Types are the job types that get a gate, batch by default. Other jobs get a gate if they have
-	// a `pal_*` hint.
+	// Types are the job types that get a gate: batch, service or both; batch by default. Batch and
+	// service jobs of another type get a gate if they have a `pal_*` hint.
 	Types []string `hcl:"types,optional"`
-	// Meta are default hints, `pal_*`, for gated jobs without them. A job whose own hints
-	// contradict a default does not get it.
+	// Meta has default hints, `pal_*`. A gated job gets each default that it does not set itself
+	// and that does not contradict its own hints.
 	Meta map[string]string `hcl:"meta,optional"`
-	// Namespaces are those whose jobs get a gate; all by default.
+	// Namespaces are the namespaces whose jobs get a gate; all by default.
 	Namespaces []string `hcl:"namespaces,optional"`
 }
 
@@ -57,7 +57,7 @@ func (a *Admission) Validate() error {
 // Review is the answer to an admission request, in the form that the json_patch_webhook mutator and
 // the webhook validator of the Nomad Admission Control Proxy expect: changes, warnings for the
 // author, and errors that refuse the job. Mutators before version 0.12 ignore errors, so configure
-// the endpoint as both.
+// the endpoint as mutator and as validator.
 type Review struct {
 	Patch    []Patch  `json:"patch"`
 	Warnings []string `json:"warnings"`
@@ -72,7 +72,7 @@ type Patch struct {
 }
 
 // Review decides what to do with a job that is about to be registered. queues are Nomad's own batch
-// queues; children: dispatched and periodic jobs can be served.
+// queues. children is true if the placer can place dispatched and periodic jobs.
 func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bool) Review {
 	r := Review{Patch: []Patch{}, Warnings: []string{}, Errors: []string{}}
 	full, err := canonical(job)
@@ -86,7 +86,7 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 		}
 		return r
 	}
-	if why := queues.Refusal(full); why != nil { // it gets no gate; with a gate it is refused
+	if why := queues.Refusal(full); why != nil { // the job gets no gate; with a gate it is refused
 		if rewrite.Gated(full) {
 			r.Errors = append(r.Errors, "nomad-pal: "+why.Error())
 		} else {
@@ -96,9 +96,9 @@ func (a *Admission) Review(job *api.Job, queues cluster.BatchQueues, children bo
 	}
 	wanted := a.wants(full)
 	if _, pinned := rewrite.Pinned(full); pinned || !wanted {
-		return r // placed already, or meant for plain Nomad
+		return r // the job has its GPUs already, or is not for the placer
 	}
-	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // its other groups would wait behind the gate for no reason
+	if why := request.Takes(full); why != nil && request.Servable(full) == nil && !rewrite.Gated(full) { // a gate would hold up its other groups for no reason
 		r.warn(fmt.Sprintf("%v. It is left to Nomad", why))
 		return r
 	}
@@ -245,8 +245,8 @@ func (a *Admission) missing(job *api.Job) (hints map[string]string, left []strin
 	return hints, left
 }
 
-// says reports whether the author sets this hint. An application counts as its class, and a class
-// as the application.
+// says reports whether the author sets this hint. pal_app and pal_class count as the same hint,
+// because both determine the application class.
 func says(job *api.Job, key string) bool {
 	class := []string{"pal_class", "pal_app"}
 	return hasMeta(job, func(k string) bool {
@@ -268,8 +268,9 @@ func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.file.Admission.Review(request.Job, s.queues(r.Context(), request.Job), s.cfg.Children))
 }
 
-// queues returns Nomad's own batch queues: those that the placer knows or, in a standby agent, that
-// of the job's pool, read from Nomad. If Nomad does not answer, the placer will find out later.
+// queues returns Nomad's own batch queues. The active agent returns all that its placer knows; a
+// standby agent reads that of the job's node pool from Nomad. If Nomad does not answer, queues
+// returns none, and the placer refuses the job later.
 func (s *server) queues(ctx context.Context, job *api.Job) cluster.BatchQueues {
 	if p := s.agent.current.Load(); p != nil {
 		return p.Status().Queues

@@ -1,8 +1,31 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package agent runs a placer as a daemon: configuration in HCL, leadership
-// through a lock in Nomad's variables, and an HTTP API.
+// Package agent runs a placer as a daemon (nomad-pal agent). It reads the configuration, in HCL or
+// JSON, elects one active agent through a lock in Nomad's variables, and serves an HTTP API. The
+// API includes the web page (folder ui), the metrics, the placer's events, and the history of runs.
+// While the agent is active, it also sends notifications, learns application classes, polls for
+// idle GPUs, takes a sample of the cluster every minute, and writes the history.
+//
+// A change must keep these rules:
+//
+//   - The agent's own token reads everything in Nomad. Each handler therefore checks the caller's
+//     token ([server.judged], [server.snapshotFor]) before it uses such data. It then removes what
+//     this caller may not see, with the value's method For or with [caller.sees]. An answer that
+//     needs no token names no job, node, GPU, namespace or user.
+//   - [server.handler] registers each route, and docs/reference/http-api.md lists it. A standby
+//     agent forwards a request to the active agent, unless [ofItself] accepts its path. Add a path
+//     there only if each agent, active or not, can answer it by itself.
+//   - An error from a request to Nomad reaches a caller only through [publicError], which [refuse]
+//     and [refuseAs] call. The text of a failed connection contains Nomad's address, and belongs
+//     only in the agent's log.
+//   - A handler reads a body only with [bodies.decode]: anybody can send a body, and decode limits
+//     the memory that all bodies use together.
+//   - Each block of the configuration is a field of [File]. Most blocks are structs in config.go;
+//     others are [Admission], [Notify], [History], [queue.Tenant], [window.Window] and
+//     [profile.Options]. The keys of placement and queue are in [model.Keys].
+//   - [File.PlacerConfig] and [Agent.usable] reject each configuration that cannot run, because a
+//     reload ends the old configuration before it starts the new one.
 package agent
 
 import (
@@ -61,10 +84,10 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 	return a
 }
 
-// gcPercent makes Go collect garbage twice as often as by default. Looking at a large cluster
-// creates much garbage, and the collection costs little (make page-bench). Until the first look,
-// nearly all that is read stays in use, so collecting would cost more than it frees. GOGC in the
-// environment overrides this.
+// gcPercent makes Go collect garbage twice as often as by default. Work on a large cluster creates
+// much garbage, and collecting it costs little (make page-bench). While the placer first reads the
+// cluster, nearly all data stays in use, so the agent sets gcPercent only afterwards. GOGC in the
+// environment overrides it.
 const gcPercent = 50
 
 // Run serves with the configuration in paths until ctx ends. Each value from reload makes it read
@@ -209,8 +232,8 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	return a.elect(ctx, client, *file.HA, lead)
 }
 
-// beside starts the tasks that run beside the placer while this agent is active: learning and
-// notifying.
+// beside starts the learner and the notifiers, which run beside the placer while this agent is
+// active. The learner's classes become part of cfg.
 func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg *model.Config, start func(func())) error {
 	notifiers, err := a.notifiers(file)
 	if err != nil {
@@ -239,22 +262,23 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	return nil
 }
 
-// notify sends events while this agent is active. After a reload it continues where the block was.
+// notify sends events while this agent is active. After a reload, a block with the same name
+// continues after the last event that it processed.
 func (a *Agent) notify(ctx context.Context, n *notifier) {
 	after, _ := a.notified.LoadOrStore(n.of.Name, uint64(0))
 	a.notified.Store(n.of.Name, n.run(ctx, a.hooks.Events, after.(uint64)))
 }
 
 const (
-	// collectAfter is when garbage collection is tuned even if the placer has not rested, because
-	// this agent may not be the active one.
+	// collectAfter is when [gcPercent] is set even if the placer has not rested. A standby agent
+	// has no placer that could rest.
 	collectAfter = time.Minute
 	// rest is the pause after which the placer counts as resting; within a burst of events, pauses
 	// are shorter than half of it.
 	rest = 500 * time.Millisecond
 )
 
-// collectMore reduces the process's memory use once the cluster has been read: see gcPercent.
+// collectMore sets [gcPercent] once the placer has read the cluster.
 func (a *Agent) collectMore(ctx context.Context) {
 	for began := time.Now(); ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
 		p := a.current.Load()

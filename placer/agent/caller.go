@@ -57,7 +57,7 @@ func tokenOf(r *http.Request) string {
 	return cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
 }
 
-// errDenied is the error for a request that Nomad would also refuse the caller.
+// errDenied is the error for a request that Nomad, too, would refuse to this caller.
 var errDenied = errors.New("permission denied")
 
 func denied(err error) bool { return errors.Is(err, errDenied) }
@@ -68,7 +68,7 @@ func needs(err error, capability string) error {
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: the token lacks %s, or has expired or been deleted", errDenied, capability)
 	case http.StatusInternalServerError:
-		// Before Nomad 1.8, or on some routes, this is the answer for an unknown token.
+		// Before Nomad 1.8, and on some routes since then, Nomad answers so for an unknown token.
 		if strings.Contains(err.Error(), "ACL token not found") {
 			return fmt.Errorf("%w: Nomad does not know the token", errDenied)
 		}
@@ -84,7 +84,7 @@ func one(ctx context.Context, namespace string) *api.QueryOptions {
 func (c *caller) listsSome(ctx context.Context) error {
 	// With the wildcard, Nomad refuses only callers who can list nothing.
 	_, _, err := c.nomad.Jobs().List(one(ctx, api.AllNamespacesNamespace))
-	return needs(err, `the capability "list-jobs" in every namespace`)
+	return needs(err, `the capability "list-jobs" (needed in at least one namespace)`)
 }
 
 // listsIn reports whether the caller can list the jobs of a namespace.
@@ -100,7 +100,8 @@ func (c *caller) listsIn(ctx context.Context, namespace string) (bool, error) {
 	return err == nil, nil
 }
 
-// sees reports in which namespaces the caller may see jobs: in none while Nomad does not answer.
+// sees returns a function that reports whether the caller may see the jobs of a namespace. While
+// Nomad does not answer, the caller may see none.
 func (c *caller) sees(ctx context.Context) model.Sees {
 	return func(namespace string) bool {
 		can, err := c.listsIn(ctx, namespace)
@@ -142,7 +143,7 @@ func (c *caller) readsNodes(ctx context.Context) error {
 	return needs(err, `node { policy = "read" }`)
 }
 
-// readsNodesOrJobs fails if the caller may see nothing on a page.
+// readsNodesOrJobs fails if the caller may read neither nodes nor any jobs.
 func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	if err := c.readsNodes(ctx); !denied(err) {
 		return err
@@ -150,7 +151,8 @@ func (c *caller) readsNodesOrJobs(ctx context.Context) error {
 	return c.listsSome(ctx)
 }
 
-// operates reports whether the caller may see failures in all namespaces.
+// operates reports whether the caller is an operator: whether its token can read the variable
+// nomad-pal/failures, which names jobs of all namespaces.
 func (c *caller) operates(ctx context.Context) bool {
 	_, _, err := c.nomad.Variables().Peek(store.FailuresPath, one(ctx, c.storage))
 	return err == nil
@@ -164,8 +166,8 @@ func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	return needs(err, fmt.Sprintf("the capability %q or %q in namespace %q", "submit-job", "plan-job", *gated.Namespace))
 }
 
-// invalid reports whether Nomad refuses the job as it is written, and why. Nomad then answers 500
-// with a list of errors.
+// invalid reports whether Nomad refuses the job because of how it is written, and why. Nomad
+// answers such a request with status 500 and a list of errors.
 func invalid(err error) (why string, ok bool) {
 	unexpected, ok := errors.AsType[api.UnexpectedResponseError](err)
 	if !ok || unexpected.StatusCode() != http.StatusInternalServerError {
@@ -195,8 +197,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, text, status)
 }
 
-// publicError returns the error in a form that anybody may read. Nomad's address and connection
-// errors belong only in the agent's own log.
+// publicError returns the error's text in a form that anybody may read. It replaces the text of
+// connection errors, because Nomad's address belongs only in the agent's own log.
 func publicError(err error) string {
 	var transport *url.Error
 	switch {

@@ -68,7 +68,7 @@ type setting struct {
 
 // Learn switches on the learning of application classes, by job name, for jobs without a class.
 type Learn struct {
-	Every string `hcl:"every,optional"` // between readings of a job's GPUs, default 15s
+	Every string `hcl:"every,optional"` // interval between readings of a job's GPUs; default 15s
 }
 
 // period returns the time between readings.
@@ -82,8 +82,8 @@ func (l *Learn) period() (time.Duration, error) {
 	return d, nil
 }
 
-// Locality are locality penalties: slowdown factors, at least 1, of a gang whose members are that
-// far apart. A tier without a penalty is merged with the next one.
+// Locality holds the locality penalties: the slowdown factor, at least 1, of a gang whose members
+// are as far apart as the tier. A tier without a penalty is merged with the next wider tier.
 type Locality struct {
 	Penalties penalties       `hcl:",remain"`
 	Classes   []LocalityClass `hcl:"class,block"`
@@ -155,8 +155,9 @@ type Nomad struct {
 	ClientKey     string `hcl:"client_key,optional"`
 	TLSServerName string `hcl:"tls_server_name,optional"`
 	SkipVerify    bool   `hcl:"skip_verify,optional"`
-	// RPCAddress is a server's RPC address, host:port, used to place dispatched and periodic
-	// children. With "", the placer leaves children alone.
+	// RPCAddress has the RPC addresses of servers, host:port separated by commas. The placer needs
+	// them to place dispatched and periodic children. If it is "", the placer leaves children
+	// alone.
 	RPCAddress string `hcl:"rpc_address,optional"`
 }
 
@@ -167,13 +168,13 @@ type HTTP struct {
 	CertFile    string `hcl:"cert_file,optional"`
 	KeyFile     string `hcl:"key_file,optional"`
 	ClientCA    string `hcl:"client_ca_file,optional"`
-	// AllowedHosts are host names that the agent accepts, beside localhost, the machine's own name,
-	// addresses, and the names in its certificate.
+	// AllowedHosts are further host names that the agent accepts. It always accepts localhost, the
+	// machine's own name, IP addresses, and the names in its certificate.
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the address that is published in Nomad for the commands.
 	Advertise string `hcl:"advertise,optional"`
-	// TokenPlain lets tokens cross the network in plain text. A standby agent then also forwards
-	// requests to the active one over HTTP.
+	// TokenPlain allows a standby agent to forward a request with a token even if [Unprotected]
+	// returns a reason against it, for example because the connection is plain HTTP.
 	TokenPlain bool `hcl:"token_plain,optional"`
 	// Admission switches the admission endpoint on.
 	Admission bool `hcl:"admission,optional"`
@@ -221,7 +222,7 @@ func Load(paths []string) (File, error) {
 	return f, nil
 }
 
-// all returns the diagnostics, one per line. Those of one wrong file stay together.
+// all joins the errors among the diagnostics, one per line, and adds suggestions to them.
 func all(diags hcl.Diagnostics) error {
 	var errs []error
 	for _, d := range diags {
@@ -234,8 +235,8 @@ func all(diags hcl.Diagnostics) error {
 	return errors.Join(errs...)
 }
 
-// suggestBlock adds a suggestion to the error for an unknown block. When several files form one
-// configuration, the parser suggests only keys.
+// suggestBlock adds a suggestion to the error for an unknown block. The parser itself suggests only
+// keys when several files form one configuration.
 func suggestBlock(d *hcl.Diagnostic) {
 	parts := strings.Split(d.Detail, `"`)
 	if d.Summary != "Unsupported block type" || len(parts) != 3 {

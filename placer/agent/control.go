@@ -22,15 +22,16 @@ import (
 
 // ControlRequest is an operator's or author's command about one job.
 type ControlRequest struct {
-	// Why is a reason for people who read about it later.
+	// Why is the reason, for people who later read about the command.
 	Why string `json:"why,omitempty"`
-	// By names the sender if Nomad has no access control; otherwise the token names him.
+	// By names the sender if Nomad has no access control. Otherwise the agent uses the token's
+	// name.
 	By string `json:"by,omitempty"`
 	// Priority replaces the job's own priority; 0 restores the job's own.
 	Priority int `json:"priority,omitempty"`
 }
 
-// controls are the available commands.
+// controls maps each command to what it changes.
 var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 	"hold":     func(c *gang.Control, said *gang.Said, _ int) { c.Held = said },
 	"unhold":   func(c *gang.Control, _ *gang.Said, _ int) { c.Held = nil },
@@ -41,8 +42,8 @@ var controls = map[string]func(c *gang.Control, said *gang.Said, priority int){
 // longestWhy is the maximum length of a reason, in bytes.
 const longestWhy = 200
 
-// serveControl sets something on a job: PUT /v1/job/<id>/{hold,unhold,requeue,priority}. The caller
-// needs the right to register the job.
+// serveControl carries out a command about one job:
+// PUT /v1/job/<id>/{hold,unhold,requeue,priority}. The caller needs the right to register the job.
 func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	path := r.PathValue("id")
 	i := max(0, strings.LastIndexByte(path, '/'))
@@ -104,9 +105,10 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 
-// sayUser sets the token's user as the job's user if users have limits: otherwise an author could
-// name anybody. A job that Nomad already has keeps its user, because another meta would restart its
-// tasks. Management tokens may register for others, and the anonymous token belongs to nobody.
+// sayUser sets the job's user (pal_user) to the name of the token if users have limits: otherwise
+// an author could use up the limit of somebody else. A live job keeps its user, because a changed
+// meta would restart its tasks. Management tokens may register jobs for others, and the anonymous
+// token belongs to nobody; sayUser changes no job of these.
 func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
 		return nil
@@ -142,7 +144,8 @@ func (c *caller) name(ctx context.Context) string {
 	return cmp.Or(self.Name, self.AccessorID)
 }
 
-// serveReread makes the placer read again what operators have written: POST /v1/reread.
+// serveReread makes the placer read at once what operators have written to Nomad's variables:
+// POST /v1/reread.
 func (s *server) serveReread(w http.ResponseWriter, r *http.Request) {
 	_, ok := s.judged(w, r, func(c *caller, ctx context.Context) error {
 		if !c.operates(ctx) {

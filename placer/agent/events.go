@@ -20,8 +20,8 @@ import (
 const (
 	// eventsKept is how many events the agent keeps: those of a busy day, about 300 bytes each.
 	eventsKept = 5000
-	// followFor is how long one request receives new events. Then the client asks again from the
-	// last ID on, and its token is checked again.
+	// followFor is how long one request receives new events. The client then sends another request
+	// with the last ID, and the agent checks its token again.
 	followFor = time.Minute
 	// followersAtOnce limits the requests that wait for events.
 	followersAtOnce = 100
@@ -34,8 +34,8 @@ const (
 // It returns the events after the given ID, or all of them, filtered by job, namespace and kind.
 // With follow=true it sends new events for a minute; then the client asks again with the last ID.
 // With Accept: text/event-stream it sends server-sent events. Events in namespaces whose jobs the
-// token cannot list are left out. Events about GPUs require a token that can read the variables
-// "nomad-pal/*". The active agent keeps the last 5,000 events in memory; other agents have none.
+// token cannot list are left out. Events about GPUs require a token that can read the variable
+// nomad-pal/failures. The agent keeps the last 5,000 events of its own placers in memory.
 func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
@@ -96,7 +96,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lastOf returns the maximum number of events to send, counted from the end; 0: no limit.
+// lastOf returns how many of the last events to send; 0 means all.
 func lastOf(q url.Values) (int, error) {
 	text := q.Get("last")
 	if text == "" {
@@ -118,8 +118,8 @@ func eventsWanted(q url.Values) func(placer.Event) bool {
 	}
 }
 
-// runOf reports whether a job is a run of a parameterized or periodic job. It only compares names,
-// because the run may no longer exist.
+// runOf reports whether the job id is a run (a child) of the parameterized or periodic job parent.
+// It only compares names, because Nomad may no longer have the run.
 func runOf(id, parent string) bool {
 	return strings.HasPrefix(id, parent+"/dispatch-") || strings.HasPrefix(id, parent+"/periodic-")
 }

@@ -24,8 +24,9 @@ import (
 // agent. Such a request is not forwarded again, to prevent loops.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// ofItself reports whether a request is about the agent that receives it. All other requests are
-// about the cluster, and only the active agent can answer these.
+// ofItself reports whether each agent answers the request itself, active or not: it is about the
+// agent that receives it, or needs no data of the placer. Only the active agent can answer other
+// requests.
 func ofItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
@@ -77,7 +78,7 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(at)
 			for _, of := range []string{"Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
-				p.Out.Header.Del(of) // these headers are about this agent's page, and already checked
+				p.Out.Header.Del(of) // about this agent's origin, and already checked
 			}
 			p.Out.Header.Set(forwardedBy, name())
 		},
@@ -96,8 +97,8 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// activeAddress returns the address of the active agent, or an error that explains why there is
-// none.
+// activeAddress returns the address of the active agent, or an error that explains why this agent
+// cannot forward the request.
 func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heartbeat.Activity, at *url.URL, err error) {
 	if to, err = s.activities.get(ctx); err != nil {
 		return to, nil, errors.New(publicError(err))

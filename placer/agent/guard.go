@@ -24,13 +24,14 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// limits limit the resources of one connection.
+// limits bound the time and memory that one connection may take.
 type limits struct {
 	header, request, answer, idle time.Duration
 	headerBytes                   int
 }
 
-// serverLimits returns the limits in force. The first snapshot of a large cluster takes seconds.
+// serverLimits returns the limits of the API. The limit for an answer is long, because the first
+// snapshot of a large cluster takes seconds.
 func serverLimits() limits {
 	return limits{header: 10 * time.Second, request: 30 * time.Second, answer: 2 * time.Minute, idle: time.Minute, headerBytes: 16 << 10}
 }
@@ -41,8 +42,8 @@ func (l limits) server(h http.Handler) *http.Server {
 	}
 }
 
-// ended cancels a request's context when its answer can no longer be sent. The server itself only
-// closes the connection, and would let the handler run on.
+// ended cancels a request's context when its answer can no longer be sent. Go's server itself only
+// closes the connection, and the handler would keep running.
 func (l limits) ended(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), l.answer)
@@ -51,8 +52,9 @@ func (l limits) ended(next http.Handler) http.Handler {
 	})
 }
 
-// guarded returns the API with its protection against browsers' cross-origin requests and broken
-// requests.
+// guarded returns the API behind its guards. They refuse unknown host names, cross-origin requests
+// of browsers, and bodies that are not JSON. They also set security headers, and answer 500 if a
+// handler panics.
 func (s *server) guarded() (http.Handler, error) {
 	hosts, err := s.file.HTTP.hosts()
 	if err != nil {
@@ -63,8 +65,8 @@ func (s *server) guarded() (http.Handler, error) {
 	return gzhttp.GzipHandler(s.recovered(headers(hosts.only(h)))), nil
 }
 
-// recovered answers 500 to a request that panics, and keeps serving. It drops the snapshot, which
-// the request may have corrupted.
+// recovered answers 500 if the handler of a request panics, and keeps serving. It drops the
+// snapshot, which the handler may have corrupted.
 func (s *server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -89,8 +91,8 @@ func (a *Agent) panicked(what string, v any, stack []byte) {
 	a.log.Error("broken invariant", "in", what, "panic", v, "stack", string(stack))
 }
 
-// headers sets headers on every answer: browsers must not frame or sniff it, or load anything from
-// elsewhere.
+// headers sets headers on every answer. Browsers must not show it in a frame, guess its type, or
+// load anything for it from other hosts.
 func headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -182,15 +184,15 @@ func (h *hosts) only(next http.Handler) http.Handler {
 }
 
 // Decoding a job needs up to a thousand times the memory of its text: "{}" in a list becomes a task
-// group with all of Nomad's defaults. Anybody can send one, even with an invalid token, so the
-// total being decoded is limited.
+// group with all of Nomad's defaults. Anybody can send a job, even with an invalid token, so the
+// memory of all requests together is limited.
 const (
 	// bodyBytes is the maximum size of a request; Nomad itself accepts jobs of 1 MB.
 	bodyBytes = 8 << 20
 	// bodyParts is the maximum number of objects and lists in a request. A job with a thousand task
-	// groups has about ten thousand of each.
+	// groups has about ten thousand objects and as many lists.
 	bodyParts = 20_000
-	// partBytes is roughly the memory that each of these needs.
+	// partBytes is roughly the memory that each object or list needs.
 	partBytes = 5 << 10
 	// bodiesBytes limits the memory of all requests in progress.
 	bodiesBytes = 512 << 20

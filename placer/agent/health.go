@@ -20,14 +20,14 @@ type Health struct {
 	// Leader: this agent is the active one. Ready: it has read the cluster.
 	Leader bool `json:"leader"`
 	Ready  bool `json:"ready"`
-	// Trouble is why the agent does not work. LastError, only for operators, is its last error
-	// while it is in trouble.
+	// Trouble is why the agent does not work. LastError is its last error while it is in trouble;
+	// only operators see it.
 	Trouble   string    `json:"trouble,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	At        time.Time `json:"last_cycle,omitzero"`
-	// Warnings are about the agent, Nomad and its nodes, and things other than placing that the
-	// placer could not do. They may name nodes and jobs of any namespace, so only operators see
-	// them; others see their number.
+	// Warnings are problems of the agent, of Nomad and of its nodes, and failures of the placer
+	// that do not stop it from placing. They may name nodes and jobs of any namespace, so only
+	// operators see them. Others see their number.
 	Warnings     []string `json:"warnings,omitempty"`
 	WarningCount int      `json:"warning_count,omitempty"`
 	// Configuration lists configuration keys that no longer have an effect.
@@ -71,8 +71,8 @@ func (a *Agent) health(now time.Time) Health {
 	return h
 }
 
-// hear adds that the heartbeat could not be written. silent: it has been missing for so long that
-// commands report that no placer is active.
+// hear adds that the agent could not write its heartbeat. silent is true if the heartbeat has been
+// missing for so long that commands report that no placer is active.
 func (h *Health) hear(silent bool, err error) {
 	switch {
 	case err == nil || h.Trouble != "":

@@ -37,8 +37,8 @@ type apiListener struct {
 	log      func(msg string, args ...any)
 }
 
-// listen opens the API. If no port is configured and the default port is taken, for example by a
-// second agent on the machine, the agent runs without API.
+// listen opens the API. If no port is configured and the default port cannot be opened, for example
+// because a second agent on the machine uses it, the agent runs without API.
 func (a *Agent) listen(file File) (*apiListener, error) {
 	server, err := a.newServer(file)
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	}, nil
 }
 
-// open listens. If the port may be any, it reuses the port from before the last reload if that is
+// open listens. With bind_port = 0, it reuses the port from before the last reload if that port is
 // still free, because users have its address.
 func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
 	if h.BindPort != nil && *h.BindPort == 0 && a.port != 0 {
@@ -91,9 +91,9 @@ func portOf(at net.Addr) int {
 	return 0
 }
 
-// published returns the address that is published for commands: http { advertise }, otherwise the
-// address on which the API listens. If that is a loopback address, commands on other machines
-// ignore it.
+// published returns the address that the agent publishes in Nomad for commands: http { advertise },
+// otherwise the address on which the API listens. Commands on other machines ignore a loopback
+// address.
 func (h *HTTP) published(at net.Addr) string {
 	h = cmp.Or(h, &HTTP{})
 	if h.Advertise != "" {
@@ -113,7 +113,7 @@ func (h *HTTP) published(at net.Addr) string {
 	}
 	if config, err := h.tls(); err == nil && config != nil && tcp.IP.IsLoopback() {
 		if leaf := config.Certificates[0].Leaf; leaf.VerifyHostname(host) != nil && leaf.VerifyHostname("localhost") == nil {
-			host = "localhost" // the certificate has this name, and not the address
+			host = "localhost" // the certificate is for this name, not for the address
 		}
 	}
 	scheme := "http"
@@ -147,8 +147,8 @@ func (h *HTTP) at(port int) string {
 	return net.JoinHostPort(cmp.Or(h.BindAddress, defaultAddress), strconv.Itoa(port))
 }
 
-// mayListen returns why a new API could not replace the current one, which listens on port present
-// (0: on none).
+// mayListen returns why a new API could not replace the current one. present is the current port; 0
+// if there is no API.
 func (h *HTTP) mayListen(present int) error {
 	if h == nil || h.BindPort == nil {
 		return nil // without a configured port, the agent can run without API
@@ -225,9 +225,9 @@ func (h *HTTP) tls() (*tls.Config, error) {
 	return config, nil
 }
 
-// ui is the whole web page as it is served: modules without a build step. It loads only its own
-// files and the agent's API, with the token that its reader enters. See docs/design/page.md; NOTICE
-// lists the files that others wrote.
+// ui is the folder of the web page: JavaScript modules without a build step. The page loads only
+// its own files and the agent's API, with the token that its reader enters. See
+// docs/design/page.md; NOTICE lists the files that others wrote.
 //
 //go:embed ui
 var ui embed.FS

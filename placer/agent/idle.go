@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// idleAfter is how long a held GPU computes nothing before it counts as idle.
+	// idleAfter is how long a held GPU must compute nothing before it counts as idle.
 	idleAfter = 15 * time.Minute
 	// idleEvery is the interval at which the agent polls the next [live.MostNodes] nodes with held
-	// GPUs. On clusters with up to 640 such nodes, each GPU is polled once a minute, on larger ones
+	// GPUs. With up to 640 such nodes, the agent polls each node once a minute; with more nodes,
 	// less often.
 	idleEvery = 6 * time.Second
-	// askAgain is the minimum time between two polls of a node.
+	// askAgain is the minimum time between two polls of a node, and between two refreshes of the
+	// list of held GPUs.
 	askAgain = time.Minute
 )
 
@@ -35,17 +36,17 @@ type idleGPUs struct {
 	mu    sync.Mutex
 	since map[string]idleGPU // by the GPU's id
 	asked map[string]time.Time
-	// kept reports whether the agent keeps a history. over is idle time that has ended and is not
-	// in the history yet.
+	// kept is true if the agent keeps a history. over is the idle time that has ended and that the
+	// history does not have yet.
 	kept bool
 	over []accounting.IdleGPU
 }
 
 type idleGPU struct {
 	job    string
-	at     time.Time // time of the first poll that found it idle under that job
+	at     time.Time // time of the first poll that found the GPU idle under that job
 	until  time.Time // time of the last such poll
-	booked time.Time // the history contains its idle time until then
+	booked time.Time // the history has the idle time until then; zero: none
 }
 
 // next returns the nodes to poll now: those with held GPUs that were polled least recently.
@@ -68,7 +69,8 @@ func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 	return nodes[:min(len(nodes), live.MostNodes)]
 }
 
-// heard records the answers of polled nodes. A GPU without an answer counts as not idle.
+// heard records the answers of polled nodes. A GPU of a polled node counts as not idle if the
+// answer does not show that it is idle. GPUs of other nodes stay as they are.
 func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live.Use, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -111,7 +113,7 @@ func (g idleGPU) unbooked(gpu string) (p accounting.IdleGPU, ok bool) {
 	return accounting.IdleGPU{GPU: gpu, Job: g.job, From: from, To: g.until}, g.until.Sub(g.at) >= idleAfter && g.until.After(from)
 }
 
-// keep makes the agent store idle time until the history has it.
+// keep makes i store idle time until the history has it. Without a history, nobody would fetch it.
 func (i *idleGPUs) keep() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -141,7 +143,7 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 			i.since[p.GPU] = was
 			continue
 		}
-		for k := range i.over { // its idle time may have grown since it was written
+		for k := range i.over { // the idle time may have grown since p was written
 			if o := &i.over[k]; o.GPU == p.GPU && o.Job == p.Job && o.From.Equal(p.From) {
 				o.From = p.To
 			}
@@ -150,7 +152,8 @@ func (i *idleGPUs) booked(all []accounting.IdleGPU) {
 	i.over = slices.DeleteFunc(i.over, func(o accounting.IdleGPU) bool { return !o.To.After(o.From) })
 }
 
-// of returns since when a held GPU is idle; zero if it is not idle, or not for long enough.
+// of returns since when a held GPU has been idle; zero if it is not idle, or not for [idleAfter]
+// yet.
 func (i *idleGPUs) of(g query.GPU, now time.Time) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -99,7 +99,7 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 	return err
 }
 
-// holdLock records until when this agent holds the lock even without renewal.
+// holdLock records until when this agent holds the lock if it does not renew it.
 func (a *Agent) holdLock(until time.Time) { a.lockUntil.Store(&until) }
 
 // holdsLock reports whether this agent still holds the lock; the process may have been suspended
@@ -109,8 +109,9 @@ func (a *Agent) holdsLock(now time.Time) bool {
 	return until != nil && now.Before(*until)
 }
 
-// noteLock records the result of acquiring the lock. If another agent has the lock, all is well.
-// Any other error means that there may be no active agent, and operators must learn why.
+// noteLock records the result of an attempt to acquire the lock. It is no problem if another agent
+// holds the lock. After any other error there may be no active agent, so noteLock logs it, and
+// health reports it.
 func (a *Agent) noteLock(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -153,8 +154,9 @@ func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	return ttl, delay, duration("high_availability: lock_delay", ha.LockDelay, &delay)
 }
 
-// failover is how long it takes at most until another agent is active after the active one died: a
-// standby waits ttl/5 between attempts, and Nomad keeps an expired lock for as long again.
+// failover is the longest time until another agent is active after the active one died. Nomad frees
+// the lock at most twice its ttl, and the delay, after the last renewal. A standby then waits up to
+// ttl/5 until its next attempt.
 func (ha *HA) failover() time.Duration {
 	ttl, delay, err := ha.times()
 	if err != nil {

@@ -42,16 +42,16 @@ type Metrics struct {
 	Requested     float64            `json:"gpus_requested" help:"GPUs that waiting jobs request. Jobs that are rejected, unschedulable or failed do not count."`
 	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest wait of a job in the queue, since it was submitted or last stopped. 0 if none waits."`
 	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and the work since their last checkpoint if they set pal_checkpoint."`
-	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"How much sooner gangs got GPUs because others were stopped for them, assuming that these would have run as long as expected."`
-	// CycleAge: the placer's loop signals once a second that it works, even if it has nothing to
-	// do.
-	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signalled that it works; -1 before the first signal."`
+	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because others were stopped for them, assuming that the stopped gangs would have run as long as expected."`
+	// CycleAge grows only if the placer's loop hangs: the loop signals once a second that it works,
+	// even if it has nothing to do.
+	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
 	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work."`
 	LostConnections int     `json:"lost_connections_total" help:"Restarts caused by Nomad or the network."`
 	Panics          int     `json:"panics_total" help:"Panics that the placer survived."`
 	APIPanics       int64   `json:"api_panics_total" help:"Requests to the API that ended in a panic."`
-	// Goroutines is the process's number of goroutines; steady growth is a leak.
+	// Goroutines is the number of goroutines in the process. Steady growth indicates a leak.
 	Goroutines int `json:"go_goroutines"`
 }
 
@@ -122,7 +122,7 @@ func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// gauges returns the metrics that are computed on request.
+// gauges returns the metrics that are computed at each scrape.
 func (a *Agent) gauges() []meter.Gauge {
 	read := func(of func(Metrics) any) func() map[string]float64 {
 		return func() map[string]float64 { return readings(reflect.ValueOf(of(a.metrics(time.Now())))) }
@@ -143,7 +143,7 @@ func (a *Agent) gauges() []meter.Gauge {
 	return out
 }
 
-// readings returns a number, or the numbers of a map by label.
+// readings returns the values of a metric by label: one for a number, one for each key of a map.
 func readings(v reflect.Value) map[string]float64 {
 	number := func(v reflect.Value) float64 { return v.Convert(reflect.TypeFor[float64]()).Float() }
 	if v.Kind() != reflect.Map {

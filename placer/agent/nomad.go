@@ -124,7 +124,7 @@ func rpcTLS(cfg *api.Config) (*tls.Config, error) {
 	if t.CACert == "" && t.CAPath == "" {
 		return nil, nil
 	}
-	// This cannot fail: the HTTP API's client has already read the same files.
+	// The client of the HTTP API has already read the same files, so this normally succeeds.
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "server." + cmp.Or(cfg.Region, "global") + ".nomad"}}}
 	if err := api.ConfigureTLS(c, t); err != nil {
 		return nil, fmt.Errorf("nomad: TLS of the RPC port: %w", err)

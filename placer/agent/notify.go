@@ -49,8 +49,8 @@ type Notify struct {
 const (
 	// notifyWithin is the time limit of one request.
 	notifyWithin = 15 * time.Second
-	// notifyFresh is the maximum age of an event when it is sent: older ones, kept back because the
-	// receiver did not answer, are no longer useful.
+	// notifyFresh is the maximum age of an event when it is sent. Older events, which had to wait
+	// because the receiver did not answer, are no longer useful.
 	notifyFresh = time.Hour
 )
 
@@ -64,7 +64,8 @@ type notifier struct {
 	body   *template.Template
 	http   *retryablehttp.Client
 	count  func(outcome string)
-	// told is when an earlier placer was last active: it has sent the events before that.
+	// told is when an earlier placer was last active. States that began before told were announced
+	// by that placer.
 	told time.Time
 }
 
@@ -86,7 +87,7 @@ func (a *Agent) notifiers(file File) (all []*notifier, err error) {
 	return all, nil
 }
 
-// notifier checks the block, and reads its files.
+// notifier returns the block's notifier. It checks the block and reads its files.
 func (of Notify) notifier() (*notifier, error) {
 	n := &notifier{of: of, kinds: placer.NotifiedKinds}
 	if err := n.readFilters(); err != nil {
@@ -215,8 +216,8 @@ func (n *notifier) text(e placer.Event) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// wants reports whether to send an event, and returns it without what its readers may not see.
-// Events about GPUs belong to no namespace.
+// wants reports whether to send an event, and returns it without names that its readers may not
+// see. A block with namespaces gets no events about GPUs, which belong to no namespace.
 func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	if !slices.Contains(n.kinds, e.Kind) || !e.Since.IsZero() && e.Since.Before(n.told) {
 		return e, false
@@ -231,7 +232,7 @@ func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 }
 
 // run sends the events after the given ID until ctx ends. It returns the ID of the last event that
-// was sent, given up, or not wanted.
+// it has sent, given up or skipped.
 func (n *notifier) run(ctx context.Context, log *placer.EventLog, after uint64) uint64 {
 	for {
 		events, more := log.After(after)
@@ -265,7 +266,7 @@ func (n *notifier) send(ctx context.Context, e placer.Event) {
 		err = n.post(ctx, e)
 	}
 	switch {
-	case ctx.Err() != nil: // sent under the next configuration
+	case ctx.Err() != nil: // run sends it again under the next configuration
 	case err != nil:
 		n.count("given-up")
 		n.log.Warn("gave up sending a notification", "notify", n.of.Name, "event", e.Kind, "id", e.ID, "because", n.hidden(err))

@@ -21,9 +21,9 @@ import (
 // queuePageLimit is the maximum number of jobs on one page.
 const queuePageLimit = 200
 
-// QueuePage is a part of the queue. States counts all jobs that the caller may see. Matching counts
-// the entries that match the filter, and GPUs the GPUs that these hold or request. Without a search
-// text, an array is one entry: see [model.ByArray].
+// QueuePage is a page of the list of jobs. Total and States count all jobs that the caller may see.
+// Matching counts the entries that match the filter. GPUs counts the GPUs that the matching jobs
+// hold or request. Without a search text, an array is one entry: see [model.ByArray].
 type QueuePage struct {
 	Total    int                `json:"total"`
 	Matching int                `json:"matching"`
@@ -36,7 +36,7 @@ type QueuePage struct {
 // come last.
 var queueOrders = map[string]func(a, b model.JobStatus) int{
 	"position":  func(a, b model.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
-	"job":       func(a, b model.JobStatus) int { return 0 }, // all orders sort equal jobs by name
+	"job":       func(a, b model.JobStatus) int { return 0 }, // each order sorts equal jobs by name
 	"state":     func(a, b model.JobStatus) int { return cmp.Compare(a.State, b.State) },
 	"gpus":      func(a, b model.JobStatus) int { return a.GPUs - b.GPUs },
 	"class":     func(a, b model.JobStatus) int { return cmp.Compare(a.Class, b.Class) },
@@ -107,7 +107,7 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	sort := cmp.Or(v.Get("sort"), "position")
 	by, ok := queueOrders[sort]
 	if !ok {
-		return q, fmt.Errorf("sort=%q: not one of position, job, state, gpus, class, submitted, start", sort)
+		return q, fmt.Errorf("sort=%q: not one of position, job, state, gpus, class, user, submitted, start", sort)
 	}
 	q.order = func(a, b model.JobStatus) int {
 		return cmp.Or(by(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))

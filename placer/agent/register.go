@@ -72,7 +72,7 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 		refuseAs(w, err)
 		return
 	}
-	s.snapshots.changed() // so that its author sees it at once
+	s.snapshots.changed() // so that the author's next request shows the job
 	writeJSON(w, http.StatusOK, resp)
 }
 
@@ -101,8 +101,9 @@ func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRe
 	return err
 }
 
-// register registers the job with the author's options. If the author enforces an index other than
-// 0, the job exists; then isNew is a conflict.
+// register returns a function that registers the job with the author's options. isNew means that
+// the placer knows no such job. An author who enforces an index other than 0 expects the job to
+// exist, so both together are a conflict.
 func (a author) register(request api.JobRegisterRequest) placer.Register {
 	return func(ctx context.Context, job *api.Job, isNew bool) (*api.JobRegisterResponse, error) {
 		opts := &api.RegisterOptions{
@@ -139,9 +140,10 @@ func refuseAs(w http.ResponseWriter, err error) {
 	}
 }
 
-// rightsAge is how long the agent caches that a token may register jobs in a namespace. Nomad still
-// checks each registration, because it uses the same token. The cache only keeps jobs out of the
-// queue whose tokens could never register them. Nomad logs each uncached check as a failed request.
+// rightsAge is how long the agent caches that a token may register jobs in a namespace. The check
+// keeps a job out of the queue if its author could not register it. Nomad checks the token again at
+// the registration itself. The agent caches the result because Nomad logs each check as a failed
+// request.
 const rightsAge = 30 * time.Second
 
 // rights caches the tokens that may register jobs, by namespace. Other tokens are not cached: they
@@ -151,7 +153,8 @@ type rights struct {
 	known map[[sha256.Size]byte]time.Time
 }
 
-// check calls ask to find out whether the token may register jobs, unless the cache has it.
+// check returns nil if the cache has the token for this namespace. Otherwise it calls ask, which
+// returns an error if the token may not register jobs.
 func (r *rights) check(token, namespace string, now time.Time, ask func() error) error {
 	key := sha256.Sum256([]byte(token + "\x00" + namespace))
 	if r.knows(key, now) {

@@ -22,13 +22,14 @@ import (
 
 const (
 	sampleEvery = time.Minute
-	// firstEvery is the polling interval until the agent knows the cluster and takes its first
-	// sample.
+	// firstEvery is the polling interval until the placer has read the cluster, which is when the
+	// agent takes its first sample.
 	firstEvery  = time.Second
 	samplesKept = 24 * 60 // one day
 )
 
-// Sample is the state of the cluster at one time. It contains no names.
+// Sample is the state of the cluster at one time. It must contain no names, because /v1/history
+// needs no token.
 type Sample struct {
 	At        time.Time `json:"at"`
 	GPUs      float64   `json:"gpus"`
@@ -38,7 +39,7 @@ type Sample struct {
 	Running   int       `json:"running"`
 	Requested float64   `json:"requested"` // GPUs that waiting jobs request
 	Placed    int       `json:"placed"`    // gangs placed since the previous sample
-	// Unhealthy, Quarantined and Degraded count GPUs. So does Outliers, by application class.
+	// Unhealthy, Quarantined and Degraded count GPUs. Outliers counts GPUs by application class.
 	Unhealthy   float64            `json:"unhealthy,omitempty"`
 	Quarantined float64            `json:"quarantined,omitempty"`
 	Degraded    float64            `json:"degraded,omitempty"`
@@ -86,8 +87,8 @@ func (h *samples) after(t time.Time) []Sample {
 	return slices.Clone(h.kept[from:])
 }
 
-// remember takes samples while the agent is active, until ctx ends: the first as soon as it knows
-// the cluster. It also watches for idle GPUs.
+// remember takes samples while the agent is active, until ctx ends. It takes the first as soon as
+// the placer has read the cluster. It also watches for idle GPUs.
 func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -120,8 +121,8 @@ func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 	return s, m.CycleAge >= 0 && m.GPUs > 0
 }
 
-// serveSamples returns the samples of the last day, one per minute, oldest first. Like metrics they
-// contain no names, so they need no token.
+// serveSamples returns the samples of the last day, one per minute, oldest first. Samples contain
+// no names, so the request needs no token.
 //
 //	GET /v1/history?after=<time of a sample>
 func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +137,7 @@ func (s *server) serveSamples(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, s.agent.samples.after(after))
 }
 
-// Use is a period in which a job held GPUs. To is zero if it still holds them.
+// Use is a period in which a job held GPUs. To is zero if the job still holds them.
 type Use struct {
 	Namespace string    `json:"namespace"`
 	Job       string    `json:"job"`
@@ -171,7 +172,8 @@ func uses(events []placer.Event) []Use {
 //	GET /v1/uses?node=<name>&node=…
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
-// The active agent derives this from the events that it keeps; it has nothing about earlier runs.
+// The agent derives this from the events that it keeps (see [server.serveEvents]), so earlier
+// placements are missing. A name that the caller may not see is replaced.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)

@@ -30,15 +30,17 @@ import (
 
 // server is the HTTP API under one configuration. It shows jobs and GPUs only to callers to whom
 // Nomad would show them: see [caller]. Each handler checks the caller's token before it uses data
-// that was read with the agent's own token.
+// that was read with the agent's own token. The health, activity, metrics, samples and admission
+// endpoints need no token, and name no jobs, nodes or GPUs to callers without one.
 type server struct {
 	agent     *Agent
 	file      File
 	cfg       model.Config
 	snapshots *snapshots
-	// activities answers requests without a token. It reads from Nomad at most every 2 s.
+	// activities answers /v1/agent, which needs no token. It reads from Nomad at most every 2 s.
 	activities activities
-	// pages has the data of the web pages, which is the same for all readers.
+	// pages has the state that the stream sends to web pages. It is the same for all readers who
+	// may read nodes.
 	pages pages
 	// authors is a connection without a token: each request brings its author's token.
 	authors *api.Client
@@ -217,8 +219,8 @@ type explanation struct {
 	Next    []string `json:"next,omitempty"`
 }
 
-// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. Times in
-// texts are in that zone.
+// serveExplain explains one job: GET /v1/job/<id>/explain?namespace=<ns>&zone=<zone>. The summary
+// shows times in that zone.
 func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id, ok := explained(r.PathValue("id"))
 	if !ok {
@@ -277,7 +279,7 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 	}
 }
 
-// heardWithin is how soon after a registration the placer has received the job.
+// heardWithin is the time within which the placer normally receives a registered job.
 const heardWithin = 2 * time.Second
 
 // servePlan explains what would happen to a job: POST {"Job": …}.
@@ -337,7 +339,7 @@ func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 }
 
 // validateEndpoints checks what [model.Config.Validate] does not: addresses, certificates,
-// admission, and values that only fail when they are used.
+// admission, notify blocks, and values that would otherwise fail only when they are used.
 func (f File) validateEndpoints(cfg model.Config) error {
 	if err := f.Admission.Validate(); err != nil {
 		return err
@@ -384,7 +386,7 @@ func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveMoves lists the moves that would pay now, for gangs in namespaces whose jobs the caller may
-// list. The configuration decides whether the agent makes them.
+// list. Whether the agent makes these moves depends on its configuration.
 func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {

@@ -18,27 +18,28 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// snapshotAge is how long a snapshot is reused. Pages that follow the cluster get changes at this
-// interval.
+// snapshotAge is how long the agent reuses the heartbeat that it has read, and the interval at
+// which pages that follow the cluster get changes.
 const snapshotAge = 2 * time.Second
 
 // snapshots holds the snapshots of the active placer in this agent.
 type snapshots struct {
-	atWork func() *placer.Placer // or nil
+	atWork func() *placer.Placer // returns the active placer, or nil
 
 	mu      sync.Mutex
-	since   time.Time       // readers see everything that happened before this time
+	since   time.Time       // each snapshot must include everything that happened before
 	seen    *query.Snapshot // the last snapshot of an active placer
-	seenAs  *query.Snapshot // how that is shown while the placer is in trouble
+	seenAs  *query.Snapshot // seen, marked as old while the placer is in trouble
 	trouble string
 }
 
-// errNotAtWork is the answer of an agent that does not place and finds no active agent.
+// errNotAtWork is the error of an agent that has no active placer.
 var errNotAtWork = errors.New("this agent is not active: it has just started, or waits for another agent to end")
 
-// picture returns a snapshot of the active placer. While the placer is in trouble, it returns the
-// last snapshot, marked as old. Just after this agent became active again, a reader who accepts old
-// data gets the last snapshot of its earlier placer.
+// picture returns a snapshot of the active placer that includes everything before since. While the
+// placer is in trouble, picture returns the last snapshot, marked as old. Just after this agent has
+// become active again, a reader who accepts old data (since is zero) gets the last snapshot of the
+// agent's earlier placer.
 func (s *snapshots) picture(ctx context.Context, p *placer.Placer, since time.Time) (*query.Snapshot, error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -95,8 +96,8 @@ func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 // beginsWithin is how long a reader waits for a placer.
 const beginsWithin = 5 * time.Second
 
-// upToNow returns a snapshot that includes all Nomad events up to the request. If the placer needs
-// longer than [upToNowWithin], it returns an older one.
+// upToNow returns a snapshot that includes all Nomad events up to the request. If the placer takes
+// longer than [upToNowWithin], upToNow returns an older snapshot.
 func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *snapshots) upToNow(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, time.Time{})
 }
 
-// upToNowWithin is the maximum wait of a reader if there is an older snapshot.
+// upToNowWithin is how long upToNow waits for the current snapshot before it returns an older one.
 const upToNowWithin = 2 * time.Second
 
 // latest returns the last snapshot, however old; nil if there is none.
@@ -121,8 +122,8 @@ func (s *snapshots) latest() *query.Snapshot {
 	return nil
 }
 
-// get returns a snapshot that is about a second old at most and includes all changes made through
-// this agent.
+// get returns a snapshot that is at most about a second old. It includes all changes that were made
+// through this agent.
 func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	p, err := s.placer(ctx)
 	if err != nil {
@@ -134,8 +135,8 @@ func (s *snapshots) get(ctx context.Context) (*query.Snapshot, error) {
 	return s.picture(ctx, p, since)
 }
 
-// changed makes the next snapshot include all changes up to now, because the next reader may have
-// made one.
+// changed makes all later snapshots include the changes up to now. Whoever made a change through
+// this agent then sees it in the next answer.
 func (s *snapshots) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +150,8 @@ func (s *snapshots) forget() {
 	}
 }
 
-// shared runs do once, with this time limit, for all callers that ask while it runs. If one caller
-// leaves, do continues for the others.
+// shared runs do once for all callers that arrive while it runs, for at most the time within. If
+// one caller leaves, do continues for the others.
 func shared[T any](
 	ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error),
 ) (made T, err error) {

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// deltasKept is how many changes are kept for pages that reconnect: those of at least half a
-	// minute.
+	// deltasKept is how many changes are kept for pages that reconnect: the changes of at least
+	// half a minute. A page that was away for longer gets the whole state.
 	deltasKept = 32
 	// slowReader is the time limit for writing a message to a page; a slower page is disconnected.
 	slowReader = 15 * time.Second
@@ -37,8 +37,8 @@ const (
 // GET /v1/stream?version=<version>.
 //
 // A message is the whole state or, with "from", the difference from the state of that version.
-// Messages are made and compressed once for all pages. Without the right to read nodes, a page gets
-// only the version number of the queue's state.
+// The agent makes and compresses a message once for all pages. A page without the right to read
+// nodes gets no GPUs. Its messages only tell it when to read the queue again.
 func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil && r.URL.Query().Get("version") != "" {
@@ -56,7 +56,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 	over, tick, heard := time.NewTimer(followFor), time.NewTicker(snapshotAge), time.Now()
 	defer over.Stop()
 	defer tick.Stop()
-	// Send what the agent already knows at once, although it may be old.
+	// Send the last snapshot at once, although it may be old.
 	if snapshot := s.snapshots.latest(); snapshot != nil {
 		var messages []message
 		if messages, version = s.pages.after(snapshot, version, nodes); out.send(messages) != nil {
@@ -99,7 +99,7 @@ func (a *Agent) follows(w http.ResponseWriter) bool {
 }
 
 // message is a server-sent event, as text and as a piece of a gzip stream. Pieces can be
-// concatenated in any order, because none refers to another.
+// concatenated in any order, because no piece refers to another.
 type message struct{ text, packed []byte }
 
 var alive = newMessage("alive", struct{}{})
@@ -151,7 +151,7 @@ func (p *packer) send(ms []message) error {
 	return p.c.Flush()
 }
 
-// end writes an empty last block and the checksums of the gzip stream.
+// end writes the end of the gzip stream: an empty last block, the checksum and the length.
 func (p *packer) end() {
 	if p.gzip {
 		tail := binary.LittleEndian.AppendUint32([]byte{1, 0, 0, 0xff, 0xff}, p.crc)
@@ -159,7 +159,7 @@ func (p *packer) end() {
 	}
 }
 
-// pages is the state that all pages show, with the last changes to it.
+// pages is the state that the stream sends to all pages, with its last changes.
 type pages struct {
 	mu      sync.Mutex
 	of      *query.Snapshot
@@ -172,14 +172,15 @@ type pages struct {
 	whole   *delta // built on demand
 }
 
-// delta is a change, in one form for readers of nodes and one for others.
+// delta is a change of the state, or the whole state (from is 0). m has the message for pages that
+// may not read nodes, and the message for pages that may.
 type delta struct {
 	from, to uint64
 	m        [2]message
 }
 
-// state is the content of a message. Without From, Cells are all GPUs, 2 bytes each in base64. With
-// From, they are the indexes of the changed cells, each followed by its new value.
+// state is the content of a message. Without From, Cells has all GPUs: 2 bytes each, in base64.
+// With From, Cells has the index of each changed cell, followed by the cell's new value.
 type state struct {
 	Version uint64          `json:"version"`
 	From    uint64          `json:"from,omitempty"`
@@ -194,7 +195,7 @@ func newDelta(s state) delta {
 	return delta{s.From, s.Version, [2]message{newMessage("state", hidden), newMessage("state", s)}}
 }
 
-// after returns the message that brings a page from its version to the current one.
+// after returns the messages that bring a page from its version to the current one, which is to.
 func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []message, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +227,7 @@ func (p *pages) after(now *query.Snapshot, version uint64, nodes bool) (ms []mes
 	return []message{p.whole.m[which]}, p.version
 }
 
-// advance moves to the current state.
+// advance makes m and queue (see [hashOf]) the current state, and stores the change.
 func (p *pages) advance(m *query.Map, queue uint64) {
 	racks, err := json.Marshal(m.Racks)
 	if err != nil {
@@ -248,7 +249,8 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 		p.jobs++
 	}
 	was := p.version
-	// Versions are greater than those of an agent that was active earlier.
+	// The version contains the time, so it is greater than all versions of agents that were active
+	// earlier, and a page of theirs gets the whole state.
 	p.version = max(was+1, uint64(time.Now().UnixMilli()))
 	p.racks, p.cells, p.queue, p.whole = racks, m.Cells, queue, nil
 	if !same || len(changed) > len(p.cells)/2 { // the whole state is shorter
@@ -265,8 +267,8 @@ func (p *pages) advance(m *query.Map, queue uint64) {
 	p.deltas = append(p.deltas, newDelta(s))
 }
 
-// hashOf returns a hash that changes with the queue. Expected starts move with the clock, so it
-// ignores changes of less than a minute.
+// hashOf returns a hash that changes with the queue. Expected starts move with the clock, so the
+// hash contains them only to the minute.
 func hashOf(jobs []model.JobStatus) uint64 {
 	h := fnv.New64a()
 	for _, j := range jobs {
