@@ -317,8 +317,8 @@ func (h *health) verdicts(inv gpu.Inventory, cfg HealthConfig) map[string]verdic
 }
 
 // concerning returns the signals that affect the work that a device can do. NVLink and its fabric
-// connect several GPUs. So they do not matter for a MIG instance, nor for the only GPU of a machine
-// whose fabric joins no other machines.
+// connect several GPUs, so they do not matter for a MIG instance. The fabric does not matter for
+// the only GPU of a machine either, unless it joins several machines.
 func concerning(d *gpu.Device, physical int) gpu.Signals {
 	s := d.Signals
 	if d.Parent != "" {

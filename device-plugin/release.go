@@ -21,7 +21,7 @@ const (
 	driverUsed      driverUse = iota
 	driverLeaving             // nothing new begins, and running work ends
 	driverReleased            // no part of it is open
-	driverReturning           // the order has expired: the next scan opens the driver again
+	driverReturning           // the release is over: the next scan opens the driver again
 )
 
 const (

@@ -124,9 +124,9 @@ func (h *health) latches() map[string][]latch {
 	return out
 }
 
-// clear forgets the latched faults of a device, or of all MIG instances of a
-// GPU, and the device itself if the driver no longer lists it. Callers
-// hold mu.
+// clear forgets the latched faults of a device, or of all MIG instances of a GPU, and their missing
+// NVLinks. It forgets the device itself if the driver no longer lists it. A device that waits for
+// its new form gets it. Callers hold mu.
 func (p *Plugin) clear(id string) {
 	known := p.health.clear(id)
 	for _, d := range p.named(id) {

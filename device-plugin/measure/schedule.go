@@ -42,8 +42,8 @@ type Schedule struct {
 	// Recheck is the least time between two queries to Nomad about a GPU.
 	Recheck time.Duration
 	// Jitter is a span after the plugin's start. Each node draws a time in it,
-	// and unordered sessions begin only after that time. So a cluster whose
-	// plugins start together is not measured all at once.
+	// and sessions that nobody requested begin only after that time. So a cluster
+	// whose plugins start together is not measured all at once.
 	Jitter time.Duration
 	// OneByOne measures one GPU at a time, instead of all that are due and idle.
 	OneByOne bool
@@ -139,8 +139,8 @@ type pastSession struct {
 }
 
 // mostDowns is how many sessions in a row may end with a crash of the plugin or the machine. After
-// that the GPU is measured only on an operator's order. All GPUs at full power may overload a power
-// supply, and a machine must not reboot forever.
+// that, the GPU is measured only if an operator or the GPU's own task requests it. All GPUs at full
+// power may overload a power supply, and a machine must not reboot forever.
 const mostDowns = 3
 
 // keptSessions is the length of a GPU's history.

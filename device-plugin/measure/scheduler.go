@@ -125,10 +125,10 @@ func (s *Scheduler) begin(now time.Time, ts []Target) {
 // Changed receives a value each time there is something new to publish.
 func (s *Scheduler) Changed() <-chan struct{} { return s.changed }
 
-// Observe reads a scan of the node and the set of unhealthy GPUs. It fills in
-// the measured times of the devices and marks those that are slow beyond doubt.
-// It returns the devices that compute wrong results, and the devices on which
-// the driver keeps a killed measuring process.
+// Observe reads a scan of the node and the set of unhealthy GPUs. It fills in the measured times
+// of inv's devices. It also sets the signals of devices that are slow beyond doubt, compute wrong
+// results, have a killed measuring process that does not end, or are on a node where CUDA does
+// not start.
 func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,9 +162,9 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 // a task on a whole node fail.
 const reserveWait = 20 * time.Second
 
-// Reserve ends the sessions of these GPUs. It returns the ticket with which the task can
-// have them measured, except GPUs of which the task has only a part. The error names a GPU
-// whose session did not end in time.
+// Reserve ends the sessions of these GPUs. It returns the ticket with which the task can have them
+// measured, except GPUs of which the task has only a part. An error means that a session did not
+// end in time.
 func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string, _ error) {
 	s.mu.Lock()
 	ticket = rand.Text()
