@@ -42,7 +42,7 @@ var shown = []struct{ name, route, text string }{
 	{"failures", "#/failures", "XID 79"},
 	{"history", "#/history", "What the placer did"},
 	{"usage", "#/usage", "GPU hours saved"},
-	{"tenants", "#/tenants", "its recent use"},
+	{"tenants", "#/tenants", "its recent GPU hours"},
 }
 
 // TestImages is make page-images: it makes pictures of each page, at three widths, in the light and the dark

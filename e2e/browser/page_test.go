@@ -62,8 +62,8 @@ func pages() map[string]string {
 		"#/history":                  "What the placer did",
 		"#/usage":                    "Runs, the last submitted first",
 		"#/usage?by=model&span=30d":  "NVIDIA",
-		"#/usage?user=nobody":        "Nothing ran in this time",
-		"#/tenants":                  "its recent use",
+		"#/usage?user=nobody":        "no matching run in this time",
+		"#/tenants":                  "its recent GPU hours",
 		"#/nothing":                  "There is no such page",
 		"#/node/none":                "There is no such node",
 		"#/job/default/none":         "no job",
@@ -114,7 +114,7 @@ func TestPage(t *testing.T) {
 		p.clicks(`main tbody a[href^="#/gpu/"]`)
 		p.shows("On node gpu-00001")
 		p.goTo("#/job/default/train-000")
-		p.shows("stand out among the others")
+		p.shows("the map highlights them")
 		p.clicks("table.lv button.chosen")
 		p.shows("this was chosen")
 		p.checked()
@@ -319,7 +319,7 @@ func TestToken(t *testing.T) {
 	enter("tenant")
 	p.shows("This token may not read nodes")
 	p.goTo("#/jobs")
-	p.shows("No job with GPUs that you may see")
+	p.shows("This token sees no job with GPUs")
 	if kept := is[string](p, `JSON.stringify(localStorage)`); strings.Contains(kept, "tenant") {
 		t.Errorf("the token stays: %s", kept)
 	}
