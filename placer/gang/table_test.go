@@ -102,7 +102,7 @@ func drawing() string {
 # The states of a gang
 
 A gang is one job with GPUs. Its state follows from what Nomad shows of the job and its allocations, and from what the
-placer remembers: why it stops a gang, the outcome of a registration, what was decided before. These are the states that
+placer remembers: why it stops a gang, the outcome of a registration, and earlier decisions. These are the states that
 ` + "`explain`, `queue`, `status`" + `, the API, the page and the metrics show.
 
 | state | what it is |
@@ -114,8 +114,8 @@ placer remembers: why it stops a gang, the outcome of a registration, what was d
 	b.WriteString(`
 ## What the placer does
 
-Arrows are what the placer does. What happens in Nomad may take a gang from any state to any other at any moment: its
-author may edit, stop or purge the job, its members may end or fail, a node may go down.
+The arrows show what the placer does. Events in Nomad may take a gang from any state to any other at any moment: its
+author may edit, stop or purge the job, its members may end or fail, or a node may go down.
 
 ` + "```mermaid\nstateDiagram-v2\n")
 	for _, s := range States() {
@@ -124,7 +124,7 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 			fmt.Fprintf(&b, "  %s --> %s\n", s, to)
 		}
 	}
-	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle, in this order; the first thing that changes Nomad ends the reconcile. After a failure the gang waits\nbefore its next try: 2 s at first, 5 min at most. What is marked * does not wait for that. In\nmost states it begins with:\n\n")
+	b.WriteString("```\n\n## What is due in each state\n\nOnce a cycle each gang is reconciled: the placer goes through the steps of its state, in this order, until a step changes\nsomething in Nomad. After a failure the gang waits before its next try: 2 s at first, 5 min at most. Steps marked * do\nnot wait for that. In most states these steps come first:\n\n")
 	for _, d := range []duty{dutyRecord, dutyPosition, dutyOverwritten, dutyUndo} {
 		fmt.Fprintf(&b, "* %s\n", d.say)
 	}
@@ -158,7 +158,8 @@ author may edit, stop or purge the job, its members may end or fail, a node may 
 	}
 	b.WriteString(`
 ` + "`sync`" + ` has the gang tell the queue what happened to it since the last cycle. The other five are the queue's decisions;
-*refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in placer/gang/testdata/stories show all of this, event by event.
+*refuse* tells the queue that the gang does not start, or is not stopped, moved or resized. The stories in
+placer/gang/testdata/stories show the handling of each event.
 `)
 	return b.String()
 }

@@ -126,7 +126,7 @@ type typed struct {
 
 // explain returns the text that tells the user what to type.
 func explain(t typed, now time.Time) string {
-	light := `  nomad-pal run -detach light.nomad.hcl # leaves V100s to whole, and runs on an RTX 5000
+	light := `  nomad-pal run -detach light.nomad.hcl # runs on an RTX 5000, to leave the V100s to whole
   nomad-pal explain light
 `
 	if !t.twoModels {
@@ -143,10 +143,10 @@ The cluster is up. In another terminal:
   nomad-pal plan train.nomad.hcl        # where a gang would run, and why
   nomad-pal run -detach train.nomad.hcl
   nomad-pal explain train
-  nomad-pal run -detach fails.nomad.hcl # is tried on other GPUs, and given up
+  nomad-pal run -detach fails.nomad.hcl # fails: the placer tries other GPUs, then gives up
   nomad-pal run -detach whole.nomad.hcl # needs every V100: it waits for train
 %s  nomad-pal queue
-  nomad-pal plan never.nomad.hcl        # more than the cluster has
+  nomad-pal plan never.nomad.hcl        # asks for more GPUs than the cluster has
   nomad-pal failures
   nomad-pal top                         # everything, as it changes; ? shows help, q quits
 
