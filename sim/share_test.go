@@ -203,8 +203,8 @@ func TestCheckpointsBesideNeighbours(t *testing.T) {
 	}
 }
 
-// A job reports its progress at the speed that its neighbours left it: it worked alone for 30 s, and
-// then at half speed.
+// A job reports its progress at the speed that its neighbours left it: it worked alone for 30 s,
+// and then at half speed.
 func TestProgressBesideNeighbours(t *testing.T) {
 	reported := 0.0
 	e := &engine{now: time.Minute, Config: Config{Jobs: []trace.Job{{Name: "j", GPUs: 1, Iterations: 100, IterTimeS: 1}}}}

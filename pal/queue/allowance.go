@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// ceiling names a limit: on the GPUs of a tenant, on the GPUs or jobs of one of its users, or on the
-// jobs of an array.
+// ceiling names a limit: on the GPUs of a tenant, on the GPUs or jobs of one of its users, or on
+// the jobs of an array.
 type ceiling struct {
 	tenant *tenant // nil for an array
 	user   string  // "": the tenant's own
@@ -52,7 +52,7 @@ func (b ceiling) counts(gpus float64) float64 {
 // of it back.
 type allowance struct {
 	left float64
-	now  time.Duration // start of the last gang for which opens was called
+	now  time.Duration // latest time that opens has returned, or the start of the last gang
 	ends []comeback    // soonest first
 }
 
@@ -72,8 +72,8 @@ func (c comeback) compare(o comeback) int {
 	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.much, o.much))
 }
 
-// opens returns when much of the limit is unused; ok is false if that is not expected at any time.
-// It is called for gangs in the order of the queue, and no gang passes another.
+// opens returns when at least the amount much of the limit is unused; ok is false if that is never
+// expected. Call it for gangs in the order of the queue: it assumes that no gang passes another.
 func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	const rounding = 1e-9 // rounding error of sums of parts of GPUs
 	for len(a.ends) > 0 && (a.ends[0].at <= a.now || a.left+rounding < much) {
@@ -84,8 +84,9 @@ func (a *allowance) opens(much float64) (at time.Duration, ok bool) {
 	return a.now, a.left+rounding >= much
 }
 
-// allowances predict when limits let gangs start. They assume that gangs end at one end of their
-// predicted ranges, either all early or all late. Gangs without a predicted end give nothing back.
+// allowances predict when limits let gangs start. They assume that all gangs end at the start of
+// their predicted ranges or, if late is set, at the end. Gangs without a predicted end give nothing
+// back.
 type allowances struct {
 	p    *asker
 	late bool

@@ -9,14 +9,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Told reports whether the run time of the job can be estimated: by its user, its limit or earlier
-// runs of its name.
+// Told reports whether there is anything to estimate the job's run time by: an estimate of its
+// user, a limit, or earlier runs of its name.
 func (fs *foresight) Told(j Job) bool {
 	return j.Estimate > 0 || j.Limit > 0 || len(fs.samples(j.Name)) > 0
 }
 
 // WaitsIf answers "what if": it returns what a waiting gang would wait for under each of the given
-// run time estimates. It returns nothing for a gang that does not wait. The queue stays as it was.
+// run time estimates. It returns nothing for a gang that does not wait. It puts the gang into the
+// queue with each estimate, and last with its own again. It forgets since when the gang has
+// declined GPUs (see offeredFrom), so ask a clone.
 func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates ...time.Duration) (ws []Wait) {
 	e := q.entries[id]
 	if e == nil || e.state != waiting || len(estimates) == 0 {
@@ -36,7 +38,7 @@ func (q *Queue) WaitsIf(now time.Duration, c *pal.Cluster, id string, estimates 
 	for _, d := range estimates {
 		say(d)
 		p := asking(q, now, c)
-		p.rooms, p.found = first.rooms, first.found // the room on the cluster does not depend on estimates
+		p.rooms, p.found = first.rooms, first.found // where gangs fit does not depend on estimates, so share the caches
 		ws = append(ws, p.waitOf(e))
 	}
 	return ws
@@ -55,9 +57,9 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 	return out
 }
 
-// Takes returns the range in which a gang's run time lies eight times in ten, at cost 1. The more
-// the runs of a name differ, the wider the range. Takes returns 0 if there is neither an estimate
-// nor an earlier run.
+// Takes returns the range in which a gang's remaining run time lies eight times in ten, at cost 1.
+// The more the runs of a name differ, the wider the range. Takes returns 0 if there is neither an
+// estimate nor an earlier run.
 func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.told(e) {
@@ -67,5 +69,5 @@ func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	return stretched(o.quantile(rangeMisses), 1/(1+beyond)), stretched(o.quantile(1-rangeMisses), 1+beyond)
 }
 
-// TurnAfter returns the total wait after which a gang of this job is overdue.
+// TurnAfter returns the total wait after which a job is overdue, so that it gets a turn.
 func (fs *foresight) TurnAfter(j Job) time.Duration { return fs.patience(j) }

@@ -13,16 +13,16 @@ import (
 )
 
 // reservation contains the time and the GPUs of the head's expected start. As in EASY (Lifka 1995),
-// only the head has one. Backfilling may delay the gangs behind the head; MaxWait bounds that
-// delay.
+// only the head has one. Backfilling may delay the gangs behind the head; the turns of overdue
+// gangs bound that delay.
 type reservation struct {
 	head      *entry
 	stops     int           // gangs of levels above this may be stopped for the head
 	at        time.Duration // since the caller's epoch
 	placement pal.Placement
-	known     bool         // false: the head would not fit even after all running gangs have ended
-	stale     bool         // gangs have started since: another placement may do better
-	kept      map[int]bool // GPUs that are kept for a turn
+	known     bool         // false: the head would not fit even after all gangs that end have ended
+	stale     bool         // gangs have started since: choosing the placement again may give a better one
+	kept      map[int]bool // GPUs that are kept for another gang's turn
 }
 
 // backfill looks for a placement that delays neither the turn nor the head.
@@ -60,7 +60,7 @@ func (p *planner) mayDelay(e *entry) bool {
 }
 
 // delays reports whether a gang on that placement could delay the head. If the start of the head
-// cannot be foreseen, nothing delays it.
+// cannot be predicted, no gang counts as delaying it.
 func (p *planner) delays(e *entry, f pal.Found) bool {
 	if !p.mayDelay(e) {
 		return false
@@ -77,15 +77,16 @@ func (p *finder) endsBy(e *entry, f pal.Found, at time.Duration) bool {
 	return !e.job.Endless && p.now+e.takes(e.expect, f) <= at
 }
 
-// foreseeHead updates the head's reservation before the what-if frees GPUs for this gang. Otherwise
-// the reservation would count on the freed GPUs.
+// foreseeHead updates the head's reservation before the what-if frees GPUs of other gangs for the
+// gang e. Otherwise the reservation would count on these GPUs.
 func (p *planner) foreseeHead(e *entry) {
 	if p.head != nil && p.mayDelay(e) {
 		p.reserved()
 	}
 }
 
-// reserved returns the head's reservation. It is chosen again if gangs have started since.
+// reserved returns the head's reservation. It chooses the reserved GPUs again if gangs have started
+// since it last chose them.
 func (p *planner) reserved() *reservation {
 	if p.reserve == nil {
 		p.reserve = p.reserveFor(p.head, p.level(p.head, p.now))
@@ -95,8 +96,8 @@ func (p *planner) reserved() *reservation {
 	return p.reserve
 }
 
-// beside looks for a placement on none of the reserved GPUs. A stale reservation is chosen again
-// only if it rules the placement out, because that costs several searches.
+// beside looks for a placement on none of the reserved GPUs. It chooses the GPUs of a stale
+// reservation again only if the first search fails, because choosing costs several searches.
 func (p *planner) beside(r *reservation, e *entry) (pal.Found, bool) {
 	find := func() (pal.Found, bool) {
 		_, free := p.hold(r.placement.GPUs())
@@ -116,13 +117,13 @@ type ending struct {
 	*entry
 	at     time.Duration
 	marked []int // GPUs of a gang that has yet to get them; nil: those of its placement
-	// gang is set if these are the last members of a gang. If quotas let them stay at time at, they
-	// leave at time until.
+	// gang is set if these members are only a part of a gang, namely the last ones. They leave at the
+	// time at, or at the time until if quotas protect them at the time at.
 	gang  *entry
 	until time.Duration
 }
 
-// touches reports whether some of the GPUs are in the set.
+// touches reports whether at least one of the GPUs is in the set.
 func (e ending) touches(set map[int]bool) bool {
 	if e.marked == nil {
 		return touches(e.placement, set)
@@ -193,8 +194,8 @@ func sortEndings(ends []ending) {
 	slices.SortFunc(ends, func(a, b ending) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 }
 
-// clear lets all gangs leave the GPUs that are kept for a turn when the turn begins. They are stopped
-// then, or give back members, regardless of quotas.
+// clear changes the endings of gangs on GPUs that are kept for a turn: they leave at the latest
+// when the turn's gang starts. Then they are stopped, or give back members, regardless of quotas.
 func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) []ending {
 	for i, e := range ends {
 		switch n := firstOn(e.placement, kept); {
@@ -211,8 +212,9 @@ func (p *planner) clear(ends []ending, kept map[int]bool, begins time.Duration) 
 	return ends
 }
 
-// couldStay returns how many members of a running gang certainly stay once it has run long enough.
-// Quotas may protect the other members when the head starts (see spare).
+// couldStay returns how many members of a running gang certainly stay when the head may stop gangs
+// or make them shrink. The other members may stay, too, if quotas protect them when the head
+// starts: see spare.
 func (p *planner) couldStay(r *reservation, e *entry) int {
 	_, over := p.quotas(r.head, e, nil)
 	surely := r.stops == math.MinInt || over && p.tree.quotas
@@ -226,8 +228,9 @@ func (p *planner) couldStay(r *reservation, e *entry) int {
 	return len(e.placement.Members)
 }
 
-// spare puts back members that tenants would not give up if the head started at the start time. It
-// checks the first endings, whose members have left in the what-if. back removes them again.
+// spare puts members back into the what-if if quotas would protect them from a head that starts at
+// the start time. It checks only the first len(gone) endings: the members of these have left in the
+// what-if. back removes the members again.
 func (p *planner) spare(r *reservation, ends []ending, gone []func()) (back func()) {
 	if !p.tree.quotas && !p.tenantsFirst() || r.stops == math.MinInt {
 		return func() {}
@@ -291,8 +294,8 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 	}
 }
 
-// away frees the GPUs of a gang in the what-if; back takes them again. GPUs that are kept for a
-// turn belong to the turn from then on.
+// away frees the GPUs of an ending in the what-if; back takes them again. GPUs that are kept for a
+// turn stay taken: from then on the turn holds them.
 func (p *planner) away(r *reservation, e ending) (back func()) {
 	left := p.leave(e)
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
@@ -309,9 +312,9 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	}
 }
 
-// leave is away without the turn. A start that is not reported yet has only marked its GPUs as
-// taken (holdPending). The cluster has not counted its CPU and memory, so leave must not release
-// them.
+// leave is away without regard to a turn. A start of an earlier pass that is not reported yet has
+// only marked its GPUs as taken (holdPending). The cluster has not counted its CPU and memory, so
+// leave must not release those.
 func (p *planner) leave(e ending) (back func()) {
 	switch {
 	case e.marked != nil:
@@ -335,11 +338,11 @@ func (p *whatIf) unmark(gpus []int) (back func()) {
 	}
 }
 
-// reserveFor foresees when and where the head starts. It ends the running gangs one after the
-// other, as expected, until the head fits. Gangs that should have ended already end now; gangs of
-// levels above stops are stopped. The first try ends as many as free enough GPUs. If these are too
-// scattered, each further try ends twice as many. With n running gangs that takes log2(n) searches
-// instead of n, but the foreseen start may be too late.
+// reserveFor predicts when and where the head starts. In the what-if, it ends the running gangs one
+// after the other, as expected, until the head fits. Gangs that should have ended already end now;
+// gangs of levels above stops are stopped. The first try ends as many as free enough GPUs. If these
+// are too scattered, each further try ends twice as many. With n running gangs that takes log2(n)
+// searches instead of n, but the foreseen start may be too late.
 func (p *planner) reserveFor(head *entry, stops int) *reservation {
 	r, done := &reservation{head: head, stops: stops}, 0
 	ends, back := p.endings(r)
@@ -386,7 +389,7 @@ func (p *planner) startsAt(r *reservation, at time.Duration, ends []ending, gone
 	return enough, fits
 }
 
-// undoAll takes GPUs again that were freed in the what-if, the last ones first.
+// undoAll calls functions that undo changes to the what-if, the last one first.
 func undoAll(back []func()) {
 	for _, b := range slices.Backward(back) {
 		b()
@@ -394,8 +397,8 @@ func undoAll(back []func()) {
 }
 
 // replan chooses the head's GPUs again, among those that are expected to be free at its start. It
-// prefers GPUs that are still in use if that does not slow the head down. So more free GPUs remain
-// for others.
+// prefers GPUs that are in use now, if that does not slow the head down. So more GPUs that are free
+// now remain for other gangs.
 func (p *planner) replan(r *reservation) {
 	r.stale = false
 	defer p.startingAt(r.at)()

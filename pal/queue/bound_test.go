@@ -66,8 +66,8 @@ func (b *bound) watch(p *player) {
 	b.jobs, b.patient = append(b.jobs, p.jobs[id]), append(b.patient, 0)
 }
 
-// by is the time by which watched gang i must have started. It is overdue after its patience. Then the
-// gangs before it have their turns, each of which uses up a part of the overdue share.
+// by is the time by which watched gang i must have started. It is overdue after its patience. Then
+// the gangs before it have their turns, each of which uses up a part of the overdue share.
 func (b *bound) by(i int) time.Duration {
 	turn := b.o.MaxWait + b.longest // how long GPUs may be kept for a turn
 	of := func(gpus float64) time.Duration {

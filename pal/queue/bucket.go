@@ -56,7 +56,7 @@ type book struct {
 	live    []*bucket // all buckets, in no order; none is empty
 	ages    heap      // gangs that are not overdue, by when they become overdue
 	overdue heap      // overdue gangs, by submission
-	dated   []*entry  // gangs with a deadline that counts
+	dated   []*entry  // waiting gangs with a deadline, if the options count deadlines
 }
 
 func newBook() book {
@@ -101,8 +101,8 @@ type bucket struct {
 	gpus        int
 	livePos     int
 	failed      attempt       // the last failed attempt
-	failedUntil time.Duration // a gang that ends by then would have fitted
-	done        uint64        // the pass that is done with it
+	failedUntil time.Duration // a gang that ends by this time might have fitted
+	done        uint64        // number of the last pass that was done with the bucket
 	// In pass number passes, the search continues at from with gangs that run no longer than slack
 	// at cost 1. Other passes begin with the first gang.
 	from   *entry
@@ -184,20 +184,22 @@ func (b *bucket) ahead(k key) (gpus int) {
 	return gpus
 }
 
-// attempt records the conditions under which the first gang of a bucket did not fit. While they are
+// attempt records the conditions under which a gang of a bucket did not fit. While they are
 // unchanged, the gang still does not fit. That holds on exclusive clusters only, where version
 // grows whenever a GPU comes free.
 type attempt struct {
 	version uint64 // of the Queue
 	head    *entry
 	turn    *turn
-	// first is the bucket's first gang. starts counts all starts so far. Both stay empty without a
-	// head, a turn and windows, because then neither run times nor other gangs matter.
+	// first is the gang that was tried, and starts counts all starts before. Both are zero if the
+	// result depends on neither: without a head, a turn, a claim and windows, all gangs of the
+	// bucket fail alike, and a start only makes room scarcer. For gangs that share GPUs, starts is
+	// always set.
 	first  *entry
 	starts uint64
 }
 
-// sign computes the gang's signature. While an elastic gang is tried with fewer members, its
+// sign computes the gang's signature. While a pass tries an elastic gang with fewer members, its
 // signature differs from that of its bucket.
 func (q *Queue) sign(e *entry) {
 	e.sig = signature{class: e.job.Gang.Class, maxTier: e.job.Gang.MaxTier, memberSets: memberSets(e.job.Gang), localityWait: e.job.LocalityWait, anywhere: e.job.Anywhere,

@@ -11,14 +11,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Change describes a running gang whose author has edited it, or a change that is only considered.
+// Change describes an edit of a running gang. The author has made the edit, or only considers it.
 type Change struct {
-	// Job is the new job, or only the part of it that the gang does not hold yet.
+	// Job is the edited job, or only the members of it that have no GPUs yet.
 	Job Job
-	// Own are the GPUs that it gives up. They are free on the given cluster, on which the gang
-	// holds no GPU.
+	// Own lists the GPUs that the gang gives up for the edit. The cluster passed to RoomFor must show
+	// them as free.
 	Own []int
-	// Keeps is the number of GPUs that it keeps.
+	// Keeps is the number of GPUs that the gang keeps, in addition to those that Job requests.
 	Keeps int
 }
 
@@ -86,7 +86,7 @@ func (p *asker) giveOthers() {
 		p.keep(p.turn.placement)
 	}
 	for _, e := range p.inOrder() {
-		if e == p.changed && e.state == waiting { // it keeps its place: gangs behind it do not go before it
+		if e == p.changed && e.state == waiting { // an edited gang that waits keeps its place: gangs behind it come later
 			return
 		}
 		if e.state == starting || e.claim != nil || p.turn != nil && p.turn.by == e {
@@ -100,7 +100,7 @@ func (p *asker) giveOthers() {
 			clear(p.found)
 		case r == reason.Reserved: // a service that waits for a gang behind it
 		case holdsUp(r):
-			if p.head = e; p.opt.Backfill == BackfillReserved { // while the gang's own GPUs are not free
+			if p.head = e; p.opt.Backfill == BackfillReserved { // RoomFor still holds the edited gang's own GPUs
 				p.reserve = p.reserveFor(e, p.level(e, p.now))
 			}
 			return
@@ -111,7 +111,7 @@ func (p *asker) giveOthers() {
 // roomFor looks for a placement for an edited running gang on the GPUs that remain. If a tenant's
 // limit prevents it, w names the tenant.
 func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r reason.Kind) {
-	if had := p.changed; had != nil && had.state >= running { // not counted twice
+	if had := p.changed; had != nil && had.state >= running { // count the edited gang once, not old and new
 		had.of.tenant.count(had.job.User, -had.counted)
 		defer had.of.tenant.count(had.job.User, had.counted)
 	}

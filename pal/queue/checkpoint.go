@@ -18,9 +18,9 @@ func (e *entry) safeFor(freeStops int) time.Duration {
 	return d
 }
 
-// lostShare and mostCheckpoint are for gangs that write checkpoints at known times. Such a gang is
-// stopped when it loses at most lostShare of its run. A gang whose checkpoints are further apart
-// than mostCheckpoint is stopped whenever others need its GPUs.
+// lostShare and mostCheckpoint are for gangs that write checkpoints at known times. Such a gang may
+// be stopped only while it would lose at most lostShare of its run. A gang whose checkpoints are
+// further apart than mostCheckpoint may be stopped at any time.
 const (
 	lostShare      = 1. / 32
 	mostCheckpoint = 4 * time.Hour

@@ -17,15 +17,15 @@ import (
 type claim struct {
 	by        *entry
 	placement pal.Placement
-	victims   []*entry // not yet stopped
-	granted   bool     // the gang got the claim because it is overdue
-	saved     time.Duration
-	gpus      float64 // GPUs that count as promised to its tenants; see promise
-	held      []int   // GPUs of the placement that have come free; this pass marks them as taken
+	victims   []*entry      // not yet stopped
+	granted   bool          // the gang got the claim in its turn, because it is overdue
+	saved     time.Duration // the longest wait that the stop of one victim has saved; see countStop
+	gpus      float64       // GPUs that count as promised to its tenants; see promise
+	held      []int         // GPUs of the placement that have come free; this pass marks them as taken
 }
 
-// reason returns why the claim's gang waits, with the gangs that stop for it and those that only
-// give members back. If any gang stops, the reason is stopping.
+// reason returns why the claim's gang waits: other gangs stop for it, or, if none stops, other
+// gangs give members back. It also returns both kinds of gangs.
 func (c *claim) reason() (r reason.Kind, stop, shrink []string) {
 	for _, v := range c.victims {
 		if len(v.target.Members) > 0 {
@@ -63,8 +63,8 @@ func (q *Queue) enter(c *claim) {
 	q.rebucket(c.by)
 }
 
-// drop gives up a claim. Victims that are being stopped still stop; their GPUs go to the next gang
-// that needs them, see takeOver.
+// drop gives up a claim. Its victims, which are already being stopped, still stop. Their GPUs go to
+// the next gang that needs them: see takeOver.
 func (q *Queue) drop(c *claim) {
 	q.version++
 	i := slices.Index(q.claims, c)
@@ -79,8 +79,8 @@ func (q *Queue) drop(c *claim) {
 	q.rebucket(c.by)
 }
 
-// promise adds (sign 1) or removes (-1) a claim's GPUs from the counts of its gang's tenants and
-// array. Without that, two gangs could be promised the same part of a quota.
+// promise adds a claim's GPUs to the counts of its gang's tenants, user and array (sign 1), or
+// subtracts them (-1). Without these counts, two gangs could be promised the same part of a quota.
 func (ts *tenancy) promise(c *claim, sign int) {
 	for t := c.by.of.tenant; t != nil; t = t.parent {
 		t.promised += float64(sign) * c.gpus
@@ -94,9 +94,10 @@ func without(es []*entry, e *entry) []*entry {
 	return slices.DeleteFunc(es, func(o *entry) bool { return o == e })
 }
 
-// settleClaims starts the gangs whose victims have all stopped, and holds freed GPUs for the
-// others. If a freed GPU was taken by another job or failed, or its node is away, the claim lapses.
-// The Queue then decides about the gang again.
+// settleClaims starts the gangs whose victims have all stopped. For the other claims it holds the
+// GPUs that have come free. If all victims have stopped but another job has taken a GPU of the
+// placement, or the GPU or its node is not available, the claim lapses and the Queue decides about
+// the gang again.
 func (p *pass) settleClaims() {
 	for _, c := range slices.Clone(p.Queue.claims) {
 		c.held = nil
@@ -116,8 +117,8 @@ func (p *whatIf) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }
 
-// elsewhere looks for other GPUs for a gang that has a claim, because stopping its victims may take
-// long, or hang. It searches free GPUs and those already held for the gang.
+// elsewhere looks for GPUs on which a gang with a claim can start now, because stopping its victims
+// may take long, or hang. It searches free GPUs and those already held for the gang.
 func (p *pass) elsewhere(c *claim, look func() (pal.Found, bool)) (f pal.Found, ok bool) {
 	defer p.unmark(c.held)()
 	p.promise(c, -1)
@@ -138,8 +139,8 @@ func (p *pass) letGo(c *claim) {
 	p.kept = slices.DeleteFunc(p.kept, func(u int) bool { return held[u] })
 }
 
-// retries adds gangs with a claim to tries of their buckets, if the free GPUs and those held for
-// them are enough.
+// retries lists, in the field tries of each bucket, the gangs with a claim for which the free GPUs
+// and those held for them are enough.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]

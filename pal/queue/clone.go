@@ -10,8 +10,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Clone returns a copy with the same state, which makes the same decisions. The copy shares jobs,
-// placements, windows and finished runs, because these are replaced, never changed.
+// Clone returns a copy with the same state, which makes the same decisions. Afterwards the two are
+// independent: other goroutines may use the copy. Both share the memory of jobs, placements,
+// windows and finished runs, because the Queue replaces these and never changes them in place.
+// Clone itself writes to the entries of q (copied), so nothing else may use q meanwhile.
 func (q *Queue) Clone() *Queue {
 	o, opt := *q, *q.opt
 	o.opt, o.foresight.opt, o.tenancy.opt, o.gangKinds.opt = &opt, &opt, &opt, &opt

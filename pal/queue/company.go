@@ -35,10 +35,10 @@ const nobodyKnows pal.Company = -1
 
 // company records for how long a gang has had which neighbours.
 type company struct {
-	seen  bool        // with and at are valid
-	with  pal.Company // the current neighbours, since at
-	at    time.Duration
-	spent [pal.Several + 1]time.Duration
+	seen  bool                           // with is known
+	with  pal.Company                    // the neighbours that the gang has had since the time at
+	at    time.Duration                  // time of the last call of meet
+	spent [pal.Several + 1]time.Duration // time that the gang has spent with each company
 }
 
 // meet records the gang's neighbours from now on.
@@ -69,8 +69,8 @@ func companyOf(n int64) int8 {
 	return int8(n)
 }
 
-// LookAround records the company of each running gang on shared GPUs, except elastic ones. It counts
-// from now until the next call. Call it after the GPUs of running gangs have been reported.
+// LookAround records the company of each running gang on shared GPUs, except elastic ones. It
+// counts from now until the next call. Call it after the GPUs of running gangs have been reported.
 func (rs *runners) LookAround(now time.Duration, c *pal.Cluster) {
 	for _, e := range rs.running {
 		if e.job.Gang.Sharing != nil && e.elastic == nil {
@@ -130,8 +130,9 @@ func (l logs) variance() float64 {
 }
 
 // Slower returns the run time of a gang beside a neighbour, relative to its run time alone, given
-// their classes. It combines the runs and the table, weighted by their errors. seen is the weight of
-// the runs, from 0.5 to 1. Without runs, or if they weigh less than the table, both results are 0.
+// their classes. It combines the runs and the table, weighted by their errors. seen is the weight
+// of the runs, from 0.5 to 1. Without runs, or if they weigh less than the table, both results are
+// 0.
 func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 	if b.Runs == 0 {
 		return 0, 0
@@ -157,7 +158,7 @@ func SlowerBeside(of pal.AppClass, runs [pal.NumClasses]RunsBeside) (slower [pal
 			from = map[pal.AppClass]string{}
 		}
 		percent := int(math.Round(100 * seen))
-		from[beside] = fmt.Sprintf("%d %% seen in %d runs, %d alone; %d %% the table", percent, b.Runs, b.Alone, 100-percent)
+		from[beside] = fmt.Sprintf("%d %% from %d runs beside it and %d alone; %d %% from the table", percent, b.Runs, b.Alone, 100-percent)
 	}
 	return slower, from
 }

@@ -12,12 +12,13 @@ import (
 // Once the deadline cannot be met, the gang loses this advantage: going first would only make
 // others late.
 
-// A deadline is in danger from inDanger run times before it. With 2, a gang can wait for as long as
-// it runs and still be in time. The run time used is one that nine of ten similar gangs do not
-// exceed.
+// inDanger × the gang's run time before the deadline, the deadline comes into danger. With 2, a
+// gang can then still wait for as long as it runs and be in time. The run time used here is one
+// that nine of ten similar gangs do not exceed.
 const inDanger = 2
 
-// urgency contains the time when a waiting gang's deadline comes into danger.
+// urgency is the span in which a waiting gang's deadline is in danger. Before from there is time
+// enough; after to the deadline cannot be met. hurry sets on while the span lasts.
 type urgency struct {
 	on       bool
 	from, to time.Duration
@@ -26,7 +27,8 @@ type urgency struct {
 // urgencyRank comes before every rank of an order. It exceeds any time in seconds.
 const urgencyRank = -1e12
 
-// expectUrgency computes when the gang's deadline comes into danger, from its expected run time.
+// expectUrgency computes the span in which the gang's deadline is in danger, from its expected run
+// time.
 func (fs *foresight) expectUrgency(e *entry) {
 	if e.job.Deadline == 0 || !fs.opt.Deadlines {
 		return
@@ -45,10 +47,10 @@ func (e *entry) urgentKey(k key) key {
 }
 
 // startBy returns the latest start with which nine of ten similar gangs meet the deadline: one run
-// time before it.
+// time (see inDanger) before it.
 func (e *entry) startBy() time.Duration { return (e.job.Deadline + e.urgency.from) / inDanger }
 
-// hurry updates which deadlines are in danger, and which are lost.
+// hurry updates for each deadline whether it is in danger now, and moves the gang to its new place.
 func (q *Queue) hurry(now time.Duration) {
 	for _, e := range q.dated {
 		if on := e.urgency.from <= now && now <= e.urgency.to; on != e.urgency.on {

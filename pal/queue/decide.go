@@ -10,30 +10,30 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// whatIf is the cluster in a hypothetical state. Each change to it returns a function that undoes
-// it; these are called in reverse order.
+// whatIf is the cluster in a hypothetical state. Each method that changes it returns a function
+// that undoes the change, or adds this function to undo. Changes must be undone in reverse order.
 type whatIf struct {
 	c         *pal.Cluster
 	exclusive bool // only the Queue takes GPUs on it
 	undo      []func()
-	kept      []int // GPUs held until its end
+	kept      []int // GPUs held until putBack
 	hidden    []int // GPUs kept for the overdue gang whose turn it is
-	// changed is the gang that [Queue.RoomFor] looks for GPUs for. own are the GPUs that it has;
-	// they are marked as taken, or free and then not listed here.
+	// changed is the edited gang for which [Queue.RoomFor] looks for GPUs. own lists its GPUs while
+	// they are marked as taken, and is nil while they are free.
 	changed *entry
 	own     []int
 }
 
 // finder finds GPUs for one gang: where it fits now, where it would fit after others have ended,
-// and whether it should wait for better GPUs. It ignores other waiting gangs, and starts none. The
-// only state that it changes in the Queue is until when gangs wait for better GPUs (see holdsOut).
+// and whether it should wait for better GPUs. It ignores other waiting gangs, and starts none. In
+// the Queue it changes only caches, and until when gangs wait for better GPUs (see holdsOut).
 type finder struct {
 	*Queue
 	whatIf
 	now     time.Duration
 	started []*entry // in this pass
-	// slack is set after a gang did not fit. A similar gang that runs at most this long, at cost 1,
-	// would fit. 0: run time is not the reason.
+	// slack is set after a gang did not fit: a similar gang that runs at most this long, at cost 1,
+	// may fit. 0: a shorter run time would not help.
 	slack time.Duration
 	// startsAt is the time when the gang would start; 0: now.
 	startsAt   time.Duration
@@ -73,8 +73,8 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 // left:
 //
 //  1. Earlier decisions. Their GPUs are held, and gangs whose victims have all stopped start. Other
-//     gangs with victims may still start elsewhere in their turn. GPUs are also held for members
-//     that are about to be moved (Moving).
+//     gangs with victims may still start elsewhere when the walk reaches them. GPUs are also held
+//     for members that Nomad is about to move off drained nodes (SetDrainedMembers).
 //  2. Overdue gangs have their turn. It comes before the queue, as an order that never reaches them
 //     could starve them.
 //  3. The queue, first to last.
@@ -119,7 +119,7 @@ func (p *whatIf) putBack() {
 
 // take marks a placement as used for the rest of the pass.
 func (p *finder) take(g pal.Gang, pl pal.Placement) {
-	if len(p.hidden) > 0 { // it may use some of them (onKept), and only a free GPU can be taken
+	if len(p.hidden) > 0 { // the gang may use hidden GPUs (onKept), and only a free GPU can be taken
 		p.show()
 		defer p.hide()
 	}
@@ -131,7 +131,7 @@ func (p *finder) take(g pal.Gang, pl pal.Placement) {
 // whose GPUs the cluster does not show as taken. Such a member has ended, or its GPU failed, but
 // that has not been reported to the Queue yet.
 func (p *whatIf) vacate(e *entry) (back func()) {
-	if p.changed != nil && e.seq == p.changed.seq { // or some of its members, see with
+	if p.changed != nil && e.seq == p.changed.seq { // e may be a copy with some of the members: see with
 		on := setOf(e.placement.GPUs())
 		return p.unmark(slices.DeleteFunc(slices.Clone(p.own), func(u int) bool { return !on[u] }))
 	}
@@ -145,8 +145,8 @@ func (p *whatIf) vacate(e *entry) (back func()) {
 	return func() { p.c.Take(e.job.Gang, pl) }
 }
 
-// taken reports whether a GPU is in use, by a gang or otherwise. A GPU that is out of service does
-// not count, because it could not be chosen anyway.
+// taken reports whether a GPU is in use, by a gang of the Queue or by another job. It is false for
+// a GPU that is out of service, whoever uses it.
 func (p *whatIf) taken(u int) bool {
 	if p.c.Available(u) {
 		return false
@@ -155,8 +155,8 @@ func (p *whatIf) taken(u int) bool {
 	return !gpu.Unhealthy && !gpu.Quarantined && !gpu.Unavailable
 }
 
-// keep holds the free GPUs of a placement until the end of the pass. Its other GPUs are still in
-// use, so no other gang can get them.
+// keep holds the free GPUs of a placement until the end of the pass. The other GPUs of the
+// placement are still in use, so no gang can get them anyway.
 func (p *whatIf) keep(pl pal.Placement) (held []int) {
 	held, free := p.hold(pl.GPUs())
 	p.kept = append(p.kept, held...)
@@ -209,8 +209,9 @@ func (p *finder) holdPending() {
 	}
 }
 
-// keepForMoving holds GPUs for members that are about to be moved. While they still run, their GPUs
-// count as free. It takes no GPU that was promised to another gang before.
+// keepForMoving holds GPUs for members that Nomad is about to move off drained nodes. The cluster
+// shows these GPUs as free until Nomad has moved the members. keepForMoving takes no GPU that is
+// already promised to a gang.
 func (p *finder) keepForMoving() {
 	by := p.opt.Placement
 	by.RefuseBad = false // they have to go somewhere
@@ -258,9 +259,10 @@ func (p *pass) start(e *entry, f pal.Found) {
 //   - stop gangs for it
 //
 // Otherwise the gang waits. The first gang that waits is the head, which those behind it must not
-// delay. A gang with a claim starts in its place if it fits elsewhere; it is not the head. If a
-// gang neither fits nor finds victims, the pass is done with its bucket, since the others would
-// fail too. When gangs only backfill, the walk still tries those of the bucket that end in time.
+// delay. A gang with a claim starts when the walk reaches it, if it now fits elsewhere; it is never
+// the head. If a gang neither fits nor finds victims, the pass is done with its bucket, since the
+// others would fail too. One exception: if a shorter gang of the bucket may fit, the walk tries
+// that one.
 func (p *pass) walk() {
 	p.retries()
 	for {
@@ -291,7 +293,7 @@ func (p *pass) walk() {
 			p.goOn(b, e)
 			continue
 		}
-		// Keeping GPUs for a gang that could not use them would help nobody.
+		// Do not keep GPUs for a gang that could not use them.
 		if p.head == nil && p.awaits(e) && p.barring(e) == nil {
 			p.head = e
 			if p.opt.Backfill == BackfillNone {
@@ -314,11 +316,11 @@ func (p *pass) next(b *bucket) *entry {
 	return b.es[0].e
 }
 
-// goOn moves to the next gang of the bucket, after e, that is worth a try. Without one, the pass is
-// done with the bucket. If e has left the bucket, because it starts or gets a claim, the next gang
-// is the new first one. After a gang that would end too late, the next gang is the first one in
-// order whose expected run time is within the slack. Finding that one scans the bucket: the heap is
-// sorted by key, not by run time.
+// goOn chooses the gang of the bucket to try after e. If there is none, the pass is done with the
+// bucket. If e has left the bucket, because it starts or gets a claim, the next gang is the new
+// first one. If e would end too late, the next gang is the first one in order whose expected run
+// time is within the slack. Finding it scans the bucket, because the heap is sorted by key, not by
+// run time.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
@@ -338,7 +340,7 @@ func (p *pass) goOn(b *bucket, e *entry) {
 	}
 }
 
-// full reports whether the pass has reached its limit of decisions.
+// full reports whether the pass has reached its limit of actions.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
 // possible reports whether the gang could run on an empty cluster with the GPUs that are healthy
@@ -371,8 +373,8 @@ func (p *pass) doneWith(b *bucket) bool {
 	return b.done == p.passes || b.sig.claimed && len(b.tries) == 0
 }
 
-// first returns the bucket whose first gang goes first, or nil. It looks at each kind of waiting
-// gang at each step of the walk.
+// first returns the bucket whose next gang comes first in the order; nil if no gang is left to try.
+// Each call visits all buckets.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()
@@ -393,10 +395,10 @@ func (p *pass) fits(b *bucket, e *entry) (pal.Found, bool) {
 	p.slack = 0
 	try := attempt{version: p.version, head: p.head, turn: p.turn}
 	if p.head != nil || p.turn != nil || e.claim != nil || len(p.windows.list) > 0 {
-		try.first, try.starts = e, p.starts // its run time, or GPUs held for it, and other gangs matter too
+		try.first, try.starts = e, p.starts // the result also depends on this gang, and on who has started
 	}
 	if e.job.Gang.Sharing != nil {
-		try.starts = p.starts // who starts on a GPU decides who else goes there
+		try.starts = p.starts // who starts on a shared GPU decides who may join
 	}
 	if e.least() > p.c.FreeGPUs()+len(p.hidden) {
 		p.toLeast(e)

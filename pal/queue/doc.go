@@ -28,11 +28,11 @@
 //	q.Finished(now, id) // it ended by itself: the run enters the history of its name
 //	q.Removed(now, id)  // stopped by its owner, or lost
 //
-// [Queue.Decide] leaves the cluster as it found it: the caller takes and releases GPUs as things
-// really happen. Until the outcome of an action is reported, the Queue holds its GPUs. So Decide
-// may be called again in the meantime. After a restart, the placer reports running gangs with
-// [Queue.Restore]. [Queue.Wake] returns when to call Decide again if nothing happens.
-// [Queue.Waiting] lists the waiting gangs, in order, with their reasons.
+// [Queue.Decide] leaves the cluster as it found it: the caller takes and releases GPUs when gangs
+// really start and end. Until the caller reports the outcome of an action, the Queue holds the GPUs
+// of that action. So the caller may call Decide again in the meantime. After a restart, the placer
+// reports running gangs with [Queue.Restore]. [Queue.Wake] returns when to call Decide again if
+// nothing happens. [Queue.Waiting] lists the waiting gangs, in order, with their reasons.
 //
 // GPU and device group numbers belong to one cluster; after building a new one call [Queue.Rebase].
 //
@@ -50,16 +50,44 @@
 // whatever may have changed and need not compare. It need not report unchanged gangs, so 10,000
 // unchanged gangs cost nothing.
 //
+// # What must stay true
+//
+// A change of this package must keep the following. Most of it is tested in property_test.go.
+//
+//   - A Queue is not safe for concurrent use, not even by two questions at a time.
+//   - The same calls in the same order give the same answers and actions. No decision may depend on
+//     a clock, on chance or on the order of a map.
+//   - [Queue.Decide] and the questions leave the cluster as they found it. Only [Queue.Beside]
+//     marks GPUs as taken, until the caller undoes that.
+//   - Questions are all methods that return something about gangs, tenants or the history: Waiting,
+//     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. All other methods
+//     report or set something, except Decide. After a question, the Queue answers and decides as if
+//     nobody had asked.
+//   - Questions write nevertheless. They fill caches and buffers, resize elastic gangs and put them
+//     back, and bring levels and deadlines up to date. Three effects can be seen from outside: a
+//     level that a question has computed is not computed again before it is due; [Queue.RoomFor]
+//     and [Queue.TenantUse] add a namespace that is new; and [Queue.WaitsIf] forgets since when the
+//     gang has declined GPUs. So the placer asks a clone, where it can.
+//   - [Queue.Clone] copies all that changes in place. Each new field needs its place in clone.go:
+//     pointers to entries, claims, buckets, levels and tenants must lead to their copies, slices
+//     and maps must be copied unless they are replaced as a whole, and caches may start empty.
+//   - [Queue.Changed] drops all that the Queue caches about the cluster. Whatever is cached for
+//     longer than a pass must be dropped there. Whenever a GPU may have come free, Queue.version
+//     must grow: on an exclusive cluster ([Options.Exclusive]) a failed search is not repeated
+//     before.
+//   - A gang's signature contains all that decides where the gang fits. If it lacks something,
+//     gangs that differ share one search and one cache.
+//
 // # Its parts
 //
-// A Queue consists of parts that do not depend on each other:
+// A Queue consists of these parts:
 //
 //   - foresight: how long gangs run, and the order that follows
 //   - book: who waits
 //   - runners and levels: who runs, and who may be stopped
 //   - tenancy, gangKinds, windows, lending, account and forecasts
 //
-// A pass consists of layers, and each uses only those before it:
+// A pass, and each question, consists of layers. Each layer uses only those before it:
 //
 //   - whatIf: the cluster as it would be
 //   - finder: where one gang fits
@@ -75,17 +103,19 @@
 //
 // With [Options.Preempt] a gang may stop gangs of a worse level that allow it. Levels are powers,
 // so gangs of similar rank never stop each other. A preemptible gang starts wherever it fits,
-// whatever is reserved for the head. That holds even at the head's own level, where the head cannot
-// stop it. Keeping GPUs from such gangs would shorten some waits and lengthen others, and the turns
-// of the overdue bound the head's wait anyway.
+// whatever is reserved for the head, unless its priority is lower than the head's. That holds even
+// at the head's own level, where the head cannot stop it. Keeping GPUs from such gangs would
+// shorten some waits and lengthen others, and the turns of overdue gangs bound the head's wait
+// anyway.
 //
 // A gang holds up nobody if it could not run even on an empty cluster, or if its tenant's limit is
 // reached. [Default] is the policy of the agent and of the simulator's tables.
 //
-// How much longer a gang runs is a distribution. It comes from its user's estimate, or else from
-// earlier runs of its name; runs submitted just before or after it count most. While the gang runs,
-// the progress that it reports counts too, and soon counts more ([Queue.Reported]). Adaptive sorts
-// preemptible gangs by the Gittins index of that distribution, others by its mean.
+// The Queue predicts how much longer a gang runs as a distribution. It uses the user's estimate, or
+// else earlier runs of the gang's name; runs submitted just before or after the gang count most.
+// While the gang runs, the progress that it reports counts too, and soon counts more
+// ([Queue.Reported]). Adaptive sorts preemptible gangs by the Gittins index of that distribution,
+// others by its mean.
 //
 // The start of a waiting gang is predicted as a range from the waits of similar gangs. The range
 // should be right eight times in ten; docs/results shows how often it is on real traces.
@@ -99,31 +129,31 @@
 //
 // # No starvation
 //
-// A gang is overdue after it has waited for [Options.Patience] times its estimated run time in all,
-// or an hour if that is longer. Without an estimate it is overdue after [Options.MaxWait]. Overdue
-// gangs keep their places in the queue. In addition they are served in order of submission, one
-// turn after the other. The gang whose turn it is starts if it fits, or stops what may be stopped
-// if that makes room. Otherwise GPUs are kept for it until all of them are free. A gang that had
-// its turn is not stopped for others.
+// A gang is overdue after it has waited, in all, for [Options.Patience] times its estimated run
+// time or its limit, whichever is shorter, but at least for an hour. With neither, it is overdue
+// after [Options.MaxWait]. Overdue gangs keep their places in the queue. In addition they are
+// served in order of submission, one turn after the other. The gang whose turn it is starts if it
+// fits, or stops other gangs if that makes room. Otherwise GPUs are kept for it until all of them
+// are free. A gang that started in its turn is not stopped for others.
 //
 // The rest of the queue goes on meanwhile: backfill, preemption, moves and waiting for close GPUs.
-// Others use kept GPUs only if they can be stopped for the turn, or are expected to end before it
-// and within MaxWait of its beginning.
+// Other gangs use kept GPUs only if they can be stopped for the turn, or if they are expected to
+// end before the kept GPUs are all free and within MaxWait of the beginning of the turn.
 //
-// What turns use is metered: GPUs kept idle and GPUs of gangs that run by their turn. The part
-// above [Options.OverdueShare] of the cluster's GPU time is a debt. No new turn begins before the
-// share has paid the debt off. For a gang that could run, this promises the following, where N is
-// the number of GPUs in the cluster and no run is longer than L:
+// The Queue meters the GPU time of turns: of GPUs kept idle, and of gangs that started in their
+// turn. Use above [Options.OverdueShare] of the cluster's GPU time becomes a debt. No new turn
+// begins before the share has paid the debt off. For a gang that could run, this promises the
+// following, where N is the number of GPUs in the cluster and no run is longer than L:
 //
 //   - A turn takes at most MaxWait + L to start its gang, whatever estimates say.
 //   - A gang's turn begins at the latest when it is overdue, plus one turn and
 //     (turn + L) × its GPUs / (OverdueShare × N) for each gang submitted before it. A gang that was
 //     submitted later, was overdue sooner and has its turn adds once as much.
-//   - So the promise holds in any overload, with later turns. In the long run the overdue get at least
-//     OverdueShare of the GPU time while there are any, first come, first served. They cost the others
-//     no more than OverdueShare, except for one turn at a time.
-//   - It is a promise about turns, and in an overload many turns come first. Nobody can promise when a
-//     gang starts; the range above says what to expect.
+//   - So the promise holds in any overload, with later turns. In the long run the overdue get at
+//     least OverdueShare of the GPU time while there are any, first come, first served. They cost
+//     the others no more than OverdueShare, except for one turn at a time.
+//   - It is a promise about turns, and in an overload many turns come first. Nobody can promise
+//     when a gang starts; the range above says what to expect.
 //
 // Under strict order (BackfillNone) nothing starts behind a turn. The meter starts at 0 when a
 // placer starts again, and a gang that is stopped by a failure needs a new turn. A quota is never

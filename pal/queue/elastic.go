@@ -13,25 +13,26 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// An elastic gang runs with Job.Least to all members of its Gang, as many as there is room for. Only
-// the least number is its own; GPUs for further members are lent to it, as in Volcano and KAI:
+// An elastic gang runs with at least Job.Least members and at most all members of its Gang, as many
+// as there is room for. The GPUs of members beyond the least are lent to it, as in Volcano and KAI:
 //
-//   - It starts with as many as fit, and does not wait for the rest. It starts with fewer if it then
-//     ends sooner, closer together or without an outlier.
-//   - It grows on GPUs that no waiting gang can use, if that saves more than twice what the restarts
-//     cost. The saving counts for as long as such GPUs were lent lately: under load they are soon
-//     wanted back, and then its members restart again.
+//   - It starts with as many members as fit, and does not wait for room for the rest. It starts
+//     with fewer if it then ends sooner, because they are closer together or avoid an outlier.
+//   - It grows on GPUs that no waiting gang can use, if that saves more than twice what the
+//     restarts cost. The saving is computed for the length of recent loans only: under load, other
+//     gangs soon want the GPUs back, and then the members restart again.
 //   - It shrinks, its last members first, if that lets a waiting gang of its level or a better one
-//     start. That comes before any gang is stopped; if neither is enough alone, both are done. For a
-//     gang whose tenant would borrow GPUs, it gives back only GPUs that its own tenant borrows.
+//     start. The Queue tries this before it stops any gang; if neither is enough alone, it does
+//     both. For a gang whose tenant would borrow GPUs, it gives back only GPUs that its own tenant
+//     borrows.
 //
-// After each start and each change its size stays the same for twice its restart cost. While it
-// waits it counts with all its members; a pass tries it with fewer.
+// After each start and each change of size, the size stays the same for twice the restart cost.
+// While the gang waits it counts with all its members; a pass also tries it with fewer.
 
 // elastic is the state that only elastic gangs have.
 type elastic struct {
 	full pal.Gang // the gang with all members; Job.Gang has the current size
-	lent float64  // GPUs that it is about to grow by, as they count towards limits
+	lent float64  // GPUs of a decided growth that is not reported yet, as they count towards limits
 	at   int      // position in runners.elastics, while it runs
 	// grownAt is the time of its first growth since it started or last shrank; 0: it has not grown.
 	grownAt time.Duration
@@ -93,8 +94,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize sets the size of an elastic gang. The gang must not be counted as holding GPUs at that
-// time (see countHeld): the same number must be subtracted later as was added.
+// resize sets the number of members of an elastic gang. Meanwhile the gang must not be counted as
+// holding GPUs: countHeld must later subtract the same number that it added.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -104,7 +105,7 @@ func (q *Queue) resize(e *entry, n int) {
 	q.sign(e)
 }
 
-// regang replaces the gang of an entry, in full size.
+// regang replaces the gang of an entry. f gets and returns the gang with all its members.
 func (e *entry) regang(f func(pal.Gang) pal.Gang) {
 	if e.elastic == nil {
 		e.job.Gang = f(e.job.Gang)
@@ -246,8 +247,8 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 	return false
 }
 
-// lenders returns the elastic gangs that may give members back for a waiting gang of this level, and
-// the largest number of GPUs that they can give.
+// lenders returns the elastic gangs that may give members back for a waiting gang of this level,
+// and the largest number of GPUs that they can give.
 func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 	for _, v := range p.elastics {
 		if p.ranLongEnough(v) && p.lends(v, e, level, nil) {
@@ -271,8 +272,8 @@ func (e *entry) hasLent() bool {
 }
 
 // lends reports whether a running gang v would give back a member for a waiting gang e, whose level
-// is level. A turn outranks levels and quotas. Otherwise two of three conditions must hold: v's level
-// is no better, e's tenant stays within its quota, v's tenant is above its quota.
+// is level. A turn outranks levels and quotas. Otherwise two of three conditions must hold: v's
+// level is no better, e's tenant stays within its quota, v's tenant is above its quota.
 func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	if !v.hasLent() {
 		return false
@@ -280,8 +281,8 @@ func (p *planner) lends(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, p.level(v, p.now)) >= level, v, e, freed)
 }
 
-// keeps returns the number of members that the gang would keep. It adds the GPUs that the gang
-// gives back to freed.
+// keeps returns the number of members that the running gang v would keep for the waiting gang e. It
+// adds the GPUs of the other members to freed.
 func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	members = len(v.placement.Members)
 	for ; members > v.job.Least && p.lends(v, e, level, freed); members-- {
@@ -290,9 +291,9 @@ func (p *planner) keeps(v, e *entry, level int, freed freedGPUs) (members int) {
 	return members
 }
 
-// MayGive returns how many GPUs a running elastic gang would give back if that let a waiting gang
-// start. It counts only GPUs for which ofUse is true. from is the earliest time for that, since the
-// caller's epoch.
+// MayGive returns how many GPUs the running elastic gang id would give back if that let the waiting
+// gang to start. It counts only GPUs for which ofUse is true. from is the earliest time at which
+// the gang would give them back, since the caller's epoch.
 func (q *Queue) MayGive(now time.Duration, id, to string, ofUse func(gpu int) bool) (gpus int, from time.Duration) {
 	v, e := q.entries[id], q.entries[to]
 	p := q.at(now, nil)
@@ -321,8 +322,8 @@ func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 
-// claimLent decides that the gangs give back the members whose GPUs are wanted. Later members go
-// too, because Nomad ends the last ones first.
+// claimLent decides that the gangs give back the members whose GPUs the placement needs. The
+// members after these end, too, because Nomad ends the last ones first.
 func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
 	return p.takeFrom(&claim{by: e, placement: pl}, from, p.giveBack)
 }
@@ -339,12 +340,12 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	return Action{Kind: Resize, Found: pal.Found{Placement: v.target}}, true
 }
 
-// grow gives elastic gangs the free GPUs that no waiting gang can use. Gangs with the least expected
-// GPU time left come first, because then most jobs end soonest. grow is the last step of a pass, so
-// all waiting gangs have had their choice. It does nothing in a pass that reached its limit of
-// starts, because such a pass has not tried all waiting gangs.
+// grow gives elastic gangs the free GPUs that no waiting gang can use. Gangs with the least
+// expected GPU time left come first, because then most jobs end soonest. grow is the last step of a
+// pass, so all waiting gangs have had their choice. It does nothing in a pass that reached its
+// limit of starts, because such a pass has not tried all waiting gangs.
 func (p *pass) grow() {
-	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // who waits does not matter while lentFor is unknown
+	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // isWanted is expensive, and not needed while lentFor is unknown
 	if p.wanted {
 		p.wantedAt = p.now
 	}
@@ -367,8 +368,8 @@ func (p *pass) grow() {
 	}
 }
 
-// isWanted reports whether a gang waits that could ever start, and so may need GPUs that are lent
-// now.
+// isWanted reports whether at least one waiting gang could start at some time, so that it may need
+// GPUs that are lent now.
 func (p *pass) isWanted() bool {
 	for _, b := range p.live {
 		for i := range b.es {
@@ -425,11 +426,11 @@ func (p *pass) enlarged(e, more *entry) (pal.Placement, bool) {
 	return to, e.full.MaxTier == 0 || to.Tier <= e.full.MaxTier
 }
 
-// pays reports whether growing pays for a gang. was and takes are its remaining run times before
-// and after it. The saving while the GPUs are lent must exceed twice the cost of the restarts. A
-// second restart counts if the gang is expected to give the GPUs back before it ends. The loan is
-// expected to last as long as recent loans, or as long as nobody has wanted lent GPUs so far,
-// whichever is longer.
+// pays reports whether growing pays for a gang. was and takes are its remaining run times without
+// and with the growth. The saving while the GPUs are lent must exceed twice the cost of the
+// restarts. There is a second restart if the gang is expected to give the GPUs back before it ends.
+// The loan is expected to last as long as recent loans, or as long as no gang has wanted lent GPUs
+// so far, if that is longer.
 func (p *pass) pays(e *entry, was, takes float64) bool {
 	lasts, restarts := takes, 1.0
 	if l := float64(max(p.lentFor, p.now-p.wantedAt)); p.lentFor > 0 && l < takes {
@@ -483,7 +484,7 @@ func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration
 			soon(e.safeUntil)
 		}
 		if n < e.full.MemberSets[0].Members && (!waiting || !l.wanted) && l.lentFor > 0 {
-			soon(now + max(minRuns*e.job.RestartCost, now-l.wantedAt)) // growing may pay then; see pays
+			soon(now + max(minRuns*e.job.RestartCost, now-l.wantedAt)) // by then growing may pay: see pays
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Ends returns the range of times in which a running gang ends, since the caller's epoch: see
-// [finder.remainingRange]. ok is false if the gang does not run, if its run time can only be guessed, or
-// if it is a service.
+// [finder.remainingRange]. ok is false if the gang does not run, if its run time can only be
+// guessed, or if it is a service.
 func (q *Queue) Ends(now time.Duration, id string) (from, to time.Duration, ok bool) {
 	e := q.entries[id]
 	if e == nil || e.state == waiting || e.state == starting || e.job.Endless {
@@ -43,11 +43,15 @@ func (q *Queue) EarlierRuns(id string) (runs int, shortest, longest time.Duratio
 	return len(known), known[0].work, known[len(known)-1].work
 }
 
-// remainingRange returns the range of how much longer a gang runs, at cost 1; ok is false if that is only
-// a guess. What the gang reports comes first. Next come earlier runs of its name: the range spans
-// from the first to the ninth decile of them. With few runs it extends further up: twice as long
-// with one run, a tenth longer with ten. Without runs it spans from the expected time to twice
-// that.
+// remainingRange returns the range of how much longer a gang runs, at cost 1; ok is false if the
+// range is only a guess. It uses the first of these that is known:
+//
+//   - the gang's own reports
+//   - its user's estimate: the range spans from the expected time to twice that
+//   - earlier runs of its name: the range spans from their first to their ninth decile; the upper
+//     end is then raised, to twice as long with one run, by a tenth with ten runs
+//
+// If none is known, the range spans from the expected time to twice that.
 func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	if least, most, ok = remainingByReports(e, p.now); ok {
 		return least, most, true
@@ -66,8 +70,8 @@ func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	return least, e.bounded(p.now, most), ok
 }
 
-// quantile returns a time, in seconds, such that the given part of the chances, shortest first,
-// runs on no longer.
+// quantile returns the remaining time, in seconds, that the given part of the chances does not
+// exceed. The chances must be sorted, the shortest first.
 func quantile(of []chance, part float64) float64 {
 	all := 0.0
 	for _, c := range of {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Short jobs go first, so users gain if they estimate too little. Therefore a tenant's estimates
-// are scaled up by the factor by which its runs outlast them: the median of its last runs, once
-// there are a few. Estimates are never scaled down.
+// Short jobs go first, so users gain if their estimates are too short. Therefore the Queue
+// multiplies a tenant's estimates by the factor by which the tenant's runs outlast them: the median
+// of its last runs, once there are a few. It never makes estimates shorter.
 const (
 	// judgedRuns is how many estimated runs are needed before the factor counts.
 	judgedRuns = 4
@@ -22,9 +22,10 @@ const (
 // estimates, in seconds: 1 s for a run that was as long as estimated. No job has such a name.
 func estimatesOf(tenant string) string { return "\x00estimates of " + tenant }
 
-// judgeStopped records that a gang has outlasted its estimate by far and is stopped before its end.
-// Its whole run is even longer. If only finished gangs counted, other gangs of its tenant would go
-// first. Each estimate would be believed until the gang had outlasted it, and no gang would end.
+// judgeStopped counts a gang that is stopped before its end if it has already outlasted its
+// estimate by far. If only finished gangs counted, a tenant's gangs with estimates that are too
+// short could stop each other forever: each estimate would be believed until its gang had outlasted
+// it, and no gang would end.
 func (fs *foresight) judgeStopped(e *entry, now time.Duration) {
 	if !e.judged && e.work(now) > stretched(e.job.Estimate, 1+beyond) {
 		fs.judge(e, now)
@@ -64,16 +65,16 @@ func (fs *foresight) stretch(tenant string) float64 {
 // silent is the name under which runs without an estimate are stored. No job has such a name.
 const silent = "\x00silent"
 
-// silenceCounts times the mean of runs without an estimate is the expected run time of a gang
-// without one, if other users estimate. With 1, an estimate that was off by up to five times harmed
-// its job in more than a quarter of the cells of docs/results/sim-users.md. The mean is probably
+// silenceCounts × the mean of runs without an estimate is the expected run time of a gang without
+// one, if other users estimate. With 1, giving an estimate that is off by up to five times harmed
+// the job in more than a quarter of the cells of docs/results/sim-users.md. The mean is probably
 // too low at first, because the longest of these runs end last.
 const silenceCounts = 2
 
 // learnSilent records a run without an estimate. If other users estimate, a gang without an
-// estimate is expected to run for twice the mean of such runs. Otherwise it would go before all
-// honest gangs, because nothing shows that it is long. A gang that may be stopped gets a chance to
-// show that it is short.
+// estimate and without a history is expected to run for twice the mean of such runs. Otherwise it
+// would go before all gangs with honest estimates, because nothing shows that it is long. A gang
+// that may be stopped is exempt (see unknown): it gets a chance to show that it is short.
 func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	if e.job.Estimate == 0 {
 		fs.note("", silent, sample{work: e.work(now), gpus: 1})
@@ -81,8 +82,9 @@ func (fs *foresight) learnSilent(e *entry, now time.Duration) {
 	fs.takeSilent()
 }
 
-// takeSilent computes the run time that is assumed for gangs without an estimate. It is a power of
-// two of DefaultRuntime, so that it seldom changes: each change sorts all waiting gangs again.
+// takeSilent computes the run time that is assumed for gangs without an estimate. It is
+// DefaultRuntime times a power of two, so that it seldom changes: each change sorts all waiting
+// gangs again.
 func (fs *foresight) takeSilent() {
 	runs := fs.samples(silent)
 	usual := fs.opt.DefaultRuntime

@@ -23,7 +23,8 @@ import (
 // them. A gang that waits for a window has no expected start in this simulation.
 //
 // In both ways, a gang that waits until services are stopped has no expected start. A gang that
-// waits for a limit starts when enough gangs that count towards it have ended ([asker.underLimits]).
+// waits for a limit starts when enough gangs that count towards it have ended
+// ([asker.underLimits]).
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
 	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
@@ -51,7 +52,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		if limit, ok := limits[i]; ok {
 			ws[i].From, ws[i].To = p.afterLimit(e, limit, early, late)
 		}
-		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // something other than GPUs keeps it waiting
+		if e.state != waiting || !forGPUs(ws[i].Reason) || ws[i].spares { // it does not wait for GPUs alone
 			continue
 		}
 		run, longest, ok := p.remainingRange(e)
@@ -76,9 +77,9 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 	}
 }
 
-// openings predicts when gangs fit that cannot use every GPU, or not beside every neighbour: after
-// which end of a running gang. In the late case, each further gang of a kind uses only ends after
-// those that made room for the previous one.
+// openings predicts when gangs fit that cannot use every GPU, or not beside every neighbour. For
+// each gang it finds the end of a running gang after which the waiting gang fits. In the late case,
+// each further gang of a kind uses only ends after those that made room for the previous one.
 type openings struct {
 	p           *asker
 	early, late []ending
@@ -92,11 +93,11 @@ type openingOfKind struct {
 	never   bool
 }
 
-// mostOpenings limits for how many gangs one call searches. The gangs behind them have no expected
-// start.
+// mostOpenings limits the number of gangs for which one call of expect searches. The gangs behind
+// these have no expected start.
 const mostOpenings = 100
 
-// next returns when the gang fits, as the next one of its kind, in the early and in the late case.
+// next returns when the gang, as the next one of its kind, fits in the early and in the late case.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	of := r.p.kindOf(e)
 	k := r.kinds[of]
@@ -127,8 +128,8 @@ func endOf(ends []ending, n int, now time.Duration) time.Duration {
 	return ends[n-1].at
 }
 
-// fitsAfter returns after how many of the ends, in order, the gang fits. It doubles this number until
-// the gang fits, and then bisects, which takes few searches.
+// fitsAfter returns after how many of the ends, in order, the gang fits. It doubles this number
+// until the gang fits, and then bisects, which takes few searches.
 func (p *planner) fitsAfter(e *entry, ends []ending) (n int, ok bool) {
 	var gone []func()
 	defer func() { undoAll(gone) }()
@@ -173,10 +174,10 @@ func (p *asker) afterLimit(e *entry, limit span, early, late *timeline) (from, t
 	return from, max(from, to)
 }
 
-// soonest returns the earliest time when enough GPUs for the gang are expected to be free, or now if
-// that is unknown. It only counts GPUs, in the order in which running gangs are expected to end, and
-// each ends at the start of its predicted range. So it visits few gangs, however many run. Only for a
-// gang that shares GPUs does it search for a placement.
+// soonest returns the earliest time when enough GPUs for the gang are expected to be free, or now
+// if that is unknown. It only counts GPUs, in the order in which running gangs are expected to end,
+// and each ends at the start of its predicted range. So it visits few gangs, however many run. Only
+// for a gang that shares GPUs does it search for a placement.
 func (p *planner) soonest(e *entry) time.Duration {
 	free, has := p.c.FreeGPUs()+len(p.hidden), func(v *entry) int { return v.gpus }
 	if p.picky(e) {
@@ -240,9 +241,9 @@ func (p *planner) soonestOpening(e *entry) time.Duration {
 	return endOf(ends, n, p.now)
 }
 
-// letsGo returns the earliest time when a gang may free GPUs; ok is false if it never does. The time
-// is now if the gang may be stopped, is already stopping or moving, can give members back, or may
-// end at any moment.
+// letsGo returns the earliest time when a gang may free GPUs; ok is false if it never does. The
+// time is now if the gang may be stopped, is already stopping or moving, can give members back, or
+// may end at any moment.
 func (p *planner) letsGo(v *entry) (at time.Duration, ok bool) {
 	if p.stoppable(v) || v.hasLent() || v.state != running {
 		return p.now, true
@@ -262,7 +263,7 @@ func (w *Wait) windowEnds() time.Duration {
 	return w.Until
 }
 
-// likeOthers reports whether waits of other gangs predict this wait.
+// likeOthers reports whether the waits of other gangs can predict this wait.
 func (w *Wait) likeOthers() bool {
 	switch w.Reason {
 	case reason.TooLarge, reason.Limit, reason.Services:

@@ -160,8 +160,8 @@ func TestExpectInJamAfterShortWaits(t *testing.T) {
 	}
 }
 
-// However long a gang waits, its own wait does not change its prediction: while no gang ends, its range stays within
-// the first one.
+// However long a gang waits, its own wait does not change its prediction: while no gang ends, its
+// range stays within the first one.
 func TestExpectAloneInJam(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -191,8 +191,8 @@ func TestExpectAloneInJam(t *testing.T) {
 	}
 }
 
-// A gang that fits only where one ahead of it would also fit is not expected to start before that one,
-// however few waits of others are known, and however long they were.
+// A gang that fits only where one ahead of it would also fit is not expected to start before that
+// one, however few waits of others are known, and however long they were.
 func TestExpectInLine(t *testing.T) {
 	for _, known := range []int{0, fewestWaits} {
 		c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
@@ -305,8 +305,8 @@ func TestExpectBeyondLimitOfUser(t *testing.T) {
 	}
 }
 
-// Free GPUs do not help a gang whose tenant is at its limit: it starts when other gangs of the tenant end. A
-// gang larger than the limit never starts. Neither delays others.
+// Free GPUs do not help a gang whose tenant is at its limit: it starts when other gangs of the
+// tenant end. A gang larger than the limit never starts. Neither delays others.
 func TestExpectBeyondLimit(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {
@@ -418,8 +418,9 @@ func TestExpectOnAnotherModel(t *testing.T) {
 	}
 }
 
-// A gang that is refused the free parts is expected to start when a bad neighbour ends, and not when another
-// gang ends. Of two such gangs, the second may have to wait for the next bad neighbour.
+// A gang that is refused the free parts is expected to start when a bad neighbour ends, and not
+// when another gang ends. Of two such gangs, the second may have to wait for the next bad
+// neighbour.
 func TestExpectRefused(t *testing.T) {
 	s := newSharersOn(t, "V100", 2)
 	s.submitted("a1", pal.ClassA, func(j *Job) { j.Estimate = 3 * time.Hour })

@@ -45,7 +45,8 @@ func TestNearestSubmissionsTell(t *testing.T) {
 	}
 }
 
-// If the runs of a name are long, the queue expects a gang of the name that cannot be stopped to run long.
+// If the runs of a name are long, the queue expects a gang of the name that cannot be stopped to
+// run long.
 func TestUnknownOfGangsThatAreNotStopped(t *testing.T) {
 	q := newTestLine(t, Default())
 	q.learn("", "n", sample{work: 10 * time.Hour, gpus: 1, nth: 1})
@@ -121,8 +122,9 @@ func TestWideGangBehindStream(t *testing.T) {
 
 func secondsOf(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// A gang that outlasts its estimate and is stopped for another of its tenant counts as evidence that
-// the tenant's gangs run long. Otherwise each would be stopped for the next, and none would end.
+// A gang that outlasts its estimate and is stopped for another of its tenant counts as evidence
+// that the tenant's gangs run long. Otherwise each would be stopped for the next, and none would
+// end.
 func TestStoppedGangsTeach(t *testing.T) {
 	q := newTestLine(t, Default())
 	for i := range judgedRuns {
@@ -270,8 +272,8 @@ func TestPreemptsAfterCheckpoint(t *testing.T) {
 	}
 }
 
-// No gang is stopped more than 40 times, whatever its restart cost. Without the bound, as in simulations
-// of other schedulers, a gang may be stopped forever.
+// No gang is stopped more than 40 times, whatever its restart cost. Without the bound, as in
+// simulations of other schedulers, a gang may be stopped forever.
 func TestStopsAreBounded(t *testing.T) {
 	bound := Default().FreeStops
 	for _, cost := range []time.Duration{0, time.Second, time.Minute, time.Hour} {

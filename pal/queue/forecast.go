@@ -16,10 +16,10 @@ import (
 // expected to wait as long again. The predicted range covers eight in ten of these waits, weighted
 // by similarity.
 //
-// Waits differ from day to day, so these ranges alone would be wrong too often. So each missed
-// range widens the next ones, and each hit narrows them (adaptive conformal inference, Gibbs and
-// Candès 2021). That keeps the rate in the long run, however the waits change, but not while few
-// gangs have waited.
+// Waits differ from day to day, so these ranges alone would be wrong too often. Therefore each
+// missed range widens the next ones, and each hit narrows them (adaptive conformal inference, Gibbs
+// and Candès 2021). In the long run eight in ten ranges then hold, however the waits change. While
+// few gangs have waited, fewer may hold.
 
 const (
 	// rangeMisses is how often a range may be wrong at either end.
@@ -52,9 +52,9 @@ type prediction struct {
 	waitFeatures
 	at       time.Duration
 	from, to time.Duration // when the gang starts, since the caller's epoch
-	low      bool          // it does not begin at once, so its lower end can be missed
-	known    bool          // enough waits were known
-	judged   bool
+	low      bool          // the range does not begin at once, so a start before it is possible
+	known    bool          // enough waits were known to predict a range
+	judged   bool          // its outcome has changed the widths of later ranges
 	// The outcome is how long the gang waited after the prediction.
 	started bool
 	waited  time.Duration
@@ -104,7 +104,7 @@ func (f *forecasts) forget(e *entry) {
 	e.predictions = nil
 }
 
-// remember stores a range until maxWaits newer ones replace it.
+// remember stores a prediction, at the place of an older one if there are already maxWaits.
 func (f *forecasts) remember(r *prediction) {
 	if len(f.waits) < maxWaits {
 		f.waits = append(f.waits, r)
@@ -115,7 +115,7 @@ func (f *forecasts) remember(r *prediction) {
 	f.next++
 }
 
-// so returns how long the gang waited after the prediction. If it still waits, it is expected to
+// so returns how long the gang waited after the prediction. A gang that still waits is expected to
 // wait as long again.
 func (r *prediction) so(now time.Duration) time.Duration {
 	if r.started {
@@ -125,7 +125,8 @@ func (r *prediction) so(now time.Duration) time.Duration {
 }
 
 // judge learns from the outcome of a range: the gang started in it or missed it. A range without a
-// lower end may be missed at its upper end twice as often, so eight in ten still hold.
+// lower end may be missed at its upper end twice as often, so eight in ten of such ranges hold,
+// too.
 func (f *forecasts) judge(r *prediction, now time.Duration) {
 	if !r.known || r.judged {
 		return
@@ -139,8 +140,8 @@ func (f *forecasts) judge(r *prediction, now time.Duration) {
 	f.until = adapt(f.until, now > r.to, most)
 }
 
-// adapt widens ranges after a miss, by rangeStep × (1 - most), and narrows them after a hit, by
-// rangeStep × most. The two balance when a fraction most of all ranges is missed.
+// adapt widens ranges by rangeStep × (1 - most) after a miss, and narrows them by rangeStep × most
+// after a hit. Both balance when the fraction most of all ranges is missed.
 func adapt(wider float64, missed bool, most float64) float64 {
 	step := -rangeStep * most
 	if missed {
@@ -172,11 +173,11 @@ func (f *forecasts) byLength(now time.Duration) []length {
 	return ls
 }
 
-// predictStart returns the range in which a waiting gang will start, eight times in ten, given how
-// many GPUs those ahead request. It is unknown until a few gangs have waited. The range spans from
-// one tenth to nine tenths of the weight of the stored waits, which are sorted by length. It does
-// not begin before enough GPUs come free (see soonest), because short waits do not predict a jam.
-// Outcomes of earlier ranges widen it.
+// predictStart returns the range in which a waiting gang will start, eight times in ten. ahead is
+// the number of GPUs that gangs ahead request. Without waits the range is unknown. The range spans
+// from one tenth to nine tenths of the weight of the stored waits, which are sorted by length. It
+// does not begin before enough GPUs come free (see soonest), because short waits do not predict a
+// jam. Outcomes of earlier ranges widen it.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {

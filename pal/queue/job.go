@@ -23,7 +23,7 @@ type Job struct {
 	Priority int // higher goes first under [Priority]
 	// Submitted is the time of submission, since the caller's epoch.
 	Submitted time.Duration
-	// Estimate is the user's estimate of its run time at cost 1; 0: unknown.
+	// Estimate is the user's estimate of its run time at cost 1; 0: the user gave none.
 	Estimate time.Duration
 	// Limit is the run time after which Nomad ends a run (max_run_duration); 0: no limit. It caps
 	// the expected run time, and is the expected run time if nothing else is known.
@@ -80,7 +80,7 @@ const (
 	RoundRobin Order = "round-robin"
 )
 
-// Orders are the orders of the queue.
+// Orders returns all orders.
 func Orders() []Order { return []Order{FIFO, Priority, LAS, SRTF, Adaptive, RoundRobin} }
 
 // ParseOrder parses the name of an order.
@@ -95,20 +95,20 @@ type Options struct {
 	// Backfill says which gangs may pass a head that does not fit; "":
 	// [BackfillNone].
 	Backfill Backfill
-	// MaxWait is the total wait after which a gang without an estimate is overdue; 0:
-	// [DefaultMaxWait].
+	// MaxWait is the total wait after which a gang is overdue if it has neither an estimate nor a
+	// limit; 0: [DefaultMaxWait].
 	MaxWait time.Duration
-	// Patience says when a gang with an estimate is overdue: after waiting this many times its
-	// estimate, and [leastPatience] at least; 0: MaxWait.
+	// Patience says when other gangs are overdue: after waiting for this many times the estimate or
+	// the limit, whichever is shorter, but at least [leastPatience]; 0: after MaxWait.
 	Patience float64
-	// FreeStops is how often a gang may be stopped or moved at first. From then on, each stop
-	// doubles the time that it may then run undisturbed; 0: no bound.
+	// FreeStops is how often a gang may be stopped or moved at the normal rate. Each further stop
+	// doubles the time for which the gang then runs undisturbed. 0: no bound.
 	FreeStops int
-	// Credit discounts preemptible gangs under Adaptive: this part of their GPU time counts for
-	// their place in the queue. Without it, preemptible gangs would gain less than the gangs that
-	// they make room for. The discount also counts when a gang that is not preemptible looks for
-	// victims, unless it is short (DefaultRuntime), since it would then wait longer than it runs.
-	// 0: all of the GPU time counts.
+	// Credit discounts preemptible gangs under Adaptive: only this part of their GPU time counts for
+	// their place in the queue. Without the discount, preemptible gangs would gain less than the
+	// gangs that they make room for. The discount also protects them from gangs that are not
+	// preemptible and look for victims. It does not protect them from gangs shorter than
+	// DefaultRuntime, because these would then wait longer than they run. 0: no discount.
 	Credit float64
 	// OverdueShare is the long-run part of the cluster's GPU time that serves overdue gangs in
 	// order of submission; 0: [DefaultOverdueShare].
@@ -280,12 +280,12 @@ type Action struct {
 	Kind Kind
 	Job  string
 	For  string // the gang that needs the GPUs; set for Preempt, and for Resize to fewer members
-	// Found has the GPUs to start on, for Start and Migrate. For Resize it holds all members afterwards;
-	// those that stay come first.
+	// Found has the GPUs to start on, for Start and Migrate. For Resize it holds all members
+	// afterwards; those that stay come first.
 	pal.Found
 }
 
-// String is the action on one line, for logs and tests.
+// String returns the action on one line, for logs and tests.
 func (a Action) String() string {
 	if a.Kind == Preempt {
 		return fmt.Sprintf("%s %s for %s", a.Kind, a.Job, a.For)

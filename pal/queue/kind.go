@@ -15,8 +15,8 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room contains whether a kind of gang fits. ever: on the cluster without the Queue's gangs.
-// onceEnded: after all gangs that end have ended.
+// room answers whether a kind of gang would fit: ever, if none of the Queue's gangs ran; onceEnded,
+// after all gangs that end have ended.
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.
@@ -40,7 +40,7 @@ func (a *answer) of(ask func() bool) bool {
 	return *a == yes
 }
 
-// gangKinds caches properties of the kinds of gangs since the last call of Changed.
+// gangKinds caches properties of the kinds of gangs, until Changed.
 type gangKinds struct {
 	opt     *Options
 	kinds   map[signature]*fitKind
@@ -63,8 +63,8 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
-// empty is the signature that decides whether gangs fit an empty cluster. It leaves out the owner
-// and the permissions.
+// empty returns the gang's signature without the parts that do not matter on an empty cluster, such
+// as the owner and the permissions. It is the key of the cache of kinds.
 func (e *entry) empty() signature {
 	k := e.sig
 	k.tenant, k.user, k.localityWait, k.anywhere, k.preemptible, k.migratable, k.admitted, k.array = "", "", 0, false, false, false, 0, ""

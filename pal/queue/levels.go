@@ -87,7 +87,8 @@ func (ls *levels) put(e *entry, n int) {
 	e.level.gpus += e.gpus
 }
 
-// relevel computes the levels that may have changed by now, at most once each for one time.
+// relevel computes the levels that may have changed by now. Calls with the same time compute a
+// level at most once.
 func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	for len(ls.due.es) > 0 && ls.due.es[0].levelDue <= now {
 		e := ls.due.es[0]
@@ -97,15 +98,15 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	}
 }
 
-// looks sets how often a level by expected remaining time is computed again: after each sixteenth
-// of the work done, or of DefaultRuntime. Levels are powers of 4, so in between they are seldom
-// wrong.
+// looks sets how often a level by expected remaining time is computed again: whenever the gang has
+// done another sixteenth of its work so far, or of DefaultRuntime if that is more. Levels are
+// powers of 4, so in between they are seldom wrong.
 const looks = 16
 
 // nextLevel returns when a running gang's level may next change. That is exact under LAS (when its
-// attained time reaches the next power of 4 of the quantum) and RoundRobin, and never under
-// Priority. Under SRTF and Adaptive the expected remaining time rises and falls at unknown times,
-// so it is only a time to look again.
+// attained GPU time reaches the next power of 4 of the quantum) and RoundRobin. Under FIFO and
+// Priority levels never change. Under SRTF and Adaptive the expected remaining time rises and falls
+// at unknown times, so the result is only a time to compute the level again.
 func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 	switch fs.opt.Order {
 	case LAS:
@@ -137,8 +138,8 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 }
 
 // stopsFrom calls soon with each time at which another gang may become a victim: it has then run
-// long enough, or reaches a worse level. If that time is not known, it uses a quarter of a quantum
-// from now.
+// long enough, has written a checkpoint, or reaches a worse level. Under SRTF and Adaptive the time
+// of a worse level is unknown; then stopsFrom uses a quarter of a quantum from now.
 func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Duration)) {
 	ls.safe = slices.DeleteFunc(ls.safe, func(e *entry) bool {
 		if !e.rated || e.safeUntil <= now {
@@ -169,9 +170,9 @@ func (ls *levels) stopsFrom(fs *foresight, now time.Duration, soon func(time.Dur
 	}
 }
 
-// victims iterates over the gangs that may be stopped for a gang of a level: worst level first,
-// latest start first. Callers mostly need only a few. It reads the lists of levels, so no gang may
-// change its level meanwhile.
+// victims iterates over the gangs that may be stopped for a waiting gang: worst level first, and
+// latest start first within a level. Callers mostly need only a few. It reads the lists of levels,
+// so no gang may change its level meanwhile.
 type victims struct {
 	p    *planner
 	of   []*level // levels not visited yet
@@ -209,8 +210,8 @@ func (p *planner) above(n int) *victims {
 	return &victims{p: p, of: of[:i]}
 }
 
-// atMost returns an upper bound of the GPUs that the victims free. It includes gangs that may not
-// be stopped, so that no gang is checked if even all would not be enough.
+// atMost returns an upper bound of the GPUs that the victims free. It also counts gangs that next
+// would skip. If even this bound is too low, the caller need not check any gang.
 func (v *victims) atMost() int {
 	n := 0
 	for _, e := range v.lenders {

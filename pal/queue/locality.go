@@ -10,13 +10,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// muchFarther is how much worse than the best possible cost a placement must be before a gang waits
-// for a better one.
+// muchFarther is a factor: a gang waits for a better placement only if the one that it can have now
+// costs at least this factor times the least possible cost.
 const muchFarther = 1.2
 
-// waitsForLocality returns until when the gang should wait for GPUs that are closer together or faster instead of
-// starting on the placement, and whether that time lies ahead (delay scheduling, Zaharia 2010). An
-// overdue gang in its turn does not wait.
+// waitsForLocality returns until when the gang should wait for GPUs that are closer together or
+// faster instead of starting on the placement, and whether that time lies ahead (delay scheduling,
+// Zaharia 2010). An overdue gang in its turn does not wait.
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as the run is
 // expected to be shorter on the best GPUs. So even a wait in vain costs at most twice what an
@@ -78,8 +78,9 @@ func (e *entry) waitsForCloser(opt *Options) bool {
 	return !e.job.Anywhere && (e.job.LocalityWait > 0 || opt.LocalityWait)
 }
 
-// mayUseOutlier reports whether the gang may run on an outlier if no other GPU comes free. Only
-// gangs of one GPU may: in a wider gang all other members would wait for the outlier.
+// mayUseOutlier reports whether the gang may run on an outlier after it has waited in vain for
+// another GPU. Only gangs of one GPU may: in a wider gang all other members would wait for the
+// outlier.
 func (p *finder) mayUseOutlier(e *entry) bool {
 	return e.gpus == 1 && e.elastic == nil && !e.job.Endless && p.opt.OutlierThreshold > 0 && p.opt.LocalityWait && !e.job.Anywhere
 }
@@ -92,16 +93,16 @@ func (p *planner) onOutlier(e *entry) (pal.Found, bool) {
 	return f, ok && !p.holdsOut(e, f.Placement)
 }
 
-// anyGPU makes outliers available to the gang until back is called.
+// anyGPU lets searches for the gang include outliers until back is called.
 func (p *finder) anyGPU(e *entry) (back func()) {
 	e.within = pal.PMScore(math.Inf(1))
 	return func() { e.within = 0 }
 }
 
-// leastCost returns the gang's lowest possible cost after all gangs that end have ended. For a gang
-// that runs forever and may be moved, it assumes that none of our gangs runs. It is computed once
-// per kind of gang. If the gang would not fit even then, for example while nodes are away, nothing
-// is cached.
+// leastCost returns the gang's lowest possible cost after all gangs that end have ended. For a
+// service it assumes that none of the Queue's gangs runs. It is computed once per kind of gang. If
+// the gang would not fit even then, for example while nodes are away, the cost is infinite and is
+// not cached.
 func (p *finder) leastCost(e *entry) float64 {
 	if len(e.job.Gang.Speeds) > 0 {
 		_, c := p.bestModel(e)

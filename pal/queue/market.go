@@ -15,15 +15,15 @@ import (
 const marketMemory = 256
 
 // crowding weighs the queue in the choice of a GPU model: if waiting gangs request as many GPUs as
-// the cluster has, the queue counts this many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave the least average JCT on
-// two of Gavel's virtual clusters at 85 % load if nobody is stopped: 2.81, 2.72, 2.62 and 2.61
-// times a lower bound. docs/results/models.md has all clusters.
+// the cluster has, the queue counts this many times the gang's own time. Of 0.5, 1, 2 and 4, 4 gave
+// the least average JCT on two of Gavel's virtual clusters at 85 % load if nobody is stopped: 2.81,
+// 2.72, 2.62 and 2.61 times a lower bound. docs/results/models.md has all clusters.
 const crowding = 4
 
 // price updates the prices of GPU models with a new gang. The price of a model is the mean speed
 // that recent gangs have on it, weighted by the GPUs that they request; older gangs fade. A gang
-// counts for the models in its speeds, which are those that it may use. After a restart, running
-// and waiting gangs must be added again.
+// counts only for the models for which it has a speed. Prices are not saved: after a restart of the
+// placer, they come from the gangs that are submitted or restored again.
 func (ks *gangKinds) price(g pal.Gang) {
 	if len(g.Speeds) == 0 {
 		return
@@ -43,9 +43,9 @@ func (ks *gangKinds) price(g pal.Gang) {
 	ks.opt.Placement.Market.Prices = now
 }
 
-// crowd computes the congestion of each GPU model: the GPUs requested by waiting gangs that could
-// use the model, each divided by the GPUs of all models that the gang could use. So gangs without a
-// choice only crowd their own model.
+// crowd computes the congestion of each GPU model. Each waiting gang that could use the model adds
+// crowding × the GPUs that the gang requests, divided by the GPUs of all models that it could use.
+// So gangs without a choice only crowd their own model.
 func (ks *gangKinds) crowd(live []*bucket, c *pal.Cluster) {
 	ks.crowds = nil
 	if len(ks.opt.Placement.Market.Prices) == 0 { // nobody uses prices
@@ -90,8 +90,9 @@ type atBest struct {
 	cost  float64
 }
 
-// bestModel returns the least total (see [pal.Market]) of the gang over all models, and the least
-// cost. The two may be on different models. Both are infinite if the gang would not fit.
+// bestModel returns the gang's least total (see [pal.Market]) over all models, and its least cost,
+// after all gangs that end have ended. The two may be on different models. Both are infinite if the
+// gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {

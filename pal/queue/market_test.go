@@ -237,8 +237,8 @@ func TestCrowdsWhereItMayRun(t *testing.T) {
 	}
 }
 
-// A gang on a model that is absurdly slow, according to its author, moves to the fast one when that becomes
-// free, although its gain exceeds what a Duration can hold.
+// A gang on a model that is absurdly slow, according to its author, moves to the fast one when that
+// becomes free, although its gain exceeds what a Duration can hold.
 func TestMovesFromAnAbsurdlySlowModel(t *testing.T) {
 	for _, slow := range []float64{0.5, 1e-6, 1e-12} {
 		w := marketWorld(t)

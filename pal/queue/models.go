@@ -14,7 +14,8 @@ import (
 // severalModels stands for several GPU models, or an unknown one.
 const severalModels = "\x00several"
 
-// ran combines the model of a gang's earlier runs with that of its run now.
+// ran returns the GPU model of all runs of a gang, given that of its earlier runs ("": none) and
+// that of its current run.
 func ran(before, now string) string {
 	switch {
 	case now == "" || before != "" && before != now:
@@ -23,7 +24,7 @@ func ran(before, now string) string {
 	return now
 }
 
-// sampleOf returns the gang's run as a sample, when it ends.
+// sampleOf returns the run of a gang that ends now, as a sample for the history.
 func (e *entry) sampleOf(now time.Duration) sample {
 	s := sample{work: e.work(now), gpus: e.whole(), nth: e.nth, beside: e.company.mostly(now, e.attained(now))}
 	if model := ran(e.ranOn, e.placement.Model); e.state >= running && model != severalModels {
@@ -35,7 +36,7 @@ func (e *entry) sampleOf(now time.Duration) sample {
 	return s
 }
 
-// at returns the sample with its work computed from the speeds.
+// at returns the sample with its work computed again, from these speeds.
 func (s sample) at(speeds pal.Speeds) sample {
 	if speed := speeds.On(s.model); s.model != "" && speed > 0 {
 		s.work = time.Duration(float64(s.time) * speed)

@@ -9,10 +9,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// migrate moves gangs whose expected gain is more than twice the cost of the move, while there are
-// GPUs for it. The factor of two is there because the gain is a guess and the cost is not. A move
-// frees as many GPUs as it takes, so waiting gangs do not lose GPUs; but the freed ones may be
-// worse. So gangs move beside a head only under LocalityWait.
+// migrate moves gangs whose expected gain is more than twice the cost of the move, while GPUs are
+// free. The factor of two is there because the gain is a guess and the cost is not. A move frees as
+// many GPUs as it takes, so waiting gangs do not lose GPUs; but the freed ones may be worse.
+// Therefore gangs move while a head waits only under LocalityWait.
 func (p *pass) migrate() {
 	if p.head != nil && !p.opt.LocalityWait || p.c.FreeGPUs() == 0 {
 		return
@@ -31,9 +31,9 @@ func (p *pass) migrate() {
 	}
 }
 
-// hopeless reports whether not even the best placement on an empty cluster would pay for a move.
-// That saves the search in better for gangs that run well already. If a gang could not run better,
-// hopeless does not even compute its remaining run time.
+// hopeless reports whether a move would not pay even to the best GPUs of an empty cluster. Then
+// migrate need not call better, which searches. If a gang could not run better anywhere, hopeless
+// does not even compute its remaining run time.
 func (p *pass) hopeless(e *entry) bool {
 	worse := e.placement.Cost() - p.leastCost(e)
 	if worse <= 0 {
@@ -55,8 +55,8 @@ func (p *pass) better(e *entry) (pal.Placement, bool) {
 	return pl, gain > 2*e.job.RestartCost
 }
 
-// moveTo decides the move, or the growth. Until it is reported the gang holds its old and its new
-// GPUs.
+// moveTo decides that a gang moves or grows. Until the caller reports the outcome, the gang holds
+// its old and its new GPUs.
 func (p *pass) moveTo(e *entry, kind Kind, pl pal.Placement) {
 	e.state, e.target = moving, pl
 	if kind == Migrate {

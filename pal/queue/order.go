@@ -50,8 +50,9 @@ func (fs *foresight) credit(e *entry) float64 {
 // mayStop reports whether the gang may be stopped for others.
 func (fs *foresight) mayStop(e *entry) bool { return fs.opt.Preempt && e.job.Preemptible }
 
-// rank is what the order sorts by, smaller first. While a gang waits, only new history of its name
-// changes it. Its unit depends on the order: a level, seconds or GPU seconds.
+// rank returns the value by which the order sorts, smaller first. While a gang waits, its rank
+// changes only with new history of its name. The unit depends on the order: a level, seconds or GPU
+// seconds.
 func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 	switch fs.opt.Order {
 	case LAS:
@@ -64,10 +65,11 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 	return 0
 }
 
-// area is the GPU time by which Adaptive sorts, in seconds. For a gang that may not be stopped it
-// is what the gang is expected to use. For a preemptible gang it is based on the Gittins index
-// ([outlook.index]). Both are in clock time at the gang's pace so far, because slow GPUs hold a
-// gang longer for the same work. With times at cost 1 the results were worse than under plain LAS.
+// area returns the GPU time by which Adaptive sorts, in GPU seconds. For a gang that may not be
+// stopped it is the GPU time that the gang is still expected to use. For a preemptible gang it is
+// based on the Gittins index ([outlook.index]). Both are in clock time at the gang's pace so far,
+// because on slow GPUs a gang takes longer for the same work. With times at cost 1 the results were
+// worse than LAS.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {
@@ -84,7 +86,7 @@ func (e *entry) pace(now time.Duration) float64 {
 	return 1
 }
 
-// finest is the first level of expected remaining time, as a part of DefaultRuntime.
+// finest × DefaultRuntime is where the first level of expected remaining time ends.
 const finest = 1. / 600
 
 // highestPriority bounds priorities, up and down. Nomad has none above 32,766.
@@ -121,7 +123,7 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 			rank, left = fs.rank(e, now), fs.remaining(e, now)
 		}
 		if fs.opt.Order == Adaptive && !fs.mayStop(e) && left > fs.opt.DefaultRuntime {
-			rank /= cmp.Or(fs.opt.Credit, 1) // as if the rank of all possible victims were smaller
+			rank /= cmp.Or(fs.opt.Credit, 1) // instead of multiplying the ranks of all possible victims by Credit
 		}
 		return powerOf4(rank / fs.finest())
 	case RoundRobin:

@@ -64,7 +64,8 @@ func testOrders(t *testing.T, jobs []Job, prioritized bool, want map[Order]strin
 	}
 }
 
-// Whatever priorities authors set, the higher one goes first and has the better level: no sum overflows.
+// Whatever priorities authors set, the higher one goes first and has the better level: no sum
+// overflows.
 func TestAbsurdPriorities(t *testing.T) {
 	t.Parallel()
 	q, err := New(Default())

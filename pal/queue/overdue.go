@@ -62,17 +62,18 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 	return a.debt <= 0 && used < a.allowance()
 }
 
-// turn keeps GPUs for an overdue gang until all of them are free. It moves to other GPUs only to
-// start at once, so the gang waits no longer than the gangs on these GPUs run.
+// turn keeps GPUs for an overdue gang until all of them are free. The kept GPUs do not change
+// during a turn, so the gang waits no longer than the gangs on them run. It takes other GPUs only
+// if it can start on these at once.
 type turn struct {
 	by        *entry
 	placement pal.Placement
 	last      time.Duration // MaxWait after the turn began; no other gang may use the kept GPUs longer
-	// until is the time by which other gangs on the kept GPUs must be expected to end. It is the
-	// time when the holders of the remaining GPUs end, but at most last.
+	// until is the time by which another gang must be expected to end in order to use kept GPUs
+	// meanwhile. It is the expected end of the last holder that may not be stopped, but at most last.
 	until time.Duration
-	// begins is the time when the gang is expected to start: all holders of kept GPUs have ended by then, or
-	// may be stopped.
+	// begins is the time when the gang is expected to start: by then, all holders of kept GPUs have
+	// ended or may be stopped.
 	begins time.Duration
 }
 
@@ -138,8 +139,9 @@ func (p *pass) serveClaims() {
 	}
 }
 
-// longestOverdue returns the overdue gang that was submitted first, among those for which GPUs come
-// free; nil if there is none.
+// longestOverdue returns the overdue gang that was submitted first, among those that may have a
+// turn now; nil if there is none. A gang may not if a limit or a window keeps it waiting, if others
+// are already being stopped for it, or if not enough GPUs will ever come free for it.
 func (p *pass) longestOverdue() *entry {
 	var first *entry
 	for _, e := range p.overdue.es { // a heap: only its first element is in order
@@ -153,9 +155,9 @@ func (p *pass) longestOverdue() *entry {
 	return first
 }
 
-// serveOne starts the gang, decides who is stopped for it, or keeps GPUs for it. In the last case
-// it returns false, and the others must wait for their turn. A turn outranks levels and the
-// protection of tenants: every gang that may be stopped at all may be stopped for it.
+// serveOne starts the gang, decides who is stopped for it, or keeps GPUs for it. It returns true if
+// the turn is over, so that the next overdue gang may have its turn in this pass. A turn outranks
+// levels and quotas: every gang that may be stopped at all may be stopped for it.
 func (p *pass) serveOne(e *entry) bool {
 	if p.overQuota(e) {
 		p.turn = nil
@@ -222,8 +224,7 @@ func (p *pass) valid(t *turn) bool {
 	return len(busy) == 0
 }
 
-// hide excludes the turn's free GPUs from searches for the rest of the pass; show includes them for
-// a moment.
+// hide excludes the turn's free GPUs from searches; show includes them again.
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
 func (p *whatIf) show() {
@@ -265,8 +266,8 @@ func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 // stoppable reports whether the gang can be stopped for another one.
 func (p *finder) stoppable(e *entry) bool { return p.mayStop(e) && !e.granted }
 
-// stoppableBy reports whether a gang that starts now can be stopped by then: it must run a while
-// first.
+// stoppableBy reports whether a gang that starts now can be stopped at the time at. A gang must run
+// for a while first (minRuns).
 func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 	return p.stoppable(e) && p.now+minRuns*e.job.RestartCost <= at
 }

@@ -12,8 +12,8 @@ import (
 
 // preemptFor stops running gangs of worse levels so that a waiting one can start. It stops none if
 // that is not enough. The worst level goes first; within a level, the gang that started last. Gangs
-// whose GPUs are not needed are spared. If levels do not help, a tenant's quota may; if neither
-// does, both together with what elastic gangs give back.
+// whose GPUs are not needed keep running. If stopping worse levels is not enough, preemptFor tries
+// to reclaim the tenant's quota, and last a combination of both with what elastic gangs give back.
 func (p *pass) preemptFor(e *entry) bool {
 	if !p.opt.Preempt || p.barring(e) != nil {
 		return false
@@ -22,8 +22,8 @@ func (p *pass) preemptFor(e *entry) bool {
 	return p.stopEnough(e, p.victimsFor(e, level, level)) || p.reclaim(e) || p.stopAndShrink(e, level)
 }
 
-// victimsFor returns the gangs of levels worse than above that may be stopped for the gang. level
-// is the gang's own level.
+// victimsFor returns the running gangs of levels worse than above that may be stopped for the
+// waiting gang e, whose level is level.
 func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	vs := p.above(above)
 	vs.freed = freedGPUs{}
@@ -39,9 +39,9 @@ func (p *planner) victimsFor(e *entry, level, above int) *victims {
 	return vs
 }
 
-// levelFor returns the level of the running gang v for comparison with the waiting gang e. its is
-// v's own level. Under fair share, high priorities must not give a tenant more. So between tenants
-// the priority does not count, unless the order is by priority.
+// levelFor returns the level of the running gang v for comparison with the waiting gang e; its is
+// v's own level. Under fair share, a tenant must not get more GPUs by setting high priorities. So
+// between gangs of two tenants the priority does not count, unless the order is by priority.
 func (p *planner) levelFor(e, v *entry, its int) int {
 	if p.tenantsFirst() && v.of.tenant != e.of.tenant {
 		its += (p.behind(e) - p.behind(v)) * orderLevels
@@ -83,9 +83,9 @@ func (p *planner) together(e *entry, level int) *victims {
 }
 
 // stopEnough stops as many of the victims, first to last, as the gang needs to start without
-// delaying the head. It stops none if all are not enough. In the what-if, victims go until enough
-// GPUs are free, and then a quarter more at a time while these are too scattered. A search after
-// each victim would cost as many searches as victims.
+// delaying the head. If all of them are not enough, it stops none. In the what-if, it stops victims
+// until enough GPUs are free. While these are too scattered, it stops a quarter more at a time,
+// because a search after each victim would be too expensive.
 func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	back := p.vacateLeaving(e)
 	defer func() { undoAll(back) }()
@@ -140,14 +140,15 @@ func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	return back
 }
 
-// ranLongEnough reports whether a running gang may be stopped or moved at the start time in
-// question: it has run long enough by then, and has not ended.
+// ranLongEnough reports whether a running gang may be stopped or moved at the start time
+// (startTime): by then it has run long enough, is at a checkpoint, and is not expected to have
+// ended.
 func (p *finder) ranLongEnough(v *entry) bool {
 	at := p.startTime()
 	return at >= v.safeUntil && v.atCheckpoint(at) && (at == p.now || v.expectedEnd > at)
 }
 
-// minRuns is how many times its restart cost a gang runs before it is stopped. So stops and moves
+// minRuns × its restart cost is how long a gang runs before it may be stopped or moved. So restarts
 // cost at most half of its run time.
 const minRuns = 2
 
@@ -168,10 +169,10 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 	})
 }
 
-// takeFrom records a claim; ask decides for each victim whether it stops or shrinks. No other gang
-// gets the freed GPUs, nor those of gangs that leave anyway. It returns false, and no gang is
-// stopped, if the placement needs no GPU of a victim. Its GPUs are then free, but kept for the
-// head.
+// takeFrom records a claim; ask decides for each victim whether it stops, shrinks or stays. No
+// other gang gets the freed GPUs, nor those of gangs in leaving on the placement. If no such gang
+// holds a GPU of the placement, takeFrom returns false and stops no gang: the GPUs are then free,
+// but kept for the head.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
 	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {

@@ -13,11 +13,12 @@ import (
 // A running gang may report how much of its work it has done. Its pace since the first report
 // predicts the length of its whole run, like an estimate that gets better while the gang runs:
 //
-//   - Only the pace counts. A run that goes on from a checkpoint begins at more than 0.
-//   - The estimate holds from one report to the next: a gang that reports once an epoch runs on
-//     between two reports.
-//   - It counts beside other knowledge: half after one step, three quarters after two, and less if
-//     the pace changes.
+//   - Only the pace counts, not the first number: a run that goes on from a checkpoint begins at
+//     more than 0.
+//   - The prediction stays the same between two reports. A gang that reports once per epoch does
+//     not look slower in between.
+//   - The prediction is weighed against other knowledge. Its weight is one half after one step,
+//     three quarters after two, and less if the pace changes.
 //   - A gang that outlasts its reports by far, or takes a step back, was wrong. Its reports start
 //     over, and from then on count half as much. So false reports soon count for nothing.
 
@@ -30,7 +31,8 @@ type reports struct {
 	steps                     int           // since the first report
 	due                       time.Duration // work after which the reports are proved wrong if it still runs; 0: unknown
 	wrong                     int           // how often its reports were wrong
-	// These come from earlier runs: the predicted length of the whole run, and its weight.
+	// before is the work of the whole run as predicted by reports before the last restart; beforeSure
+	// is the weight of that prediction.
 	before     time.Duration
 	beforeSure float64
 }
@@ -57,8 +59,8 @@ func (r *reports) steady() float64 {
 	return ratio * ratio
 }
 
-// tellsFrom is the part of the remaining work that a gang must do before its reports can be proved
-// wrong. Until then its pace may be that of a start-up phase.
+// tellsFrom is the part of the work after the first report that a gang must do before its reports
+// can be proved wrong. Until then its pace may be that of a start-up phase.
 const tellsFrom = 0.1
 
 // tells is the least weight at which reports outweigh all other knowledge.
@@ -186,8 +188,8 @@ func remainingByReports(e *entry, now time.Duration) (least, most time.Duration,
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAnew updates a running gang after a report: its expected end, unless that differs little,
-// and its level.
+// expectAnew updates a running gang after a report: its level, and its expected end if that changed
+// noticeably.
 func (q *Queue) expectAnew(now time.Duration, e *entry) {
 	if e.rated {
 		e.levelDue = now

@@ -70,8 +70,8 @@ func TestReported(t *testing.T) {
 	}
 }
 
-// A gang that was stopped and waits has the remaining time that it reported. Reports of its next run
-// count once they are more informative.
+// A gang that was stopped and waits has the remaining time that it reported. Reports of its next
+// run count once they are more informative.
 func TestReportedBeforeItStopped(t *testing.T) {
 	q := reporting(t, Job{})
 	for i := range 5 {

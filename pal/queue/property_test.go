@@ -135,8 +135,8 @@ func (p *player) act() {
 	p.t.Fatal("Decide never ends")
 }
 
-// checkClone checks that a clone answers like the queue, and that its answers do not change when the
-// queue changes.
+// checkClone checks that a clone answers like the queue, and that its answers do not change when
+// the queue changes.
 func (p *player) checkClone() {
 	if p.clone.queue != nil {
 		if now := p.clone.queue.Waiting(p.clone.at, p.clone.c); !reflect.DeepEqual(now, p.clone.waits) {
@@ -176,8 +176,8 @@ func (p *player) checkWaiting() {
 	}
 }
 
-// checkWaitsIf checks that the answer for a hypothetical estimate equals that of a queue in which the gang has the
-// estimate.
+// checkWaitsIf checks that the answer for a hypothetical estimate equals that of a queue in which
+// the gang has the estimate.
 func (p *player) checkWaitsIf(id string) {
 	said := []time.Duration{time.Minute, 5 * time.Hour}
 	got := p.queue.WaitsIf(p.now, p.c, id, said...)
@@ -194,8 +194,8 @@ func (p *player) checkWaitsIf(id string) {
 	}
 }
 
-// checkCounts checks the queue's counts against a recount: what is promised to tenants, what their gangs
-// give up, and what users hold, which is within their limits.
+// checkCounts checks the queue's counts against a recount: what is promised to tenants, what their
+// gangs give up, and what users hold, which is within their limits.
 func (p *player) checkCounts() {
 	promised, freeing, users := map[*tenant]float64{}, map[*tenant]float64{}, map[string]UserUse{}
 	all := p.queue.tree.byName["all"]
@@ -358,8 +358,8 @@ func TestNobodyStarves(t *testing.T) {
 		p.jobs["big"], p.waiting["big"] = big, p.now
 		const longest = 200 * time.Minute // no random run is longer
 		turn := p.opt.MaxWait + longest
-		// One small gang began to wait earlier. Another one, with an estimate, may have its turn when the big
-		// one is overdue.
+		// One small gang began to wait earlier. Another one, with an estimate, may have its turn
+		// when the big one is overdue.
 		bound := p.queue.patience(big) + turn + 2*(turn+time.Duration(float64(turn+longest)/p.opt.OverdueShare))
 		for p.now < bound {
 			p.submit()
@@ -509,8 +509,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideOneName measures the end of a run and a pass while 5,000 gangs of its name wait: all of
-// them are predicted and sorted again.
+// BenchmarkDecideOneName measures the end of a run and a pass while 5,000 gangs of its name wait:
+// all of them are predicted and sorted again.
 func BenchmarkDecideOneName(b *testing.B) {
 	c, err := pal.NewCluster(testNodes(16, ""), pal.TwoTier(1.7))
 	if err != nil {

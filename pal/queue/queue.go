@@ -19,8 +19,8 @@ const (
 	waiting  state = iota
 	starting       // decided, not yet reported
 	running
-	stopping // to be preempted, not yet reported
-	moving   // to be migrated, not yet reported
+	stopping // it stops or shrinks; the end of that is not yet reported
+	moving   // Decide migrates it or lets it grow; not yet reported
 )
 
 // entry is a job in the queue. Placement cost × slower converts time at cost 1 to clock time.
@@ -54,7 +54,7 @@ type entry struct {
 	safeUntil    time.Duration // it is not stopped before this time
 	stops        int           // how often it was stopped, or moved, for others
 	sums         Stops         // see StopsOf
-	judged       bool          // see Stopped
+	judged       bool          // see judgeStopped
 	startedAt    time.Duration
 	booked       float64       // GPUs counted as used since startedAt, weighted by worth
 	saved        float64       // discount for GPUs that cost less than price 1
@@ -66,23 +66,22 @@ type entry struct {
 	stopsFor     *claim        // the claim for which it is being stopped; nil: none
 	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
 	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: no bound
-	anyNeighbour bool          // it accepts any shared GPU, because it has its turn or runs already
+	anyNeighbour bool          // lifts Policy.RefuseBad for this gang; see placementOf
 	placement    pal.Placement // where it runs, or will start
-	target       pal.Placement // where it moves to, or what an elastic gang shrinks to
-	expectedEnd  time.Duration // as computed at its start, or when it outlasted the previous value
+	target       pal.Placement // placement after a decided move, or after an elastic gang changed its size
+	expectedEnd  time.Duration // computed at its start; again if it outlasts this, or after a report
 	stayed       uint64        // Queue.version when it was last considered for a move
 	runPos       int           // in runners.running
 	settled      bool          // see Queue.Settled
 	reports      reports       // see Queue.Reported
 	predictions  []*prediction // forecasts of its start, to be checked
-	// If rated, these are its position in Queue.levels and the time of the next update.
-	rated    bool
-	level    *level
-	levelDue time.Duration
-	duePos   int
-	company  company
-	copied   int // see Clone
-	*elastic     // nil unless the gang is elastic
+	rated        bool          // it is in Queue.levels; the next three fields are then valid
+	level        *level        // nil: not computed yet
+	levelDue     time.Duration // when its level must be computed again
+	duePos       int           // in levels.due
+	company      company
+	copied       int // see Clone
+	*elastic         // nil unless the gang is elastic
 }
 
 // attained returns the gang's total run time so far, in clock time. Time with fewer members is
@@ -107,7 +106,8 @@ func (e *entry) work(now time.Duration) time.Duration {
 	return e.doneBefore + time.Duration(float64(max(0, now-e.startedAt))/e.cost(e.placement))
 }
 
-// Queue holds the waiting gangs, in order, and the running ones. It is not safe for concurrent use.
+// Queue holds the waiting gangs, in order, and the running ones. It is not safe for concurrent use,
+// not even by two questions: see the package comment.
 type Queue struct {
 	opt       *Options // shared with the parts below
 	entries   map[string]*entry
@@ -128,7 +128,7 @@ type Queue struct {
 	version       uint64        // grows when GPUs may have come free
 	passes        uint64        // number of calls of Decide
 	trying        string        // see Trying
-	starts        uint64        // decided
+	starts        uint64        // number of starts decided so far
 	localityUntil time.Duration // when the first gang stops waiting for GPUs closer together
 	movesFrom     time.Duration // see NoMovesBefore
 	forecasts     forecasts     // predicted starts
@@ -303,8 +303,8 @@ func (q *Queue) Stopped(now time.Duration, id string) {
 	}
 }
 
-// NotStopped reports that a gang keeps running unchanged, although the Queue decided to preempt or
-// migrate it.
+// NotStopped reports that a gang keeps running unchanged, although the Queue decided to preempt,
+// migrate or resize it.
 func (q *Queue) NotStopped(id string) {
 	e := q.entries[id]
 	if e == nil || e.state != stopping && e.state != moving {
@@ -397,7 +397,7 @@ func (q *Queue) stop(now time.Duration, e *entry) {
 	q.leaving = without(q.leaving, e)
 }
 
-// forget drops the entry from the actions that are not reported yet.
+// forget drops a decided start, move or growth of the entry that is not reported yet.
 func (q *Queue) forget(e *entry) {
 	if e.state != starting && e.state != moving {
 		return
@@ -414,8 +414,9 @@ func (q *Queue) forget(e *entry) {
 	}
 }
 
-// Rebase converts all placements after the cluster was rebuilt. f returns each job's gang and, if
-// it runs, its placement with the GPU numbers of the new cluster. Running gangs keep running.
+// Rebase converts all placements after the cluster was rebuilt. f gets each job's gang, with all
+// its members, and its placement. f returns both with the GPU and group numbers of the new cluster.
+// The placement of a waiting gang does not matter. Running gangs keep running.
 func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang, pal.Placement)) {
 	q.drained = nil // in numbers of the old cluster
 	q.changeEach(func(e *entry) {
@@ -449,8 +450,8 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 	}
 }
 
-// Reconsider replaces all gangs after the set of nodes that may serve them has changed. f returns
-// each job's gang in its previous size.
+// Reconsider replaces all gangs after the set of nodes that may serve them has changed. f gets each
+// job's gang, with all its members, and returns it with the same number of members.
 func (q *Queue) Reconsider(f func(id string, g pal.Gang) pal.Gang) {
 	q.changeEach(func(e *entry) {
 		e.regang(func(g pal.Gang) pal.Gang { return f(e.job.ID, g) })
@@ -486,9 +487,9 @@ func sorted(entries map[string]*entry) []*entry {
 	return all
 }
 
-// Changed reports that the available GPUs changed without a call to this Queue. For example, a GPU
-// failed or was repaired, a node joined, or other jobs took or freed GPUs. The Queue forgets what
-// it cached about the cluster.
+// Changed reports that the set of usable GPUs changed without another call to this Queue. For
+// example, a GPU failed or was repaired, a node joined, or other jobs took or freed GPUs. The Queue
+// then forgets what it has cached about the cluster.
 func (q *Queue) Changed() {
 	q.version++
 	q.changes++

@@ -226,8 +226,8 @@ func (w *world) submit(s string) error {
 	return w.queue.Submit(w.now, j)
 }
 
-// moving reads the GPUs of members that will be moved, one "gpus [node]" per line, with the preferred
-// node.
+// moving reads the GPUs of members that will be moved, one "gpus [node]" per line, with the
+// preferred node.
 func (w *world) moving(lines string) (members [][]pal.Gang) {
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {
 		gpus, node := 0, -1
@@ -455,9 +455,9 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	}
 }
 
-// TestRoomForShrinkingGang: a gang that its author changes while it shrinks has nothing on the cluster:
-// neither its leaving members nor its others free CPU when they end. It does not get back the GPUs that
-// leaving members free for another gang.
+// TestRoomForShrinkingGang: a gang that its author changes while it shrinks has nothing on the
+// cluster: neither its leaving members nor its others free CPU when they end. It does not get back
+// the GPUs that leaving members free for another gang.
 func TestRoomForShrinkingGang(t *testing.T) {
 	nodes := testNodes(2, "")
 	nodes[0].Free, nodes[1].Free = pal.Resources{CPU: 6}, pal.Resources{CPU: 4}

@@ -29,7 +29,7 @@ func (p *pass) reclaim(e *entry) bool {
 			freed.add(v, v.amount(v.gpus))
 		}
 	}
-	slices.Reverse(vs) // victims are taken from the end
+	slices.Reverse(vs) // victims.next takes gangs from the end
 	return len(vs) > 0 && p.stopEnough(e, &victims{p: &p.planner, left: vs})
 }
 
@@ -69,9 +69,9 @@ func (ts *tenancy) quotas(e, v *entry, freed freedGPUs) (within, over bool) {
 	return within, others == nil || others.gpus-others.freeing-freed[others] > float64(others.Quota)
 }
 
-// outranks reports whether a waiting gang e may take the GPUs of a running gang v. Two of three must
-// hold: e's level is better, e's tenant stays within its quota, v's tenant is above its own. With the
-// level alone, v's tenant would only take the GPUs back.
+// outranks reports whether a waiting gang e may take the GPUs of a running gang v. Two of three
+// must hold: e's level is better (given as better), e's tenant stays within its quota, v's tenant
+// is above its own. If a better level were enough, v's tenant would reclaim the GPUs at once.
 func (ts *tenancy) outranks(better bool, v, e *entry, freed freedGPUs) bool {
 	within, over := ts.quotas(e, v, freed)
 	return better && (within || over) || within && over

@@ -66,8 +66,8 @@ func (s *sharers) waits(id string, want reason.Kind, free int) {
 	s.t.Errorf("%s does not wait", id)
 }
 
-// A gang whose only possible neighbours are bad waits for better ones, and others pass it. Once it is
-// overdue, it takes any part.
+// A gang whose only possible neighbours are bad waits for better ones, and others pass it. Once it
+// is overdue, it takes any part.
 func TestRefusedGang(t *testing.T) {
 	s := newSharersOn(t, "V100", 1)
 	s.submit("there", pal.ClassA)

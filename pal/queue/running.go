@@ -54,7 +54,7 @@ func (rs *runners) part(e *entry) {
 }
 
 // byEnd sorts running gangs by expected end. Remove a gang from runners.byEnd before its expected
-// end changes, because the list is searched by it.
+// end changes, because binary search finds it by that.
 func byEnd(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.expectedEnd, b.expectedEnd), cmp.Compare(a.seq, b.seq))
 }

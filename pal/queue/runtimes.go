@@ -124,8 +124,9 @@ func (fs *foresight) note(tenant, name string, s sample) {
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones share the old slice
 }
 
-// makeRoom forgets a name when there are too many: one of the tenant with the most names. So a user
-// who gives each job its own name only pushes out names of the same tenant.
+// makeRoom forgets one name if there are too many. It takes the name of the tenant with the most
+// names whose last run is the oldest. So a user who gives each job its own name only pushes out
+// names of the same tenant.
 func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
@@ -164,8 +165,8 @@ type RunTimes struct {
 }
 
 // Run is a finished run: the time on the median GPUs of its model, in nanoseconds; its GPUs; the
-// index of its model in Models, from 1; and its company, see [company.mostly]. Index 0 means several
-// models, or an unknown one; then the time is at cost 1.
+// index of its model in Models, from 1; and its company, see [company.mostly]. Index 0 means
+// several models, or an unknown one; then the time is at cost 1.
 type Run [4]int64
 
 // RunTimes returns the whole history, sorted by name.
@@ -230,8 +231,9 @@ func (fs *foresight) Remember(stored []RunTimes) {
 }
 
 // remaining returns how much longer a gang is expected to run, at cost 1. It uses the user's
-// estimate, else the history of its name, else its run time so far. The limit caps it. If there is
-// neither an estimate nor a history, the limit itself is expected.
+// estimate, else the history of its name, else its run time so far, each combined with the gang's
+// reports. The limit caps the result. Without an estimate, a history and reports, the limit itself
+// is expected.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
 	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
 		return left
@@ -377,7 +379,8 @@ func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 	return o
 }
 
-// mean is the expected remaining time. The unknown part counts with again.
+// mean returns the expected remaining time. For the unknown part, which has no finite mean, it uses
+// the median again.
 func (o outlook) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -388,17 +391,18 @@ func (o outlook) mean() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// doubt bounds the index of a gang with a history, as a multiple of its index without one. A gang
-// whose earlier runs were long may be short, and must get a chance to show it. The value was chosen
-// on virtual clusters of the Philly trace. With 1, 2, 4, 8 and 16 the average JCT was 1.013, 0.993,
-// 0.974, 0.963 and 0.960 times that of the best other policy with the same knowledge. The p99 of
-// the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least; without a bound, 37 times.
+// doubt × its index without a history bounds the index of a gang with a history. A gang whose
+// earlier runs were long may itself be short, and must get a chance to show it. The value was
+// chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8 and 16 the average JCT was 1.013,
+// 0.993, 0.974, 0.963 and 0.960 times that of the best other policy with the same knowledge. The
+// p99 of the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least; without a bound, 37
+// times.
 const doubt = 8
 
-// index is the Gittins index as a time: how long the gang must run, at best, per end of a gang like
-// it. When some runs of a name are short and some very long, the index is short until the gang has
-// outlasted the short ones; the mean would make all of them look long. (Tiresias's 2D-Gittins index
-// uses GPU time.)
+// index returns the Gittins index as a time: at best, how much run time is spent per gang of this
+// kind that ends. When some runs of a name are short and some very long, the index is short until
+// the gang has outlasted the short ones; the mean would make all of them look long. (Tiresias's
+// 2D-Gittins index uses GPU time.)
 //
 // "At best" means the minimum over all times at which one could give up on the gang. It is enough
 // to try the known ends, and a moment after the start, when only the unknown part can end. For

@@ -9,17 +9,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// place chooses GPUs for the gang. It is find for callers that need no explanation of the
-// placement. It leaves out outliers for the gang's class unless the gang could never run without
-// them.
+// place is find for callers that need only the placement, not the details of its search. Both leave
+// out GPUs that are outliers for the gang's class, unless the gang could never run without them.
 func (p *finder) place(e *entry) (pal.Placement, bool) {
 	f, ok := p.find(e)
 	return f.Placement, ok
 }
 
-// search is find without windows: one search of the core, or a second one with outliers for a gang
-// that needs them. An elastic gang that would grow always keeps its own bound (within), because it
-// runs already.
+// search is find without windows: one search of package pal, or a second one with outliers for a
+// gang that needs them. Some gangs have their own bound on PM scores (within): elastic gangs that
+// grow, and gangs that may use an outlier now (anyGPU). For these the first search decides.
 func (p *finder) search(e *entry) (pal.Found, bool) {
 	p.trying = e.job.ID
 	if e.within > 0 {
@@ -35,8 +34,12 @@ func (p *finder) search(e *entry) (pal.Found, bool) {
 	return f, ok
 }
 
-// placementOf returns the policy for a gang. In its turn, an overdue gang accepts any part of a
-// shared GPU, even one that other gangs would refuse.
+// placementOf returns the policy for a gang. Normally RefuseBad keeps gangs off parts of shared
+// GPUs where the neighbours would slow each other too much. It does not apply in three cases:
+//
+//   - the gang is overdue and has its turn, or a claim that it got in its turn
+//   - other members of the gang already run (anyNeighbour, set by RoomFor)
+//   - the asker tests whether RefuseBad is why the gang does not fit (anyNeighbour, set by refused)
 func placementOf(q *Queue, e *entry) pal.Policy {
 	by := q.opt.Placement
 	if e != nil && (e.anyNeighbour || q.turn != nil && q.turn.by == e || e.claim != nil && e.claim.granted) {
@@ -45,8 +48,9 @@ func placementOf(q *Queue, e *entry) pal.Policy {
 	return by
 }
 
-// Look returns the placement that the Queue would find for a gang on a cluster that others use too,
-// and the policy used. It leaves out outliers unless the gang could never run without them.
+// Look returns the placement that the Queue would find for a gang on the cluster now, and the
+// policy used. It ignores waiting gangs and windows. It leaves out outliers unless the gang could
+// never run without them.
 func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok bool) {
 	p := q.at(0, c)
 	return q.opt.avoiding(c, g, placementOf(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
@@ -84,8 +88,8 @@ func (p *finder) avoided(e *entry) int {
 	return n
 }
 
-// fitsLater reports whether the gang would fit after all gangs that end have ended, without the
-// GPUs that the pass keeps.
+// fitsLater reports whether the gang would fit after all gangs that end have ended. GPUs that the
+// pass keeps for other gangs count as free, too.
 func (p *finder) fitsLater(g pal.Gang, policy pal.Policy) bool {
 	defer p.unmark(slices.Concat(p.thoseThatEnd(), p.kept, p.hidden))()
 	_, fits := pal.Find(p.c, g, policy)
@@ -119,10 +123,11 @@ func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 // the job.
 func (q *Queue) Trying() string { return q.trying }
 
-// withoutRunning calls f while the GPUs of all running gangs, and of decided starts, are free.
+// withoutRunning calls f while the GPUs of all running gangs and of decided starts are free, and
+// those that the pass keeps.
 func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return true }, f) }
 
-// withoutEnding does the same, but only for gangs that end.
+// withoutEnding does the same, except that gangs that never end keep their GPUs.
 func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
 func (p *finder) without(which func(*entry) bool, f func()) {

@@ -5,16 +5,17 @@ package queue
 
 import "github.com/nomad-pal/nomad-pal/pal"
 
-// A service keeps its GPUs forever. So it must not take GPUs if a gang that was submitted before it
-// would then never fit. It starts on other GPUs, or waits until that gang has run. The service does
-// not wait forever, because these gangs run at some time and gangs submitted later do not count. An
-// overdue service does not wait.
+// A service keeps its GPUs forever. So it must not take GPUs without which a gang that was
+// submitted before it would never fit. It starts on other GPUs, or waits until that gang has run.
+// It does not wait forever, because the gangs submitted before it run at some time, and later ones
+// do not count. An overdue service in its turn does not wait.
 
-// mostSpared bounds the number of gangs for which one search keeps GPUs.
+// mostSpared bounds the number of gangs for which sparing keeps GPUs.
 const mostSpared = 8
 
 // sparing returns where a gang that fits on f may start. A service may start only where it shuts
-// out no other gang. by is the gang that it would shut out everywhere; nil for none.
+// out no gang that was submitted before it. If there is no such place, by is a gang that it would
+// shut out; otherwise by is nil.
 func (p *planner) sparing(e *entry, f pal.Found) (at pal.Found, by *entry) {
 	if p.ends(e) {
 		return f, nil

@@ -12,8 +12,8 @@ type Stops struct {
 	// LostGPUSeconds is what these gangs lost: the restart and, with checkpoints, the work since
 	// the last one.
 	LostGPUSeconds float64 `json:"lost_gpu_seconds,omitempty"`
-	// SavedSeconds is how much sooner gangs got GPUs than if the stopped gangs had run to their
-	// expected ends.
+	// SavedSeconds is how much sooner other gangs got the GPUs than if the stopped gangs had run to
+	// their expected ends.
 	SavedSeconds float64 `json:"saved_wait_seconds,omitempty"`
 }
 
@@ -23,8 +23,8 @@ func (s *Stops) add(o Stops) {
 	s.SavedSeconds += o.SavedSeconds
 }
 
-// countStop records that a gang has stopped for another one. If several stop for one gang, the one
-// that would have ended last counts.
+// countStop records that a gang has stopped for another one. If several stop for one gang, the
+// saved wait is that of the victim that would have ended last.
 func (e *entry) countStop(now time.Duration) {
 	c := e.stopsFor
 	if c == nil || e.state != stopping || len(e.target.Members) > 0 {
@@ -46,8 +46,8 @@ func (e *entry) addStops(s Stops) {
 	e.of.stops.add(s)
 }
 
-// StopsOf sums up the stops of a gang, and those of others for it, since it was submitted to the
-// Queue.
+// StopsOf sums up the stops of a gang, and the stops of other gangs for it, since it was submitted
+// to the Queue.
 func StopsOf(q *Queue, id string) Stops {
 	if e := q.entries[id]; e != nil {
 		return e.sums

@@ -106,7 +106,8 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// Of a gang that runs and may be stopped only a part of its GPU time counts for one that may not, unless that is short.
+// Of a gang that runs and may be stopped only a part of its GPU time counts for one that may not,
+// unless that is short.
 func TestCreditOfWhoIsStopped(t *testing.T) {
 	for _, c := range []struct {
 		what   string

@@ -11,9 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Short preemptible gangs come in an endless stream, but run for less than twice their restart cost, so none is
-// ever stopped. A wider gang starts all the same: at once if its priority is higher; otherwise once it is overdue,
-// because the short ones are ahead of it in the order.
+// Short preemptible gangs come in an endless stream, but run for less than twice their restart
+// cost, so none is ever stopped. A wider gang starts all the same: at once if its priority is
+// higher; otherwise once it is overdue, because the short ones are ahead of it in the order.
 func TestStreamOfShortGangs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

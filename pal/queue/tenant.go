@@ -70,8 +70,8 @@ type tenancy struct {
 	opt        *Options
 	tree       tree
 	namespaces map[string]*namespace
-	usageFrom  time.Duration // earlier usage comes from an earlier Queue
-	arrays     map[string]int
+	usageFrom  time.Duration     // earlier usage comes from an earlier Queue
+	arrays     map[string]int    // jobs that count towards each array's limit; see countJob
 	outside    map[Payer]float64 // see Outside; replaced, never changed
 }
 
@@ -96,8 +96,9 @@ func (t *tenant) count(user string, gpus float64) {
 	}
 }
 
-// Outside sets how many GPUs each tenant and user holds in jobs that the Queue does not count: jobs
-// that cannot be read, or can no longer be served as written. They count towards the limits.
+// Outside sets how many GPUs each tenant and user holds in jobs that are not in the Queue, because
+// the placer cannot read them or can no longer serve them as written. These GPUs count towards the
+// limits.
 func (ts *tenancy) Outside(gpus map[Payer]float64) {
 	for by, held := range ts.outside {
 		ts.namespace(by.Tenant).tenant.count(by.User, -held)
@@ -276,9 +277,9 @@ func (o Options) checkQuotas() error {
 }
 
 // countHeld adds (sign 1) or subtracts (-1) an entry and its GPUs from the counts of its tenants.
-// Each entry that does not wait is counted once. The count is the larger of what it requests and
-// what it has: before Nomad has reported all new members, a gang may hold a GPU that was meant for
-// another one.
+// Each entry that does not wait is counted once. The count is the larger of the GPUs that it
+// requests and those that its placement has. A placement may have more for a moment: before Nomad
+// has reported all new members on a node, a gang may seem to hold a GPU of another gang.
 func (ts *tenancy) countHeld(e *entry, sign int) {
 	if sign > 0 {
 		if e.counted = e.amount(e.gpus); e.state != waiting {
@@ -339,9 +340,9 @@ func (e *entry) gpuBound(gpus float64, never bool) *brokenLimit {
 func (ts *tenancy) byTenant() bool { return ts.opt.FairShare || ts.tree.quotas }
 
 // firstByTenant returns the bucket that goes first. Within a tenant the order decides; among
-// tenants, whose turn it is. A step of the walk changes one bucket, that of the first tenant, and a
-// decision changes whose quota is used. So tenants are sorted once and again after each decision;
-// in between, only the first one moves back.
+// tenants, compare decides. A step of the walk changes one bucket, that of the first tenant, and a
+// decision changes whose quota is used. So tenants are sorted once, and again after each decision.
+// In between, only the first one moves back.
 func (p *pass) firstByTenant() *bucket {
 	compare := func(a, b *tenant) int {
 		return p.compare(p.now, a.turn.first, b.turn.first, a.turn.claim, b.turn.claim)
@@ -381,8 +382,8 @@ func (p *pass) firstByTenant() *bucket {
 	return p.heads[0].turn.first.bucket
 }
 
-// renew computes which of the tenant's gangs goes first, and its claim; it returns false if none is
-// left.
+// renew computes which of the tenant's gangs goes first, and its claim (see claimOf). It returns
+// false if no gang of the tenant is left to try.
 func (p *pass) renew(t *tenant) bool {
 	r := &t.turn
 	r.first = nil
@@ -444,7 +445,7 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	within := false
 	chain, more := e.of.tenant.chain, e.amount(e.least())
 	if e.claim != nil {
-		more -= e.claim.gpus // which are promised
+		more -= e.claim.gpus // t.promised already counts these
 	}
 	for level := range 8 {
 		if level < len(chain) {
@@ -459,8 +460,8 @@ func (ts *tenancy) claimOf(e *entry) uint8 {
 	return claim
 }
 
-// inTurns sorts waiting gangs, given in order of their keys, by the turns of their tenants. Each
-// gang that is placed counts as running when the next one is chosen, as it will in reality. It is
+// inTurns sorts waiting gangs, given in order of their keys, in the order in which tenants take
+// turns. Each gang counts as running when the next one is chosen, as it will in reality. inTurns is
 // for lists, which show the whole queue; a pass calls firstByTenant step by step.
 func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 	if !ts.byTenant() {
@@ -504,14 +505,15 @@ type TenantUse struct {
 	// part of a shared GPU counts as its share, as in all comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"`
-	// Awaited are GPUs that members of its running jobs still wait for, beyond GPUs. Only the
-	// caller, who knows the holder of each GPU, can tell the two apart.
+	// Awaited counts GPUs that members of its running jobs still wait for. They count towards
+	// limits, but are not in GPUs. The Queue cannot tell the two apart, and adds them to GPUs; the
+	// caller, who knows the holder of each GPU, corrects that.
 	Awaited float64 `json:"awaited,omitempty"`
 	// Quota and Limit are GPUs; Limit is nil if there is no bound.
 	Quota int  `json:"quota,omitempty"`
 	Limit *int `json:"limit,omitempty"`
-	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users are those with GPUs; nil
-	// if users have no limits.
+	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users lists the users with
+	// GPUs or jobs; nil if users have no limits.
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`
 	MaxJobsPerUser int       `json:"max_jobs_per_user,omitempty"`
 	Users          []UserUse `json:"users,omitempty"`
@@ -542,8 +544,8 @@ func (t tree) shown(name string) string {
 	return namespace
 }
 
-// Tenants returns all tenants that are configured, have used GPUs or want some, by displayed name.
-// A tenant that neither wants nor has used any leaves its share to its siblings.
+// Tenants returns all configured tenants, and one for each other namespace that the Queue has seen,
+// by name. A tenant that neither has jobs nor has used GPUs leaves its share to its siblings.
 func (q *Queue) Tenants(now time.Duration) []TenantUse {
 	wants := map[*tenant]bool{}
 	for _, e := range q.entries {
@@ -596,7 +598,7 @@ func (q *Queue) Tenants(now time.Duration) []TenantUse {
 
 // TenantUse returns the entry of [Queue.Tenants] for the tenant of a namespace.
 func (q *Queue) TenantUse(namespace string, now time.Duration) TenantUse {
-	t := q.namespace(namespace).tenant // this also adds a missing tenant to the tree
+	t := q.namespace(namespace).tenant // adds a tenant for a namespace that the Queue has not seen
 	i, _ := slices.BinarySearch(slices.Sorted(maps.Keys(q.tree.byName)), t.name)
 	return q.Tenants(now)[i] // tree names are unique; shown names may not be
 }

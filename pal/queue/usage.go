@@ -33,8 +33,7 @@ type decay time.Duration
 // tau is the time constant in seconds, after which 1/e is left.
 func (d decay) tau() float64 { return time.Duration(d).Seconds() / math.Ln2 }
 
-// of returns the decayed GPU time, in seconds, of one GPU that worked for the whole span, at its
-// end.
+// of returns the decayed GPU time, in seconds, at the end of a span during which one GPU worked.
 func (d decay) of(span time.Duration) float64 {
 	if d == 0 {
 		return 0
@@ -67,7 +66,7 @@ func (u *usage) book(d decay, at time.Duration, gpus float64) {
 	u.rate += gpus
 }
 
-// Usage is the decayed GPU time of the jobs of a namespace.
+// Usage is the decayed GPU time of the jobs of a namespace, and their stops.
 type Usage struct {
 	Tenant     string  `json:"tenant"` // the namespace
 	GPUSeconds float64 `json:"gpu_seconds"`
@@ -77,7 +76,7 @@ type Usage struct {
 // leastUsage is the least usage worth keeping, in GPU seconds.
 const leastUsage = 1
 
-// Usage returns the usage of each namespace now, by name, in the form in which it outlives the
+// Usage returns the usage of each namespace now, by name, for [Queue.RememberUsage] of a later
 // Queue.
 func (ts *tenancy) Usage(now time.Duration) []Usage {
 	var out []Usage
@@ -90,8 +89,8 @@ func (ts *tenancy) Usage(now time.Duration) []Usage {
 	return out
 }
 
-// RememberUsage replaces all usage by that of an earlier Queue at the time at. Gangs that have run
-// since before that time are counted from then on. Invalid numbers are left out.
+// RememberUsage replaces all usage by the usage that an earlier Queue returned at the time at. For
+// gangs that already ran at that time, it counts the time since then. It ignores invalid numbers.
 func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	q.usageFrom = at
 	for _, n := range q.namespaces {
@@ -120,13 +119,13 @@ func (q *Queue) RememberUsage(at time.Duration, kept []Usage) {
 	}
 }
 
-// add adds usage as of a time that is not before at.
+// add adds GPU seconds, decayed to the time at, which must not be before u.at.
 func (u *usage) add(d decay, at time.Duration, gpuS float64) {
 	u.gpuS, u.at = u.value(d, at)+gpuS, at
 }
 
-// bookUsage adds GPUs on which an entry works to the usage of its namespace and its tenants;
-// negative numbers subtract.
+// bookUsage records that an entry works on that many more GPUs since the time at, in the usage of
+// its namespace and its tenants. Negative numbers record that it stopped.
 func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 	at = max(at, ts.usageFrom)
 	e.of.usage.book(ts.decay(), at, gpus)
@@ -138,19 +137,19 @@ func (ts *tenancy) bookUsage(e *entry, at time.Duration, gpus float64) {
 // UsageBy selects how GPU hours are weighted.
 type UsageBy string
 
-// The kinds of usage.
+// The ways to weight GPU hours.
 const (
 	UsageGPUTime UsageBy = "gpu-time" // each GPU hour counts 1; for a part of a GPU, its share
 	UsagePriced  UsageBy = "priced"   // each GPU hour counts the price of its model; see [pal.Market]
 )
 
-// ParseUsageBy parses a kind of usage.
+// ParseUsageBy parses a way to weight GPU hours.
 func ParseUsageBy(s string) (UsageBy, error) {
 	return pal.ParseName("usage", s, UsageGPUTime, UsagePriced)
 }
 
-// worth returns the weight of a GPU of the placement. It is fixed when the gang gets the GPUs, so
-// later prices do not change the usage of a run.
+// worth returns the weight of a GPU of the placement. Call it only when the gang gets the GPUs, so
+// that later prices do not change the usage of its run.
 func (ts *tenancy) worth(p pal.Placement) float64 {
 	if ts.opt.Usage != UsagePriced {
 		return 1

@@ -86,7 +86,8 @@ type brokenLimit struct {
 }
 
 // gpuBound returns the limit of the tenant or its user that the additional GPUs would break; nil
-// for none. With never, only the requested GPUs count, not those held.
+// for none. With never, GPUs that are already held do not count: it then returns a limit that the
+// request alone exceeds, so that waiting would not help.
 func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	user = ShownUser(user)
 	held, his := t.gpus+t.promised, t.users[user].GPUs
@@ -102,7 +103,8 @@ func (t *tenant) gpuBound(user string, gpus float64, never bool) *brokenLimit {
 	return nil
 }
 
-// overJobs returns the limit on its user's jobs that one more gang would break; nil for none.
+// overJobs returns the limit on the jobs of the gang's user that one more job would break; nil for
+// none.
 func (e *entry) overJobs() *brokenLimit {
 	user := ShownUser(e.job.User)
 	for t := e.of.tenant; t != nil; t = t.parent {

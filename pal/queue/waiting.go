@@ -32,7 +32,7 @@ type Wait struct {
 	// order no gang passes the one ahead. "locality": it waits for GPUs closer together.
 	// "next-round": it starts in the next round.
 	Reason  reason.Kind `json:"reason"`
-	Overdue bool        `json:"overdue,omitempty"` // it has waited in all for longer than max_wait, or twice its estimate
+	Overdue bool        `json:"overdue,omitempty"` // its total wait exceeds twice its estimate or limit; without either, max_wait
 	GPUs    int         `json:"gpus"`              // GPUs that it needs; for an elastic gang, the minimum
 	// Counts is the number of GPUs that count towards limits, if GPUs are parts of shared ones.
 	Counts float64 `json:"counts,omitempty"`
@@ -60,8 +60,8 @@ type Wait struct {
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it
 	// From and To are the range in which it is expected to start, eight times in ten, since the
-	// caller's epoch. Both are 0 if that is unknown: too few gangs have waited yet, and the run
-	// time of some gang that runs or is ahead is unknown.
+	// caller's epoch. Both are 0 if that is unknown, for example because too few gangs have waited
+	// yet and the run time of a gang that runs or is ahead is unknown.
 	From, To time.Duration `json:"-"`
 	// Until is the time when the wait ends at the latest. For reason.Locality, the gang then starts
 	// on free GPUs. For reason.InWindow, the window then ends.
@@ -82,8 +82,8 @@ func (w Wait) String() string {
 	return fmt.Sprintf("#%d %s: %s", w.Position, w.Job, w.Why())
 }
 
-// Why returns what the gang waits for. It omits the end of a window, as times are since the
-// caller's epoch.
+// Why returns what the gang waits for. It omits the end of a window, because only the caller can
+// convert times since its epoch.
 func (w Wait) Why() reason.Reason {
 	r := reason.Reason{Kind: w.Reason}
 	switch w.Reason {
@@ -121,8 +121,8 @@ func (w Wait) Why() reason.Reason {
 }
 
 // Waiting lists the waiting gangs in order, each with what it waits for. It decides nothing and
-// leaves the cluster as it is. With windows it searches once for each gang for which enough GPUs
-// are free; without windows, once for each kind of gang.
+// leaves the cluster as it is. Without windows it searches once for each kind of gang. With windows
+// it searches once for each gang for which enough GPUs are free.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
 	return q.waits(now, c, func(ws []Wait) []int { return positions(len(ws)) })
 }
@@ -172,7 +172,7 @@ func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []i
 	return ws
 }
 
-// asker finds out why gangs wait. It decides nothing.
+// asker answers questions, such as why gangs wait. It decides nothing.
 type asker struct {
 	planner
 	found map[signature]foundNow
@@ -182,7 +182,7 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// queue returns the waiting gangs, in order, after GPUs are kept as Decide keeps them before its
+// queue returns the waiting gangs, in order. It also holds the GPUs that Decide holds before its
 // walk.
 func (p *asker) queue() []*entry {
 	p.hurry(p.now)
@@ -257,8 +257,8 @@ func (p *asker) whys(queue []*entry) []Wait {
 	return ws
 }
 
-// say fills in the limit that the gang would break. GPUs held by others count only if the gang
-// waits for them.
+// say fills in the limit that the gang would break and, if the gang waits for others under that
+// limit, how much they hold.
 func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 	w.Reason, w.Limit, w.User, w.LimitsJobs = r, b.most, b.user, b.jobs
 	if r == reason.Quota {
@@ -273,7 +273,7 @@ func (w *Wait) count(e *entry, gpus int) {
 	}
 }
 
-// countOnce caches a count of GPUs: similar gangs are counted once.
+// countOnce returns the function count with a cache: it counts once for all gangs of a kind.
 func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
 	known := map[*fitKind]int{}
 	return func(e *entry) int {
@@ -293,7 +293,7 @@ func holdsUp(r reason.Kind) bool {
 	return forGPUs(r) && r != reason.Locality && r != reason.Stopping && r != reason.Shrinking
 }
 
-// forGPUs reports whether the gang waits for nothing but GPUs.
+// forGPUs reports whether a gang with this reason waits for nothing but GPUs.
 func forGPUs(r reason.Kind) bool {
 	switch r {
 	case reason.TooLarge, reason.Limit, reason.Quota, reason.Array, reason.InWindow, reason.Services:
@@ -332,11 +332,11 @@ func (p *asker) inOrder() []*entry {
 	return es
 }
 
-// reason returns what a gang without a claim waits for. For a service that fits, spares is the gang
-// that it waits for. The first reason that holds is returned. Decisions come first. Then come
-// reasons that do not depend on free GPUs (cluster, array, quota, window), then free GPUs; free is
-// their number. head is the first gang that waits for GPUs, nil for none. The head may keep a gang
-// that fits from starting.
+// reason returns the first reason to wait that applies to a gang without a claim. A decision that
+// is not reported yet comes first. Next come reasons that do not depend on free GPUs (cluster,
+// limits, array, window), and last the free GPUs. free is the number of free GPUs that the gang
+// could use. head is the first gang ahead that waits for GPUs, nil for none; it may keep a gang
+// that fits from starting. spares is set for a service that fits but waits until this gang has run.
 func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) {
 	if e.state == starting {
 		return reason.Starting, nil
@@ -392,7 +392,7 @@ func (p *asker) refused(e *entry) bool {
 	return ok
 }
 
-// unless returns r, or the reason "services" if the gang waits for services.
+// unless returns r, or the reason "services" if the gang would fit only without services.
 func (p *asker) unless(e *entry, r reason.Kind) reason.Kind {
 	if !p.awaits(e) {
 		return reason.Services
@@ -406,9 +406,10 @@ type foundNow struct {
 	ok bool
 }
 
-// placeNow is place, computed once for each kind of gang whose run time does not matter.
+// placeNow is place with a cache by signature. With windows it uses no cache, because the result
+// then depends on the gang's run time, which is not in the signature.
 func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
-	if p.turn != nil && p.turn.by == e { // it accepts any shared GPU, unlike others of its kind
+	if p.turn != nil && p.turn.by == e { // in its turn it accepts any shared GPU, unlike others of its kind
 		return p.place(e)
 	}
 	if f, known := p.found[e.sig]; known && len(p.windows.list) == 0 {
@@ -419,8 +420,9 @@ func (p *asker) placeNow(e *entry) (pal.Placement, bool) {
 	return pl, ok
 }
 
-// fitsWithout reports whether the gang would fit without some running gangs. A gang that fits now
-// would fit then, too, and that check is cheaper.
+// fitsWithout reports whether the gang would fit if some running gangs had left; without calls its
+// argument while their GPUs are free. It first checks whether the gang fits now, because that is
+// cheaper and a gang that fits now would fit then, too.
 func (p *finder) fitsWithout(e *entry, without func(func())) (fits bool) {
 	defer p.withoutWindows()()
 	if e.gpus <= p.c.FreeGPUs() {

@@ -9,9 +9,9 @@ import (
 )
 
 // Wake returns when to call Decide again if nothing happens until then: a gang becomes overdue, or
-// preemption or migration may pay. ok is false if only an event can change anything. Things that
-// change at unknown times are checked after a quantum at the latest. A call that is too early
-// decides nothing.
+// preemption or migration may pay. ok is false if only an event can change anything. If something
+// may change at an unknown time, Wake returns a time within the next quantum. A call of Decide that
+// is too early does no harm.
 func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	at = math.MaxInt64
 	soon := func(t time.Duration) {

@@ -48,7 +48,7 @@ func (w *Window) admits(j Job) bool {
 // flat replaces slashes, which * of [path.Match] does not match: job IDs may contain some.
 func flat(s string) string { return strings.ReplaceAll(s, "/", "\x01") }
 
-// CheckFor returns an error if a pattern of [Window.For] is invalid.
+// CheckFor returns an error if the text is not a valid pattern for [Window.For].
 func CheckFor(pattern string) error {
 	if _, err := path.Match(flat(pattern), ""); err != nil || pattern == "" || strings.HasPrefix(pattern, "/") {
 		return fmt.Errorf("%q is neither a namespace nor namespace/job", pattern)
@@ -73,9 +73,9 @@ type indexedWindow struct {
 // MaxWindows is the number of windows that the bits of a set allow.
 const MaxWindows = 64
 
-// SetWindows replaces the windows. It is called again when the cluster was rebuilt, and when a
-// window has ended. Waiting gangs move to other buckets only if who may use which window has
-// changed.
+// SetWindows replaces the windows. Call it again after the cluster was rebuilt, because GPU numbers
+// change, and after a window has ended. Waiting gangs move to other buckets only if Window.For of
+// some window has changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
 	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
@@ -113,9 +113,9 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 }
 
 // quantile returns a run time, at cost 1, that the gang does not exceed with the given probability.
-// Known runs end at known times. Of the unknown part, x / (again + x) has ended after x: half of it
-// after again, and at least half of the rest in as long again. Between two known ends, this is
-// solved for x.
+// Known runs end at known times. Of the unknown part, the fraction x / (again + x) has ended after
+// the time x, so half of it has ended after again. Between two known ends, quantile solves this for
+// x.
 func (o outlook) quantile(chance float64) time.Duration {
 	need := o.rest
 	for _, c := range o.of {
@@ -138,7 +138,8 @@ func (o outlook) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach returns when a gang that starts at a time ends, if it runs that long at cost 1.
+// reach returns when a gang that starts at the time at ends, if it runs for the time long at cost
+// 1. Its limit applies, too.
 func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
 	if e.job.Limit > 0 { // Nomad ends it, however slow it is
@@ -154,7 +155,8 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 // startTime returns the time at which the gang in question would start.
 func (p *finder) startTime() time.Duration { return max(p.now, p.startsAt) }
 
-// closed returns the windows that a gang may run into if it ends by the time until.
+// closed returns the windows that do not admit the gang and that it may run into if it starts at
+// the start time and ends at the time until.
 func (p *finder) closed(e *entry, until time.Duration) []*indexedWindow {
 	var ws []*indexedWindow
 	at := p.startTime()
@@ -176,15 +178,15 @@ func (p *finder) find(e *entry) (pal.Found, bool) {
 }
 
 // offWindows keeps a search off the windows that the gang may run into. Which windows these are
-// depends on its speed, so on its GPUs. It begins with the windows that the gang runs into on any
-// GPUs. Then it repeatedly adds those that the gang runs into on the GPUs found, until there is no
-// new window. So it needs at most one more search per window.
+// depends on how long it runs, and so on its GPUs. It begins with the given windows, which the gang
+// may run into even on the fastest GPUs. Then it repeatedly adds those that the gang may run into
+// on the GPUs found, until there is no new window. So it needs at most one more search per window.
 func (p *finder) offWindows(e *entry, long time.Duration, closed []*indexedWindow, search func(*entry, []*indexedWindow) (pal.Found, bool)) (pal.Found, bool) {
 	at := p.startTime()
 	for {
 		f, ok := search(e, closed)
 		if !ok {
-			for _, w := range closed { // shorter gangs may start
+			for _, w := range closed { // gangs that end before the window may start
 				p.slack = max(p.slack, w.From-at)
 			}
 			return f, false
@@ -310,12 +312,13 @@ func (ws *windows) ended(now time.Duration) bool {
 type WindowConflict struct {
 	Window string
 	GPUs   int
-	// From and To are those of the window. Until is the time when the gang would have ended if it started
-	// now, with a chance of [WindowChance].
+	// From and To are those of the window. Until is the time when the gang would have ended if it
+	// started now, with a chance of [WindowChance].
 	From, To, Until time.Duration
 }
 
-// KeptFrom returns the windows whose GPUs a waiting job does not get now.
+// KeptFrom returns the windows whose GPUs a waiting job does not get now, because they do not admit
+// it and it might not end in time.
 func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 	e := q.entries[id]
 	if e == nil {
@@ -331,8 +334,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 }
 
 // RunsInto returns the windows that a running job may run into, with the number of its GPUs in
-// each. It considers windows that are active or begin by the time begin. Until is the time when it
-// is expected to have ended; a service never has.
+// each. It considers windows that are active or begin by the time begin. In the results, Until is
+// the time when the job is expected to have ended; for a service, the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {
