@@ -28,7 +28,7 @@ type view struct {
 	cfg      VariabilityConfig
 	compat   Compat
 	accounts map[string]attr.Account // state of measuring each GPU; nil if nothing is measured
-	forms    map[string]form         // of the devices that are published in parts
+	forms    map[string]form         // forms of the devices that are published in parts
 }
 
 // instance is what Nomad allocates: a device, or a part of one.

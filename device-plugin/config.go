@@ -112,7 +112,7 @@ type MPSDeviceConfig struct {
 
 // ReserveConfig is what a task gets in addition to NVIDIA_VISIBLE_DEVICES.
 type ReserveConfig struct {
-	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // it overrides what the job sets
+	CUDAVisibleDevices bool   `codec:"cuda_visible_devices"`         // set CUDA_VISIBLE_DEVICES; it overrides the job's value
 	DeviceNodes        bool   `codec:"device_nodes"`                 // /dev/nvidia* for the exec driver
 	Unhealthy          string `codec:"unhealthy" words:"deny,allow"` // may a task reserve an unhealthy GPU? If not, Nomad places the task again at once
 }

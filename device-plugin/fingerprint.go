@@ -93,7 +93,7 @@ type stream struct {
 	// result.
 	measures *measure.Scheduler
 	changed  <-chan struct{}
-	profiles chan *profile.Profile // from the file or from Nomad
+	profiles chan *profile.Profile // profiles from the file or from Nomad
 	waits    bool                  // the profile's file has not been read yet
 	books    chan books            // which tasks hold the GPUs whose form changes
 	// keeper is nil unless this stream runs it; troubled receives a value when one of its daemons

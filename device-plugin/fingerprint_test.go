@@ -147,7 +147,7 @@ func TestU16CancelledStreamsLeaveNothingBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait() // both are blocked in their first send, or wait for data
+			synctest.Wait() // both streams are blocked in their first send, or wait for data
 			cancel()
 			synctest.Wait()
 			select {

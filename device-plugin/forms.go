@@ -17,10 +17,10 @@ import (
 // knows, until all its tasks have ended. Meanwhile its instances are unhealthy, so that no
 // new task gets them. They can still be reserved, so that running tasks can restart.
 type forms struct {
-	shared map[string]form   // as last published, by device; whole devices are not in it
+	shared map[string]form   // forms as last published, by device; without devices that are published whole
 	known  map[string]bool   // devices that were published at any time, in any form
 	waits  map[string]string // devices that keep their old form, with the task that holds them; "" if not known yet
-	want   map[string]form   // as configured
+	want   map[string]form   // forms as configured, by device
 	warned string            // last logged reason why Nomad could not be asked
 }
 

@@ -31,7 +31,7 @@ const (
 	reasonDegraded   = "degraded"       // followed by ":" and the first degradation
 	reasonXid        = "xid"            // followed by ":" and the number
 	reasonReleased   = "released"       // the operator released the driver
-	reasonSharing    = "sharing-change" // it gets another form once its tasks have ended
+	reasonSharing    = "sharing-change" // the GPU gets another form once its tasks have ended
 
 	degradedThermal = "thermal-slowdown"
 	degradedBrake   = "power-brake"
@@ -132,7 +132,7 @@ type record struct {
 	answered  bool        // it has answered at least once
 	silent    time.Time   // start of its silence; zero while it answers
 	late      bool        // silent, but too short to count
-	last      gpu.Signals // of its last answer
+	last      gpu.Signals // signals of its last answer
 	lost      bool
 	nvlinkXid bool
 	doubleBit time.Time // time of the last Xid 48
@@ -154,7 +154,7 @@ type slowReading struct {
 // health turns readings and events into verdicts. It does no I/O; its owner stores the latches.
 type health struct {
 	records    map[string]*record
-	boot, load string // as of the last scan
+	boot, load string // of the last scan that had them
 	changed    bool   // latches differ from what was stored
 }
 
@@ -339,7 +339,7 @@ func (h *health) expire(r *record, d *gpu.Device) {
 	}
 	for i := range r.latches {
 		l := &r.latches[i]
-		if l.Boot == "" && h.boot != "" || l.Load == "" && h.load != "" { // it came before the first scan
+		if l.Boot == "" && h.boot != "" || l.Load == "" && h.load != "" { // the Xid came before the first scan
 			l.Boot, l.Load, h.changed = cmp.Or(l.Boot, h.boot), cmp.Or(l.Load, h.load), true
 		}
 		if d.Signals.Recovery != nil && *d.Signals.Recovery == 0 && !l.Chosen {

@@ -68,7 +68,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "after_s", &after)
 		s.now = s.now.Add(time.Duration(after) * time.Second)
 		s.health.event(s.now, id, n, false, s.cfg)
-	case "restart": // of the plugin, which has stored what must survive
+	case "restart": // the plugin restarts, and has stored what must survive
 		h := newHealth()
 		h.restore(stored{Latches: s.health.latches(), ECC: s.health.counts()})
 		s.health = h

@@ -19,7 +19,7 @@ import (
 
 const (
 	controlNode = "/dev/nvidiactl"
-	toolsNode   = "/dev/nvidia-uvm-tools" // only for profilers
+	toolsNode   = "/dev/nvidia-uvm-tools" // only profilers need it
 	// migMinors lists the device files that give access to MIG instances, one per line:
 	// "gpu0/gi7/access 66".
 	migMinors = "/proc/driver/nvidia-caps/mig-minors"

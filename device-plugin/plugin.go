@@ -82,7 +82,7 @@ type Plugin struct {
 	// started is when the plugin was created, right after the process began.
 	started time.Time
 
-	streams sync.WaitGroup // of fingerprint streams
+	streams sync.WaitGroup // counts the fingerprint streams
 
 	mu       sync.Mutex
 	cfg      Config
@@ -406,7 +406,7 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 // unignored leaves out the devices whose id, or whose GPU's id, is ignored. It warns about
 // ignored ids that match nothing. Callers hold mu.
 func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
-	ignore := map[string]bool{} // by id: whether it matched
+	ignore := map[string]bool{} // ignored ids, and whether a device matched
 	for _, id := range p.cfg.IgnoredGPUIDs {
 		ignore[id] = false
 	}

@@ -68,7 +68,7 @@ func ReadProfile(path string) (*profile.Profile, error) {
 	if st.Size() > profileLimit {
 		return nil, fmt.Errorf("larger than %d MiB", profileLimit>>20)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, st.Size())) // it may grow meanwhile
+	data, err := io.ReadAll(io.LimitReader(f, st.Size())) // the file may grow meanwhile
 	if err != nil {
 		return nil, err
 	}

@@ -166,7 +166,7 @@ const leastMPS = 7
 
 // plan is the result of applying the sharing blocks to a node's devices.
 type plan struct {
-	forms  map[string]form // by id of the devices that are to be shared
+	forms  map[string]form // forms by device id, only for devices that are shared
 	blocks map[string]int  // number of each device's block, from 0
 	// problems are what the blocks request but cannot have, one sentence each, in the order
 	// of the blocks.

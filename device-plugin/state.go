@@ -18,7 +18,7 @@ import (
 // not make a broken GPU healthy. Without a directory it keeps nothing.
 type store struct {
 	statedir.Dir
-	inventory string // as last saved
+	inventory string // the list of GPUs as last saved
 }
 
 // stored is the format of the state file.
@@ -226,7 +226,7 @@ func LatchedFaults(dir string, inv gpu.Inventory) (map[string]string, error) {
 func (p *Plugin) event(now time.Time, e gpu.Event) {
 	hit := p.named(e.GPU)
 	if len(hit) == 0 {
-		hit = []string{e.GPU} // not scanned yet
+		hit = []string{e.GPU} // no scan has listed the device yet
 	}
 	for _, id := range hit {
 		p.health.event(now, id, e.Xid, id != e.GPU, p.cfg.Health)

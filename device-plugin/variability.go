@@ -16,7 +16,7 @@ import (
 type rating struct {
 	reference string
 	version   int                                       // version of the profile; 0 without one
-	entries   map[string]map[pal.AppClass]profile.Entry // by GPU
+	entries   map[string]map[pal.AppClass]profile.Entry // profile entries by GPU
 	measured  []attr.Measurement                        // raw times, by GPU id
 }
 

@@ -112,7 +112,7 @@ func jobspecFile(t *testing.T, file string) *api.Job {
 				image, _, _ := strings.Cut(path.Base(task.Config["image"].(string)), ":")
 				command, _ := task.Config["command"].(string)
 				task.Driver, task.Config = "raw_exec", map[string]any{"command": cmp.Or(command, image), "args": task.Config["args"]}
-				task.VolumeMounts = nil // that driver has none; the test in docker mounts volumes
+				task.VolumeMounts = nil // raw_exec has no volume mounts; the test in docker mounts volumes
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func newMeasuringBox(t *testing.T, n int, mode string, settings ...string) *meas
 	}
 	state := nvmltest.H200(n)
 	for i := range n {
-		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // not the idle rate: a rate is judged by it
+		state.Set(fmt.Sprintf("gpu%d", i), "sm_mhz", "1900") // the clock of a busy GPU, because the plugin judges rates by the clock
 	}
 	b.gpuBox = newGPUBox(t, state, fmt.Sprintf(`state_dir = %q
 measure {

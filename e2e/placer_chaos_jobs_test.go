@@ -15,7 +15,7 @@ import (
 // story is one job from its submission to its end.
 type story struct {
 	id, kind string
-	members  int      // of the gang
+	members  int      // members of the gang
 	ends     []string // how such a job may end
 	// step moves the story forward. It returns how the job has ended, ""
 	// before.
@@ -62,7 +62,7 @@ func (c *chaos) submit(i int) {
 		c.periodic(s)
 		return
 	case "native":
-		j.groups[0].count, s.members, s.ends = 1, 0, []string{"finished", "failed"} // not the placer's
+		j.groups[0].count, s.members, s.ends = 1, 0, []string{"finished", "failed"} // Nomad alone places such a job
 		s.step = func() string { return c.finishedOf(s, 1) }
 		c.register(c.parse(c.text(j)))
 		return
@@ -117,7 +117,7 @@ func (c *chaos) gated(j job) *api.Job {
 	return job
 }
 
-// text is a job's jobspec, after dress.
+// text is a job's jobspec, after c.dress has changed the job.
 func (c *chaos) text(j job) string {
 	if c.dress != nil {
 		j = c.dress(j)
@@ -150,7 +150,7 @@ func (c *chaos) parents() {
 // child dispatches a job.
 func (c *chaos) child(s *story) {
 	c.t.Helper()
-	token := s.id // the same when the dispatch is retried
+	token := s.id // the token stays the same if the dispatch is retried
 	c.try("a dispatch", func() error {
 		r, _, err := c.API().Jobs().Dispatch("chaos-dispatch", map[string]string{"seed": "1"}, nil, "", &api.WriteOptions{IdempotencyToken: token})
 		if err == nil {

@@ -99,7 +99,7 @@ type chaos struct {
 	way      *rand.Rand // chooses where jobs are registered
 	placers  [2]*bed    // one cluster, two agents
 	stories  []*story
-	ended    map[string]int // by kind and end
+	ended    map[string]int // number of jobs by kind and end
 	faults   map[string]int
 	mend     func() // ends the lasting fault; nil if there is none
 	mendAt   time.Time

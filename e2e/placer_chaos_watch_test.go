@@ -36,7 +36,7 @@ type observer struct {
 
 	mu      sync.Mutex
 	problem []string
-	members map[string]int // of the watched gangs
+	members map[string]int // number of members of each watched gang
 	partly  map[string]time.Time
 	longest time.Duration
 	listed  map[string]*api.JobListStub

@@ -71,7 +71,7 @@ func TestPlacerBroughtBack(t *testing.T) {
 	b.purge("stopped", "edited")
 
 	// A job that a person starts again runs.
-	again := parse("again", "trap 'sleep 2; exit' INT TERM; sleep 3600 & wait") // its end takes a while
+	again := parse("again", "trap 'sleep 2; exit' INT TERM; sleep 3600 & wait") // the task takes two seconds to end
 	register(t, b.Cluster, again)
 	b.untilGPUs("again", 1)
 	b.stopAgent()

@@ -197,7 +197,7 @@ func testReleaseAll(t *testing.T, b *bed) {
 	if out, code := b.pal("release", "-all"); code != 0 || !strings.Contains(out, "placed") {
 		t.Errorf("release -all: exit code %d: %s", code, out)
 	}
-	b.says("release -all", "Nothing to release") // and nothing twice
+	b.says("release -all", "Nothing to release") // a second release finds nothing
 	b.untilRunning("placed", 1)
 	b.purge("placed", "held")
 }

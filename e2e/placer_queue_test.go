@@ -45,7 +45,7 @@ func (b *bed) killAgent() {
 }
 
 // The run time of a job is unknown until it has reported its progress twice: then explain has an
-// expected end. explain tells a job that writes nonsense what to write.
+// expected end. If a job writes nonsense, explain says what it should write.
 func testProgress(t *testing.T, b *bed) {
 	reports, nonsense := gang("reports", 2, 1), gang("nonsense", 1, 1)
 	reports.meta, nonsense.meta = `pal_progress = "true"`, `pal_progress = "true"`
@@ -126,7 +126,7 @@ func testRunTimesSurvive(t *testing.T, b *bed) {
 	b.fill("full", 4)
 	b.run(gang("unknown", 4, 4).hcl())
 	b.untilWaits("unknown")
-	quick.script = "" // this run is long, but the placer does not know that
+	quick.script = "" // this run takes long, but the placer expects a short one
 	b.run(quick.hcl())
 	b.untilWaits("quick")
 	b.purge("full")

@@ -68,7 +68,7 @@ func testRefused(t *testing.T, b *bed) {
 	b.purge("next", "calm")
 }
 
-// Once it is overdue, it starts beside any neighbour.
+// Once a job is overdue, it starts beside any neighbour.
 func testRefusedUntilOverdue(_ *testing.T, b *bed) {
 	b.runs(part("there", heavy, 1), 1)
 	b.run(part("late", heavy, 1).hcl())
@@ -77,7 +77,7 @@ func testRefusedUntilOverdue(_ *testing.T, b *bed) {
 	b.purge("there", "late")
 }
 
-// With refuse_bad_neighbours = false, it starts at once.
+// With refuse_bad_neighbours = false, a job starts beside a bad neighbour at once.
 func testRefusingNobody(_ *testing.T, b *bed) {
 	b.runs(part("there", heavy, 1), 1)
 	b.runs(part("next", heavy, 1), 1)
@@ -132,7 +132,7 @@ func testNeighbours(t *testing.T, b *bed) {
 	// According to the table of neighbours, A runs at 0.76 of its speed beside D, and D at 0.63
 	// beside A.
 	b.untilNeighbour("guest", calm, "D", "32 %", "59 %")
-	b.untilSays("gpus -live -job guest", " 0%") // with the GPU's statistics
+	b.untilSays("gpus -live -job guest", " 0%") // gpus -live shows the GPU's statistics
 	b.run(gang("whole", 1, 2).hcl())
 	b.untilWaits("whole", "the cluster has 1 that match")
 	same(t, "the GPU that is not shared", []string{gpu(0, 2)}, b.runs(gang("whole", 1, 1), 1))
@@ -195,7 +195,7 @@ func testNoNeighbours(t *testing.T, b *bed) {
 func testFaultOfParts(t *testing.T, b *bed) {
 	const apart = "its members may not share a GPU"
 	on := b.gpuOfPart(part("first", "", 1))
-	b.untilRunning("first", 1) // otherwise its task does not start on the unhealthy GPU
+	b.untilRunning("first", 1) // the task must start before its GPU becomes unhealthy
 	b.inventory(0, sharedScores[0], map[int]bool{slices.Index([]string{gpu(0, 0), gpu(0, 1)}, on): true})
 	b.untilUnhealthy(3)
 	b.run(part("pair", "", 2).hcl())

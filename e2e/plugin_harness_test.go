@@ -206,7 +206,7 @@ func taskPIDs(t *testing.T, alloc string) []int {
 		t.Fatal(err)
 	}
 	for _, path := range matches {
-		env, _ := os.ReadFile(path) // it has ended, or belongs to others
+		env, _ := os.ReadFile(path) // the process has ended, or belongs to another user
 		name, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "comm"))
 		if strings.Contains(string(env), "NOMAD_ALLOC_ID="+alloc) && strings.TrimSpace(string(name)) == "sleep" {
 			var pid int

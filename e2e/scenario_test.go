@@ -29,7 +29,7 @@ import (
 // realNomad is a real cluster for the scenarios. A failure ends the scenario, not the test.
 type realNomad struct {
 	*cluster.Cluster
-	t         *testing.T // of the current scenario
+	t         *testing.T // the test of the current scenario
 	times     [][]float64
 	unhealthy map[int]map[int]bool
 	played    int

@@ -199,7 +199,7 @@ func TestSharingChangesUnderRunningTasks(t *testing.T) {
 	register(t, c, each("whole", "nvidia/gpu", 1))
 	untilParts(t, c, "whole", "GPU-a")
 	for _, step := range []struct {
-		old, new       string // in the configuration
+		old, new       string // text to replace in the configuration
 		holder         string
 		held           string
 		waiter, device string

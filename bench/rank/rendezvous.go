@@ -198,7 +198,7 @@ func (r *Rendezvous) leave(m *member) {
 	g.members = slices.DeleteFunc(g.members, func(o *member) bool { return o == m })
 }
 
-// giveUp tells a rank to end if its gang never became complete.
+// giveUp tells a rank to end if its gang is not complete.
 func (r *Rendezvous) giveUp(m *member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 // Rank is one process of a gang.
 type Rank struct {
-	Rendezvous string // its address
+	Rendezvous string // address of the rendezvous
 	Job        string
 	Group      string
 	Index      int

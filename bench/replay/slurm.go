@@ -76,7 +76,7 @@ type onSlurm struct {
 	*slurm.Cluster
 	rendezvous *rank.Rendezvous
 	command    []string
-	limits     map[string]time.Duration // by job
+	limits     map[string]time.Duration // time limits by job
 	looked     time.Time
 
 	mu        sync.Mutex

@@ -151,7 +151,7 @@ func TestHungGPULeavesTheOthersAlone(t *testing.T) {
 		t.Errorf("Reserve of a good GPU: %v after %s", err, took())
 	}
 	w.statistics(func(all map[string]*device.DeviceStats) bool { return all[nvmltest.UUID(0)] != nil })
-	w.set("gpu2", "remap", "2") // it is still watched, scan after scan
+	w.set("gpu2", "remap", "2") // the plugin still reads the GPU in each scan
 	got = s.until("another fault", reason(nvmltest.UUID(2), "row-remap-failure"))
 	if !instance(got, nvmltest.UUID(0)).Healthy || !instance(got, nvmltest.UUID(3)).Healthy {
 		t.Errorf("got %s", describe(got))

@@ -17,7 +17,7 @@ func TestDriverThatAnswersGarbage(t *testing.T) {
 	ours(t)
 	for _, tc := range []struct {
 		what, scope, key, value string
-		healthy                 int // of 3 GPUs, or of 2 GPUs and 2 instances
+		healthy                 int // healthy devices among 3 GPUs, or among 2 GPUs and 2 instances
 	}{
 		{"name", "gpu1", "name", "NVIDIA \xff\xfe\x01", 3},
 		{"UUID", "gpu1", "uuid", "GPU-\xff\xfe", 2},

@@ -111,7 +111,7 @@ func TestWhatIsNoLoss(t *testing.T) {
 			state.Split(1, 2)
 			w := start(t, state, config)
 			w.fingerprint().until("a GPU and two instances", listed(3))
-			w.Stop() // it would see a loss if it were still running
+			w.Stop() // a running plugin would see a loss
 			change(w.state)
 			w.write()
 			got := w.restart(config).until("the GPUs", func(gs []*device.DeviceGroup) bool { return devices(gs) > 0 })

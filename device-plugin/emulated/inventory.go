@@ -80,8 +80,8 @@ type fields struct {
 type inventory struct {
 	devices     gpu.Inventory
 	unavailable string
-	xids        map[string]int    // by GPU
-	samples     map[string]fields // by GPU, for Sample
+	xids        map[string]int    // Xids by GPU
+	samples     map[string]fields // fields by GPU, for Sample
 	hang        bool              // a GPU with fault = "hang-driver": scans do not return
 }
 

@@ -40,7 +40,7 @@ type Options struct {
 	Out     string        // base name of the files; Run adds a number if it is taken
 	Budget  time.Duration // total time of the run
 	Runs    int           // runs of each kernel, at most
-	Faults  bool          // also cause faults, one of which the kernel's log shows as an Xid
+	Faults  bool          // also cause faults; one of them is an Xid in the kernel's log
 	Force   bool          // also measure GPUs that are in use
 	Pace    Pace
 	Open    func(library string) Backend

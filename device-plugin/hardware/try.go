@@ -60,7 +60,7 @@ func (r *run) kernels(ctx context.Context, k keep, n int) error {
 		}
 		r.each(ctx, ds, plan, nil, func(j int, res measure.Result) {
 			if ctx.Err() != nil {
-				return // it was cut short, so its result says nothing
+				return // the run was cut short, so its result does not count
 			}
 			d, kernel := ds[j], measure.Variants(ds[j])[i].Kernel
 			run := kernelRun(kernel, res)

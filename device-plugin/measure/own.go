@@ -28,7 +28,7 @@ type Own struct {
 	// Pattern finds the time in the program's output: the first group of its
 	// last match, a number. nil: the wall-clock time of the whole program.
 	Pattern *regexp.Regexp
-	Timeout time.Duration // of one run; 0 for no limit
+	Timeout time.Duration // time limit of one run; 0: none
 }
 
 // Session runs the program on one GPU, the only one that it can see, Repeat times. If a run

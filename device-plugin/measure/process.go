@@ -151,7 +151,7 @@ func (c *process) close(kill bool) {
 	}
 	for range c.messages { // until read is done, because Wait closes the pipe that read reads
 	}
-	_ = c.cmd.Wait() // its messages say how it ended
+	_ = c.cmd.Wait() // the child's messages say how it ended
 	grace.Stop()
 }
 

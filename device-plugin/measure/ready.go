@@ -27,7 +27,7 @@ import (
 // NVSwitches, one process runs each hour, too. Error 803 means that libraries do not fit the
 // driver. It may concern this process alone; NVML shows whether it concerns the system.
 type readiness struct {
-	refusals int       // in a row
+	refusals int       // refusals in a row
 	started  bool      // CUDA started at the last attempt
 	asked    time.Time // time of the last process
 }

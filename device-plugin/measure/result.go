@@ -21,7 +21,7 @@ type Report struct {
 	Format  string    `json:"format"`
 	Node    string    `json:"node,omitempty"` // host name
 	Started time.Time `json:"started"`
-	Results []Result  `json:"results"` // by GPU
+	Results []Result  `json:"results"` // one result per GPU
 }
 
 // Limit is what held a GPU's clocks down while it was measured.

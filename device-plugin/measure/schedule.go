@@ -151,7 +151,7 @@ type condition struct {
 	healthy   bool
 	idleSince time.Time // zero while the GPU is in use
 	ordered   bool
-	asked     bool // by the GPU's own task
+	asked     bool // the GPU's own task requested a measurement
 	early     bool // this node's turn after the plugin's start has not come yet
 	// wait means that, at the last query, an allocation held the GPU or Nomad did not answer, and
 	// that it is too early for the next query.

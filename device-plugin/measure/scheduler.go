@@ -41,7 +41,7 @@ type Scheduler struct {
 	records   map[string]record
 	idleSince map[string]time.Time
 	busySince map[string]time.Time  // by GPU that should be measured: since when it is busy, or when that was last logged
-	allocated map[string]allocation // by GPU that should be measured
+	allocated map[string]allocation // Nomad's last answer, by GPU that should be measured
 	unproven  string                // why Nomad could not tell which GPUs are allocated
 	askAgain  time.Time             // when to ask Nomad again after that
 	inUse     map[string]string     // by GPU whose own task requested a measurement: what prevents the measurement
@@ -389,7 +389,7 @@ func (s *Scheduler) session(ctx context.Context, t Target, r *running) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if p.Doing != ending {
-			r.ending = time.Time{} // it tries again, with another kernel
+			r.ending = time.Time{} // the session starts again, with another kernel
 			return
 		}
 		r.end(time.Now())

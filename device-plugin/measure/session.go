@@ -390,7 +390,7 @@ func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration
 	var ws []Repetition
 	ready, err := s.windows(ctx, c, func(cw childWindow) bool {
 		s.tell("class " + string(c))
-		if first { // its purpose was to measure how long a unit takes
+		if first { // the child used the first window to find out how long a unit takes
 			first = false
 			return false
 		}

@@ -298,7 +298,7 @@ func TestSessionFailures(t *testing.T) {
 		name     string
 		settings []string
 		want     string
-		apps     int // that are kept
+		apps     int // number of classes that are kept
 	}{
 		{"out of memory", []string{"fail=oom"}, "preparing application class B: allocating", 1},
 		{"kernel hangs", []string{"fail=hang", "fail.after=100"}, "the GPU did not answer: a kernel or the driver hangs", 0},

@@ -38,21 +38,21 @@ type Keeper struct {
 	changed chan struct{}
 
 	mu     sync.Mutex
-	want   map[string]Daemon // by GPU; nil until it is known
+	want   map[string]Daemon // wanted daemons by GPU; nil before the first call of Want
 	leave  map[string]bool   // GPUs whose daemons are left as they are
-	states map[string]*state // of daemons that are or were wanted, by pipe directory
+	states map[string]*state // states of daemons that are or were wanted, by pipe directory
 	paused bool
 }
 
 // state is what the keeper knows about a daemon.
 type state struct {
 	Daemon
-	limited bool // it runs, and its limits are set
+	limited bool // the daemon runs, and its limits are set
 	starts  []time.Time
 	trouble string
-	why     string // as last logged
+	why     string // error text as last logged
 	asked   time.Time
-	clients map[int][]int // by server
+	clients map[int][]int // client processes by server
 	orphans []int         // clients whose server has died
 }
 

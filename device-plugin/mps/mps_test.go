@@ -161,7 +161,7 @@ func TestLifeOfADaemon(t *testing.T) {
 	more := d
 	more.Threads = 50
 	left := slices.Clone(r.stored)
-	k = r.newKeeper(left...) // as after SIGKILL: only what was stored is known
+	k = r.newKeeper(left...) // as after SIGKILL: the new keeper knows only what was stored
 	k.Want(map[string]Daemon{"GPU-a": more}, nil)
 	end = r.run(k)
 	r.until("the new limits", func() bool { return r.read(d, "threads") == "50" })

@@ -111,7 +111,7 @@ func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 		shards = append(shards, profile.Shard(full.Items))
 	}
 	p, err := profile.Join(shards)
-	if err != nil { // it may be half written at this moment
+	if err != nil { // the placer may be writing the profile at this moment
 		return nil, fmt.Errorf("reading Nomad Variables %q: %w", Prefix, err)
 	}
 	s.seen = seen.String()

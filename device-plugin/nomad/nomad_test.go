@@ -34,10 +34,10 @@ import (
 // variables is a Nomad that has only variables.
 type variables struct {
 	mu    sync.Mutex
-	items map[string]map[string]string // by path
+	items map[string]map[string]string // items of the variables, by path
 	index map[string]uint64
-	reads int    // of single variables
-	token string // of the last request
+	reads int    // number of reads of single variables
+	token string // token of the last request
 	code  int    // status code instead of an answer; 0 for none
 }
 
@@ -175,7 +175,7 @@ func TestCertificateThatIsReplaced(t *testing.T) {
 	v := &variables{items: map[string]map[string]string{}, index: map[string]uint64{}}
 	v.put(t, 7, 0)
 	server := httptest.NewUnstartedServer(v)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of failed handshakes
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // discards the server's messages about failed handshakes
 	server.StartTLS()
 	defer server.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")

@@ -387,7 +387,7 @@ func TestAnswersThatComeLate(t *testing.T) {
 		n.set("gpu1", "hang", "")
 		patience.Eventually(t, "the late answer", func() bool { return len(n.slots[1].reading) > 0 })
 		n.set("gpu1", "remap", "0")
-		n.set("gpu1", "hang", "1") // it always takes long
+		n.set("gpu1", "hang", "1") // the GPU always answers late
 	}
 	late(func() {})
 	if d := of(t, n.scan(), nvmltest.UUID(1)); d.Signals.Unanswered || !d.Signals.RemapFailed {
@@ -653,7 +653,7 @@ func TestTopologyThatComesLate(t *testing.T) {
 				t.Errorf("%s: island %d, %s, PCIe switch %d; want 0, nvswitch, 0", d.ID, d.Island, d.P2P, d.PCIeSwitch)
 			}
 		}
-		n.set("gpu1", "lost", "1") // it keeps its place
+		n.set("gpu1", "lost", "1") // a lost GPU keeps its numbers
 	}
 	for key, value := range nvmltest.H200(3)["gpu2"] { // and another GPU appears
 		n.set("gpu2", key, value)
@@ -1078,7 +1078,7 @@ func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
 	if err := os.Rename(library, library+".before"); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Rename(library+".before", library) // for the other tests
+	defer os.Rename(library+".before", library) // the other tests need the library
 	if err := os.Rename(library+".older", library); err != nil {
 		t.Fatal(err)
 	}
@@ -1090,7 +1090,7 @@ func TestLibraryThatWasReplacedWhileVersionsDiffer(t *testing.T) {
 // If a working driver fails to count its GPUs for a moment, the GPUs are not lost.
 func TestUncountedGPUs(t *testing.T) {
 	state := nvmltest.H200(3)
-	state.Set("gpu2", "mig", "1") // and no instance
+	state.Set("gpu2", "mig", "1") // MIG mode without an instance
 	state.Set("sys", "ret.nvmlDeviceGetCount_v2", "999")
 	n := open(t, state)
 	if _, err := n.Scan(); err == nil || !strings.Contains(err.Error(), "how many GPUs there are: nvmlDeviceGetCount=999 unknown error") {

@@ -45,7 +45,7 @@ type Backend struct {
 	conn    sync.RWMutex
 	up      bool
 	path    string // path of the library
-	wasUp   bool   // it has worked in this process
+	wasUp   bool   // NVML has been up in this process
 	loaded  string // driver load during which it was initialised
 	inits   int    // number of initialisations
 	symbols *symbols
@@ -60,7 +60,7 @@ type Backend struct {
 	physical map[string]nvml.Device
 	pairs    topologyCache
 	gpm      map[string]*gpmState
-	counters map[string]growth // of GPUs, by name
+	counters map[string]growth // counters of GPUs, by the counter's name and the GPU's UUID
 	listing  map[string]bool   // devices whose processes are being listed
 }
 
@@ -69,7 +69,7 @@ type handle struct {
 	dev      nvml.Device // the device itself
 	parent   nvml.Device // the GPU of a MIG instance, otherwise nil
 	physical string      // UUID of the physical GPU
-	gi, ci   int         // of a MIG instance
+	gi, ci   int         // ids of a MIG instance and its compute instance
 }
 
 // Open returns the backend. It does not touch the library.

@@ -200,7 +200,7 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 // uncounted is the error for a driver that works but does not report the number of GPUs.
 type uncounted struct {
 	what    string
-	signals gpu.Signals // for all GPUs
+	signals gpu.Signals // signals for all GPUs
 }
 
 func (u *uncounted) Error() string { return u.what }

@@ -27,7 +27,7 @@ type Agent struct {
 
 	cluster *Cluster
 	client  *Client // nil for a server
-	ip      string  // its address
+	ip      string  // the agent's IP address
 	ports   ports
 	api     *api.Client
 

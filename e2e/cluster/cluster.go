@@ -355,7 +355,7 @@ func (c *Cluster) environment() []string {
 func (c *Cluster) Close() error {
 	c.closing.Do(func() {
 		c.options.Progress("stopping the cluster")
-		if c.closed = c.guard.clean(); c.closed == nil { // otherwise something may still run
+		if c.closed = c.guard.clean(); c.closed == nil { // if the cleanup failed, something may still run
 			c.reapers.Wait()
 		}
 		for _, a := range slices.Concat(c.servers, c.clients) {

@@ -34,7 +34,7 @@ var ErrNoNamespaces = errors.New("network namespaces need root, `ip` (iproute2) 
 // program can interfere, and the network ends with this process. (Linux has netem for this, but not
 // in every kernel; and bridges and addresses on the machine itself would disturb other clusters.)
 type Network struct {
-	prefix string // of the namespaces' names
+	prefix string // prefix of the namespaces' names
 
 	mu    sync.Mutex
 	hosts []*host // host k has the address 10.99.0.(k+1)

@@ -74,7 +74,7 @@ func keepPort(port int) (io.Closer, error) {
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	u, err := net.ListenPacket("udp4", address) // for gossip
+	u, err := net.ListenPacket("udp4", address) // Nomad's gossip uses UDP, too
 	if err != nil {
 		return nil, errors.Join(err, t.Close(), kept.Close())
 	}

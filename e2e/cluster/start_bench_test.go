@@ -11,8 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// BenchmarkStart measures how long a cluster takes to become ready, and to end:
-// go test -run '^$' -bench Start -benchtime 3x ./e2e/cluster
+// BenchmarkStart measures how long a cluster takes to become ready, and to end.
+//
+//	go test -run '^$' -bench Start -benchtime 3x ./e2e/cluster
 func BenchmarkStart(b *testing.B) {
 	for _, clients := range []int{0, 4, 16} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {

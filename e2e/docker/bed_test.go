@@ -255,7 +255,7 @@ func (b *bed) tell(t *testing.T, id string) {
 	}
 }
 
-// allocations are all that a job has ever had.
+// allocations are all allocations that a job has ever had.
 func (b *bed) allocations(t *testing.T, id string) []*api.AllocationListStub {
 	t.Helper()
 	all, _, err := b.API().Jobs().Allocations(id, true, nil)

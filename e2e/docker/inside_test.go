@@ -85,7 +85,7 @@ func eat() {
 type inside struct {
 	Container string            // the container's id
 	Env       map[string]string //
-	Args      []string          // of the first process
+	Args      []string          // arguments of the first process
 	Devices   map[string]string // device files of GPUs, and the result of opening them
 	Stranger  string            // the result of opening the file of another GPU
 	Mounts    map[string]string // file system types by path

@@ -65,7 +65,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in case the test fails before
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in case the test fails before it kills the process
 	var group string
 	lines := bufio.NewScanner(out)
 	for group == "" && lines.Scan() {

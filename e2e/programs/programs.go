@@ -150,7 +150,7 @@ func lead(world int, address string) error {
 		return err
 	}
 	defer listener.Close()
-	end := time.Now().Add(longest) // for the other ranks
+	end := time.Now().Add(longest) // rank 0 waits for the other ranks until then
 	if err := listener.(*net.TCPListener).SetDeadline(end); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type Text struct {
 	// Where is the text's file and line.
 	Where string
 	Text  string
-	kept  bool // it is in a place where the code keeps advice
+	kept  bool // the text is in a place where the code keeps advice
 }
 
 // imperative matches the start of advice: at the start of a text, or after a clause.

@@ -69,7 +69,7 @@ func start() (end func() string, err error) {
 		return nil, err
 	}
 	return func() string {
-		_ = sh.End() // its output matters, whatever its exit code
+		_ = sh.End() // only the script's output matters, not its exit code
 		return sh.Said()
 	}, nil
 }
@@ -87,7 +87,7 @@ type Shell struct {
 func StartShell(script, name string, args ...string) (*Shell, error) {
 	s := &Shell{cmd: exec.Command("/bin/sh", append([]string{"-c", script, name}, args...)...)}
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout = "/", []string{"PATH=" + os.Getenv("PATH")}, &s.said
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that neither Ctrl-C nor a closed terminal reaches it
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a session of its own, so that neither Ctrl-C nor a closed terminal reaches the script
 	var err error
 	if s.pipe, err = s.cmd.StdinPipe(); err == nil {
 		err = s.cmd.Start()

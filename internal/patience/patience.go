@@ -45,8 +45,8 @@ const beat = 250 * time.Millisecond
 // movesEvery is how often a wait calls Moves, which costs a few requests.
 const movesEvery = 2 * time.Second
 
-// slowest is the least weight of time on a starved machine. It makes a wait for something
-// that hangs end there, too.
+// slowest is the least weight with which time counts, however starved the machine is. So a wait
+// for something that hangs ends on such a machine, too.
 const slowest = 0.1
 
 // Context returns a context that ends when the wait is over. Its cause says why.

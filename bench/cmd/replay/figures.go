@@ -40,7 +40,7 @@ type view struct {
 	*report
 	outliers int
 	lines    []*line
-	suffix   string // of figures' names: "" for the first population
+	suffix   string // suffix of the figures' names; "" for the first population
 }
 
 // views returns a view of each population, in the report's order.

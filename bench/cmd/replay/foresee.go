@@ -105,7 +105,7 @@ func (o options) foreseeable() []*foreseen {
 	}}}
 	for _, s := range o.schedulers() {
 		if s.limit != nil {
-			continue // not simulated here: easy and easy-users of simulate are closest
+			continue // Slurm is not simulated here; simulate's policies easy and easy-users come closest
 		}
 		if s.rules == nil {
 			all = append(all, &foreseen{name: s.name, jobs: o.plainly(s)})

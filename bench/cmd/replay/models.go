@@ -63,9 +63,9 @@ func twoModels(g *replay.GPUs, nodes int) (*replay.GPUs, error) {
 type choice string
 
 const (
-	anyModel     choice = "any"     // by nobody
+	anyModel     choice = "any"     // nobody chooses: the job runs on whichever model has room
 	fastestModel choice = "fastest" // a constraint restricts the job to its fastest model
-	saidSpeeds   choice = "speed"   // by nomad-pal, which knows the speeds from the author (pal_speed)
+	saidSpeeds   choice = "speed"   // nomad-pal chooses, by the speeds that the author states (pal_speed)
 )
 
 // tell adds the author's constraint or hint to the job.

@@ -18,17 +18,17 @@ import (
 // the version with them.
 type report struct {
 	command.Provenance
-	Seed        uint64    `json:"seed"` // of the first repetition
+	Seed        uint64    `json:"seed"` // seed of the first repetition
 	Workload    string    `json:"workload"`
 	Compress    float64   `json:"compress"`
 	LongestS    float64   `json:"longest_s"`            // limit of a job's work
 	BoundS      float64   `json:"bound_s"`              // time limit of a run
-	MaxWaitS    float64   `json:"max_wait_s,omitempty"` // of the placer's queue, before compression
+	MaxWaitS    float64   `json:"max_wait_s,omitempty"` // max_wait of the placer's queue, before compression
 	Overload    float64   `json:"overload,omitempty"`   // of an added hour: its work, divided by the cluster's capacity in an hour
 	Single      int       `json:"single"`               // gangs of up to this many GPUs have ranks with one GPU each
 	GPUs        int       `json:"gpus"`
 	Jobs        int       `json:"jobs"`
-	Repetitions int       `json:"repetitions"` // as planned
+	Repetitions int       `json:"repetitions"` // planned number of repetitions
 	Parallel    int       `json:"parallel"`    // runs at a time
 	Margins     []*margin `json:"margins"`
 	Runs        []*line   `json:"runs"`

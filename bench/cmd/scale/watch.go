@@ -25,7 +25,7 @@ type watcher struct {
 	done    chan struct{}
 	mu      sync.Mutex
 	exist   map[string]map[string]time.Time // job → allocation → when first seen
-	running map[string]map[string]time.Time // the same, with the time when its task started
+	running map[string]map[string]time.Time // job → allocation → when its task started
 	grew    chan struct{}
 	err     error
 }

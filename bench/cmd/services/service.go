@@ -30,8 +30,8 @@ const (
 type service struct {
 	*cluster.Cluster
 	submit  []string // the command that submits a job file
-	env     []string // its environment
-	version int      // of the job file
+	env     []string // environment of that command
+	version int      // version of the job file
 }
 
 // run submits the next version of the job file, as its author would.

@@ -10,8 +10,9 @@
 //     allocations within 20 s.
 //   - Two allocations hold a GPU (checked every second).
 //   - Memory, threads, goroutines, open files or Nomad variables grow steadily: a line fitted to the
-//     last two thirds of the run rises by more than 15 % of the mean and by more than four standard
-//     errors. The placer is killed in the first half only, so that one process remains.
+//     last two thirds of the values rises by more than 15 % of the mean and by more than four
+//     standard errors. For the placer, these are the values of its last process: it is killed only
+//     in the first half of the run.
 //   - An allocation fails without a known cause (causes).
 //   - A job does not finish.
 //

@@ -124,7 +124,7 @@ func TestCompare(t *testing.T) {
 	glances := 0
 	placer := serve(t, map[string]any{
 		"/v1/gpus": func() any {
-			if glances++; glances > 2 { // one read by believed, one by compare
+			if glances++; glances > 2 { // believed and compare read it once each
 				cancel()
 			}
 			return []map[string]any{{"id": "g", "job": "default/a", "healthy": true}, {"id": "x", "job": "default/b"}, {"id": "free", "healthy": true}}

@@ -50,7 +50,7 @@ type diagnosis struct {
 	nomad       nomad.Options // how to reach Nomad, as in the plugin's configuration
 	unmeasured  bool          // measuring is off in the configuration
 	stateless   bool          // the configuration sets no state_dir
-	self        string        // this binary
+	self        string        // path of this binary
 	root        string        // parent of /dev and /proc
 	agent       nomadConfig
 	agentErr    error // why agent is not known

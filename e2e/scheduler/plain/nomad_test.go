@@ -26,7 +26,7 @@ const file = "../../../sim/testdata/nomad.json"
 // allocation needs one GPU's share of a node's CPU and memory.
 type small struct {
 	Name   string `json:"name"`
-	GPUs   int    `json:"gpus"` // of a node
+	GPUs   int    `json:"gpus"` // GPUs of each node
 	Busy   []int  `json:"busy"` // GPUs in use, per node
 	Count  int    `json:"count"`
 	Spread bool   `json:"spread"`
