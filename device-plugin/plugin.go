@@ -200,11 +200,11 @@ func (p *Plugin) ready() {
 	p.health.restore(kept)
 	before, err := p.store.loadInventory()
 	if err != nil {
-		p.log.Warn("the stored list of GPUs is lost: one that is missing now is not noticed", "error", err)
+		p.log.Warn("the stored list of GPUs is lost: a GPU that is missing now will not be noticed", "error", err)
 	}
 	p.roster = &roster{stored: before.Devices, forgotten: map[string]bool{}}
 	if p.forms, err = openForms(p.store, before.Devices); err != nil {
-		p.log.Warn("the stored state of shared GPUs is lost: one may be published whole while tasks hold parts of it", "error", err)
+		p.log.Warn("the stored state of shared GPUs is lost: a GPU may be published whole while tasks hold parts of it", "error", err)
 	}
 	p.keeper = p.openKeeper()
 	if said := p.cfg.translation(); said != "" {

@@ -20,7 +20,7 @@ type driverUse int
 const (
 	driverUsed      driverUse = iota
 	driverLeaving             // nothing new begins, and running work ends
-	driverReleased            // no part of it is open
+	driverReleased            // the plugin has closed the driver
 	driverReturning           // the release is over: the next scan opens the driver again
 )
 

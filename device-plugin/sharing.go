@@ -115,8 +115,8 @@ func (c *Config) translation() string {
 	if c.MPS == nil || !c.MPS.Enabled {
 		return ""
 	}
-	said := fmt.Sprintf("config block mps is read as %d sharing blocks with mode = %q, replicas = %d and the pipe directories given: "+
-		"write them yourself to choose", len(c.Sharing), MPS, translatedReplicas)
+	said := fmt.Sprintf("config block mps is read as %d sharing blocks with mode = %q, replicas = %d and its pipe directories: "+
+		"write sharing blocks yourself to choose other values", len(c.Sharing), MPS, translatedReplicas)
 	if c.MPS.User+c.MPS.SockAddr != "" {
 		said += "; mps_user and mps_sock_addr are not used"
 	}

@@ -140,7 +140,7 @@ func TestUnusableStateDir(t *testing.T) {
 		}
 		end()
 		synctest.Wait()
-		if n := strings.Count(log.String(), "no state is kept"); n != 1 || !strings.Contains(log.String(), "others can write to it") {
+		if n := strings.Count(log.String(), "no state is kept"); n != 1 || !strings.Contains(log.String(), "other users can write to it") {
 			t.Errorf("said %d times, want once:\n%s", n, log)
 		}
 	})

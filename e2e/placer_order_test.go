@@ -126,7 +126,7 @@ func testUsage(t *testing.T, b *bed) {
 	b.run(of("research", gang("first", 2, 4)))
 	b.until("explain says who has used what", func() string {
 		out, _ := b.pal("explain", "-namespace", "product", "again")
-		// 8 GPUs for some seconds; how many depends on the machine.
+		// 8 GPUs for some seconds; the number of seconds depends on the machine.
 		if !strings.Contains(out, "fair share: tenant product has used 0.") || strings.Contains(out, "has used 0.00") {
 			return out
 		}

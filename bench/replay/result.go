@@ -197,7 +197,7 @@ func (n *onNomad) explained(ctx context.Context, jr *JobResult) error {
 // Cost is the resources that a placer used during a run, including its start.
 type Cost struct {
 	CPUS  float64 `json:"cpu_s"`
-	RSSMB float64 `json:"rss_mb"` // at the end
+	RSSMB float64 `json:"rss_mb"` // resident memory at the end of the run
 }
 
 func costOf(pid int) (*Cost, error) {

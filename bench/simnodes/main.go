@@ -13,7 +13,7 @@
 // output.
 //
 // It is a separate module because it needs packages of Nomad that are under the BUSL. It is a tool
-// for benchmarks, and nomad-pal does not ship it.
+// for benchmarks, and not part of nomad-pal's releases.
 package main
 
 import (

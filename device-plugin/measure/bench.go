@@ -70,7 +70,7 @@ func newBench(ctx *cuda.Context, dev cuda.Device, avoid []string, send func(mess
 		b.skipped = append(b.skipped, err.Error())
 	}
 	for _, id := range avoid {
-		b.skipped = append(b.skipped, id+" is left out")
+		b.skipped = append(b.skipped, "kernel "+id+" is left out")
 	}
 	return nil, fmt.Errorf("no kernel runs on GPU %q: %s", dev.UUID, strings.Join(b.skipped, "; "))
 }

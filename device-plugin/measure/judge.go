@@ -15,7 +15,7 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 	a := App{App: r.Class, Kernel: r.Kernel, Work: s.work[r.Class], Windows: ws, LimitedBy: limitedBy(rs), Sum: s.sums[r.Class]}
 	times := s.usable(r.Class, ws, &a)
 	if len(times) == 0 {
-		s.warn("class %s: no window can be used", r.Class)
+		s.warn("class %s: no window is usable", r.Class)
 		return
 	}
 	sum := summarise(times)
@@ -72,7 +72,7 @@ func (s *session) usable(c pal.AppClass, ws []Repetition, a *App) []float64 {
 				a.Windows[i].Dropped = ""
 			}
 		}
-		s.warn("class %s: held down by heat or the power supply in %d of %d windows", c, hot, len(ws))
+		s.warn("class %s: heat or the power supply held the clocks down in %d of %d windows", c, hot, len(ws))
 	}
 	return kept(a.Windows)
 }
@@ -105,7 +105,7 @@ func (a *App) judge(r *childReady, clockMHz, slow float64) (problem string) {
 		return fmt.Sprintf("%.4g %s is not plausible: the hardware cannot exceed %.4g", a.Rate, a.Unit, r.Peak)
 	case a.Rate < slow:
 		a.Slow = true
-		return fmt.Sprintf("%.4g %s is far below the %.4g that a sound GPU of this model reaches at this power limit: an outlier",
+		return fmt.Sprintf("%.4g %s is far below the %.4g that a healthy GPU of this model reaches at this power limit: an outlier",
 			a.Rate, a.Unit, slow*slowFactor)
 	}
 	return ""

@@ -22,7 +22,7 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 	u := &gpu.Unavailable{Err: code(ret)}
 	switch ret {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		u.What = fmt.Sprintf("NVML library %q is not there: is the NVIDIA driver installed? (config key nvml_library)", b.opts.Library)
+		u.What = fmt.Sprintf("NVML library %q does not exist: is the NVIDIA driver installed? (config key nvml_library)", b.opts.Library)
 	case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_UNINITIALIZED:
 		u.What = "the NVIDIA driver is not loaded (modprobe nvidia)"
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:

@@ -261,7 +261,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 // Errors explain what stops NVML, and a replaced library requires a new process.
 func TestUnavailableDriver(t *testing.T) {
 	for ret, want := range map[nvml.Return]string{
-		nvml.ERROR_LIBRARY_NOT_FOUND:       "is not there",
+		nvml.ERROR_LIBRARY_NOT_FOUND:       "does not exist",
 		nvml.ERROR_DRIVER_NOT_LOADED:       "not loaded",
 		nvml.ERROR_LIB_RM_VERSION_MISMATCH: "different versions",
 		nvml.ERROR_NO_PERMISSION:           "no permission",

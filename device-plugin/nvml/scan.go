@@ -127,7 +127,7 @@ func (b *Backend) identified(inv *gpu.Inventory, reads []found) ([]found, error)
 		// the bus.
 		if other := f.busID(); fs[j].err == nil && f.err == nil && (other == "" || other != fs[j].busID()) {
 			fs[j] = fs[j].unusable(gpu.SameUUID)
-			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can be given either", f.uuid, fs[j].busID(), other))
+			inv.Warnings = append(inv.Warnings, fmt.Sprintf("two GPUs have the UUID %s, at %s and at %s: no job can use either", f.uuid, fs[j].busID(), other))
 		}
 	}
 	sharedSlots(inv, fs)
@@ -189,10 +189,10 @@ func (b *Backend) system(inv *gpu.Inventory) (int, error) {
 	}
 	why := gpu.Failure{Function: "nvmlDeviceGetCount", Code: int(ret)}
 	if ret != nvml.SUCCESS {
-		return 0, &uncounted{"NVML does not say how many GPUs there are: " + why.String(), gpu.Signals{Unanswered: true, Failed: []gpu.Failure{why}}}
+		return 0, &uncounted{"NVML does not report the number of GPUs: " + why.String(), gpu.Signals{Unanswered: true, Failed: []gpu.Failure{why}}}
 	}
 	if count < 0 || count > mostGPUs {
-		return 0, &uncounted{fmt.Sprintf("NVML says that there are %d GPUs", count), gpu.Signals{Unanswered: true}}
+		return 0, &uncounted{fmt.Sprintf("NVML reports that there are %d GPUs", count), gpu.Signals{Unanswered: true}}
 	}
 	return count, nil
 }

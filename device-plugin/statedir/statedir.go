@@ -82,7 +82,7 @@ func (d Dir) open() (*os.Root, error) {
 // private returns nil if only this user, or root, can change a directory.
 func private(st fs.FileInfo) error {
 	if st.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("others can write to it (mode %04o): give the plugin one of its own", st.Mode().Perm())
+		return fmt.Errorf("other users can write to it (mode %04o): give the plugin a directory of its own", st.Mode().Perm())
 	}
 	if s, ok := st.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
 		return fmt.Errorf("it belongs to user %d", s.Uid)

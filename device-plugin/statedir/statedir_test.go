@@ -177,7 +177,7 @@ func TestOpenDirectoryIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{"prepared": statedir.Dir(dir).Prepare(), "written": statedir.Dir(dir).Write("a.json", 1)} {
-		if err == nil || !strings.Contains(err.Error(), "others can write to it (mode 0777)") {
+		if err == nil || !strings.Contains(err.Error(), "other users can write to it (mode 0777)") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -41,7 +41,7 @@ func missing() string {
 	return ""
 }
 
-// need skips a test that cannot run here, and fails it if it must.
+// need skips a test that cannot run here; with DOCKER_REQUIRED it fails the test instead.
 func need(t *testing.T) {
 	t.Helper()
 	why := missing()

@@ -19,28 +19,28 @@ import (
 	"github.com/hashicorp/nomad/nomad/structs"
 )
 
-// TestPlacements runs the stories in testdata. Their commands:
+// TestPlacements runs the stories in testdata. They have three commands.
 //
 //	cluster [companions]
 //	n1 a1:2 a2:5 a3:1!
 //	n2/r7 b1
 //
-// makes nodes with the GPUs named, the second in rack r7; the number after a colon is the GPU's
-// variability class for application class A, 5 when absent, and ! marks an unhealthy GPU. With
+// cluster makes the nodes with the GPUs; here, n2 is in rack r7. The number after a colon is the
+// GPU's variability class for application class A (default 5), and ! marks an unhealthy GPU. With
 // companions, every class list has the count that nomad-pal publishes beside it, and the group has
 // count and healthy_count. The answer is the nodes by computed class.
 //
 //	busy
 //	n1 a1 a2
 //
-// lets another job hold GPUs.
+// busy lets another job hold these GPUs.
 //
 //	place [job=FILE]
 //	job "…" { … }
 //
-// evaluates a job, given here in HCL or as a file with the API's JSON, many times over, each time
-// with another evaluation id, from which Nomad takes the order of nodes. The answer is the outcome,
-// or all outcomes that occur.
+// place evaluates a job many times. The job is given in HCL, or as a file with the API's JSON. Each
+// evaluation has another id, from which Nomad derives the order of nodes. The answer is the
+// outcome, or all outcomes that occur.
 func TestPlacements(t *testing.T) {
 	t.Setenv("NOMAD_TEST_LOG_LEVEL", "off")
 	stories, err := filepath.Glob("testdata/*.txt")

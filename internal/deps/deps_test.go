@@ -184,7 +184,7 @@ func TestProductsLinkNoBenchmarks(t *testing.T) {
 	}
 }
 
-// Shipped code imports only Nomad's API, plugin protocol and jobspec parser. NOTICE lists
+// The products import only Nomad's API, plugin protocol and jobspec parser. NOTICE lists
 // the packages that these import in turn, with the licences.
 func TestImportsOfNomad(t *testing.T) {
 	const nomad = "github.com/hashicorp/nomad/"

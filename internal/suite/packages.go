@@ -102,11 +102,11 @@ func (p pkg) sharesMemory() (bool, error) {
 	return false, nil
 }
 
-// forGoroutines are packages that start goroutines, or that goroutines need to share memory.
+// forGoroutines are packages that start goroutines, or with which goroutines share memory.
 var forGoroutines = []string{"sync", "sync/atomic", "testing/synctest", "net/http/httptest", "golang.org/x/sync/errgroup"}
 
-// startsGoroutines reports whether code has a go statement, or something that goes with
-// one. Parallel tests count only if they share something.
+// startsGoroutines reports whether code has a go statement or a channel, or imports one of
+// forGoroutines. So tests that are merely parallel do not count.
 func startsGoroutines(file *ast.File) bool {
 	for _, i := range file.Imports {
 		if path, err := strconv.Unquote(i.Path.Value); err == nil && slices.Contains(forGoroutines, path) {

@@ -9,8 +9,8 @@
 //   - Drift in two checks in a row: /v1/gpus, /v1/queue and /v1/metrics do not agree with Nomad's
 //     allocations within 20 s.
 //   - Two allocations hold a GPU (checked every second).
-//   - Memory, threads, goroutines, open files or Nomad variables grow steadily: a line fitted to the
-//     last two thirds of the values rises by more than 15 % of the mean and by more than four
+//   - Memory, threads, goroutines, open files or Nomad variables grow steadily: a line fitted to
+//     the last two thirds of the values rises by more than 15 % of the mean and by more than four
 //     standard errors. For the placer, these are the values of its last process: it is killed only
 //     in the first half of the run.
 //   - An allocation fails without a known cause (causes).

@@ -200,7 +200,7 @@ func (d *diagnosis) devices() {
 	}
 	d.inv = &inv
 	if len(inv.Devices) == 0 && len(inv.Hidden) == 0 {
-		d.add(statusFail, "gpus", "the driver works and lists no GPU", "lspci -d 10de: shows what the machine has")
+		d.add(statusFail, "gpus", "the driver works but lists no GPU", "lspci -d 10de: shows what the machine has")
 	}
 	if len(inv.Devices) == 0 {
 		return

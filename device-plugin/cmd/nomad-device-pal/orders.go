@@ -167,8 +167,8 @@ func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code in
 	return dir, 0, true
 }
 
-// releaseWithin is how long the plugin may take to release the driver: first it ends a
-// running measurement, and one wait for driver events.
+// releaseWithin is how long the plugin may take to release the driver. First a running scan must
+// end; then the plugin ends measurements and MPS control daemons.
 const releaseWithin = time.Minute
 
 // moment is the format of displayed times. It names the zone, so the reader need not guess.
