@@ -22,11 +22,11 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 ##@ Use
 
 .PHONY: playground
-playground: build nomad ## A cluster that stays up until Ctrl-C: real Nomad, emulated GPUs, the placer and its page; prints what to type
+playground: build nomad ## Start a cluster that stays up until Ctrl-C: real Nomad, emulated GPUs, the placer and its page; prints what to type
 	$(BIN)/playground -nomad $$(cat build/nomad.path) -bin $(BIN)
 
 .PHONY: demo
-demo: build nomad ## One job mix on real Nomad with emulated GPUs of measured variability: plain Nomad, then the placer, side by side
+demo: build nomad ## Run one job mix on real Nomad with emulated GPUs of measured variability: under plain Nomad, then under the placer; prints both side by side
 	$(BIN)/demo -nomad $$(cat build/nomad.path) -bin $(BIN)
 
 .PHONY: build
@@ -52,28 +52,28 @@ suite:
 	@go build -o $(SUITE) ./internal/suite
 
 .PHONY: test
-test: suite ## Everything that must pass. Runs e2e, which mostly waits, in parallel with the checks, two of which run at a time (a quarter of an hour on two idle cores)
+test: suite ## Run everything that must pass: e2e, which mostly waits, in parallel with the checks, two of which run at a time (a quarter of an hour on two idle cores)
 	@$(SUITE) forget
 	+@$(MAKE) --no-print-directory -j3 e2e checks || { $(SUITE) summary CONTRIBUTING.md; exit 1; }
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: checks
-checks: build nomad fault-points ## All of make test except the end-to-end tests
+checks: build nomad fault-points ## Run make test without the end-to-end tests
 	+@$(MAKE) --no-print-directory fmt-check tidy-check race norace lint docker simulations rewrites browser research packing # the longest first
 
 # make test runs a sample of these cases. After TEST_LONG_UNTIL, in seconds since 1970, no further case starts.
 .PHONY: test-long
-test-long: suite ## All cases of which make test runs a sample: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
+test-long: suite ## Run all cases of which make test runs a sample: every story and scenario on a real Nomad, all faults, all small worlds, ten million steps (about two hours on two idle cores)
 	+@$(MAKE) --no-print-directory -j1 e2e-all scenarios-all faults-all partitions-short properties-all walks-all
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
-test-load: suite build nomad fault-points ## make e2e beside twenty processes that use all the CPU time they can get; then some of its tests at nice 19 beside one such process per CPU
+test-load: suite build nomad fault-points ## Run make e2e while twenty processes use all the CPU time they can get; then some of its tests at nice 19 with one such process per CPU
 	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory e2e
 	@$(SUITE) beside $$(nproc) -- nice -n 19 $(MAKE) --no-print-directory e2e E2E_RUN='^TestPlacer(Life|Outages)'
 
 .PHONY: unit
-unit: ## Unit, property and golden tests without the race detector, for a quick check
+unit: ## Run unit, property and golden tests without the race detector, for a quick check
 	go test -shuffle=on $(UNIT)
 
 # No vet here, because lint runs it. -p 4: packages whose tests wait run beside packages whose tests compute.
@@ -87,14 +87,14 @@ norace: suite
 	RAPID_CHECKS=30 $(SUITE) run norace $(TESTS) -skip '^($(WALKS))$$' $$($(SUITE) packages norace $(UNIT))
 
 .PHONY: race
-race: suite nomad ptxas ## Unit, property and golden tests with the race detector: packages in which goroutines share memory
+race: suite nomad ptxas ## Run unit, property and golden tests with the race detector, in packages whose goroutines share memory
 	@echo "tests of packages whose goroutines share memory, with the race detector (a few minutes)"
 	RAPID_CHECKS=10 PTXAS=$$(cat build/ptxas.path) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run race -race $(TESTS) $$($(SUITE) packages race $(UNIT))
 
 WALKS := TestEveryRequestFails|TestWalk|TestNextSteps|TestAllSmallWorlds
 
 .PHONY: simulations
-simulations: suite ## The placer on an in-memory Nomad: each request fails in every way, random walks, small worlds
+simulations: suite ## Run the placer on an in-memory Nomad: each request fails in every way, random walks, small worlds
 	@echo "the placer on an in-memory Nomad under faults (a minute)"
 	SIMULATE_STEPS=100000 $(SUITE) run simulations -vet=off -timeout 2h -run '^($(WALKS))$$' ./placer ./placer/nomadtest/bed
 
@@ -135,12 +135,12 @@ rewrites-1.10: ## Check every kind of rewrite against the scheduler of Nomad 1.1
 E2E_RUN ?= .
 
 .PHONY: e2e
-e2e: suite build nomad ## End-to-end tests on real Nomad clusters
+e2e: suite build nomad ## Run the end-to-end tests on real Nomad clusters
 	@echo "end-to-end tests on real Nomad clusters (several minutes)"
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run e2e -again -vet=off -count=1 -parallel 8 -timeout 2h -run '$(E2E_RUN)' ./e2e
 
 .PHONY: docker
-docker: suite build nomad ## The jobs of jobspecs/ in containers (needs root and docker.io; without them it is skipped, except in CI)
+docker: suite build nomad ## Run the jobs of jobspecs/ in containers (needs root and docker.io; skipped without them, but in CI it fails)
 	@echo "jobspecs in docker, on real Nomad"
 	E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) $(SUITE) run docker -again -vet=off -count=1 -timeout 2h ./e2e/docker
 
@@ -167,7 +167,7 @@ tidy-check:
 	@for m in . $(VETTED); do go -C $$m mod tidy -diff || { echo "go mod tidy would change go.mod or go.sum in $$m (make fmt)"; exit 1; }; done
 
 .PHONY: bench
-bench: ## Benchmarks of the core: decisions at 10,000 nodes
+bench: ## Run the benchmarks of the core: decisions at 10,000 nodes
 	go test -run xxx -bench . -benchtime 20x ./pal
 
 # How long each fuzz target runs. All tests also run each target with its seeds and with the inputs that fuzzing found.

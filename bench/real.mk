@@ -4,26 +4,26 @@
 ##@ Proof on a real Nomad
 
 .PHONY: replay
-replay: build nomad $(BIN)/rank-driver ## Workloads on real clusters under plain Nomad, Slurm (apt-get install slurm-wlm munge libfaketime; skipped without) and the placer, 66 runs, over an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json and, with the raw runs, replay-runs.json.gz
+replay: build nomad $(BIN)/rank-driver ## Run workloads on real clusters under plain Nomad, Slurm (apt-get install slurm-wlm munge libfaketime; skipped without) and the placer: 66 runs, over an hour (REPLAY_ARGS='-resume', or '-jobs 60 -repetitions 1 -outliers 1' for 8 minutes); writes bench/results/replay.json and, with the raw runs, replay-runs.json.gz
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) $(REPLAY_ARGS)
 
 .PHONY: replay-overload
-replay-overload: build nomad $(BIN)/rank-driver ## An overloaded hour on real clusters: plain Nomad, overdue gangs before all others (an earlier default), and the default; 6 runs, 25 minutes; writes bench/results/replay-overload.json
+replay-overload: build nomad $(BIN)/rank-driver ## Run an overloaded hour on real clusters, under plain Nomad, with overdue gangs before all others (an earlier default), and with the default: 6 runs, 25 minutes; writes bench/results/replay-overload.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-overload.json -outliers 1 -repetitions 1 -parallel 2 \
 	  -jobs 60 -overload 4 -max-wait 1h -modes nomad-binpack-retry30m,nomad-binpack-retry10m,pal-overdue-first,pal-default $(REPLAY_ARGS)
 
 .PHONY: replay-slurm
-replay-slurm: build nomad $(BIN)/rank-driver ## Slurm with backfill (apt-get install slurm-wlm munge libfaketime) beside plain Nomad and the placer: one workload of replay, 6 runs, 20 minutes; writes bench/results/replay-slurm.json
+replay-slurm: build nomad $(BIN)/rank-driver ## Run one workload of replay under Slurm with backfill (apt-get install slurm-wlm munge libfaketime), plain Nomad and the placer: 6 runs, 20 minutes; writes bench/results/replay-slurm.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-slurm.json -outliers 1 -repetitions 1 -parallel 2 \
 	  -modes nomad-binpack-retry30m,nomad-binpack-retry10m,slurm-backfill,slurm-backfill-guesses,pal-default $(REPLAY_ARGS)
 
 .PHONY: replay-models
-replay-models: build nomad $(BIN)/rank-driver ## Two GPU models with speeds like those that Gavel measured, on real clusters: plain Nomad, each job held to its fastest model by a constraint, and the placer with and without speeds; 5 runs, up to 40 minutes; writes bench/results/replay-models.json
+replay-models: build nomad $(BIN)/rank-driver ## Run jobs on two GPU models, with speeds like those that Gavel measured, on real clusters: under plain Nomad, with each job restricted to its fastest model by a constraint, and under the placer with and without speeds; 5 runs, up to 40 minutes; writes bench/results/replay-models.json
 	$(BIN)/replay -nomad $$(cat build/nomad.path) -bin $(BIN) -json bench/results/replay-models.json -models -outliers 0 -repetitions 1 -parallel 1 -nodes 8 \
 	  -jobs 60 -modes nomad-model-any,nomad-model-fastest,pal-model-any,pal-model-fastest,pal-model-speed $(REPLAY_ARGS)
 
 .PHONY: replay-foresee
-replay-foresee: build ## What the simulator predicts for replay-models, over ten seeds (seconds)
+replay-foresee: build ## Print what the simulator predicts for replay-models, over ten seeds (seconds)
 	$(BIN)/replay -foresee -repetitions 10
 
 .PHONY: replay-report
@@ -31,11 +31,11 @@ replay-report: ## Draw bench/results/replay-runs.json.gz as a page with plots (b
 	go run ./bench/cmd/replay -from bench/results/replay.json -html build/replay.html -svg build/plots
 
 .PHONY: services-bench
-services-bench: build nomad ## A service of three replicas on two real clusters, plain Nomad and the placer: a node is lost, a rolling update, a canary (10 minutes); writes bench/results/services.json
+services-bench: build nomad ## Measure a service of three replicas on two real clusters, plain Nomad and the placer: a lost node, a rolling update, a canary (10 minutes); writes bench/results/services.json
 	$(BIN)/services -nomad $$(cat build/nomad.path) -bin $(BIN) $(SERVICES_ARGS)
 
 .PHONY: scale
-scale: build nomad $(BIN)/simnodes $(BIN)/rank-driver ## A real server with 100 to 10,000 simulated nodes, with 16 real clients, and with 16 nodes of Slurm if it is installed (apt-get install slurm-wlm munge; SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
+scale: build nomad $(BIN)/simnodes $(BIN)/rank-driver ## Measure a real server with 100 to 10,000 simulated nodes, with 16 real clients, and with 16 nodes of Slurm if it is installed (apt-get install slurm-wlm munge; SCALE_ARGS='-nodes 100'); writes bench/results/scale.json
 	$(BIN)/scale -nomad $$(cat build/nomad.path) -bin $(BIN) $(SCALE_ARGS)
 
 .PHONY: scale-report
@@ -43,7 +43,7 @@ scale-report: ## Draw bench/results/scale.json as a page with plots (build/scale
 	go run ./bench/cmd/scale -from bench/results/scale.json -html build/scale.html -svg build/plots
 
 .PHONY: soak
-soak: build nomad ## Two hours of traffic with churn on a real cluster: checks for drift and leaks (SOAK_ARGS='-duration 8m -look 15s -churn 40s'); writes bench/results/soak.json
+soak: build nomad ## Run two hours of traffic with churn on a real cluster, and check for drift and leaks (SOAK_ARGS='-duration 8m -look 15s -churn 40s'); writes bench/results/soak.json
 	$(BIN)/soak -nomad $$(cat build/nomad.path) -bin $(BIN) $(SOAK_ARGS)
 
 .PHONY: $(BIN)/rank-driver

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// TestACL: with access control, the policies that we ship suffice, the agent
+// TestACL: with access control, the policies in placer/deploy/acl suffice, the agent
 // names each missing right, and nobody sees another namespace's jobs.
 func TestACL(t *testing.T) {
 	t.Parallel()

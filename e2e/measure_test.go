@@ -254,7 +254,7 @@ func TestGPUsThatTasksHoldAreNotMeasured(t *testing.T) {
 	}
 }
 
-// With access control, the policy that we ship lets the plugin ask Nomad which GPUs are free.
+// With access control, our policy for the plugin lets it ask Nomad which GPUs are free.
 // Without a token it measures nothing, and says why.
 func TestPluginAsksNomadWithAToken(t *testing.T) {
 	onlyLong(t)

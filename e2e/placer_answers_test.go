@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/e2e/cluster"
 )
 
-// TestAnswers: what the commands show a tenant with the shipped policy, with an agent (which they
+// TestAnswers: what the commands show a tenant with our policy for users, with an agent (which they
 // find through Nomad) and without one.
 func TestAnswers(t *testing.T) {
 	t.Parallel()

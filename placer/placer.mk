@@ -29,34 +29,34 @@ monitoring: ## Check the dashboard against Grafana's published types (npm), and 
 	go test -count=1 -run 'TestMonitoring|TestDashboard|TestPromtool' ./placer/agent
 
 .PHONY: placer-bench
-placer-bench: ## Speed and memory at 10,000 nodes of 8 GPUs: a decision, a queue of 1,000 jobs, cost by number of free GPUs; a restart with 10,000 jobs on 1,000 nodes (1-2 minutes)
+placer-bench: ## Measure speed and memory at 10,000 nodes of 8 GPUs: a decision, a queue of 1,000 jobs, cost by number of free GPUs; a restart with 10,000 jobs on 1,000 nodes (1-2 minutes)
 	go test -run xxx -bench 'Decide/gangs=1(-models)?$$$$|Free' -benchtime 200x ./placer | grep -E '^Benchmark'
 	go test -run xxx -bench 'Decide/gangs=1000|Event|Publish|Picture|Restart' -benchtime 5x ./placer | grep -E '^Benchmark'
 
 .PHONY: chaos
-chaos: build nomad fault-points ## 1,000 jobs on a real cluster under random faults (half an hour)
+chaos: build nomad fault-points ## Run 1,000 jobs on a real cluster under random faults (half an hour)
 	PLACER_CHAOS_JOBS=$${PLACER_CHAOS_JOBS:-1000} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerChaos ./e2e
 
 .PHONY: chaos-authors
-chaos-authors: build nomad fault-points ## Authors change forty jobs several times a second, on a real cluster under faults (a quarter of an hour)
+chaos-authors: build nomad fault-points ## Change forty jobs several times a second, as their authors, on a real cluster under faults (a quarter of an hour)
 	PLACER_AUTHORS_SECONDS=$${PLACER_AUTHORS_SECONDS:-300} E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) \
 		go test -count=1 -timeout 120m -v -run TestPlacerAuthors ./e2e
 
 .PHONY: partitions
-partitions: build nomad shifted-clock ## 500 jobs on a real cluster whose hosts are cut off from each other, 200 faults in all; writes docs/results/partitions.md; logs are in build/partitions (half an hour, as root)
+partitions: build nomad shifted-clock ## Run 500 jobs on a real cluster whose hosts are cut off from each other, with 200 faults in all; writes docs/results/partitions.md; logs are in build/partitions (half an hour, as root)
 	@mkdir -p build/partitions
 	PARTITIONS_FAULTS=$${PARTITIONS_FAULTS:-200} PARTITIONS_JOBS=$${PARTITIONS_JOBS:-500} PARTITIONS_KEEP=$(CURDIR)/build/partitions PARTITIONS_REPORT=$(CURDIR)/docs/results/partitions.md \
 		E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test -count=1 -timeout 180m -v -run TestPlacerPartitions ./e2e
 
 .PHONY: simulate-faults
-simulate-faults: ## Random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (10 minutes on two free processors)
+simulate-faults: ## Run random walks of the placer on an in-memory Nomad under faults, SIMULATE_STEPS (10 million) steps from seed SIMULATE_FROM on, and all small worlds; writes docs/results/simulate-faults.md (10 minutes on two idle cores)
 	@mkdir -p docs/results
 	TEST_LONG=1 SIMULATE_STEPS=$${SIMULATE_STEPS:-10000000} SIMULATE_FROM=$${SIMULATE_FROM:-20000} SIMULATE_REPORT=$(CURDIR)/docs/results/simulate-faults.md \
 		go test -count=1 -timeout 0 -v -run 'TestWalk$$$$|TestAllSmallWorlds' ./placer/nomadtest/bed | grep -vE '^ *(=== |--- PASS)'
 
 .PHONY: faults
-faults: ## Each request of the placer fails in each way, on an in-memory Nomad; hostile jobs; hostile nodes; writes docs/results/faults.md and hostile-{jobs,nodes}.{md,csv} (2 minutes)
+faults: ## Fail each request of the placer in each way, on an in-memory Nomad, and try hostile jobs and nodes; writes docs/results/faults.md and hostile-{jobs,nodes}.{md,csv} (2 minutes)
 	@mkdir -p docs/results
 	PAL_HOSTILE_REPORT=$(CURDIR)/docs/results/hostile-jobs.md PAL_HOSTILE_NODES_REPORT=$(CURDIR)/docs/results/hostile-nodes.md \
 		go test -count=1 -run 'TestHostileJobs|TestHostileNodes' ./placer
@@ -64,26 +64,26 @@ faults: ## Each request of the placer fails in each way, on an in-memory Nomad; 
 
 # Without Chromium or npm, the tests of the web page skip and log why. With BROWSER_REQUIRED=1, as in CI, they fail.
 .PHONY: browser
-browser: suite build ## The web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
+browser: suite build ## Test the web page in headless Chromium, on a stand-in for Nomad (apt-get install chromium npm)
 	@echo "the web page in headless Chromium (a minute)"
 	@if command -v npm >/dev/null; then mkdir -p build/browser && cp e2e/browser/package*.json build/browser && npm --prefix build/browser ci --no-audit --no-fund --silent; else echo "npm is not there: axe-core is not run"; fi
 	E2E_BIN=$(CURDIR)/$(BIN) $(SUITE) run browser -again -C e2e/browser -count=1 -timeout 2h .
 
 .PHONY: page-bench
-page-bench: build ## The web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes docs/results/page.md (4 minutes)
+page-bench: build ## Measure the web page at 10,000 nodes of 8 GPUs: first draw, blocks, bytes, memory; writes docs/results/page.md (4 minutes)
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_REPORT=$(CURDIR)/docs/results/page.md go test -count=1 -v -timeout 20m -run TestPageFigures .
 
 .PHONY: page-images
-page-images: build ## Write pictures of each page at three widths, light and dark, into docs/img; the last day in them is invented (2 minutes)
+page-images: build ## Write pictures of each page at three widths, light and dark, into docs/img; the day of history in them is invented (2 minutes)
 	rm -f docs/img/*.webp
 	cd e2e/browser && E2E_BIN=$(CURDIR)/$(BIN) PAGE_IMAGES=$(CURDIR)/docs/img go test -count=1 -v -timeout 20m -run 'TestImages|TestStatesOfClusters' .
 
 .PHONY: history-bench
-history-bench: ## Times of queries on a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes docs/results/history.md (half an hour)
+history-bench: ## Measure queries on a history of HISTORY_RUNS runs (default ten million: 5 GB below TMPDIR); writes docs/results/history.md (half an hour)
 	HISTORY_REPORT=$(CURDIR)/docs/results/history.md go test -count=1 -v -timeout 0 -run 'TestFigures$$' ./placer/accounting
 
 .PHONY: history-check
-history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad a simulated day each with a database that is unavailable, on a full disk (as root) or corrupt, and with a PostgreSQL that stops (apt-get install postgresql); a real Nomad for HISTORY_FOR (default 1h)
+history-check: build nomad ## Compare the history with what machines really ran: on the in-memory Nomad, a simulated day for each of these databases: unavailable, on a full disk (as root), corrupt, a PostgreSQL that stops (apt-get install postgresql); on a real Nomad, HISTORY_FOR (default 1h)
 	go test -count=1 -timeout 0 -v ./placer/accounting
 	ACCOUNTS_SEEDS=$${ACCOUNTS_SEEDS:-30} ACCOUNTS_DAY=$${ACCOUNTS_DAY:-24h} GOGC=300 go test -count=1 -timeout 0 -v -run 'TestAccounts' ./placer/nomadtest/bed
 	$(MAKE) e2e E2E_RUN='^TestPlacerLife/history'

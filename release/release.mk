@@ -6,7 +6,7 @@
 RELEASE := build/release/out
 
 .PHONY: packing
-packing: suite ## Tests of the release tools (a separate module); need no root
+packing: suite ## Test the release tools (a separate module); needs no root
 	$(SUITE) run packing -C release ./...
 
 .PHONY: release

@@ -6,7 +6,7 @@
 STUDIES := build/studies
 
 .PHONY: research
-research: suite ## Tests of research/, a separate module that no shipped program links
+research: suite ## Test research/, a separate module that no released program links
 	@echo "tests of the research module"
 	$(SUITE) run research -C research -vet=off -shuffle=on ./...
 
@@ -25,12 +25,12 @@ sim-parity: ## Compare our reimplementation of the artifact's simulator with the
 	cd research && go test -count=1 -v -run 'Parity|WorkedExample|FaithfulCommand' ./artifact ./faithful | grep -E '^(---|ok|FAIL|\s+\S+_test)'
 
 .PHONY: sim-rounds
-sim-rounds: studies ## The default queue in the artifact's own simulator, compared with PAL under FIFO, workloads 1-4 (needs PAL_DATA; a minute)
+sim-rounds: studies ## Simulate the default queue in the artifact's own simulator, and compare it with PAL under FIFO, workloads 1-4 (needs PAL_DATA; a minute)
 	$(PAL_DATA_SET)
 	$(STUDIES)/faithful -compare -order adaptive -trace "$$(printf "$$PAL_DATA/sia_workload_%s.csv," 1 2 3)$$PAL_DATA/sia_workload_4.csv"
 
 .PHONY: sim-policies
-sim-policies: studies ## All policies, over populations, loads, penalties and estimates; writes bench/results/{policies,gain}.json (needs PAL_DATA)
+sim-policies: studies ## Simulate all policies, over populations, loads, penalties and estimates; writes bench/results/{policies,gain}.json (needs PAL_DATA)
 	$(STUDIES)/policies -o bench/results/policies.json -gain bench/results/gain.json
 	$(STUDIES)/table bench/results/policies.json bench/results/gain.json
 
@@ -38,32 +38,32 @@ sim-policies: studies ## All policies, over populations, loads, penalties and es
 QUEUE_OF = $(shell git log -1 --format='%cs %h' -- pal sim placer/model)
 
 .PHONY: sim-users
-sim-users: studies ## What estimates and checkpoints win users, on parts of the traces and on generated ones; writes docs/results/sim-users.{md,csv} (minutes; SIM_USERS_ARGS="-against FILE": also over the build/sim-users.json of another queue)
+sim-users: studies ## Simulate what users gain from estimates and checkpoints, on parts of the traces and on generated ones; writes docs/results/sim-users.{md,csv} (minutes; SIM_USERS_ARGS="-against FILE" compares with another queue's build/sim-users.json)
 	$(STUDIES)/simtraces -users -json build/sim-users.json -md docs/results/sim-users.md -csv docs/results/sim-users.csv $(SIM_USERS_ARGS)
 
 .PHONY: sim-progress
-sim-progress: studies ## What reports of progress win users, on the same jobs; writes docs/results/sim-progress.md (an hour; another run with the same queue continues an interrupted one; SIM_PROGRESS_ARGS="-only 'seed 2'": only these traces)
+sim-progress: studies ## Simulate what users gain from reports of progress, on the same jobs; writes docs/results/sim-progress.md (an hour; continues an interrupted run of the same queue; SIM_PROGRESS_ARGS="-only 'seed 2'": only these traces)
 	$(STUDIES)/simtraces -progress -runs build/sim-progress-$(lastword $(QUEUE_OF)).jsonl -md docs/results/sim-progress.md $(SIM_PROGRESS_ARGS)
 
 .PHONY: sim-models
-sim-models: studies ## Choices of the GPU model for each job, with speeds that others measured; writes docs/results/models.{md,csv} (needs PAL_DATA; minutes)
+sim-models: studies ## Simulate choices of the GPU model for each job, with speeds that others measured; writes docs/results/models.{md,csv} (needs PAL_DATA; minutes)
 	$(PAL_DATA_SET)
 	$(STUDIES)/simmodels -md docs/results/models.md $(SIM_MODELS_ARGS)
 
 .PHONY: sim-neighbours
-sim-neighbours: studies ## The table of how much two jobs on a GPU slow each other, and how much of the variance it explains; writes docs/results/neighbours.md (needs PAL_DATA; seconds)
+sim-neighbours: studies ## Compute how much two jobs on a GPU slow each other, and how much of the variance this table explains; writes docs/results/neighbours.md (needs PAL_DATA; seconds)
 	$(PAL_DATA_SET)
 	$(STUDIES)/simsharing -table -md docs/results/neighbours.md
 
 .PHONY: sim-sharing
-sim-sharing: studies ## Two jobs on a GPU: exclusive use, random neighbours and our choice, with measured pairs; writes docs/results/sharing.md (needs PAL_DATA; a quarter of an hour; SIM_SHARING_ARGS="-gpu P100": of another GPU model)
+sim-sharing: studies ## Simulate two jobs per GPU: exclusive use, random neighbours and our choice, with measured pairs; writes docs/results/sharing.md (needs PAL_DATA; a quarter of an hour; SIM_SHARING_ARGS="-gpu P100": another GPU model)
 	$(PAL_DATA_SET)
 	$(STUDIES)/simsharing -md docs/results/sharing.md $(SIM_SHARING_ARGS)
 
 .PHONY: sim-traces
-sim-traces: studies ## Every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,csv,json} (hours; another run with the same queue continues an interrupted one; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's, and ours alone)
+sim-traces: studies ## Simulate every policy on every trace under PAL_DATA, by load and population; writes docs/results/sim-traces.{md,csv,json} (hours; continues an interrupted run of the same queue; SIM_TRACES_ARGS="-only Sia -again '^ours'": only Sia's traces, and only our policies again)
 	$(STUDIES)/simtraces -runs build/sim-traces-$(lastword $(QUEUE_OF)).jsonl -version "$(QUEUE_OF)" -md docs/results/sim-traces.md -csv docs/results/sim-traces.csv -json docs/results/sim-traces.json $(SIM_TRACES_ARGS)
 
 .PHONY: sim-traces-quick
-sim-traces-quick: studies ## Every policy on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,csv,json}
+sim-traces-quick: studies ## Simulate every policy on a part of each trace, in minutes; writes docs/results/sim-traces-quick.{md,csv,json}
 	$(STUDIES)/simtraces -quick -version "$(QUEUE_OF)" -md docs/results/sim-traces-quick.md -csv docs/results/sim-traces-quick.csv -json docs/results/sim-traces-quick.json $(SIM_TRACES_ARGS)

@@ -21,7 +21,7 @@ hardware-kit: ## Pack make hardware for a machine without network and Go: build/
 	@size=$$(du -sb $(KIT) | cut -f1); echo "$(KIT): $$size bytes; $(KIT).tar.gz: $$(stat -c %s $(KIT).tar.gz) bytes"; [ "$$size" -lt $$((64 << 20)) ]
 
 .PHONY: hardware-nomad
-hardware-nomad: build nomad ## The plugin, Nomad and the placer on this machine's GPUs: measuring, checkpoints, classes, exec, sharing by time slicing and MPS; a few minutes, as root
+hardware-nomad: build nomad ## Test the plugin, Nomad and the placer on this machine's GPUs: measuring, checkpoints, classes, exec, sharing by time slicing and MPS; a few minutes, as root
 	E2E_GPUS=real E2E_BIN=$(CURDIR)/$(BIN) NOMAD_BIN=$$(cat build/nomad.path) go test ./e2e -vet=off -count=1 -v -timeout 20m -run TestHardware
 
 NOMAD_KIT := build/hardware-nomad-kit

@@ -19,6 +19,6 @@ measure-demo: build ## Run nomad-device-pal measure on four GPUs that a fake CUD
 	$(BIN)/nomad-device-pal measure -cuda=$$(go run ./device-plugin/cuda/fakecuda/mkfakecuda $(CURDIR)/$(FAKECUDA)) \
 	  -nvml=none -warmup=5s -out=$(FAKECUDA)/report.json
 
-measure-gpu: build ## Measure this machine's GPUs twice and keep the reports: repeatability, and rates compared with the physical limits
+measure-gpu: build ## Measure this machine's GPUs twice and keep the reports, to see how well results repeat and how rates compare with the physical limits
 	$(BIN)/nomad-device-pal measure -out=build/measure-1.json
 	$(BIN)/nomad-device-pal measure -out=build/measure-2.json
