@@ -62,7 +62,7 @@ type MeasureConfig struct {
 	Jitter      time.Duration `codec:"jitter" default:"1h"`
 	Warmup      time.Duration `codec:"warmup" default:"3m"`            // longest warm-up
 	Limit       time.Duration `codec:"limit" default:"5m" least:"10s"` // longest session of a GPU
-	OneByOne    bool          `codec:"one_by_one"`                     // otherwise all idle GPUs at once, because jobs share cooling and power, too
+	OneByOne    bool          `codec:"one_by_one"`                     // false: all idle GPUs at once, because GPUs under jobs share cooling and power, too
 	CUDALibrary string        `codec:"cuda_library" default:"libcuda.so.1"`
 }
 

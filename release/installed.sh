@@ -40,7 +40,7 @@ before=$(ours)
 
 say install
 install /old
-same "$(systemctl is-active nomad-pal)" inactive "an agent that nobody started"
+same "$(systemctl is-active nomad-pal)" inactive "the agent before anybody started it"
 same "$(stat -c '%U:%G %a' /etc/nomad-pal.d)" "root:nomad-pal 750" "rights of /etc/nomad-pal.d"
 for f in /usr/share/bash-completion/completions/nomad-pal /usr/share/doc/nomad-pal/copyright /usr/share/doc/nomad-pal/LICENSES.txt \
   /usr/share/doc/nomad-pal/examples/alerts.yml /usr/share/man/man1/nomad-pal.1.gz /usr/share/man/man1/nomad-device-pal.1.gz; do [ -s $f ]; done
@@ -114,7 +114,7 @@ fi
 
 say remove
 remove > /tmp/said
-grep -q "remove links to it" /tmp/said
+grep -q "remove links to the plugin" /tmp/said
 same "$(systemctl is-active nomad-pal)" inactive "the agent of a removed package"
 [ -n "$(ls /etc/nomad-pal.d)" ] # the configuration stays
 [ ! -e /usr/bin/nomad-pal ] && [ ! -L /usr/bin/nomad-device-pal ] && [ ! -e /usr/lib/nomad ]
@@ -122,4 +122,4 @@ purge
 systemctl stop nomad
 same "$(ours)" "$before" "what is left"
 none getent passwd nomad-pal
-say "all well"
+say "all checks passed"

@@ -66,8 +66,8 @@ func (r release) agent(arch, format string) (*nfpm.Info, error) {
 	return info, r.papers(info)
 }
 
-// plugin describes the package nomad-device-pal. The operator chooses Nomad's plugin_dir,
-// so the binary has its own folder, which may be that plugin_dir.
+// plugin describes the package nomad-device-pal. The operator chooses Nomad's plugin_dir, so the
+// package installs the binary into a folder of its own. That folder can serve as plugin_dir.
 func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	info := r.info("nomad-device-pal", arch, "MPL-2.0 AND BUSL-1.1") // NOTICE says which licence covers what
 	info.Description = "Nomad device plugin that measures GPUs.\n" +
@@ -84,8 +84,8 @@ func (r release) plugin(arch, format string) (*nfpm.Info, error) {
 	return info, r.papers(info)
 }
 
-// oldestGlibc is the newest glibc version whose symbols the plugin's binaries need, so the
-// oldest that they run on; release/build.sh checks it.
+// oldestGlibc is the oldest glibc that the plugin's binaries run on. They need no symbols of a newer
+// one: release/build.sh checks that.
 const oldestGlibc = "2.17"
 
 func (r release) info(name, arch, licence string) *nfpm.Info {

@@ -17,7 +17,7 @@ say() { echo "== $*"; }
 for tool in mmdebstrap systemd-nspawn rpm skopeo umoci qemu-aarch64-static; do
   command -v $tool >/dev/null || { echo "$tool is missing: apt-get install mmdebstrap systemd-container rpm skopeo umoci qemu-user-static"; exit 1; }
 done
-[ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "there are changes that are not committed"; exit 1; }
+[ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "some changes are not committed"; exit 1; }
 commit=$(git rev-parse HEAD)
 (cd "$out" && sha256sum --quiet -c SHA256SUMS)
 
@@ -39,7 +39,7 @@ expect "$(chroot --userspec=65532:65532 "$work/bundle/rootfs" /usr/bin/nomad-pal
 skopeo --override-arch=arm64 copy -q "oci-archive:$out/nomad-pal_$version.oci.tar" "oci:$work/image:arm"
 expect "$(skopeo inspect --config "oci:$work/image:arm" | grep -c '"architecture": "arm64"')" 1
 
-# An older release of the same binaries, whose configuration is another.
+# An older release: the same binaries with another configuration file.
 mkdir -p "$work/older/release" "$work/old"
 cp -r LICENSE NOTICE CHANGELOG.md placer jobspecs "$work/older/"
 cp -r release/scripts release/nomad-device-pal.hcl "$work/older/release/"
@@ -90,4 +90,4 @@ mkdir -p "$work/again/build/release"
 cp -r build/man "$work/again/build/man"
 GOCACHE=$work/cache "$work/again/release/build.sh" "$version" "$work/out"
 diff "$out/SHA256SUMS" "$work/out/SHA256SUMS"
-say "the release is as it should be"
+say "the release passed all tests"

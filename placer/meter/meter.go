@@ -4,8 +4,9 @@
 // Package meter counts what the placer does, for Prometheus. Names and units follow Prometheus'
 // conventions: seconds, _total for counters.
 //
-// The metrics that /v1/metrics shows to everybody name no job, node, GPU or namespace. Series that
-// name namespaces are for operators only: see the parameter named of [Meter.Gather].
+// This must stay true: the metrics that /v1/metrics shows to everybody name no job, node, GPU or
+// namespace. Series that name namespaces are for operators only: [Meter.Gather] includes them if its
+// parameter "named" is true.
 package meter
 
 import (
@@ -55,8 +56,9 @@ const prefix = "nomad_pal_"
 // Gauge is a value that is read at each scrape.
 type Gauge struct {
 	Name, Help string
-	// Label is "" for a single value, whose key is "". Commas separate the names of several labels,
-	// and their values; only the first value may contain commas.
+	// Label is the name of the label; "" for a single value, which Read returns under the key "".
+	// Commas separate the names of several labels, and their values in the keys of Read. Only the
+	// first value may contain commas.
 	Label string
 	// Counter: the value only grows.
 	Counter bool
@@ -108,8 +110,8 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin shows the counters as 0: rate and increase ignore a counter's first
-// value.
+// begin exports each counter with the value 0. Without it, Prometheus's rate and increase would miss
+// the first event, because they ignore the first value of a series.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))

@@ -27,7 +27,7 @@ type Key struct {
 	// *string. It is nil if the key has text.
 	field func(*Config) any
 	text  *text
-	// zero: a number or duration of 0 is a valid value.
+	// zero reports that 0 is a valid number or duration.
 	zero bool
 }
 
@@ -143,7 +143,7 @@ func Keys() []Key {
 func topKeys() []Key {
 	return []Key{
 		{Name: "placement", text: parsed(pal.ParsePolicy, func(c *Config) *pal.PolicyName { return &c.Placement }),
-			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest first, wherever), `packed`, `spread`, `random`. The last three ignore variability, for comparison"},
+			Doc: "How GPUs are chosen: `pal` (L×V matrix), `pm-first` (fastest GPUs first, however far apart), `packed`, `spread`, `random`. The last three ignore variability, for comparison"},
 		{Name: "default_class", text: parsed(pal.ParseAppClass, func(c *Config) *pal.AppClass { return &c.DefaultClass }),
 			Doc: "Application class, A to D, of jobs with neither `pal_class` nor `pal_app`. With A, such jobs take the best GPUs from jobs that need them"},
 		{Name: "default_preempt", text: &text{set: setClasses, get: func(c *Config) string { return strings.Join(classNames(c.DefaultPreempt), ", ") }},
@@ -151,7 +151,7 @@ func topKeys() []Key {
 		{Name: "rack_meta", field: func(c *Config) any { return &c.RackMeta },
 			Doc: "Node meta key that names the node's rack. The tier `rack` needs it. The placer also constrains a job that it starts to the racks of its GPUs, if these racks hold at most a quarter of the GPU nodes: Nomad then finds the nodes faster"},
 		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
-			Doc: "How long a placed gang may be incomplete, with nothing under way in Nomad, before it is requeued. If it is shorter than Nomad needs for scheduling, healthy gangs are requeued"},
+			Doc: "How long a placed gang may be incomplete, while Nomad has no evaluation pending for it, before it is requeued. If this is shorter than Nomad needs to schedule a gang, healthy gangs are requeued"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },
 			Doc: "How often a gang that fails by its own fault is tried on other GPUs before it is given up. Once it has run for 24 hours, the count starts again"},
 		{Name: "resync", field: func(c *Config) any { return &c.Resync },
@@ -172,9 +172,9 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "order", text: parsed(queue.ParseOrder, func(c *Config) *queue.Order { return &c.Queue.Order }),
 			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
 		{Block: "queue", Name: "backfill", text: backfill,
-			Doc: "Which gangs may pass a head that does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation, and all with `pal_preempt = true`), `\"best-effort\"` (all that fit, however long the head then waits)"},
+			Doc: "Which gangs may pass the head of the queue when it does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation, and all with `pal_preempt = true`), `\"best-effort\"` (all that fit, however long the head then waits)"},
 		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
-			"How long a gang without an estimate may wait in total before it is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice that time, an hour at least. Overdue gangs are served before their turn, in order of submission"),
+			"How long a gang without an estimate may wait in total before it is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice that time, an hour at least. Within `overdue_share`, overdue gangs are served ahead of their place in the queue, in order of submission"),
 		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },
 			Doc: "The part of the cluster's GPU time that serves overdue gangs. They get at least this much while they wait, so nobody starves; under overload they get no more, so the others are served as well"},
 		flag("preempt", func(c *Config) *bool { return &c.Queue.Preempt },

@@ -36,13 +36,13 @@ const (
 	parts    = 2
 )
 
-// virtualClusters are virtual clusters of Philly with Gavel's jobs; rules were chosen with the
-// first one.
+// virtualClusters are virtual clusters of Philly with Gavel's jobs. The first two (see chosen) were
+// used to choose the rules.
 var virtualClusters = []string{"ed69ec", "103959", "0e4a51", "7f04ca"}
 
 const (
-	chosen = 2
-	gpus   = 64 // of a cluster
+	chosen = 2  // number of virtual clusters, from the first on, that were used to choose the rules
+	gpus   = 64 // GPUs of a cluster
 )
 
 var loads = []float64{0.85, 1.1}

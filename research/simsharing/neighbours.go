@@ -81,7 +81,7 @@ func explained(ps trace.Pairs, model string, g guess) float64 {
 	return 1 - left/total
 }
 
-// Keys of a pair, by which means groups pairs.
+// Keys by which [means] groups pairs.
 func one(trace.Pair) string            { return "" }
 func ownClass(p trace.Pair) string     { return string(trace.GavelClass(p.Of)) }
 func bothClasses(p trace.Pair) string  { return ownClass(p) + string(trace.GavelClass(p.Beside)) }
@@ -116,8 +116,8 @@ func withMemory(ps trace.Pairs) guess {
 	return func(p trace.Pair) float64 { return classes(p) + own*(need[p.Of]-mean) + other*(need[p.Beside]-mean) }
 }
 
-// unseen is how much classes explain of the pairs of applications that were left out of the fit:
-// each group is left out in turn.
+// unseen is the share of the variance that classes explain for jobs that were left out of the fit.
+// Each group of jobs is left out in turn.
 func unseen(ps trace.Pairs, model string, group func(job string) string) float64 {
 	guesses := map[string]guess{}
 	for _, job := range ps.Apps(model) {

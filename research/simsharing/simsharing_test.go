@@ -52,7 +52,7 @@ func TestPartHasNoNegativeZero(t *testing.T) {
 	}
 }
 
-// The core ships the table that this command makes.
+// The product's table is the one that this command makes.
 func TestTable(t *testing.T) {
 	made := table(measured(t), fittedOn)
 	for i, of := range pal.AppClasses() {

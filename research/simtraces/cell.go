@@ -137,7 +137,7 @@ func (c *result) fit() {
 type named struct {
 	name string
 	ours bool
-	// exact reports whether the policy knows the run times.
+	// exact: the policy knows the run times.
 	exact bool
 	run   func(sim.Config) (sim.Outcome, error)
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// regime is what users tell the queue and allow it.
+// regime is what users tell the queue, and what they let it do with their jobs.
 type regime struct {
 	name     string
 	says     func(i int, j trace.Job) time.Duration // estimates; nil: none
@@ -172,7 +172,7 @@ type felt struct {
 	AvgJCT   float64 `json:"avg_jct_s"`
 	P99      float64 `json:"p99_slowdown"`
 	Makespan float64 `json:"makespan_s"`
-	// These are for the widest gangs, one in twenty: the worst and the mean wait, and the p95
+	// The next three are of the widest 5 % of gangs: the worst and the mean wait, and the p95
 	// slowdown.
 	WideWorst float64 `json:"wide_worst_wait_s"`
 	WideMean  float64 `json:"wide_mean_wait_s"`
