@@ -4,5 +4,8 @@
 // Package replay runs a workload on a real Nomad cluster: real agents, the real device plugin, and
 // jobs submitted with the real command lines. The GPUs are emulated with measured variability, and
 // the gangs' ranks run at the speed of their GPUs (package rank). The same jobs, arrivals and GPUs
-// run under plain Nomad and under the placer, one after the other on the same cluster.
+// run under plain Nomad and under the placer ([Bed.Run]), and on a Slurm cluster ([RunSlurm]).
+//
+// The result files in bench/results must stay readable: reports are drawn from them, so the JSON
+// keys of [Result] must not change.
 package replay

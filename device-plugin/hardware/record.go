@@ -9,6 +9,9 @@
 // [Options.Run] takes them and writes the [Record] with every result. [Claims] compares the
 // record with the docs; [Page] formats it for people. If a step fails or hangs, that is a
 // finding, and the next step follows.
+//
+// A change must keep this rule: a result is in the files before it is reported, so that a kill
+// loses nothing that was reported.
 package hardware
 
 import (

@@ -5,11 +5,14 @@
 // servers has a problem. There is one daemon for each GPU whose tasks share it by the
 // Multi-Process Service.
 //
-// The plugin starts, watches and restarts its own daemons ([Daemon.Own]), a limited number
-// of times, and only watches an operator's. The plugin decides which GPUs have one. A
-// daemon outlives the plugin, as tasks outlive the agent: the next plugin adopts it. The
-// code follows NVIDIA's documentation, "Multi-Process Service" (docs.nvidia.com/deploy/mps)
-// and nvidia-cuda-mps-control(1). It has not run with a real daemon yet.
+// The plugin decides which GPUs have a daemon. It starts and watches its own daemons
+// ([Daemon.Own]), and restarts each a limited number of times. It only watches an operator's
+// daemon. The code follows NVIDIA's documentation, "Multi-Process Service"
+// (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). It has not run with a real daemon
+// yet.
+//
+// A change must keep this rule: a daemon that a task may use outlives the plugin, as tasks outlive
+// the agent, and the next plugin adopts it. A program that finds no daemon runs without limits.
 package mps
 
 import (

@@ -1,8 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package nomad reads what the device plugin needs from Nomad: the calibrated profile,
-// which the active placer keeps in Nomad Variables, and which allocations hold GPUs.
+// Package nomad reads what the device plugin needs from Nomad: the calibrated profile, which the
+// active placer keeps in Nomad Variables, and which allocations hold GPUs.
+//
+// A change must keep this rule: [Options.Allocated] returns an error unless Nomad's answer proves
+// which GPUs are free. The plugin measures GPUs that it reports as free.
 package nomad
 
 import (
