@@ -53,12 +53,12 @@ func answersTable() string {
 		answer gpu.Answer
 		means  string
 	}{
-		{gpu.Unsupported, "This GPU or driver does not have the value. No fault"},
-		{gpu.Denied, "The plugin may not ask. No fault of the GPU: the log and `doctor` say so"},
+		{gpu.Unsupported, "This GPU or driver does not have the value: not a fault"},
+		{gpu.Denied, "The plugin lacks permission: not a fault of the GPU. The log and `doctor` report it"},
 		{gpu.Lost, "`gpu-lost`, whatever the question was"},
 		{gpu.NeedsReset, "`reset-required`, whatever the question was"},
-		{gpu.DriverGone, "Of a question about who the GPU is: the driver went away, no GPU is published until it is back. Of others: as an error"},
-		{gpu.Failed, "An error: the next table says what it means"},
+		{gpu.DriverGone, "For the questions that identify GPUs: the driver went away, and no GPU is published until it is back. For other questions: like an error"},
+		{gpu.Failed, "An error: the next table shows its effect"},
 	} {
 		var codes []string
 		for _, c := range gpu.Codes() {

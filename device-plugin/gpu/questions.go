@@ -134,13 +134,13 @@ type Question struct {
 // reason names the first that fails. All other functions weigh Nothing: only the value is
 // missing, which says nothing about the GPU's ability to work.
 func Questions() []Question {
-	const sensor = "every GPU has it; a single sensor may break while the GPU computes"
+	const sensor = "every GPU has this value; a single sensor may break while the GPU still computes"
 	const judged = "it shows faults of the GPU, which go unseen without an answer"
 	return []Question{
-		{"nvmlDeviceGetCount", Identity, "no GPU can be asked"},
+		{"nvmlDeviceGetCount", Identity, "without the count, no GPU can be read"},
 		{"nvmlDeviceGetHandleByIndex", Identity, "the driver cannot open the GPU"},
 		{"nvmlDeviceGetUUID", Identity, "a job is given a GPU by its UUID"},
-		{"nvmlDeviceGetName", Identity, "the name is the device group: without it the GPU could be given out twice"},
+		{"nvmlDeviceGetName", Identity, "the name determines the device group; without it, two jobs could get the GPU"},
 		{"nvmlDeviceGetTemperature", Basic, sensor},
 		{"nvmlDeviceGetMemoryInfo", Basic, "every GPU has memory; one that shares the machine's memory answers \"not supported\", which is no failure"},
 		{"nvmlDeviceGetUtilizationRates", Basic, "every GPU that is not in MIG mode counts its utilization"},
@@ -153,10 +153,10 @@ func Questions() []Question {
 		{"nvmlDeviceGetRemappedRows", Detail, judged},
 		{"nvmlDeviceGetTotalEccErrors", Detail, judged},
 		{"nvmlDeviceGetRetiredPagesPendingStatus", Detail, judged},
-		{"nvmlDeviceGetEccMode", Detail, "whether errors of the memory are corrected is not known"},
-		{"nvmlDeviceGetPciInfo", Detail, "where the GPU is, is not known"},
+		{"nvmlDeviceGetEccMode", Detail, "it is not known whether the memory corrects errors"},
+		{"nvmlDeviceGetPciInfo", Detail, "the GPU's location is not known"},
 		{"nvmlDeviceGetMaxPcieLinkWidth", Detail, judged},
-		{"nvmlDeviceGetMaxPcieLinkGeneration", Detail, "how fast the GPU is connected is not known"},
+		{"nvmlDeviceGetMaxPcieLinkGeneration", Detail, "the speed of the GPU's connection is not known"},
 		{"nvmlDeviceGetCurrPcieLinkWidth", Detail, judged},
 	}
 }

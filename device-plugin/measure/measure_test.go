@@ -180,7 +180,7 @@ func TestUnitsFitEveryModel(t *testing.T) {
 		}
 		ms := 1e3 * float64(k.iterations(d, unitMs)) * k.workPerIteration(d) / (k.peak(d, float64(d.ClockMHz)) * k.expected)
 		if ms < 75 || ms > 85 {
-			t.Errorf("%s: a unit of %s takes %.1f ms on a sound GPU", name, k.id, ms)
+			t.Errorf("%s: a unit of %s takes %.1f ms on a healthy GPU", name, k.id, ms)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func TestSlowGPUIsSeenInItsFirstSession(t *testing.T) {
 	f := newFake(t, "slow.0=3")
 	r := f.Session(context.Background(), target(0), quick(), nil)
 	if r.Partial || !r.Apps[0].Slow || !strings.Contains(strings.Join(r.Warnings, "\n"), "class A: ") ||
-		!strings.Contains(strings.Join(r.Warnings, "\n"), "a sound GPU of this model reaches at this power limit: an outlier") {
+		!strings.Contains(strings.Join(r.Warnings, "\n"), "a healthy GPU of this model reaches at this power limit: an outlier") {
 		t.Errorf("partial %v, slow %v, warnings %q", r.Problem, r.Apps[0].Slow, r.Warnings)
 	}
 }

@@ -1093,7 +1093,7 @@ func TestUncountedGPUs(t *testing.T) {
 	state.Set("gpu2", "mig", "1") // MIG mode without an instance
 	state.Set("sys", "ret.nvmlDeviceGetCount_v2", "999")
 	n := open(t, state)
-	if _, err := n.Scan(); err == nil || !strings.Contains(err.Error(), "how many GPUs there are: nvmlDeviceGetCount=999 unknown error") {
+	if _, err := n.Scan(); err == nil || !strings.Contains(err.Error(), "the number of GPUs: nvmlDeviceGetCount=999 unknown error") {
 		t.Errorf("at first: %v", err)
 	}
 	n.set("sys", "ret.nvmlDeviceGetCount_v2", "")
