@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// Cluster is the state of nodes and GPUs, in a form that placement reads fast. Per device group,
-// application class and bin it keeps the number of available GPUs up to that bin, so that a
-// decision reads a few small numbers per group, and single GPUs only in the groups that it
-// chooses.
+// Cluster is the state of nodes and GPUs, in a form that placement reads fast. For each device
+// group, application class and bin it keeps the number of available GPUs up to that bin. So a
+// decision reads a few small numbers per group, and single GPUs only in the groups that it chooses.
 //
 // Each change updates the counts, so that searches need not count: a gang takes and releases each
 // GPU once, but the queue tries many gangs on the same state. Only refresh and countOutliers
@@ -70,7 +69,7 @@ type nodeState struct {
 type groupState struct {
 	node, model  int32
 	first, n     int32 // GPUs
-	unhealthy    int32 // GPUs that are unhealthy or quarantined
+	unhealthy    int32 // GPUs out of use (see outOfUse)
 	hasSubdomain bool  // at least one GPU has a known island or NUMA node
 	shared       bool  // see DeviceGroup
 }
@@ -81,7 +80,7 @@ type gpuState struct {
 	*GPU      // replaced, never changed, because clones share it
 	group     int32
 	taken     bool  // in use or promised
-	available bool  // not taken, unhealthy or quarantined
+	available bool  // neither taken nor out of use (see outOfUse)
 	outlier   uint8 // a bit per class, set if the GPU's score is above the threshold
 }
 
@@ -158,8 +157,8 @@ func (d *topologyLevel) number(seen map[string]int32, name string) int32 {
 	return i
 }
 
-// addGroup appends a node's device group; the node is appended after its groups, so
-// that its index is the number of nodes so far.
+// addGroup appends a node's device group. NewCluster appends the node after its groups, so the
+// node's index is the number of nodes so far.
 func (c *Cluster) addGroup(n *nodeState, g DeviceGroup, models map[string]int32) error {
 	m, ok := models[g.Name]
 	if !ok {
@@ -331,7 +330,7 @@ func (c *Cluster) Release(g Gang, p Placement) { c.takeOrRelease(g, p, false) }
 
 // takeOrRelease keeps Take and Release symmetric.
 func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
-	times := -1 // the members' needs, subtracted from the unallocated resources
+	times := -1 // factor of the members' needs, which are subtracted from the unallocated resources
 	if taken {
 		times = 1
 	}
@@ -377,7 +376,7 @@ func (c *Cluster) setUse(gpu int, now *GPU) {
 	c.refresh(gpu)
 }
 
-// countUnhealthy counts n more unhealthy GPUs of a group.
+// countUnhealthy adds n to the number of a group's GPUs that are out of use (see outOfUse).
 func (c *Cluster) countUnhealthy(group, n int32) {
 	g := &c.groups[group]
 	g.unhealthy += n
@@ -409,7 +408,7 @@ func (c *Cluster) SetFree(node int, r Resources) {
 // Free are the unallocated resources of a node.
 func (c *Cluster) Free(node int) Resources { return c.resources[node] }
 
-// FreeGPUs is the number of GPUs that are healthy, not quarantined and not taken.
+// FreeGPUs is the number of GPUs that can be chosen: see [Cluster.Available].
 func (c *Cluster) FreeGPUs() int { return c.free }
 
 // NumGPUs is the number of all GPUs, available or not.
@@ -426,7 +425,8 @@ func (c *Cluster) Find(id string) int {
 	return -1
 }
 
-// Available reports whether GPU i can be chosen.
+// Available reports whether GPU i can be chosen: it is not taken, and not unhealthy, quarantined or
+// unavailable.
 func (c *Cluster) Available(i int) bool { return c.gpus[i].available }
 
 // Taken reports whether a GPU is in use or promised.

@@ -100,8 +100,9 @@ type Choice struct {
 	Cost    float64        `json:"cost"`
 }
 
-// Slowest is the slowest GPU model (device group) that was chosen, and whether several were: only
-// replicas may be on several. It is "" if no speeds are known.
+// Slowest is the slowest GPU model (device group) that was chosen; "" if no speeds are known. mixed
+// reports whether several models were chosen, as for replicas or for task groups that request
+// different models.
 func (d *Decision) Slowest() (device string, mixed bool) {
 	for _, m := range d.Models { // the fastest first
 		if m.Chosen {
@@ -155,7 +156,7 @@ type ChosenGPU struct {
 	Degraded string `json:"degraded,omitempty"`
 }
 
-// Candidates counts the cluster's GPUs by whether they could be chosen, and if not, why.
+// Candidates counts the cluster's GPUs by whether they could be chosen or, if not, by the reason.
 type Candidates struct {
 	Total       int `json:"total"`
 	Ineligible  int `json:"ineligible"` // model, constraints, node not ready
@@ -173,7 +174,7 @@ type Candidates struct {
 
 // Entry is one entry of the L×V matrix, in the order walked.
 type Entry struct {
-	Bin PMScore `json:"bin"` // PM score of the bin, the mean of its GPUs; GPUs of lower bins count, too
+	Bin PMScore `json:"bin"` // PM score that stands for the bin; GPUs of lower bins count, too
 	// Lowest and Highest bound the PM scores in the bin, which all count as equal.
 	Lowest  PMScore `json:"lowest"`
 	Highest PMScore `json:"highest"`

@@ -41,8 +41,8 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons fills in the explanation except the choice. ok is false if the gang does not fit. Then
-// it shows the whole matrix of the first suitable model, because every entry failed.
+// reasons returns the explanation without the choice. ok is false if the gang does not fit; then
+// Walk has the whole matrix of the first suitable model, because every entry failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
@@ -279,9 +279,9 @@ func eligibleForAny(g Gang, group int32) bool {
 	return false
 }
 
-// candidates counts the cluster's GPUs by whether they can be chosen, and if not, why. It reads
-// one number per group, and single GPUs only in groups that have some out of use. The rest counts
-// as allocated.
+// candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason. It
+// reads one number per group, and single GPUs only in groups with GPUs out of use. GPUs that are
+// neither free nor out of use count as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	one := len(g.MemberSets) == 1
@@ -316,8 +316,8 @@ func candidates(c *Cluster, g Gang) Candidates {
 	return n
 }
 
-// add counts the GPUs that are out of use. A GPU with several causes counts under the one to fix
-// first.
+// add counts the GPUs that are out of use. A GPU that is out of use for several reasons counts
+// under the one that operators must fix first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -370,8 +370,8 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 // CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
 func CountGPUs(n int) string { return reason.Count(n) }
 
-// whyNot returns the most useful reason: the first that applies, from those that waiting cannot
-// change to temporary ones.
+// whyNot returns the first reason that applies. Reasons that waiting cannot change come first,
+// temporary ones last.
 func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
@@ -492,8 +492,9 @@ func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt is how many members of a set fit into the roomiest place of the tier. counted returns
-// how many of a group's GPUs there count. It stops when all members of the set fit.
+// roomAt is how many members of a set fit into the roomiest place of the tier. counted returns how
+// many of a group's GPUs in that place count. roomAt stops counting when all members of the set
+// fit.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {

@@ -65,7 +65,7 @@ func (g Gang) GPUs() int {
 // GPU counts as a fraction.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
-// Validate checks the numbers of a gang that comes from outside. [Place] and the
+// Validate checks the class and the numbers of a gang that comes from outside. [Place] and the
 // queue rely on it.
 func (g Gang) Validate() error {
 	if g.Class.Index() < 0 {

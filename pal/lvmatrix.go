@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// PAL in short: every pair of a bin and a locality tier predicts a slowdown, bin value × penalty.
-// The gang gets the pair with the smallest product among those with enough GPUs. So a slower GPU
-// nearby may beat a faster one far away, and the other way round.
+// PAL in short: every pair of a bin and a locality tier predicts a slowdown, which is bin value ×
+// penalty. The gang gets the pair with the smallest product among those with enough GPUs. So a
+// slower GPU nearby may beat a faster one far away, and the other way round.
 //
 // A domain is one place of a tier, for example one rack, node or NVLink island.
 

@@ -22,7 +22,7 @@ func (c *Cluster) Outliers(class AppClass, above float64) int {
 	return c.outliers.gpus[class.Index()]
 }
 
-// FreeOutliers is how many of these outliers are available.
+// FreeOutliers is how many of the outliers that [Cluster.Outliers] counts are available.
 func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.free[class.Index()]

@@ -16,10 +16,10 @@ func nowhere() (r roomier) {
 	return r
 }
 
-// inFewNodes places the gang on the fewest nodes of the domain that hold it at little more than
-// the cost of the best bin. The margin is half of that for a single node: these gangs are wide,
-// so a higher cost affects more GPUs. PAL as published takes the best GPUs wherever they are, and
-// so breaks up one empty node after the other.
+// inFewNodes places the gang on the fewest nodes of the domain that hold it at little more than the
+// cost of the best bin. The margin is half of the margin for a gang on one node (see tightest):
+// these gangs are wide, so a higher cost affects more GPUs. PAL as published takes the best GPUs
+// wherever they are, and so breaks up one empty node after the other.
 func (s *search) inFewNodes(d domain) domain {
 	if s.p.RoomForWide == 0 || d.v == len(s.values) {
 		return d

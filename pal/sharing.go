@@ -27,8 +27,9 @@ type Sharing struct {
 	// Slower is how many times as long its work takes beside a neighbour of each class, relative
 	// to alone, from earlier runs; 0: use the table of neighbours.
 	Slower [NumClasses]float64
-	// Stays: nobody waits for its part, because it does not end, or nobody knows when it ends. So
-	// no other gang is refused a part because of it, and it accepts any part itself.
+	// Stays: nobody waits for this gang's part, because the gang does not end, or nobody knows when
+	// it ends. So no other gang is refused a part because of this gang, and it accepts any part
+	// itself.
 	Stays bool
 }
 
@@ -105,9 +106,9 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// tenancy is who has a part, or had it before the part was temporarily marked as free; the zero
-// Occupant if unknown. before is the occupant before a gang took the part: a search takes parts
-// that are marked as free, and then gives them back.
+// tenancy records who has a part; the zero Occupant if unknown. now stays while a what-if marks the
+// part as free for a moment. If a search then takes the part, before keeps that occupant, and
+// becomes now again when the search releases the part.
 type tenancy struct{ now, before Occupant }
 
 // SetOccupant sets who has a part of a GPU while the part is taken. [Cluster.Take] does it for
@@ -306,7 +307,7 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 }
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the
-// gang on it as without: the member does at least as much as the others there lose.
+// gang as without it: the member would do at least as much as the other occupants would lose.
 func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
 	if self.Sharing.Stays {
@@ -395,8 +396,8 @@ func (g Gang) together() Gang {
 	return g
 }
 
-// mostOf is how many of n GPUs of a group the gang can get. If its members stay apart, it gets at
-// most one member's parts of a shared GPU.
+// mostOf is how many of n GPUs of a group the gang can get. If its members must not share a GPU, it
+// gets at most one member's parts of each shared GPU.
 func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	if !c.groups[group].shared || !g.StaysApart() {
 		return n
@@ -410,8 +411,8 @@ func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	return min(n, most)
 }
 
-// apart hides parts until back is called, so that each GPU shows only as many as the gang can
-// get. The earlier occupant of a hidden part does not count as a neighbour.
+// apart hides parts from searches until back is called, so that each GPU shows only as many parts
+// as the gang can get. The earlier occupant of a hidden part does not count as a neighbour.
 func (c *Cluster) apart(g Gang) (back func()) {
 	if g.Sharing == nil {
 		return func() {}

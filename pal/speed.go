@@ -179,8 +179,8 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 	return all
 }
 
-// markModel marks the models that the gang was placed on (replicas may have several), and sets the
-// reason why it left a faster one.
+// markModel marks the models that the gang was placed on. If a faster model had free GPUs,
+// markModel sets the reason why the gang left it to others.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {

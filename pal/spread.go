@@ -29,14 +29,14 @@ func (o *SpreadOver) boost(value, used int) float64 {
 	return (o.Targets[value] - float64(o.Have[value]+used+1)) / o.Targets[value]
 }
 
-// spread places the gang member by member: each where the boost is highest, a replica on the
-// nodes there with the fewest members of its set, and among these at the lowest cost. Like Nomad,
-// it looks no further ahead than the next member. It returns nil if no member set is to be
-// spread, or if the gang does not fit this way. Spreads are only targets, so the gang is then
-// placed without them.
+// spread places the gang member by member. Each member goes where the boost is highest; there, a
+// replica goes to the nodes with the fewest members of its set; among the remaining nodes, the
+// lowest cost wins. Like Nomad, spread looks no further ahead than the next member. It returns nil
+// if no member set is to be spread, or if the gang does not fit this way. Spreads are only targets,
+// so the caller then places the gang without them.
 //
-// Each member costs one pass over the device groups per boost that is tried. Parts of the gang
-// take their GPUs in the cluster as they are placed, and release them at the end.
+// Each member costs one pass over the device groups per boost that is tried. Each part that is placed
+// takes its GPUs in the cluster; spread releases all of them at the end.
 func (s *search) spread() []Member {
 	if !s.spreads() {
 		return nil
@@ -217,7 +217,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most is the highest value in at that is lower than below.
+// most is the most desirable value in at that is less desirable than below; nil: of all values.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

@@ -95,13 +95,13 @@ const (
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
 	// Hidden (String) names the node's GPUs that the driver lists without an identity; HiddenCount
-	// (Int) is their number. Absent if there are none.
+	// (Int) is their number. Both are absent if there are no such GPUs.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
 )
 
-// List is the name of the attribute that lists the instances whose variability
-// class for the application class is at most k (1 is the fastest).
+// List is the name of the attribute that lists the instances whose variability class for the
+// application class is at most k (1 is the fastest).
 func List(c pal.AppClass, k int) string {
 	return fmt.Sprintf("unique.variability_%s_le_%d", strings.ToLower(string(c)), k)
 }
@@ -112,11 +112,11 @@ func ListCount(c pal.AppClass, k int) string {
 	return fmt.Sprintf("variability_%s_le_%d_count", strings.ToLower(string(c)), k)
 }
 
-// DefaultList is the name of the attribute that repeats [List] for the node's
-// default application class. DefaultListCount does the same for [ListCount].
+// DefaultList is the name of the attribute that repeats [List] for the node's default application
+// class.
 func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", k) }
 
-// DefaultListCount is the companion of [DefaultList].
+// DefaultListCount is the name of the attribute that repeats [ListCount] for that class.
 func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
 
 // NUMA is the name of the attribute that lists the instances of NUMA node n; NUMACount names the

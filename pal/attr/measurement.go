@@ -35,7 +35,7 @@ const (
 type Measurement struct {
 	GPU string // instance id
 	// Key is the comparability key: a median never mixes values of different keys. It holds no
-	// space, ';' or '='. "" if it does not apply.
+	// space, ';' or '='. "": the values have none, as PM scores.
 	Key   string
 	Times map[pal.AppClass]float64
 }

@@ -26,9 +26,9 @@ const Measuring = "unique.measuring"
 
 // Account is the state of measuring one GPU.
 type Account struct {
-	// Last is when the last complete session started, in RFC 3339; "" for none.
+	// Last is when the last session started that was not interrupted, in RFC 3339; "" for none.
 	Last string `json:"last,omitempty"`
-	// Problem is why the session gave no result; "" if it gave one.
+	// Problem is why that session gave no result; "" if it gave one.
 	Problem string `json:"problem,omitempty"`
 	// Provisional: not all GPUs of the node were measured together, so the GPU was cooler than in a
 	// job that uses the whole node.

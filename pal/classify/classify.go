@@ -43,8 +43,8 @@ const (
 	enough = 10
 )
 
-// Summarise returns the medians. It ignores readings of idle GPUs, and readings without a
-// utilisation because their load is unknown.
+// Summarise returns the medians. It ignores readings of idle GPUs. It also ignores readings without
+// a utilisation, because these may be of idle GPUs.
 func Summarise(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {

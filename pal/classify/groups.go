@@ -14,8 +14,8 @@ import (
 // Groups are three groups of jobs learned from a cluster's history: compute, mixed and memory
 // (K-means with K = 3, as PAL and its successors do).
 type Groups struct {
-	// Counters: the axes are compute and memory activity; otherwise they are the power drawn and
-	// the negated share of time at the power cap.
+	// Counters is set if the two axes are compute and memory activity. Otherwise they are the power
+	// drawn and the negated share of time at the power cap.
 	Counters bool
 	Centers  [3][2]float64 // by class: A, B, C
 }

@@ -19,10 +19,11 @@ const (
 	// dropSigmas is the largest distance from the median, in robust standard deviations, at which
 	// a GPU counts in the reference.
 	dropSigmas = 5
-	// minSpread and noiseSpread define a spread that is no more than noise: below 1 %, or below
-	// six times the noise, a group is one class. From the 1st to the 99th percentile, pure noise
-	// spans nearly five standard deviations. noiseSigmas does the same for the middle of the
-	// GPUs. singleSlack keeps a group near the limit from changing back and forth.
+	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
+	// the noise of a GPU: from the 1st to the 99th percentile, pure noise spans nearly five standard
+	// deviations. It is also one class if its standard deviation is below noiseSigmas times the noise
+	// and its tails are short; see isSingleClass. singleSlack keeps a group near a limit from changing
+	// back and forth.
 	minSpread   = 0.01
 	noiseSpread = 6
 	noiseSigmas = 2

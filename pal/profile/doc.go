@@ -19,4 +19,10 @@
 // jobspecs constrain on. Value is the bin's PM score in PAL's L×V matrix: the median of its
 // members, or for k-means the centroid over the median centroid, as PAL computes it. Predictions
 // use neither; they use the raw score.
+//
+// A change of this package must keep the following. Times are compared only within one group of
+// key, model and application. The order of samples does not matter. The same samples give the same
+// bytes, and a new version only if something changed. A profile that Build made can be stored and
+// parsed, whatever nodes publish. Parse accepts unknown fields, so that an older reader accepts a
+// later profile.
 package profile

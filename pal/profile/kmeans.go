@@ -17,12 +17,12 @@ type Clustering struct {
 
 // KMeans1D partitions the values into k clusters with the least inertia. In one dimension the
 // optimum is a partition of the sorted values into intervals, so dynamic programming finds it
-// exactly. (Lloyd's algorithm may stop at a local optimum.) (On the artifact's populations of 8,
-// 32, 64 and 256 GPUs scikit-learn finds the same centroids.) Equal values share a cluster; with
+// exactly, while Lloyd's algorithm may stop at a local optimum. On the artifact's populations of 8,
+// 32, 64 and 256 GPUs, scikit-learn finds the same centroids. Equal values share a cluster; with
 // fewer than k distinct values, each of them is a cluster. On ties, the partition with the
 // smaller first clusters wins.
 //
-// The dynamic programme: the best c clusters of the first i values are the best c−1 clusters of
+// The dynamic program: the best c clusters of the first i values are the best c−1 clusters of
 // the first s values, plus one cluster of the rest, for the best s. The best s never falls as i
 // grows, so divide and conquer finds all s in O(n·log n) for each c: O(k·n·log n) in total. See
 // Grønlund et al., arXiv 1701.07204.
@@ -120,7 +120,7 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic programme: the costs without the last cluster, the costs with
+// layer is one step of the dynamic program: the costs without the last cluster, the costs with
 // it, and where it starts.
 type layer struct {
 	prev, next []float64

@@ -72,8 +72,8 @@ type Options struct {
 	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
-	// Known has the models of existing GPUs by id; those without a sample get the last class, and
-	// are listed without entries.
+	// Known has the models of existing GPUs by id. The profile lists those without a sample, too, but
+	// without entries; Lookup then returns the last class.
 	Known map[string]string `json:"-"`
 }
 
