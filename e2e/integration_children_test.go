@@ -147,7 +147,7 @@ func testChildDryRun(t *testing.T, b *bed) {
 	b.purge(child, "network")
 }
 
-// The group needs a volume for each member, and no node has them. The placer
+// The group needs a volume for each member, and no node has that many. The placer
 // knows that without a dry run, and explain names the volume.
 func testChildVolume(t *testing.T, b *bed) {
 	j := parameterized("volume", "optional")

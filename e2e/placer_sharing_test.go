@@ -47,7 +47,7 @@ func TestPlacerRefusesBadNeighbours(t *testing.T) {
 	})
 }
 
-const badNeighbour, calm = "1 is free, but sharing them would cost the jobs there more work than this job would do (refuse_bad_neighbours)", `pal_class = "D"`
+const badNeighbour, calm = "1 is free, but sharing them would cost the jobs on them more work than this job would do (refuse_bad_neighbours)", `pal_class = "D"`
 
 const heavy = `pal_class = "A"`
 
@@ -61,7 +61,7 @@ func testRefused(t *testing.T, b *bed) {
 	b.run(part("next", heavy, 1).hcl())
 	b.untilWaits("next", badNeighbour)
 	b.says("queue", "next", badNeighbour)
-	b.says("explain next", "There is room for it when default/there has ended", "once overdue, it accepts any neighbours")
+	b.says("explain next", "There is room for it when default/there has ended", "once the job is overdue, it accepts any neighbours")
 	b.runs(part("calm", calm, 1), 1)
 	b.purge("there")
 	b.untilGPUs("next", 1)

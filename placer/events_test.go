@@ -200,7 +200,7 @@ func TestLastStopOfAGangThatFails(t *testing.T) {
 			j.TaskGroups[0].Tasks[0].Config["args"] = []string{"-c", "[ $NOMAD_ALLOC_INDEX = 0 ] && exit 1; sleep infinity"}
 		}})
 		w.RunFor(3 * time.Minute)
-		const why = `stopped its members are stopped: 1 of 2 members: a member failed, and Nomad does not retry it: task "work" ended with exit code 1`
+		const why = `stopped its members are stopped: only 1 of 2 members is placed: a member failed, and Nomad is not retrying it: task "work" ended with exit code 1`
 		const again, last = why + "; it starts again as a whole", why + "; it is not tried again"
 		var got []string
 		es, _ := p.Events.After(0)

@@ -249,8 +249,8 @@ func TestExpectBehindWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for begins, want := range map[time.Duration]string{
-		0:         "a window keeps GPUs that it needs",
-		time.Hour: "it might not end before a window takes GPUs that it needs",
+		0:         "a window reserves GPUs that the job needs",
+		time.Hour: "the job might still be running when a window takes its GPUs",
 	} {
 		q, err := New(Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
 		if err != nil {

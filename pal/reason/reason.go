@@ -6,7 +6,10 @@
 // ([Reason.For]). Only text.go turns it into text, for commands, JSON, logs and the web page, and
 // no code parses that text.
 //
-// The package depends on no other one, so all code may use it.
+// When you change the package: a kind's value is part of the JSON output and stays. A field that
+// names jobs must be redacted by [Reason.For], which leaves Cause unchanged. Each kind needs a text in voice and an example in the test.
+//
+// The package imports no other package of nomad-pal, so all of them may import it.
 package reason
 
 import (
@@ -42,10 +45,10 @@ type Reason struct {
 	Room    int    `json:"room,omitempty"`
 	// Tier is how close together its GPUs must be.
 	Tier string `json:"tier,omitempty"`
-	// Rackless: no node names its rack.
+	// Rackless reports that no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
-	// These count GPUs. Needs: those that it needs, or has. Match: those that it could use. Free:
-	// those of Match that are free. FreeOthers: free ones that it could not use.
+	// Numbers of GPUs. Needs: that the job needs, or already has. Match: that it could use. Free: of
+	// Match, free now. FreeOthers: free now, but the job cannot use them.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
@@ -54,13 +57,13 @@ type Reason struct {
 	Small int `json:"small,omitempty"`
 	// Used counts the GPUs that match but cannot be chosen, by cause.
 	Used *Used `json:"used,omitempty"`
-	// Tenant is whose limit it is.
+	// Tenant is the tenant whose limit it is.
 	Tenant string `json:"tenant,omitempty"`
-	// User is the user of the tenant whose limit it is: each user has one. Without Needs, the
-	// limit is on the user's jobs.
+	// User is the user whose limit it is: each user of the tenant has one. If Needs is 0, the limit
+	// is on the number of the user's jobs, else on the user's GPUs.
 	User string `json:"user,omitempty"`
-	// Counts is how many whole GPUs Needs counts as towards Limit, if they are parts of shared
-	// GPUs. Held is how many GPUs the tenant, or the user, has.
+	// Counts is what the job's GPUs count towards Limit if they are parts of shared GPUs: two
+	// quarters count 0.5. 0: Needs counts. Held is what the tenant, or the user, holds, as GPUs.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
@@ -81,7 +84,8 @@ type Reason struct {
 	// the job would take there.
 	Device  string `json:"device,omitempty"`
 	Percent int    `json:"percent,omitempty"`
-	// Tries is the number of tries, and Minutes is how long they took.
+	// Tries is the number of tries, of failures or of unhealthy members, depending on the kind.
+	// Minutes is the time after a failure within which the placer retries the job.
 	Tries   int `json:"tries,omitempty"`
 	Minutes int `json:"minutes,omitempty"`
 	// Until is when the state ends, or when the event happened.
@@ -94,7 +98,7 @@ type Reason struct {
 	Window string `json:"window,omitempty"`
 	// Member is one of the job's members: its group and its number.
 	Member string `json:"member,omitempty"`
-	// Node is a node by name, if there is one to name.
+	// Node is the name of a node.
 	Node string `json:"node,omitempty"`
 	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. It is shown
 	// unchanged.
@@ -140,7 +144,8 @@ func (r Reason) Or(o Reason) Reason {
 	return r
 }
 
-// And returns the reason with others that apply at the same time.
+// And returns the reason with others that apply at the same time. If r is no reason, the first of
+// the others takes its place.
 func (r Reason) And(others ...Reason) Reason {
 	if r.IsZero() && len(others) > 0 {
 		return others[0].And(others[1:]...)
@@ -157,11 +162,13 @@ func (r Reason) Over(others ...Reason) Reason {
 	return r
 }
 
-// Same reports whether two reasons have the same text, so that there is nothing new to report.
+// Same reports whether two reasons have the same kind and text. Then a log or an event has nothing
+// new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// For returns the reason as a certain reader may see it: name returns the name, namespace/id,
-// under which the reader may know a job.
+// For returns the reason as a certain reader may see it. It replaces each job, namespace/id, by what
+// name returns: the job itself, or a placeholder if the reader may not see the job. It leaves Cause
+// unchanged.
 func (r Reason) For(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {

@@ -16,7 +16,7 @@ import (
 
 // The kinds. The first group is what a job in the queue waits for.
 const (
-	Starting  Kind = "starting"   // its GPUs are chosen; the placer is registering it
+	Starting  Kind = "starting"   // the placer has chosen its GPUs and is registering the job
 	Stopping  Kind = "stopping"   // jobs are being stopped for it
 	Shrinking Kind = "shrinking"  // elastic jobs give up GPUs for it
 	TooLarge  Kind = "too-large"  // it could not run on the empty cluster
@@ -53,13 +53,13 @@ const (
 	Neighbours      Kind = "neighbours"    // it and the jobs on the GPUs do not accept each other as neighbours
 	MembersApart    Kind = "members-apart" // its members may not share a GPU
 	TooMany         Kind = "too-many"      // no nodes have room for that many replicas
-	TooFar          Kind = "too-far"       // no place is large enough
+	TooFar          Kind = "too-far"       // no node, rack or other place within its locality limit is large enough
 	Apart           Kind = "apart"         // the free GPUs are not close enough together
-	Barred          Kind = "barred"        // no node could take it
+	Barred          Kind = "barred"        // no node could run one of its groups
 	Obstacle        Kind = "obstacle"      // what the nodes lack
 	More            Kind = "more"          // how many more reasons there are
-	Never           Kind = "never"         // Nomad can place it on no node
-	NeverGroup      Kind = "never-group"   // Nomad can place one of its groups on no node
+	Never           Kind = "never"         // Nomad cannot place it on any node
+	NeverGroup      Kind = "never-group"   // Nomad cannot place one of its groups on any node
 	Rejected        Kind = "rejected"      // it cannot be served as written
 	StaysGated      Kind = "stays-gated"   // it requests no GPUs, but has the gate
 	NoChild         Kind = "no-child"      // none of its children can be served
@@ -76,7 +76,7 @@ const (
 	NewJob          Kind = "new"             // it was registered a moment ago
 
 	// Why it runs on these nodes.
-	SpreadOut  Kind = "spread-out"  // its replicas are spread, because a node may fail
+	SpreadOut  Kind = "spread-out"  // its replicas are on several nodes, because a node may fail
 	FasterLeft Kind = "faster-left" // a faster GPU model is left to jobs that gain more by it
 
 	// What happens to a running job.
@@ -136,7 +136,7 @@ const (
 	NotWhole      Kind = "not-whole"     // not all members could run
 	EndedComplete Kind = "complete"      // how many members are complete
 	EndedFailed   Kind = "failed"        // a member failed on a node
-	NoMembers     Kind = "no-members"    // its author wants none
+	NoMembers     Kind = "no-members"    // its author set the number of members to 0
 	NoMoreRuns    Kind = "no-more-runs"  // it is parameterized or periodic, and was stopped
 
 	// The state of a job that others come after.
@@ -182,11 +182,11 @@ const (
 	WouldRunOn     Kind = "would-run-on"     // it would keep running as it is
 )
 
-// Kinds are all kinds, sorted.
+// Kinds returns all kinds, sorted.
 func Kinds() []Kind { return slices.Sorted(maps.Keys(voice)) }
 
-// Predicate reports whether the text is a predicate that can follow directly after the job's
-// name.
+// Predicate reports whether the text can follow the job's name directly, without a colon: "train
+// would start now".
 func (k Kind) Predicate() bool {
 	switch k {
 	case WouldStart, WouldStartIdle, WouldRest, WouldKeep, WouldCanary, WouldReplace, WouldRestart, WouldRunOn:
@@ -195,15 +195,15 @@ func (k Kind) Predicate() bool {
 	return false
 }
 
-// texts has the text of each kind. init sets it, because texts use the texts of other reasons: a
-// direct use of voice would be an initialization cycle.
+// texts is voice, set by init. The functions in voice call [Reason.String], which looks kinds up: a
+// direct use of voice there would be an initialization cycle.
 var texts map[Kind]func(Reason) string
 
 func init() { texts = voice }
 
-// voice has the text of each kind. testdata/reasons.txt shows all of them.
+// voice has a function for each kind that writes its text. testdata/reasons.txt shows all texts.
 var voice = map[Kind]func(Reason) string{
-	Starting:  say("its GPUs are chosen; the placer is registering it"),
+	Starting:  say("the placer has chosen its GPUs and is registering the job"),
 	Stopping:  func(r Reason) string { return stopping(r) },
 	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for it" },
 	TooLarge: func(r Reason) string {
@@ -228,48 +228,48 @@ var voice = map[Kind]func(Reason) string{
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: func(r Reason) string { return scattered(r) },
 	Refused: func(r Reason) string {
-		return fmt.Sprintf("needs %s; %s free, but sharing them would cost the jobs there more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
+		return fmt.Sprintf("needs %s; %s free, but sharing them would cost the jobs on them more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
 	},
 	Services: func(r Reason) string {
-		text := fmt.Sprintf("needs %s; services hold them, and services run until they are stopped", Count(r.Needs))
+		text := fmt.Sprintf("needs %s; services hold them, and a service runs until somebody stops it", Count(r.Needs))
 		if len(r.Because) > 0 {
-			text += "; it may also start when nodes return: " + list(r.Because, ", ")
+			text += "; the job may also start when nodes return: " + list(r.Because, ", ")
 		}
 		return text
 	},
 	Reserved: func(r Reason) string { return "free GPUs are reserved for " + r.Ahead + ", ahead in the queue" },
 	Spared: func(r Reason) string {
-		return "free GPUs go first to " + r.Ahead + ", which ends by itself; this service does not"
+		return r.Ahead + " gets free GPUs first, because it ends by itself; this service does not"
 	},
-	Order: func(r Reason) string { return r.Ahead + " is ahead, and nobody may pass it (backfill = none)" },
+	Order: func(r Reason) string { return r.Ahead + " is ahead, and no job may pass it (backfill = none)" },
 	InWindow: func(r Reason) string {
 		if r.Until.IsZero() {
-			return "a window keeps GPUs that it needs"
+			return "a window reserves GPUs that the job needs"
 		}
-		return fmt.Sprintf("a window keeps GPUs that it needs until %s", Moment(r.Until))
+		return fmt.Sprintf("until %s, a window reserves GPUs that the job needs", Moment(r.Until))
 	},
 	WindowBegins: func(r Reason) string {
 		if r.Until.IsZero() {
-			return "it might not end before a window takes GPUs that it needs"
+			return "the job might still be running when a window takes its GPUs"
 		}
-		return fmt.Sprintf("it might not end before a window takes GPUs that it needs; the window lasts until %s", Moment(r.Until))
+		return fmt.Sprintf("the job might still be running when a window takes its GPUs; the window lasts until %s", Moment(r.Until))
 	},
-	Locality: say("it could start, but waits for faster or closer GPUs that may come free soon"),
-	Next:     say("its GPUs are free; it starts with the next decision"),
+	Locality: say("it could start, but waits for GPUs that may come free soon and are faster or closer together"),
+	Next:     say("its GPUs are free; the placer's next decision starts it"),
 
 	NoPlacer:    say("no placer is active"),
 	Away:        func(r Reason) string { return "its nodes are unavailable: " + list(r.Because, ", ") },
 	WindowKeeps: func(r Reason) string { return windowKeeps(r) },
 	Held: func(r Reason) string {
-		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to release it: nomad-pal hold -lift)")
+		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift)")
 	},
 	ComesAfter: func(r Reason) string {
 		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")
 	},
 	InCircle: func(r Reason) string {
-		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job: a cycle; run one of them again without pal_after"
+		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job: a cycle; remove pal_after from one of these jobs and run that job again"
 	},
-	Provided:     func(r Reason) string { return "it also comes after " + names(r.Jobs) + " (pal_after)" },
+	Provided:     func(r Reason) string { return "the job also comes after " + names(r.Jobs) + " (pal_after)" },
 	StillEnding:  func(r Reason) string { return stillEnding(r) },
 	BeingRead:    say("the placer is still reading the job from Nomad"),
 	NomadRefuses: func(r Reason) string { return "Nomad cannot place it now: " + r.Cause },
@@ -284,31 +284,31 @@ var voice = map[Kind]func(Reason) string{
 	},
 	TooWide: func(r Reason) string {
 		if r.Room == 0 {
-			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has them", r.Group, Count(r.Each)))
+			return because(r, fmt.Sprintf("each member of group %q needs %s of one model on one node; no node has that many", r.Group, Count(r.Each)))
 		}
-		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs of one model, %d on each node; an idle cluster has room for %d of %d members", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+		return because(r, fmt.Sprintf("group %q needs %s of one model on one node for each of %d members; an idle cluster has room for %d of them", r.Group, Count(r.Each), r.Members, r.Room))
 	},
 	TooMany: func(r Reason) string {
-		return because(r, fmt.Sprintf("group %q needs %d × %d GPUs, %d on each node; an idle cluster has room for %d of %d members", r.Group, r.Members, r.Each, r.Each, r.Room, r.Members))
+		return because(r, fmt.Sprintf("group %q needs %s on one node for each of %d members; an idle cluster has room for %d of them", r.Group, Count(r.Each), r.Members, r.Room))
 	},
-	Neighbours:   say("this job and the jobs there do not accept each other as neighbours (pal_neighbours)"),
+	Neighbours:   say("this job and the jobs on those GPUs do not accept each other as neighbours (pal_neighbours)"),
 	MembersApart: say(`its members may not share a GPU (pal_neighbours = "any,self" allows it)`),
 	SpreadOut: func(r Reason) string {
 		switch {
 		case r.Nodes == 1:
-			return fmt.Sprintf("its %d replicas share a node: no other one had GPUs that they may use", r.Members)
+			return fmt.Sprintf("its %d replicas share a node: no other node had GPUs that they may use", r.Members)
 		case r.Room == 1:
-			return fmt.Sprintf("its %d replicas are on %d nodes, so a lost node takes only one", r.Members, r.Nodes)
+			return fmt.Sprintf("its %d replicas are on %d nodes, so losing a node stops only one of them", r.Members, r.Nodes)
 		}
 		return fmt.Sprintf("its %d replicas are spread over %d nodes, at most %d on each", r.Members, r.Nodes, r.Room)
 	},
 	FasterLeft: func(r Reason) string {
-		return fmt.Sprintf("on the faster GPU model %s, which has room, it would take %d %% less time; that model is left to jobs that gain more or fit on no other", r.Device, r.Percent)
+		return fmt.Sprintf("it would take %[2]d %% less time on the faster GPU model %[1]s, which has room; that model is left to jobs that gain more from it or fit on no other", r.Device, r.Percent)
 	},
 	TooFar: func(r Reason) string {
 		text := fmt.Sprintf("group %q needs %d × %d GPUs of one model within one %s; an idle %s has room for %d of %d members", r.Group, r.Members, r.Each, r.Tier, r.Tier, r.Room, r.Members)
 		if r.Rackless {
-			text += "; no node names its rack (rack_meta), so each counts as a rack"
+			text += "; no node names its rack (rack_meta), so each node counts as its own rack"
 		}
 		return because(r, text)
 	},
@@ -328,11 +328,11 @@ var voice = map[Kind]func(Reason) string{
 	StaysGated:      func(r Reason) string { return r.Cause + "; remove its constraint on ${meta.pal_gate} and run it again" },
 	NoChild:         func(r Reason) string { return "none of its runs can be placed: " + r.Cause },
 	UngatedChildren: say("its runs have no gate, so Nomad places them without the placer"),
-	PayloadChildren: say("runs without a payload are placed; runs with one stay gated"),
+	PayloadChildren: say("the placer places runs without a payload; runs with a payload stay gated"),
 	WouldBeNative:   func(r Reason) string { return "Nomad alone would place it: " + r.Cause },
 	Unreadable:      func(r Reason) string { return "the placer cannot read it: " + r.Cause },
 	PlacerFault: func(r Reason) string {
-		return "the placer has a bug with this job, and leaves it alone until the job changes: " + r.Cause + "; please report it with the agent's log"
+		return "the placer hit a bug of its own on this job, and leaves the job alone until it changes: " + r.Cause + "; please report it with the agent's log"
 	},
 	Template: func(r Reason) string {
 		return because(r, "it is parameterized or periodic; nomad-pal status -all lists its runs")
@@ -340,24 +340,24 @@ var voice = map[Kind]func(Reason) string{
 	Ungated: func(r Reason) string {
 		text := placedByNomad(r) + "; it has no gate, so the placer leaves it alone"
 		if r.Have > 0 {
-			text += " (to add a gate, stop the job first: the placer removes it from a running job)"
+			text += " (to add a gate, stop the job first: the placer removes a gate from a running job)"
 		}
 		return text
 	},
 	NotOurs:     func(r Reason) string { return placedByNomad(r) + ": " + r.Cause },
 	WithoutGPUs: func(r Reason) string { return r.Cause + ", so the placer leaves it to Nomad" },
 	PartNative:  func(r Reason) string { return fmt.Sprintf("Nomad alone has placed %d of %d members", r.Have, r.Want) },
-	NewJob:      say("it was registered a moment ago; ask again"),
+	NewJob:      say("the job was registered a moment ago, and the agent has not read it yet; ask again"),
 
 	MembersRun:   func(r Reason) string { return membersRun(r) },
-	Incomplete:   func(r Reason) string { return because(r, there(r)) },
-	Deploying:    func(r Reason) string { return because(r, there(r)) + "; Nomad may retry once the deployment has ended" },
+	Incomplete:   func(r Reason) string { return because(r, placed(r)) },
+	Deploying:    func(r Reason) string { return because(r, placed(r)) + "; Nomad may try again after the deployment" },
 	OthersRun:    say("the others keep running"),
 	OthersDone:   say("the others have finished"),
-	OnlyItsNodes: say("the missing members wait for GPUs on the job's own nodes; other nodes would make Nomad rerun finished members"),
-	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs; other GPUs would restart the running members"),
+	OnlyItsNodes: say("the missing members wait for GPUs on the job's own nodes; pinning the job to other nodes would make Nomad rerun finished members"),
+	OnlyItsGPUs:  say("the missing members wait for the job's own GPUs; pinning the job to other GPUs would restart the running members"),
 	OnlyItsClass: func(r Reason) string {
-		return fmt.Sprintf("the missing members wait for GPUs of class %d or better; slower ones would restart the running members", r.Class)
+		return fmt.Sprintf("the missing members wait for GPUs of class %d or better; pinning the job to slower ones would restart the running members", r.Class)
 	},
 	NoRoomMissing:   func(r Reason) string { return because(r, "no room for the missing members") },
 	NoRoomCanaries:  func(r Reason) string { return because(r, "no room for the canaries of the new version") },
@@ -370,14 +370,14 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("Nomad has no room for group %q: %s", r.Group, r.Cause)
 	},
 	NomadPreempted: say("Nomad preempted a member for a job with a higher priority"),
-	PreemptedOnce:  say("Nomad preempted a member for a job with a higher priority, and does not rerun it"),
-	MemberFailed:   func(r Reason) string { return "a member failed, and Nomad does not retry it: " + r.Cause },
-	CutShort:       say("a client ended a member (was its node purged?), and Nomad does not rerun it"),
-	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun it"),
-	MembersStopped: say("its members were stopped (by a node drain or by somebody)"),
+	PreemptedOnce:  say("Nomad preempted a member for a job with a higher priority, and does not rerun the member"),
+	MemberFailed:   func(r Reason) string { return "a member failed, and Nomad is not retrying it: " + r.Cause },
+	CutShort:       say("a Nomad client ended a member (was its node purged?), and Nomad does not rerun the member"),
+	MemberStopped:  say("a member was stopped (node drain?), and Nomad does not rerun the member"),
+	MembersStopped: say("its members were stopped (by a node drain or a user)"),
 	Replacing:      say("members were stopped (node drain?); the placer has asked Nomad to place them again"),
 	BesidePins:     say("members of an earlier version keep running outside the job's pins: no deployment replaces them"),
-	Misplaced:      say("members run outside the job's pins: the pinned GPUs had no room, or Nomad gave them other or fewer GPUs (a bug before Nomad 1.11.1: hashicorp/nomad#18364)"),
+	Misplaced:      say("members run outside the job's pins: the pinned GPUs had no room, or Nomad gave the members other or fewer GPUs (a bug before Nomad 1.11.1: hashicorp/nomad#18364)"),
 	DryRunRefuses: func(r Reason) string {
 		return fmt.Sprintf("Nomad cannot place group %q on the chosen nodes: %s", r.Group, r.Cause)
 	},
@@ -435,19 +435,19 @@ var voice = map[Kind]func(Reason) string{
 	EndedComplete: func(r Reason) string { return ended(r) },
 	EndedFailed:   func(r Reason) string { return fmt.Sprintf("%s on node %s; %s", r.Cause, r.Node, ended(r)) },
 	NoMembers:     func(r Reason) string { return r.Cause + ending(r) },
-	NoMoreRuns:    say("it makes no more runs"),
+	NoMoreRuns:    say("it was stopped, and starts no more runs"),
 
-	AheadFailed:   say("it has failed; run it again"),
-	AheadRejected: say("it is rejected"),
-	AheadEndless:  func(r Reason) string { return "it is a " + r.Cause + " job, which never finishes" },
-	AheadRuns:     say("it is running"),
-	AheadWaits:    say("it has not started"),
+	AheadFailed:   say("that job has failed; run it again"),
+	AheadRejected: say("that job is rejected"),
+	AheadEndless:  func(r Reason) string { return "a " + r.Cause + " job never finishes" },
+	AheadRuns:     say("that job is running"),
+	AheadWaits:    say("that job has not started"),
 	AheadMissing:  say("Nomad has no such job (purged, garbage-collected, or not yet registered?)"),
-	AheadTemplate: say("it is parameterized or periodic, and never ends; name one of its runs"),
-	AheadGoesOn:   say("it has not ended"),
-	AheadStopped:  say("it was stopped before it finished; run it again"),
-	AheadUnread:   func(r Reason) string { return "reading it from Nomad: " + r.Cause },
-	AheadChecked:  say("checking whether it has finished"),
+	AheadTemplate: say("that job is parameterized or periodic, and never ends; name one of its runs"),
+	AheadGoesOn:   say("that job has not ended"),
+	AheadStopped:  say("that job was stopped before it finished; run it again"),
+	AheadUnread:   func(r Reason) string { return "cannot read that job from Nomad: " + r.Cause },
+	AheadChecked:  say("the placer is checking whether that job has finished"),
 
 	WiderFits: func(r Reason) string {
 		return fmt.Sprintf("without pal_locality = %s it would fit now, on GPUs farther apart", r.Tier)
@@ -456,9 +456,9 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("with %s = %d instead of %d it would fit now", r.Key, r.Room, r.Members)
 	},
 	FewerWhole: func(r Reason) string {
-		return fmt.Sprintf("with %s = %d instead of %d it would have all its members now", r.Key, r.Room, r.Members)
+		return fmt.Sprintf("with %s = %d instead of %d, all its members could run now", r.Key, r.Room, r.Members)
 	},
-	EditCount: say("change the count in the job file and run it (nomad job scale works only after the deployment)"),
+	EditCount: say("change the count in the job file and run the job again (nomad job scale works only after the deployment)"),
 	AskLess: func(r Reason) string {
 		if r.User != "" {
 			return fmt.Sprintf("ask for at most %s, or have the tenant's max_gpus_per_user raised", Count(r.Limit))
@@ -466,11 +466,11 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("ask for at most %s, or have the tenant's quota or borrowing_limit raised", Count(r.Limit))
 	},
 	AskFewer:     func(r Reason) string { return raise(r) + ", or ask for fewer members" },
-	AwaitPart:    say("it starts when part of a GPU with better neighbours comes free; once overdue, it accepts any neighbours; a job that leaves its GPU idle most of the time should set pal_class = D"),
+	AwaitPart:    say("it starts when part of a GPU with better neighbours comes free; once the job is overdue, it accepts any neighbours; a job that leaves its GPU idle most of the time should set pal_class = D"),
 	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
-		return fmt.Sprintf("the canaries start when %s free beside the GPUs of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
+		return fmt.Sprintf("the canaries start when %s free in addition to those of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
 	},
 	RaiseLimit: raise,
 	CanariesRun: func(r Reason) string {
@@ -480,7 +480,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("version %d waits to be promoted: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "canary is", "canaries are"))
 	},
 	Deploys: func(r Reason) string {
-		text := fmt.Sprintf("Nomad deploys version %d: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "member is", "members are"))
+		text := fmt.Sprintf("Nomad is deploying version %d: %d of %s healthy", r.Version, r.Have, Counted(r.Want, "member is", "members are"))
 		if r.Tries > 0 {
 			text += fmt.Sprintf(", %d became unhealthy", r.Tries)
 		}
@@ -490,39 +490,39 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("the deployment of version %d has failed: %s", r.Version, r.Cause)
 	},
 	DeployPaused:  func(r Reason) string { return fmt.Sprintf("the deployment of version %d is paused", r.Version) },
-	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are"),
-	Revert:        say("to go back: nomad job revert"),
+	WithoutCanary: say("to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place"),
+	Revert:        say("to go back to the old version: nomad job revert"),
 	CouldRun:      func(r Reason) string { return fmt.Sprintf("it could run %s (%s)", r.Cause, r.Try) },
-	ChangeJob:     say("change the job, or give a node what it lacks; the placer tries again when a node changes, or after some minutes"),
+	ChangeJob:     say("change the job, or give a node what it lacks; the placer tries again when a node changes, or after a few minutes"),
 	FixVersion:    say("fix the job and run it again; until then the old version keeps running, but does not restart if it loses members"),
 	Advice:        func(r Reason) string { return r.Cause },
 
-	WouldStart:     func(r Reason) string { return "would start now" + provided(r) },
-	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r) },
+	WouldStart:     func(r Reason) string { return "would start now" + provided(r, "if") },
+	WouldStartIdle: func(r Reason) string { return "would start if a placer were active" + provided(r, "and") },
 	WouldRest:      func(r Reason) string { return "would have no members: " + r.Cause },
 	WouldKeep: func(r Reason) string {
 		return fmt.Sprintf("runs on %s and would keep %s; Nomad restarts only the tasks that change", Count(r.Needs), them(r.Needs))
 	},
 	WouldCanary: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on further GPUs", Count(r.Needs), them(r.Needs))
+		return fmt.Sprintf("runs on %s and would keep %s; if its tasks change, Nomad first places the canaries, on additional GPUs", Count(r.Needs), them(r.Needs))
 	},
 	WouldReplace: func(r Reason) string {
 		return fmt.Sprintf("runs on %s and now needs different ones: Nomad would replace its members as its update block says", Count(r.Needs))
 	},
 	WouldRestart: func(r Reason) string {
-		return fmt.Sprintf("runs on %s and now needs different ones: the placer would stop it and start it again as a whole", Count(r.Needs))
+		return fmt.Sprintf("runs on %s and now needs different ones: the placer would stop the whole job and start it again", Count(r.Needs))
 	},
 	WouldRunOn: func(r Reason) string {
 		return because(r, fmt.Sprintf("runs on %s, and would keep running as it is: the new version does not fit", Count(r.Needs)))
 	},
 }
 
-// foreign is another program's text, on one line and without its final period.
+// foreign puts another program's text on one line and removes its final period.
 func foreign(text string) string {
 	return strings.TrimRight(strings.Join(strings.Fields(text), " "), ".")
 }
 
-// say is for a kind with one text.
+// say makes the function of a kind whose text is always the same.
 func say(text string) func(Reason) string { return func(Reason) string { return text } }
 
 // because appends the reasons in Because to a text.
@@ -541,7 +541,7 @@ func list(rs []Reason, between string) string {
 	return strings.Join(texts, between)
 }
 
-// stopping names the jobs that are stopped for this one, and those that shrink.
+// stopping names the jobs that are being stopped for this one, and the elastic jobs that shrink.
 func stopping(r Reason) string {
 	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for it"
 	if len(r.Shrinking) > 0 {
@@ -566,17 +566,17 @@ func free(r Reason) string {
 		return text + small(r)
 	case r.FreeOthers > 0:
 		if r.Used != nil && r.Used.Outliers > 0 {
-			return fmt.Sprintf("%s free, plus %s and %d that it cannot use", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
+			return fmt.Sprintf("%s free, plus %s (too slow) and %d that this job cannot use", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"), r.FreeOthers)
 		}
-		return fmt.Sprintf("%s free, plus %d that it cannot use", are(r.Free), r.FreeOthers)
+		return fmt.Sprintf("%s free, plus %d that this job cannot use", are(r.Free), r.FreeOthers)
 	}
 	if r.Used != nil && r.Used.Outliers > 0 {
-		return fmt.Sprintf("%s free, plus %s", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"))
+		return fmt.Sprintf("%s free, plus %s (too slow)", are(r.Free), Counted(r.Used.Outliers, "outlier", "outliers"))
 	}
 	return are(r.Free) + " free"
 }
 
-// slowOnly reports whether enough GPUs would be free if outliers counted.
+// slowOnly reports whether only outliers are missing: enough GPUs would be free if they counted.
 func (r Reason) slowOnly() bool {
 	return r.Used != nil && r.Used.Outliers > 0 && r.Free < r.Needs && r.Free+r.Used.Outliers >= r.Needs
 }
@@ -585,12 +585,12 @@ func (r Reason) slowOnly() bool {
 func outliers(r Reason) string {
 	n := r.Free + r.Used.Outliers
 	if n == 1 {
-		return "1 is free, but it is an outlier"
+		return "1 is free, but it is an outlier (too slow)"
 	}
 	if r.Used.Outliers == n {
-		return fmt.Sprintf("%d are free, but all are outliers", n)
+		return fmt.Sprintf("%d are free, but all are outliers (too slow)", n)
 	}
-	return fmt.Sprintf("%d are free, but %s", n, Counted(r.Used.Outliers, "is an outlier", "are outliers"))
+	return fmt.Sprintf("%d are free, but %s (too slow)", n, Counted(r.Used.Outliers, "is an outlier", "are outliers"))
 }
 
 // scattered explains why the gang cannot use the free GPUs.
@@ -604,9 +604,9 @@ func scattered(r Reason) string {
 	case len(r.Because) > 0 && (r.Because[0].Kind == Neighbours || r.Because[0].Kind == MembersApart):
 		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
 	case r.Needs == 1:
-		return because(r, text+are(r.Free)+" free, but on nodes that lack the CPU, memory or disk")
+		return because(r, text+are(r.Free)+" free, but on nodes with too little CPU, memory or disk")
 	}
-	return because(r, text+are(r.Free)+" free, but too scattered, or on nodes that lack the CPU, memory or disk"+small(r))
+	return because(r, text+are(r.Free)+" free, but too scattered, or on nodes with too little CPU, memory or disk"+small(r))
 }
 
 // small counts the matching GPUs whose model has too few GPUs for the gang.
@@ -614,7 +614,7 @@ func small(r Reason) string {
 	if r.Small == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d matching %s of a model with too few GPUs for this job", r.Small, be(r.Small))
+	return fmt.Sprintf("; %s of a model that has too few for this job", Counted(r.Small, "matching GPU is", "matching GPUs are"))
 }
 
 // String lists the counts that are not 0.
@@ -650,10 +650,13 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
-// there says how many of the members exist.
+// there reports how many of the wanted members exist.
 func there(r Reason) string {
 	return fmt.Sprintf("%d of %s", r.Have, Counted(r.Want, "member", "members"))
 }
+
+// placed counts the members of an incomplete gang that Nomad has placed.
+func placed(r Reason) string { return fmt.Sprintf("only %s %s placed", there(r), be(r.Have)) }
 
 // placedByNomad counts the members that Nomad has placed of a job that the placer leaves alone.
 func placedByNomad(r Reason) string {
@@ -677,8 +680,8 @@ func membersRun(r Reason) string {
 		n    int
 		what string
 	}{
-		{d.Restarting, "ended and restarting (restart block)"},
-		{d.Replacing, "placed and waiting for the members they replace to end (kill_timeout)"},
+		{d.Restarting, "ended and now restarting (restart block)"},
+		{d.Replacing, "placed but waiting for old members to end (kill_timeout)"},
 		{d.Pending, "placed and pending (for example, pulling images)"},
 		{d.Complete, "complete"},
 		{d.Preempted, "preempted by Nomad for jobs with a higher priority"},
@@ -714,12 +717,12 @@ func stillEnding(r Reason) string {
 	return fmt.Sprintf("%d members are still stopping and hold their GPUs", r.Have)
 }
 
-// provided names the jobs after which a planned one would start.
-func provided(r Reason) string {
+// provided appends the jobs that a planned job comes after: "if default/a had succeeded".
+func provided(r Reason, word string) string {
 	if len(r.Jobs) == 0 {
 		return ""
 	}
-	return " once " + names(r.Jobs) + " " + has(r.Jobs) + " succeeded (pal_after)"
+	return " " + word + " " + names(r.Jobs) + " had succeeded (pal_after)"
 }
 
 // names lists jobs.
@@ -748,7 +751,8 @@ func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f'
 // Rounded rounds an amount of GPUs to three decimals for display.
 func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 
-// counts is the number of whole GPUs that the GPUs that a job needs count as.
+// counts is what the GPUs that a job needs count towards a limit. Parts of shared GPUs count as
+// fractions.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
 // Counted is a number of things: 1 job, 2 jobs.
@@ -759,7 +763,7 @@ func Counted(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// are is a count with a verb: 1 is, 2 are.
+// are is a count with a verb: none is, 1 is, 2 are.
 func are(n int) string {
 	if n == 0 {
 		return "none is"
@@ -769,11 +773,9 @@ func are(n int) string {
 
 func be(n int) string { return map[bool]string{true: "is", false: "are"}[n == 1] }
 
-func has(of []string) string { return map[bool]string{true: "has", false: "have"}[len(of) == 1] }
-
 func them(n int) string { return map[bool]string{true: "it", false: "them"}[n == 1] }
 
-// times says how often something was done.
+// times is a count of repetitions: once, 2 times.
 func times(n int) string {
 	if n == 1 {
 		return "once"
@@ -781,10 +783,10 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// Second is a time to the second.
+// Second is a time to the second, in UTC.
 func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// Moment is a time as people read it.
+// Moment is a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
 // by names the person who did something, if known.
@@ -795,7 +797,7 @@ func by(who string) string {
 	return " by " + who
 }
 
-// raise says which limit would have to be raised.
+// raise names the limit that would have to be raised.
 func raise(r Reason) string {
 	if r.User != "" {
 		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))
@@ -803,7 +805,7 @@ func raise(r Reason) string {
 	return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
 }
 
-// await says whose jobs the members wait for because a limit is reached.
+// await names whose limit is reached, and whose jobs must end before the members start.
 func await(r Reason, members string) string {
 	if r.User != "" {
 		return fmt.Sprintf("the limit of user %s is reached: %s start when other jobs of the user end", r.User, members)

@@ -26,12 +26,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Cause names the party to blame for a failed allocation.
+// Cause is what a failed allocation is blamed on.
 type Cause string
 
 // The causes.
 const (
-	// Infrastructure: a GPU, a node, a driver. The job is tried elsewhere.
+	// Infrastructure: a GPU, a node or a driver. The placer tries the job elsewhere.
 	Infrastructure Cause = "infrastructure"
 	// User: the program itself. Another try elsewhere seldom helps.
 	User Cause = "user"
@@ -60,11 +60,12 @@ type Failure struct {
 	ExitCode  int      `json:"exit_code,omitempty"`
 	// Signal is the signal that ended the program, 0 for none.
 	Signal int `json:"signal,omitempty"`
-	// Driver: the task driver could not start a task, and named none of its GPUs. The cause may be
-	// the image, the node or the GPUs. The GPUs are suspects, as after a failing program.
+	// Driver reports that the task driver could not start a task, and named none of its GPUs. The
+	// cause may be the image, the node or the GPUs, so the GPUs are suspects, as after a failing
+	// program.
 	Driver bool `json:"driver,omitempty"`
-	// Named: Unhealthy comes from the task driver's message. An author can forge such a message,
-	// for example with a command's name.
+	// Named reports that Unhealthy comes from the task driver's message. A job's author can forge such
+	// a message, for example by the name of a command.
 	Named bool `json:"named,omitempty"`
 	// GPUHours is the lost work: the time since the allocation was made, times its GPUs.
 	GPUHours float64 `json:"gpu_hours"`
@@ -73,9 +74,9 @@ type Failure struct {
 // NodeDown is the reason of a lost allocation.
 const NodeDown = "the node went down"
 
-// Diagnose finds the cause of a failed or lost allocation. gpus are the allocation's GPUs that its
-// node owns, node is the node's name, and unhealthy are the GPUs that are unhealthy now, with the
-// plugin's description.
+// Diagnose finds the cause of a failed or lost allocation. gpus are those of the allocation's GPUs
+// that belong to its node, node is the node's name, and unhealthy are the GPUs that are unhealthy
+// now, with the plugin's description.
 func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string]string) Failure {
 	f := Failure{
 		Index: a.ModifyIndex,
@@ -136,8 +137,8 @@ func endedWell(events []*api.TaskEvent) string {
 	return "ended with exit code 0, and is not started again: " + why
 }
 
-// UntilKilled returns a task's events from before Nomad was asked to kill it. Later events, such as
-// its exit code or a failing start, prove nothing.
+// UntilKilled returns a task's events from before Nomad began to kill it. Later events, such as its
+// exit code or a failing start, do not show what went wrong.
 func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	if i := slices.IndexFunc(events, func(e *api.TaskEvent) bool { return e.Type == api.TaskKilling }); i >= 0 {
 		return events[:i]
@@ -145,8 +146,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects returns the names of the tasks, sorted. Tasks that failed come before those that were
-// killed with them.
+// suspects returns the names of the tasks in the order in which to look for the cause: the tasks that
+// failed, then those that were killed with them, each sorted.
 func suspects(tasks map[string]*api.TaskState) []string {
 	names := slices.Sorted(maps.Keys(tasks))
 	slices.SortStableFunc(names, func(a, b string) int {

@@ -21,45 +21,46 @@ type Quarantine struct {
 	Strikes int       `json:"strikes"`
 	Last    time.Time `json:"last"`
 	Reason  string    `json:"reason"`
-	// ByJobs: job failures caused it, not a report of the machine. See [Cap].
+	// ByJobs reports that failures of jobs caused it, not a report of the machine. See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator: an operator put the GPU in quarantine. Everybody who may see the GPU may read the
-	// reason.
+	// Operator reports that an operator put the GPU in quarantine. Everybody who may see the GPU may
+	// then read the reason.
 	Operator bool `json:"operator,omitempty"`
-	// Lifted is the time when an operator last released the GPU: failures before that no
-	// longer count against it.
+	// Lifted is the time when an operator last lifted a quarantine of the GPU. Earlier failures no
+	// longer count against the GPU.
 	Lifted time.Time `json:"lifted,omitzero"`
 }
 
 const (
 	// Base is how long the first strike excludes a GPU; each further strike doubles it.
 	Base = 10 * time.Minute
-	// Most is the longest quarantine by strikes. A GPU that gets no strike for that long loses one
-	// strike.
+	// Most is the longest quarantine by strikes. A GPU loses one strike for each such time without a
+	// new one.
 	Most = 24 * time.Hour
 	// CountsFor is how long a failure counts against a GPU.
 	CountsFor = 24 * time.Hour
 
 	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently by
-	// their own fault, before the GPU is suspect. Successes in between must interrupt the row,
-	// because the best GPUs are chosen most often and so see most failures.
+	// their own fault, before the GPU is suspect. A success in between interrupts the row:
+	// otherwise the best GPUs would become suspect, because they are chosen most often and so see
+	// most failures.
 	suspectFamilies = 3
-	// oftener: a namespace's failures count against a GPU only if they are more than this many
-	// times as frequent there as on the namespace's other GPUs.
+	// oftener is how many times as often as on its other GPUs a namespace's jobs must fail on a GPU
+	// before their failures count against the GPU.
 	oftener = 3
-	// capShare: at most 1/capShare of the cluster's GPUs, and of each model's, can be excluded
-	// because of job failures.
+	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
+	// the cluster's GPUs, and of each model's.
 	capShare = 8
-	// Longest is the quarantine by an operator who gives no time. In practice it lasts until
-	// somebody lifts it.
+	// Longest is the length of a quarantine by an operator who gives no time. In practice it lasts
+	// until somebody lifts it.
 	Longest = 100 * 365 * 24 * time.Hour
 
 	// sameTry is the longest time between the creation of two members of one gang.
 	sameTry = 2 * time.Second
 )
 
-// Cap is how many of n GPUs can be excluded because of job failures: an eighth of them, but at
-// least one; none if there is a single GPU.
+// Cap is how many of n GPUs can be excluded because of job failures: an eighth of them, but at least
+// one. A single GPU cannot be excluded.
 func Cap(n int) int {
 	if n < 2 {
 		return 0
@@ -78,10 +79,11 @@ func QuarantinedGPUs(qs map[string]Quarantine, now time.Time) map[string]bool {
 	return out
 }
 
-// Ahead reports whether the clock that started or lifted the quarantine was ahead of now.
+// Ahead reports whether a clock that was ahead of now wrote the times of the quarantine.
 func (q Quarantine) Ahead(now time.Time) bool { return q.Last.After(now) || q.Lifted.After(now) }
 
-// NotAhead is the quarantine with times corrected that a clock ahead of now wrote.
+// NotAhead returns the quarantine. If a clock ahead of now wrote its times, it moves them back to
+// now.
 func (q Quarantine) NotAhead(now time.Time) Quarantine {
 	if ahead := q.Last.Sub(now); ahead > 0 {
 		q.Last, q.Until = q.Last.Add(-ahead), q.Until.Add(-ahead)
@@ -104,7 +106,7 @@ type Strike struct {
 // Struck is the quarantine of a GPU after a strike.
 func (q Quarantine) Struck(s Strike, now time.Time) Quarantine {
 	if now.Before(q.Until) {
-		return q // same incident: nothing was placed on the GPU since
+		return q // same incident: no job was placed on the GPU meanwhile
 	}
 	if !q.Last.IsZero() {
 		q.Strikes = max(0, q.Strikes-int(now.Sub(q.Last)/Most))
@@ -127,13 +129,13 @@ type Evidence struct {
 	Quarantine map[string]Quarantine
 }
 
-// Judge returns a strike for each GPU against which the failure counts. spared are further strikes
-// that do not count because the [Cap] is reached.
+// Judge returns a strike for each GPU against which the failure counts. spared are the strikes that
+// do not count because the [Cap] is reached.
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
 // driver names, within the [Cap]. If a node went down, or a download or hook failed, no GPU gets a
-// strike. Any other failure is a strike against a GPU once [suspectFamilies] families of jobs that
-// count have failed on it in a row:
+// strike. Any other failure is a strike against a GPU if, with it, [suspectFamilies] families of jobs
+// that count have failed on the GPU in a row:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or
 //     that come from one template. It counts if it failed nowhere else: a family that
@@ -229,7 +231,7 @@ func (e Evidence) tries(now time.Time) []*try {
 // against counts the families that count against a GPU.
 func (e Evidence) against(gpu string, tries []*try, now time.Time) int {
 	since := e.Quarantine[gpu].Lifted
-	used := map[string]map[string]bool{} // by namespace: the other GPUs
+	used := map[string]map[string]bool{} // by namespace: the other GPUs that its jobs used
 	use := func(namespace, id string) {
 		if used[namespace] == nil {
 			used[namespace] = map[string]bool{}
@@ -283,8 +285,8 @@ var (
 	numbers    = regexp.MustCompile(`[0-9a-fA-F]*[0-9][0-9a-fA-F]*`)
 )
 
-// Family is the common part of the names of jobs that one author submits together: the template's
-// name, or the name without its numbers.
+// Family returns what the names of jobs have in common that one author submits together: the name of
+// their template, or their name without its numbers.
 func Family(job string) string {
 	if template := ofTemplate.ReplaceAllString(job, ""); template != job {
 		return template

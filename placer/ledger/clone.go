@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Clone returns a copy of the ledger for of, a state with the same content. Later changes of one
-// ledger do not affect the other.
+// Clone returns a copy of the ledger for a clone of its state. Later changes of one ledger do not
+// affect the other.
 func (v *Ledger) Clone(of *cluster.State) *Ledger {
 	o := *v
 	o.State, o.Cluster = of, v.Cluster.Clone()

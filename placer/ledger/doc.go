@@ -1,12 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package ledger records who holds which GPU ([Ledger]). It is a pal.Cluster, derived from the
-// state of package cluster, and follows the state's changes. A job holds the GPUs of its live
-// allocations, the GPUs in its pins, and those that a current decision gave it. If several jobs
-// claim one GPU, a job with an allocation on it goes before one with only pins.
+// Package ledger records who holds which GPU. A [Ledger] derives a pal.Cluster from the state of
+// package cluster, and follows the state's changes. A job holds the GPUs of its live allocations,
+// the GPUs in its pins, and those that a current decision gave it. If several jobs claim one GPU, a
+// job with an allocation on it goes before one with only pins.
 //
-// It also turns what nodes publish about their GPUs into scores, classes and speeds, and explains
-// which GPUs are unavailable. It decides nothing, and reads no clock. The queue sees only the
-// ledger, so the ledger must know every holder of a GPU.
+// The package also turns what nodes publish about their GPUs into scores, classes and speeds, and
+// explains which GPUs are unavailable. It decides nothing, and reads no clock.
+//
+// What must stay true: the queue sees only the ledger, so the ledger must know every holder of a
+// GPU. A ledger that follows changes must equal one that is built anew from the same state.
 package ledger

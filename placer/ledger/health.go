@@ -31,9 +31,9 @@ func (v *Ledger) Unavailable(u int) string {
 }
 
 // unavailable returns why a GPU is not available; "" if it is. GPUs on a node that is disconnected,
-// drained or ineligible are not available, so earlier decisions for them wait, such as a preemption
-// whose victims were lost with the node. Otherwise Nomad would place the gang as soon as the node
-// is back, beside tasks that still run there until they are told to stop.
+// drained or ineligible are not available, so that decisions that were made for them before wait.
+// An example is a preemption whose victims were lost with the node: otherwise Nomad would place the
+// new gang as soon as the node is back, while the victims' tasks still run there.
 func (v *Ledger) unavailable(n *api.Node, gpu string) string {
 	return cmp.Or(cluster.NotReady(n), v.opts.Unavailable[gpu])
 }

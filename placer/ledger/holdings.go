@@ -15,9 +15,10 @@ import (
 )
 
 // Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job wants a
-// GPU, that job owns it. If several jobs want it (rivals), [Ledger.first] chooses the owner. holds
-// is the part of a job's holding that the job owns. refresh derives all of this from the state;
-// refreshJobs updates it for jobs that changed. A test checks that both give the same result.
+// GPU, that job owns it. If several jobs want it (Ledger.rivals), [Ledger.first] chooses the owner.
+// Ledger.holds is the part of a job's holding that the job owns. refresh derives all of this from
+// the state; refreshJobs updates it for jobs that changed. A test checks that both give the same
+// result.
 
 // holding is what one job has or is promised: GPUs, in ascending order, and resources of nodes.
 type holding struct {
@@ -55,8 +56,8 @@ func (v *Ledger) refresh() {
 	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.State.Jobs)), Options{})
 }
 
-// refreshJobs does the same for jobs that have changed, and for jobs whose reserved GPUs have
-// changed.
+// refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs differ
+// from those in the options before.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -94,7 +95,7 @@ func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 		for _, k := range v.rivals[u] {
 			changed[k] = true
 		}
-		changed[v.owner[u]] = true // the remaining owner
+		changed[v.owner[u]] = true // the job that owns it now
 		v.setTaken(u)
 	}
 	for k := range changed {
@@ -155,7 +156,7 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 }
 
 // enter adds a job to those that want a GPU. If several jobs want it, a job that has the GPU goes
-// before one whose pins name it; then the lowest key wins.
+// before one whose pins only name it. Among equals, the lowest key goes first.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
 	switch owner := v.owner[u]; {
 	case owner == cluster.JobKey{}:
@@ -235,7 +236,7 @@ func (v *Ledger) holdingOf(k cluster.JobKey) holding {
 	return h
 }
 
-// Without frees what a job holds until back is called, except GPUs that other jobs also want.
+// Without frees what a job holds, except GPUs that other jobs also want, until back is called.
 // Callers use it to find out where else the job could run. owned are the freed GPUs.
 func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	owned = slices.DeleteFunc(slices.Clone(v.holds[k]), func(u int) bool { return len(v.rivals[u]) > 0 || !v.Cluster.Taken(u) })
@@ -256,7 +257,8 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 }
 
-// Take marks a placement as taken until the state shows it; Release undoes it.
+// Take marks the GPUs of a placement as taken until the next [Ledger.Update], which derives them from
+// the state again. Release undoes it.
 func (v *Ledger) Take(g pal.Gang, p pal.Placement) {
 	v.Cluster.Take(g, p)
 	v.moved = append(v.moved, p)
@@ -268,7 +270,7 @@ func (v *Ledger) Release(g pal.Gang, p pal.Placement) {
 	v.moved = append(v.moved, p)
 }
 
-// Keep marks the free GPUs of a placement as taken until the state shows it.
+// Keep marks the free GPUs of a placement as taken until the next [Ledger.Update].
 func (v *Ledger) Keep(p pal.Placement) {
 	for _, u := range p.GPUs() {
 		if v.Cluster.Available(u) {
@@ -294,8 +296,8 @@ func (v *Ledger) hold(h *holding, ids []string) {
 	}
 }
 
-// holdPromised adds what a group's pins promise and no allocation has yet: GPUs on the pinned
-// nodes, and the CPU, memory and disk of the members that will use them.
+// holdPromised adds what a group's pins promise and what no allocation uses yet: GPUs on the pinned
+// nodes, and the CPU, memory and disk of the members that will use these GPUs.
 func (v *Ledger) holdPromised(h *holding, c promise) {
 	perNode := map[int]int{}
 	for _, id := range c.gpus {
@@ -322,14 +324,14 @@ func minus(r, o pal.Resources, times int) pal.Resources {
 // promise is the part of a group's pins that its live allocations do not use yet.
 type promise struct {
 	gpus  []string
-	nodes []string      // with these GPUs, sorted
+	nodes []string      // the nodes with these GPUs, sorted
 	need  pal.Resources // per member
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. There are none in these cases: the job has its
-// gate (its pins then belong to a gang that is being stopped); the job has ended; all members have
-// allocations; the placer may not have written the pins.
+// promises returns the promises of a job's pins. There are none in these cases: the pins name classes
+// and not GPUs; the job has its gate (its pins then belong to a gang that is being stopped); the job
+// has ended; all members have allocations; the placer may not have written the pins.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
@@ -366,8 +368,8 @@ func promises(s *cluster.State, job *api.Job) []promise {
 // Holds returns the GPUs that the job holds, in ascending order.
 func (v *Ledger) Holds(k cluster.JobKey) []int { return v.holds[k] }
 
-// TakeShifted returns the jobs whose GPUs have changed since the last call. It includes jobs that
-// have not changed themselves, if what is reserved for them or wanted by others has changed.
+// TakeShifted returns the jobs that own other GPUs than at the last call. A job's GPUs may change
+// without a change of the job: because of what is reserved for it, or of what other jobs want.
 func (v *Ledger) TakeShifted() []cluster.JobKey {
 	keys := v.shifted
 	v.shifted = nil

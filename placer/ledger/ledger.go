@@ -26,15 +26,16 @@ type Options struct {
 	Profile *profile.Profile
 	// RackMeta is the node meta key that names a node's rack.
 	RackMeta string
-	// Quarantined GPUs, by instance id, are not chosen.
+	// Quarantined are the GPUs, by instance id, that must not be chosen because they are in
+	// quarantine.
 	Quarantined map[string]bool
 	// Unavailable maps GPUs that must not be chosen, although Nomad counts them as free, to the
 	// reason. The keys are instance ids.
 	Unavailable map[string]string
 	// Held are the GPUs that a current decision has given to jobs, by job.
 	Held map[cluster.JobKey][]string
-	// Ending are the GPUs of gangs that are about to end, by job. All GPUs of such a gang become
-	// free at once.
+	// Ending are the GPUs of gangs that are about to end, by job. The ledger keeps them all for the
+	// gang until all can become free at once.
 	Ending map[cluster.JobKey][]string
 	// Occupant describes a job to the jobs that share a GPU with it; nil: jobs are not known.
 	Occupant func(cluster.JobKey) pal.Occupant
@@ -50,15 +51,15 @@ type Ledger struct {
 	Nodes   []*api.Node                // in the order of Cluster's nodes
 	Devices []*api.NodeDeviceResource  // in the order of Cluster's device groups
 	NodeOf  map[string]int             // node id → index
-	InRack  map[string]int             // nodes by the name of their rack
-	owner   []cluster.JobKey           // per GPU: the job that holds it, or to which it is promised
+	InRack  map[string]int             // rack → number of its nodes
+	owner   []cluster.JobKey           // per GPU: the job that holds it, or that it is promised to
 	holds   map[cluster.JobKey][]int   // owner, by job: GPUs in ascending order
-	wants   map[cluster.JobKey]holding // all holdings
+	wants   map[cluster.JobKey]holding // what each job holds or is promised
 	rivals  map[int][]cluster.JobKey   // for GPUs that several jobs want
 	free    []pal.Resources            // per node
-	seen    cluster.Mark               // the changes of the state that are included
-	moved   []pal.Placement            // placements taken or released in Cluster since
-	epoch   uint64                     // grows when eligibility changes
+	seen    cluster.Mark               // up to where the ledger has read the state's changes
+	moved   []pal.Placement            // placements taken or released in Cluster since the last update
+	epoch   uint64                     // see Epoch
 	changes uint64                     // see Changes
 	shifted []cluster.JobKey           // see TakeShifted
 	// givenBins are the bins of the profile that the plugins loaded from a file.
@@ -67,8 +68,9 @@ type Ledger struct {
 }
 
 // New builds the cluster from the state: nodes by name, then id; instances by id. GPUs of live
-// allocations and of pins are taken. Allocations and pins of the jobs in without are ignored. Only
-// the options can make it fail. Invalid data of a node cannot: see [cluster.State.NodeWarnings].
+// allocations and of pins are taken. New ignores allocations and pins of the jobs in without. It
+// fails only if the options are invalid. Invalid data of a node only causes warnings: see
+// [cluster.State.NodeWarnings].
 func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error) {
 	v := &Ledger{opts: o, State: s, without: without, NodeOf: map[string]int{}, InRack: map[string]int{}, holds: map[cluster.JobKey][]int{}}
 	v.Nodes = slices.Clone(s.GPUNodes())
@@ -88,8 +90,8 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	return v, nil
 }
 
-// Update updates the ledger from the state. It returns false if a new ledger is needed, because the
-// GPUs, what is known about them, or the options have changed.
+// Update updates the ledger from the state. It returns false if the caller needs a new ledger: the
+// GPUs, what nodes publish about them, the profile or the locality penalties have changed.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	nodes := s.GPUNodes()
 	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {

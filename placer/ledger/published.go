@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// published is what a device group's attributes tell about its GPUs.
+// published is what a device group's attributes say about its GPUs.
 type published struct {
 	degraded map[string]string         // reasons by instance id
 	given    map[string]map[int]rating // by instance id and application class
@@ -43,9 +43,9 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU whose score was looked up in the profile. The plugin's own profile may
-// contain GPUs that the cluster's profile lacks. A degraded GPU gets the last class, whatever its
-// score.
+// rate completes a GPU after its score was looked up in the cluster's profile: it adds scores of the
+// plugin's own profile file where the cluster's profile has none. A degraded GPU gets the last class,
+// whatever its score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {
@@ -93,8 +93,8 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes of such a profile, without values. A GPU whose entry cannot
-// be parsed counts as not measured.
+// given parses the scores and classes that a plugin loaded from a profile file. It leaves the values
+// to bins. If the scores cannot be parsed, all GPUs of the group count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {
@@ -125,11 +125,11 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	return out
 }
 
-// outlier reports whether the GPU has a bin of its own, as in a profile.
+// outlier reports whether the GPU is an outlier, which has a bin of its own.
 func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
 
-// bins fills in the values: the mean score of all GPUs of one model and class in the cluster. It
-// relies on all nodes having the same profile file.
+// bins fills in the values of ratings: the mean score of all GPUs of one model and class in the
+// cluster. It relies on all nodes having the same profile file.
 func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	if v.givenBins == nil {
 		v.givenBins = map[binKey]pal.PMScore{}

@@ -21,7 +21,7 @@ type ModelSpeed struct {
 	Rate float64 `json:"rate"`
 	Unit string  `json:"unit"`
 	GPUs int     `json:"gpus"`
-	// Speed is Rate divided by that of the cluster's fastest model.
+	// Speed is Rate divided by the rate of the cluster's fastest model: 0.5 takes twice as long.
 	Speed float64 `json:"speed"`
 }
 

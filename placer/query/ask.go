@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// said are the run times that ask tries for a job without an estimate.
+// said are the run times that ask tries, as if the job's author had given them.
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
 // ask suggests an estimate for a waiting job whose run time is unknown, and describes what an
@@ -68,7 +68,7 @@ func startOf(w queue.Wait) string {
 	return "by " + model.Moment(w.To)
 }
 
-// startsNow reports whether the waiting job could start now with these values.
+// startsNow reports whether a waiting job could start now if it were this one.
 func (s facts) startsNow(job queue.Job) bool {
 	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
 		return false

@@ -47,10 +47,10 @@ type Check struct {
 	Next string `json:"next,omitempty"`
 }
 
-// profileOld is the age from which doctor reports a profile as old: GPUs change over months.
+// profileOld is the age at which doctor begins to report a profile as old: GPUs change over months.
 const profileOld = 90 * 24 * time.Hour
 
-// Checks checks Nomad, its clients, the device plugin and the profile. It changes nothing.
+// Checks checks Nomad's clients, their GPUs and device plugins, the profile and the gate.
 func (s *Snapshot) Checks() []Check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s facts) checkVersion() Check {
 	case low == nil:
 		return Check{"nomad version", Warn, "no client reports its Nomad version", "nomad node status: are there clients, and may the token read nodes?"}
 	case low.LessThan(known):
-		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to " + cluster.ExactPins + " or later; until then such gangs are requeued"}
+		return Check{"nomad version", Warn, fmt.Sprintf("the oldest client runs %s, which may start members with fewer GPUs than they request (hashicorp/nomad#18364)", low), "upgrade Nomad to " + cluster.ExactPins + " or later; until then the placer requeues such gangs"}
 	}
 	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
 }
@@ -122,7 +122,7 @@ func (s facts) checkPlugin() Check {
 }
 
 // checkMeasuring reports why device plugins do not measure GPUs. A GPU that is never measured,
-// because of its configuration or because its model is not supported, is not a fault.
+// because of the configuration or because its model is not supported, is not a fault.
 func (s facts) checkMeasuring() Check {
 	with, _ := s.gpusOn()
 	waits, unable := map[string][]string{}, map[string][]string{} // nodes, by reason
@@ -187,16 +187,16 @@ func (s facts) checkProfile() Check {
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
 		found += ", built " + reason.Moment(made)
 		if s.m.Time.Sub(made) > profileOld {
-			return Check{"profile", Warn, found, "measure again: GPUs change over months"}
+			return Check{"profile", Warn, found, "measure the GPUs again: they change over months"}
 		}
 	}
 	if behind := s.behind(int64(p.Version)); len(behind) > 0 {
-		return Check{"profile", Warn, fmt.Sprintf("%s; %d clients still show an earlier one: %s", found, len(behind), some(behind)), "may their device plugin read the variables nomad-pal/*? It looks for a new profile every minute or so"}
+		return Check{"profile", Warn, fmt.Sprintf("%s; %d clients still show an earlier one: %s", found, len(behind), some(behind)), "check that their device plugins may read the variables nomad-pal/*; a plugin looks for a new profile about once a minute"}
 	}
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses another profile than the one in force.
+// behind returns the nodes whose plugin uses another version of the profile than the one in force.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {
@@ -239,13 +239,14 @@ func (s facts) checkGate() Check {
 	}
 	slices.Sort(open)
 	if len(open) > 0 {
-		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: Nomad places waiting gangs with that gate value there, partially, without the placer", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
+		return Check{"gate", Fail, fmt.Sprintf("meta %s opens the gate on %s: Nomad places members of waiting gangs with that gate value there, without the placer and not as whole gangs", rewrite.GateMeta, some(open)), fmt.Sprintf("nomad node meta apply -unset %s -node-id <id>, unless you want Nomad to place the jobs itself", rewrite.GateMeta)}
 	}
 	return Check{"gate", OK, "closed on all nodes", ""}
 }
 
-// CheckClocks compares the clocks of the active agent, Nomad's servers and the caller. A heartbeat
-// contains the agent's time, and Nomad records when it wrote the heartbeat.
+// CheckClocks compares the clocks of the active agent (worked), Nomad's servers (written) and the
+// caller (now). The heartbeat contains the agent's time, and Nomad records when it wrote the
+// heartbeat.
 func CheckClocks(written, worked, now time.Time) Check {
 	const most = 5 * time.Second
 	ahead := written.Sub(now)
@@ -253,7 +254,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 	case written.IsZero() || worked.IsZero():
 		return Check{"clocks", Warn, "not compared: there is no heartbeat of an agent", ""}
 	case apart > heartbeat.HeartbeatEvery || apart < -most:
-		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waits and quarantines are off by that much"}
+		return Check{"clocks", Warn, fmt.Sprintf("the clocks of the agent and of Nomad's servers differ by %s", apart.Abs().Round(time.Second)), "synchronize the clocks by NTP: waiting times and quarantines are wrong by that much"}
 	case ahead > most:
 		return Check{"clocks", Warn, fmt.Sprintf("the servers' clock is %s ahead of this machine's", ahead.Round(time.Second)), "synchronize the clocks by NTP"}
 	}

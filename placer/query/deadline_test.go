@@ -29,13 +29,13 @@ func TestDeadlineSentence(t *testing.T) {
 		{d, 0, 0, by},
 		{d, 1, 6, by + ", and it is expected to"},
 		{d, 1, 7, by + "; it may start later"},
-		{urgent, 8, 9, by + "; it is expected to start too late. The deadline is in danger: only overdue jobs go before it"},
-		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place"},
+		{urgent, 8, 9, by + "; it is expected to start too late. The deadline is in danger: only overdue jobs go before this job"},
+		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place in the queue"},
 		{unknown, 0, 0, assumed},
 		{unknown, 2, 7, assumed + ", and it is expected to"},
 		{unknown, 6, 8, assumed + "; it may start later"},
 		{unknown, 8, 9, assumed + "; it is expected to start too late"},
-		{unknownLost, 8, 9, ", which it may miss: its run time is unknown without pal_duration. If it takes 10m as assumed, it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place"},
+		{unknownLost, 8, 9, ", which it may miss: its run time is unknown without pal_duration. If it takes 10m as assumed, it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place in the queue"},
 	} {
 		if got := deadlineSentence(c.d, hour(c.from), hour(c.to)); got != c.want {
 			t.Errorf("from %d to %d h: %q, want %q", c.from, c.to, got, c.want)

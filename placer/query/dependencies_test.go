@@ -45,8 +45,8 @@ func TestAfterWhatNeverEnds(t *testing.T) {
 		w.Submit(bed.Gang{Name: "of-both", Meta: map[string]string{"pal_after": "sweep,trian"}})
 		w.RunFor(30 * time.Second)
 		for id, want := range map[string]string{
-			"of-service": "comes after default/svc (pal_after): it is a service job, which never finishes",
-			"of-both":    "comes after default/sweep (pal_after): it is running; comes after default/trian (pal_after): Nomad has no such job (purged, garbage-collected, or not yet registered?)",
+			"of-service": "comes after default/svc (pal_after): a service job never finishes",
+			"of-both":    "comes after default/sweep (pal_after): that job is running; comes after default/trian (pal_after): Nomad has no such job (purged, garbage-collected, or not yet registered?)",
 		} {
 			if got := reasonOf(w, id); got != want {
 				w.T.Errorf("%s: %q, want %q", id, got, want)
@@ -74,16 +74,16 @@ func TestAfter(t *testing.T) {
 			}
 		}
 		w.RunFor(30 * time.Second)
-		expect("comes after default/prepare (pal_after): it has not ended")
+		expect("comes after default/prepare (pal_after): that job has not ended")
 		w.RunFor(time.Minute)
-		expect("comes after default/train (pal_after): it is running")
+		expect("comes after default/train (pal_after): that job is running")
 		if err := w.Purge(bed.Key("prepare")); err != nil {
 			w.T.Fatal(err)
 		}
 		first.Kill()
 		w.StartPlacer()
 		w.RunFor(30 * time.Second)
-		expect("comes after default/train (pal_after): it is running")
+		expect("comes after default/train (pal_after): that job is running")
 		w.ExpectRunning("report", 2*time.Minute)
 		w.RunFor(5 * time.Second)
 		c, err := nomad.NewClient(w.Nomad.Config("command", ""), "")
@@ -127,7 +127,7 @@ func TestAfterItRan(t *testing.T) {
 				report.Meta["pal_duration"] = "10h"
 				w.Submit(report)
 				w.RunFor(time.Minute)
-				if got, waits := reasonOf(w, "report"), "comes after default/prepare (pal_after): it has not ended"; (got == waits) != again {
+				if got, waits := reasonOf(w, "report"), "comes after default/prepare (pal_after): that job has not ended"; (got == waits) != again {
 					w.T.Errorf("report %q", got)
 				}
 				w.RunFor(6 * time.Minute)
@@ -203,8 +203,8 @@ func TestAfterFailure(t *testing.T) {
 		}
 		w.RunFor(time.Minute)
 		for id, want := range map[string]string{
-			"fails": "it has failed; run it again", "gpus-fail": "it has failed; run it again", "stops": "it was stopped before it finished; run it again",
-			"serves": "it is a service job, which never finishes", "none": "Nomad has no such job (purged, garbage-collected, or not yet registered?)",
+			"fails": "that job has failed; run it again", "gpus-fail": "that job has failed; run it again", "stops": "that job was stopped before it finished; run it again",
+			"serves": "a service job never finishes", "none": "Nomad has no such job (purged, garbage-collected, or not yet registered?)",
 		} {
 			if got := reasonOf(w, "after-"+id); got != "comes after default/"+id+" (pal_after): "+want {
 				w.T.Errorf("after %s: %q, want %q", id, got, want)
@@ -244,7 +244,7 @@ func TestDeadline(t *testing.T) {
 			w.T.Errorf("note %q", got)
 		}
 		w.RunFor(2*time.Hour + time.Minute)
-		if got := note(w, dated); !strings.Contains(got, "The deadline is in danger: only overdue jobs go before it") {
+		if got := note(w, dated); !strings.Contains(got, "The deadline is in danger: only overdue jobs go before this job") {
 			w.T.Errorf("note %q", got)
 		}
 		w.ExpectRunning("dated", time.Hour)
@@ -290,7 +290,7 @@ func TestAfterUnread(t *testing.T) {
 		w.Submit(bed.Gang{Name: "kept", Runs: time.Hour, Meta: map[string]string{"pal_after": "hidden"}})
 		w.Submit(bed.Gang{Name: "report", Runs: time.Hour, Meta: map[string]string{"pal_after": "prepare"}})
 		w.ExpectRunning("report", time.Minute)
-		if got := reasonOf(w, "kept"); !strings.HasPrefix(got, "comes after default/hidden (pal_after): reading it from Nomad: ") {
+		if got := reasonOf(w, "kept"); !strings.HasPrefix(got, "comes after default/hidden (pal_after): cannot read that job from Nomad: ") {
 			w.T.Errorf("kept %q", got)
 		}
 	})
@@ -317,7 +317,7 @@ func TestAfterIsToldEarly(t *testing.T) {
 					disturb(w)
 					w.Submit(bed.Gang{Name: "prepare", Ungated: true, Runs: 10 * time.Second, Change: withoutGPUs})
 					w.RunFor(5 * time.Second)
-					if got := reasonOf(w, "report"); !strings.HasPrefix(got, "comes after default/prepare (pal_after): it has not ended") && name == "early" {
+					if got := reasonOf(w, "report"); !strings.HasPrefix(got, "comes after default/prepare (pal_after): that job has not ended") && name == "early" {
 						w.T.Errorf("report %q while prepare runs", got)
 					}
 					w.Submit(bed.Gang{Name: "train", Runs: 10 * time.Second})
@@ -374,8 +374,8 @@ func TestPlanAfter(t *testing.T) {
 		w.Submit(bed.Gang{Name: "train", GPUs: 2, Runs: time.Hour, Meta: map[string]string{"pal_duration": "1h"}})
 		w.ExpectRunning("train", 10*time.Second)
 		for gpus, want := range map[int]string{
-			2: "would start now once default/train has succeeded (pal_after",
-			4: "needs 4 GPUs; 2 of 4 that match are free (2 allocated); it also comes after default/train (pal_after)",
+			2: "would start now if default/train had succeeded (pal_after",
+			4: "needs 4 GPUs; 2 of 4 that match are free (2 allocated); the job also comes after default/train (pal_after)",
 		} {
 			job := bed.Gang{Name: "report", GPUs: gpus, Meta: map[string]string{"pal_after": "train"}}.Job()
 			cluster.Canonicalize(job)
@@ -388,7 +388,7 @@ func TestPlanAfter(t *testing.T) {
 		w.RunFor(5 * time.Second)
 		for after, want := range map[string]string{
 			"trian": "comes after default/trian (pal_after): Nomad has no such job",
-			"web":   "comes after default/web (pal_after): it is a service job, which never finishes",
+			"web":   "comes after default/web (pal_after): a service job never finishes",
 		} {
 			job := bed.Gang{Name: "report", GPUs: 2, Meta: map[string]string{"pal_after": "train," + after}}.Job()
 			cluster.Canonicalize(job)
@@ -410,12 +410,12 @@ func TestAfterEachOther(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		for job, next := range map[string]string{"a": "b", "b": "c", "c": "a"} {
-			want := "comes after default/" + next + " (pal_after), which comes after this job: a cycle; run one of them again without pal_after"
+			want := "comes after default/" + next + " (pal_after), which comes after this job: a cycle; remove pal_after from one of these jobs and run that job again"
 			if got := reasonOf(w, job); got != want {
 				w.T.Errorf("%s: %q, want %q", job, got, want)
 			}
 		}
-		if got := reasonOf(w, "behind"); got != "comes after default/a (pal_after): it has not started" {
+		if got := reasonOf(w, "behind"); got != "comes after default/a (pal_after): that job has not started" {
 			w.T.Errorf("behind: %q", got)
 		}
 		w.Submit(bed.Gang{Name: "a"})

@@ -41,7 +41,8 @@ type DeployGroup struct {
 	Unhealthy int    `json:"unhealthy"`
 }
 
-// deployment returns a service's deployment if it is active or has failed, otherwise nil.
+// deployment returns a service's deployment if it is active, or if that of the current version has
+// failed; otherwise nil.
 func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.Deployment, error) {
 	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
 		return nil, nil

@@ -28,7 +28,7 @@ func TestUnhealthyDeployment(t *testing.T) {
 	job.Version = &version
 	groups := map[string]*api.DeploymentState{"serve": {DesiredTotal: 3, DesiredCanaries: 1, PlacedAllocs: 1, UnhealthyAllocs: 1}}
 	d := deploymentOf(&api.Deployment{JobVersion: 4, Status: api.DeploymentStatusRunning, TaskGroups: groups}, job)
-	if got := d.reason().String(); got != "Nomad deploys version 4: 0 of 1 member is healthy, 1 became unhealthy" {
+	if got := d.reason().String(); got != "Nomad is deploying version 4: 0 of 1 member is healthy, 1 became unhealthy" {
 		t.Error(got)
 	}
 }

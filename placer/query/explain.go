@@ -37,8 +37,8 @@ type Explanation struct {
 	Runs *model.Runs `json:"runs,omitempty"`
 	// Reason is why the job is in its state.
 	Reason reason.Reason `json:"reason,omitzero"`
-	// Planned reports whether the explanation is of a job that is not submitted: what would happen
-	// now.
+	// Planned reports whether the explanation is of a job that is not submitted: it describes what
+	// would happen if it were submitted now.
 	Planned bool `json:"planned,omitempty"`
 	// Outcome is how the job ended, if it has.
 	Outcome *Outcome    `json:"outcome,omitempty"`
@@ -50,7 +50,7 @@ type Explanation struct {
 	StartTo   time.Time `json:"start_to,omitzero"`
 	// Decision is the decision in force, or what would be decided now.
 	Decision *pal.Decision `json:"decision,omitempty"`
-	// Decided and Ready are the times of the decision in force.
+	// Decided is when the decision in force was made. Ready is when all members ran.
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	// Restarted is the time when Nomad last restarted all members in place.
@@ -68,12 +68,12 @@ type Explanation struct {
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
 	Note string `json:"note,omitempty"`
-	// Obstacles are what keeps a job that cannot start off nodes.
+	// Obstacles are the reasons why nodes cannot run a job that cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
 	// Submitted is when the job began to wait; zero if that is unknown.
 	Submitted time.Time `json:"submitted,omitzero"`
-	// Holders are the jobs that hold the GPUs it waits for. Remedies are changes with which it
-	// could start now; for a job that cannot run on this cluster, with which it could run at all.
+	// Holders are the jobs that hold the GPUs it waits for. Remedies are changes with which the job
+	// could start now or, if it cannot run on this cluster, could run at all.
 	Holders  *Holders        `json:"holders,omitempty"`
 	Remedies []reason.Reason `json:"remedies,omitempty"`
 	// Ask asks the user for an estimate if the run time of a waiting job is unknown, and describes
@@ -95,7 +95,7 @@ type Explanation struct {
 	holds *pal.Choice
 	// beside are the GPUs of its members and of canaries; nil if there are none.
 	beside *pal.Choice
-	// asks is the job's current application class.
+	// asks is the application class that the job requests now.
 	asks pal.AppClass
 	// pinned is the job as the placer would register it if it started now.
 	pinned *api.Job
@@ -119,12 +119,13 @@ type Explanation struct {
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Deployment is that of a service, if it is under way or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
-	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy is the
-	// basis of that.
+	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy says what
+	// the range is based on.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
 	EndWhy  string    `json:"end_why,omitempty"`
-	// Progress is how much of its work a running job reports as done, or why that is not known.
+	// Progress is how much of its work a running job reports as done, or why its progress is not
+	// known.
 	Progress string `json:"progress,omitempty"`
 	// Allocations are the job's live members.
 	Allocations []Allocation `json:"allocations,omitempty"`
@@ -220,7 +221,8 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	return e, s.addRecord(ctx, e, st)
 }
 
-// explainFromState explains a job from the snapshot alone; ok is false if the job is not ours.
+// explainFromState explains a job from the snapshot alone. ok is false if the snapshot does not have
+// the job.
 func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +230,7 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	if !ok {
 		return nil, st, false
 	}
-	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // isolated: the job is not examined
+	if st = s.m.Observed(job); st.Nomad == gang.Rejected { // isolated after a panic: do not examine the job
 		why, _ := s.m.Isolated(job, s.m.Time)
 		return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Reason: why}, st, true
 	}
@@ -292,7 +294,8 @@ func (e *Explanation) broken(t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
-// lastEnd returns when the last member placed since a time ended; zero if there is none.
+// lastEnd returns when the last of the members that were placed after since ended. It returns the
+// zero time if no such member has ended.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
 		if ended := a.End(); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
@@ -341,7 +344,7 @@ func (e *Explanation) native(st gang.Observed) {
 
 // addRecord adds the recorded last decision.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
-	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // stopping the job made a new version; the author's submit time is that of the version before
+	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // stopping the job made a new version; the version before has the author's submit time
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
 			e.Submitted = time.Unix(0, *vs[*st.Job.Version-1].SubmitTime)
 		}
@@ -384,14 +387,14 @@ func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	})
 }
 
-// lacks reports whether some GPU of of is not in has.
+// lacks reports whether the choice of includes a GPU that the choice has does not.
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// besideNow returns the choice with the jobs that now share GPUs with the gang. The record only has
-// those at the time of placement.
+// besideNow returns the choice with the neighbours that the gang has now. The record only has its
+// neighbours at the time of placement.
 func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 	if chosen == nil {
 		return nil
@@ -419,8 +422,8 @@ func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 // measurements.
 const MeasuredNow = "here, measured now"
 
-// remeasured adds that alternative if its slowdown differs by 5 % or more from the decision's,
-// because a GPU was measured again since then.
+// remeasured adds the alternative MeasuredNow if its slowdown differs by 5 % or more from the
+// decision's, because a GPU was measured again after the decision.
 func (e *Explanation) remeasured(d pal.Decision) {
 	was := d.Chosen
 	if was == nil || e.asks != "" && e.asks != d.Class || e.holds.Cost > 0.95*was.Cost && e.holds.Cost < 1.05*was.Cost {
@@ -429,13 +432,14 @@ func (e *Explanation) remeasured(d pal.Decision) {
 	e.Alternatives = slices.Insert(e.Alternatives, 0, Alternative{MeasuredNow, e.holds})
 }
 
-// recordComes is the time after a placement within which its record is written, except in bursts.
-// It includes the delay of records and the time until the members are seen.
+// recordComes is the time after a placement within which the placer writes its record, except in
+// bursts of placements. It includes the delay before the write, and the time until the placer sees
+// the members.
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or
-// started them after the gang had none; zero if never. Nomad restarts members when an edit changes
-// their tasks.
+// started them after the gang had none; zero if it never did. Nomad restarts members when an edit
+// changes their tasks.
 func restarted(st gang.Observed, r *gang.Record) time.Time {
 	switch {
 	case st.Nomad != gang.Running || r.Ready.IsZero():
@@ -446,8 +450,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If its members have just been placed, that may be the
-// previous decision: lastRecord then waits for the new one.
+// lastRecord reads the record of a job. If its members have just been placed, the record may be that
+// of the previous decision: lastRecord then waits for the new one.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -471,8 +475,8 @@ func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
-// sparing returns the application class for which a gang leaves out free outliers, or "" if it
-// leaves out none.
+// sparing returns the application class whose outliers a gang avoids, or "" if it avoids none of the
+// free GPUs.
 func sparing(d pal.Decision) pal.AppClass {
 	if d.Candidates.Outliers == 0 {
 		return ""
@@ -524,7 +528,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	e.Reason = t.WhyWaits(s.m, wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After == nil {
-		d.Impossible = false // nodes that are away may serve it
+		d.Impossible = false // it may fit on nodes that are away
 		s.whatNow(e, t, wait)
 		e.Alternatives = s.lastGPUs(t)
 		e.Tradeoffs = s.thatMayStart(t, s.tradeoffs(s.m.View.Cluster, t.Request.Least(), sizeKey(t.Request, "min")))
@@ -537,8 +541,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees the GPUs that are reserved for a gang that is being started, until back is
-// called, because the gang lacks GPUs other than these.
+// keptForIt frees the GPUs that are reserved for a gang that is being started, until back is called.
+// Otherwise the explanation would count these GPUs as taken.
 func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}
@@ -547,7 +551,7 @@ func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	return back
 }
 
-// never marks a job that Nomad cannot place on any node.
+// never marks the job as one that Nomad cannot place on any node.
 func (e *Explanation) never(found []request.Obstacle) {
 	e.State, e.Obstacles, e.Reason = gang.Unschedulable, found, request.NeverPlaced(found)
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.ChangeJob})
@@ -586,8 +590,8 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	return pal.Explain(c, g, by)
 }
 
-// besideWindows explains a waiting job that would fit if no window kept GPUs from it: d then
-// explains the other GPUs. The windows' GPUs count as taken until back is called.
+// besideWindows handles a waiting job that would fit if no window reserved GPUs. It makes d explain
+// the GPUs that no window reserves. The reserved GPUs count as taken until back is called.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}
@@ -620,7 +624,8 @@ func (s facts) allocations(st gang.Observed) []Allocation {
 	return as
 }
 
-// For returns the explanation as a user may see it: see [model.JobStatus.For].
+// For returns the explanation as a user may see it. It replaces the names of jobs in namespaces that
+// the user may not see.
 func (e Explanation) For(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)

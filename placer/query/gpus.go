@@ -33,25 +33,25 @@ type GPU struct {
 	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
 	Available bool                         `json:"available"`
-	// Unhealthy and Unavailable are why the GPU is not chosen. Degraded is why it is chosen only
-	// last. Each is "" if it does not apply.
+	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
+	// the reason why it chooses the GPU last. Each is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`
 	Unavailable string `json:"unavailable,omitempty"`
 	Degraded    string `json:"degraded,omitempty"`
 	// OutlierFor are the application classes for which its PM score is above the outlier_threshold.
 	OutlierFor []pal.AppClass `json:"outlier_for,omitempty"`
-	// Window is the maintenance window or reservation that keeps the GPU now, and until when.
+	// Window is the maintenance window or reservation that reserves the GPU now, with its end.
 	Window string `json:"window,omitempty"`
-	// WindowFor lists who may use the GPU despite the window: namespaces, or jobs as namespace/job;
-	// nobody during maintenance.
+	// WindowFor lists who may use the GPU despite the window: namespaces, or jobs as namespace/job.
+	// It is empty during maintenance.
 	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
-	// Live is its current load, if requested; NotLive is why that is unknown.
+	// Live is the GPU's current load, if requested. NotLive is why its load is unknown.
 	Live    *live.Use `json:"live,omitempty"`
 	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is since when the GPU computes nothing although a job holds it; zero if it
-	// computes, or if that is unknown.
+	// IdleSince is the time since when the GPU has computed nothing although a job holds it. It is
+	// zero if the GPU computes, or if its load is unknown.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
@@ -76,7 +76,7 @@ type GPUFilter struct {
 	// Outliers selects GPUs whose PM score for some application class is above the
 	// outlier_threshold.
 	Outliers bool
-	// Most limits how many are listed; 0: no limit.
+	// Most is how many GPUs to list at most; 0: no limit.
 	Most int
 }
 
@@ -136,7 +136,7 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 	return g
 }
 
-// windowOf returns the window that keeps a GPU now and whom it is for, or "". Callers hold mu.
+// windowOf returns the window that reserves a GPU now and for whom, or "". Callers hold mu.
 func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	if s.kept == nil {
 		s.kept = map[int]model.OpenWindow{}
@@ -153,7 +153,8 @@ func (s *Snapshot) windowOf(gpu int) (name string, whom []string) {
 	return w.Name + " until " + reason.Moment(w.To), w.For
 }
 
-// Keeper describes the window that keeps the GPU now: until when and for whom; "" if there is none.
+// Keeper describes the window that reserves the GPU now: until when and for whom. It returns "" if
+// there is none.
 func (g GPU) Keeper() string {
 	switch {
 	case g.Window == "":
@@ -164,11 +165,11 @@ func (g GPU) Keeper() string {
 	return g.Window + ", for " + strings.Join(g.WindowFor, ", ")
 }
 
-// leastIDLength is the length to which ids are shortened at most: "GPU-" and eight digits.
+// leastIDLength is the shortest length of a shortened id: "GPU-" and eight digits.
 const leastIDLength = len("GPU-12345678")
 
-// IDLength returns how many bytes of a GPU's id distinguish it from all others. Parts of a GPU are
-// distinguished by their numbers: see [attr.Shorten].
+// IDLength returns how many of the first bytes of an id distinguish each GPU from all others, but at
+// least leastIDLength. Parts of a GPU are distinguished by their numbers: see [attr.Shorten].
 func IDLength(ids []string) int {
 	ids = attr.GPUsOf(ids)
 	n := leastIDLength
@@ -197,7 +198,8 @@ func (s facts) idLength() int {
 // below come on top.
 type Cell uint16
 
-// Further bits of a cell: two flags, and in the highest two bits why the GPU is out of service.
+// Further bits of a cell: two flags. The highest two bits are the reason why the GPU is out of
+// service, or 0.
 const (
 	CellAllocated   Cell = 1 << 12
 	CellDegraded    Cell = 1 << 13
@@ -314,8 +316,8 @@ func (g GPU) For(sees model.Sees, operator bool) GPU {
 	return g
 }
 
-// windowFor lists whom a window is for; it replaces namespaces that the user may not see by
-// "others".
+// windowFor lists for whom a window is, with "others" for those in namespaces that the user may not
+// see.
 func windowFor(sees model.Sees, whom []string) (seen []string) {
 	for _, w := range whom {
 		if namespace, _, _ := strings.Cut(w, "/"); !sees(namespace) {

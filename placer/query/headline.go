@@ -71,7 +71,7 @@ func runsOfIt(e *Explanation) string {
 // endedSentence describes a job that has ended.
 func endedSentence(e *Explanation, now time.Time) string {
 	if e.Outcome.Status == AtRest {
-		return fmt.Sprintf("%s has no members, since %s: %s.", e.Job, When(e.Outcome.At, now), e.Outcome.Reason.String())
+		return fmt.Sprintf("%s has had no members since %s: %s.", e.Job, When(e.Outcome.At, now), e.Outcome.Reason.String())
 	}
 	verb := map[string]string{"complete": "is complete", "failed": "has failed", "stopped": "was stopped"}[e.Outcome.Status]
 	at := ""
@@ -104,7 +104,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		case reason.WouldStart, reason.WouldStartIdle:
 			verb += ","
 		default:
-			verb += "; they would be"
+			verb += "; its members would be"
 		}
 	case e.State == gang.Starting:
 		verb = "is starting"
@@ -138,8 +138,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 	return text + "."
 }
 
-// whyThere explains why replicas run on these nodes, and why a job is on a slower GPU model than it
-// could be.
+// whyThere explains why replicas run on these nodes, and why a job is not on a faster GPU model.
 func whyThere(d *pal.Decision) (text string) {
 	if why := d.Chosen.Spread(); d.Replicas && !why.IsZero() {
 		text = why.Sentence() + " "
@@ -168,7 +167,7 @@ func whyThese(d *pal.Decision) string {
 	return fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(d.Chosen.Cost))
 }
 
-// onlyFree reports that there was nothing to choose from.
+// onlyFree says that the placer had no other GPUs to choose from.
 func onlyFree(d *pal.Decision) string {
 	text := "They were the only free ones"
 	if d.Demand == 1 {
@@ -180,8 +179,8 @@ func onlyFree(d *pal.Decision) string {
 	return text + "."
 }
 
-// sparesOutliers reports whether the choice was all free GPUs except the outliers, which packing
-// would have used.
+// sparesOutliers reports whether the placer chose all free GPUs except the outliers. Packing would
+// have used the outliers.
 func sparesOutliers(d *pal.Decision) bool {
 	return d.Candidates.Outliers > 0 && d.Candidates.Free <= d.Demand
 }
@@ -216,7 +215,8 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
 }
 
-// stoppedSentence says why the placer stopped it, and for which job; "" if it did not.
+// stoppedSentence says why the placer stopped the job, and for which other job. It returns "" if the
+// placer did not stop it.
 func stoppedSentence(e *Explanation) string {
 	why := e.StoppedWhy
 	if why.IsZero() {
@@ -228,12 +228,12 @@ func stoppedSentence(e *Explanation) string {
 	return " (" + why.String() + ")"
 }
 
-// startSentence says when it is expected to start; "" if that is unknown and the reason explains
-// why.
+// startSentence says when the job is expected to start. It returns "" if its start is unknown and
+// the reason already explains why.
 func startSentence(e *Explanation, now time.Time) string {
 	switch {
 	case e.StartTo.IsZero() && !e.Planned && e.Wait != nil && (e.Wait.Reason == reason.Quota || e.Wait.Reason == reason.Array):
-		return " Nobody knows when it starts: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."
+		return " Its start cannot be predicted: it waits for jobs whose end is not known, such as services, jobs without pal_duration, and jobs that have run for longer."
 	case e.StartTo.IsZero():
 		return ""
 	case e.Wait != nil && e.Wait.Reason == reason.Locality:

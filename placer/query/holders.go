@@ -22,8 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Advice for a waiting gang: which jobs hold GPUs that it could use, about when they end, and with
-// which change the gang could start now.
+// Advice for a waiting gang: which jobs hold GPUs that it could use, when they are expected to end,
+// and with which change the gang could start now.
 
 // mostHolders is how many holders an explanation names.
 const mostHolders = 20
@@ -44,12 +44,12 @@ type Holder struct {
 	// is unknown, if it is stopping, or if it is a service.
 	EndFrom time.Time `json:"end_from,omitzero"`
 	EndTo   time.Time `json:"end_to,omitzero"`
-	// MayGive is how many of these GPUs an elastic gang would give back if the waiting gang then
-	// starts. GiveFrom is the earliest time of that.
+	// MayGive is how many of these GPUs an elastic gang would give back if the waiting gang could
+	// then start. GiveFrom is the earliest time at which it would.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
-	// Needed marks jobs of the shortest list, in order of their ends, that leaves enough room for
-	// the gang.
+	// Needed reports whether the gang has to wait for this job: there is room for the gang once the
+	// needed jobs, the first of the list, have ended.
 	Needed bool `json:"needed,omitempty"`
 }
 
@@ -77,7 +77,7 @@ func (h Holder) rank() int {
 }
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
-// were idle. GPUs of a model with too few GPUs for the gang are excluded, unless that excludes all.
+// were idle. It excludes GPUs of a model that has too few for the gang, unless all models have.
 func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 	may, _ := matchingGroups(c, g)
 	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
@@ -89,8 +89,8 @@ func tooSmall(c *pal.Cluster, g pal.Gang) int {
 	return n
 }
 
-// matchingGroups returns the groups of matching GPUs, and how many further GPUs are of models with
-// too few GPUs.
+// matchingGroups returns which device groups match, and how many further GPUs would match but are of
+// models with too few GPUs.
 func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
 	may = make([]bool, c.Groups())
 	usable := c.Usable(g)
@@ -111,7 +111,7 @@ func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
 func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
 	may := matching(c, g)
-	for i := range c.NumGPUs() { // decisions that the ledger does not show yet are ignored
+	for i := range c.NumGPUs() { // ignores decisions that the ledger does not show yet
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
 		}
@@ -208,8 +208,8 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	}
 }
 
-// remedies returns changes with which a waiting gang would fit now, without overtaking gangs ahead;
-// try is the first of them as -what-if accepts it.
+// remedies returns changes with which a waiting gang could start now without overtaking gangs ahead.
+// try is the first change in the form that -what-if accepts.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }
@@ -245,7 +245,7 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 // deployment.
 var editCount = reason.Reason{Kind: reason.EditCount}
 
-// mayStart reports whether a waiting job could start now as another gang, on GPUs that are not
+// mayStart reports whether a waiting job could start now if it requested g, on GPUs that are not
 // reserved for a gang ahead.
 func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
@@ -270,7 +270,7 @@ func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	return stops || w != nil && below(w.Ahead)
 }
 
-// tryPriority is the suggested priority.
+// tryPriority is the priority that explain suggests to try.
 const tryPriority = 80
 
 // whatNow sets the holders of GPUs that a waiting job could use, the remedies, and the change to
@@ -294,7 +294,7 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 }
 
 // whenWhole handles a running service to which its author has added more members than fit. It
-// explains what keeps them out, and what would make room.
+// explains why there is no room for them, and what would make room.
 func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||
@@ -314,7 +314,7 @@ func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	}
 	w, ok := room(lacks)
 	switch {
-	case ok: // Nomad is about to place them
+	case ok: // there is room: Nomad is about to place them
 		return
 	case w.Reason == reason.Limit:
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskFewer, Limit: w.Limit, User: w.User})
@@ -339,8 +339,8 @@ func sizeKey(r request.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What describes it. For a running gang: "the best now", and before that "here, measured now"
-	// if the measurements of its GPUs have changed. For a gang that waits again: "its last GPUs".
+	// What names it: "the best now" for a running gang, after "here, measured now" if the
+	// measurements of its GPUs have changed; "its last GPUs" for a gang that waits again.
 	What string `json:"what"`
 	*pal.Choice
 }

@@ -39,7 +39,7 @@ func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU
 	return nil
 }
 
-// Held is a GPU and the job that holds it, namespace/id.
+// Held is a GPU, its node, and the job (namespace/id) that holds it.
 type Held struct{ ID, NodeID, Job string }
 
 // Held returns all GPUs that jobs hold.

@@ -66,7 +66,7 @@ func TestRestartingMembers(t *testing.T) {
 		}
 		s.PutAlloc(a)
 	}
-	const want = "0 of 3 members run, 1 ended and restarting (restart block), 1 placed and waiting for the members they replace to end (kill_timeout), 1 placed and pending"
+	const want = "0 of 3 members run, 1 ended and now restarting (restart block), 1 placed but waiting for old members to end (kill_timeout), 1 placed and pending"
 	if got := membersSay(s, gang.Observe(s, job)).String(); !strings.HasPrefix(got, want) {
 		t.Error(got)
 	}

@@ -65,14 +65,14 @@ func (e *Explanation) fasterNow() (steps []string) {
 		case a.What == MeasuredNow:
 			here = a.Cost
 		case a.Cost < 0.95*here:
-			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's queue moves gangs.", a.Cost/here))
+			steps = append(steps, fmt.Sprintf("On the best GPUs that are free now it would take %.2f times as long as here. With pal_migrate = true the placer may move it, if the agent's configuration has queue { migrate = true }.", a.Cost/here))
 		}
 	}
 	return steps
 }
 
-// servicesEnd explains how services release their GPUs: waiting does not help, because they do not
-// end.
+// servicesEnd explains how to free the GPUs of services. Waiting does not help, because services do
+// not end.
 func servicesEnd(h *Holders) (steps []string) {
 	if h == nil {
 		return nil
@@ -83,7 +83,7 @@ func servicesEnd(h *Holders) (steps []string) {
 			continue
 		}
 		job := InNamespace(namespace, ShellQuoted(id))
-		steps = append(steps, fmt.Sprintf("%s is a service: it makes room if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
+		steps = append(steps, fmt.Sprintf("%s is a service: its GPUs come free if somebody stops it (nomad job stop %s) or gives it fewer members (nomad job scale %s <count>).", j.Job, job, job))
 	}
 	return steps[:min(len(steps), mostServices)]
 }
@@ -95,7 +95,7 @@ const mostServices = 3
 func (e *Explanation) retryStep(jobspec string) string {
 	job := e.argument(jobspec, e.Job)
 	return map[Retry]string{
-		RetryEvaluate: "If its last deployment has failed, fix the job and run it, or go back (nomad job revert). Otherwise make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
+		RetryEvaluate: "If its last deployment has failed, fix the job and run it, or go back to the old version (nomad job revert). Otherwise make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryForce:    "To make Nomad try the missing member once more: nomad job eval -force-reschedule " + job,
 		RetryAgain:    "To get the missing member back: run the job again. Members that have finished also run again.",
 		RetryChange:   "To get the missing member back: change the job and run it, which updates its members as its update block says. The unchanged file does not help, unless the job is purged first: nomad job stop -purge " + job,

@@ -49,13 +49,13 @@ func sizeInWords(s *queue.Size, st gang.State) string {
 	return fmt.Sprintf("elastic: it runs on %d of %d to %d members; it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", s.Members, s.Least, s.Most)
 }
 
-// noteWindows adds which windows keep GPUs from a waiting job, and why.
+// noteWindows adds which windows reserve GPUs that a waiting job could use, and why.
 func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 	for _, k := range s.m.Queue.KeptFrom(gang.QueueTime(s.m.Time), t.Key.String()) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on them before: " + endless + ", and starts only where none begins within " + minutes(k.Until-gang.QueueTime(s.m.Time))
+			said += "The job does not start on them before: " + endless + ", and starts only on GPUs that no window reserves within the next " + minutes(k.Until-gang.QueueTime(s.m.Time))
 		case k.From > gang.QueueTime(s.m.Time):
 			said += fmt.Sprintf("The job does not start on them, as it may run until %s: %.0f of 10 jobs like it end by then", model.Moment(k.Until), 10*queue.WindowChance)
 		default:
@@ -71,8 +71,8 @@ const endless = "a service does not end by itself"
 // minutes formats whole minutes.
 func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minutes()) }
 
-// windowsAhead returns the windows that a running service is in, or will be in within a day unless
-// somebody stops it. The placer does not stop a service for a window.
+// windowsAhead returns the windows that reserve a running service's nodes now, or that begin within a
+// day. The placer does not stop a service for a window.
 func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	if *t.Job.Type != api.JobTypeService {
 		return nil
@@ -84,7 +84,8 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds adds when a running job is expected to end, and why; or why that is not known.
+// whenEnds adds when a running job is expected to end and what that is based on, or why its end is
+// not known.
 func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		job := t.QueueJob(s.m.Cfg.RestartCost)
@@ -122,7 +123,7 @@ func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	e.EndWhy += ", or " + longer
 }
 
-// reportsTell names the basis of the predicted end.
+// reportsTell says how many steps the predicted pace is based on.
 func reportsTell(steps int) string {
 	if steps == 1 {
 		return "the pace rests on one step"
@@ -148,12 +149,12 @@ func (s facts) reports(t *model.Tracked) string {
 	}
 	said := percent(p.Done) + " of its work, as it reports"
 	if p.Wrong > 0 {
-		said += "; its reports count little: its progress went backwards, or it ran much longer than they predicted"
+		said += "; the placer trusts its reports little: its progress went backwards, or it ran much longer than they predicted"
 	} else if p.Steps == 0 {
 		said += "; its pace is not known yet"
 	}
 	if t.ProgressTrouble != "" {
-		said += "; that was its last report: " + t.ProgressTrouble
+		said += "; this is its last report; since then: " + t.ProgressTrouble
 	}
 	return said
 }
@@ -191,7 +192,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 }
 
 // deadlineSentence describes whether a job will meet its deadline if it starts between from and to.
-// If both are 0, its start is unknown.
+// If both are 0, the start is unknown.
 func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 	startBy, misses, meets := d.StartBy, "will miss: ", ": 9 of 10 jobs like it meet that if they start by "
 	if d.Assumed > 0 {
@@ -199,7 +200,7 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 		startBy, misses, meets = d.LostAt, "may miss: "+assumed, ": "+assumed+"it meets that if it starts by "
 	}
 	if d.Lost {
-		return fmt.Sprintf(", which it %sit would have had to start by %s. It keeps its ordinary place", misses, model.Moment(d.LostAt))
+		return fmt.Sprintf(", which it %sit would have had to start by %s. It keeps its ordinary place in the queue", misses, model.Moment(d.LostAt))
 	}
 	said := meets + model.Moment(startBy)
 	switch {
@@ -212,13 +213,13 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 		said += "; it may start later"
 	}
 	if d.Urgent {
-		said += ". The deadline is in danger: only overdue jobs go before it"
+		said += ". The deadline is in danger: only overdue jobs go before this job"
 	}
 	return said
 }
 
-// notePriority adds how many jobs go first because of their higher priority. Under quotas and fair
-// share the tenant counts first, so it then counts only jobs of the same namespace.
+// notePriority adds how many jobs go first because of their higher priority. With quotas or fair
+// share, the order of tenants comes before priorities, so it counts only jobs of the same namespace.
 func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.ByPriority() || t.Nomad != gang.Waiting {
@@ -265,7 +266,7 @@ func quotaSentence(u queue.TenantUse) string {
 		said += fmt.Sprintf(" and may hold %d", *u.Limit)
 	}
 	if u.Awaited > 0 {
-		said += fmt.Sprintf("; %s more count, because members of its running jobs wait for them", reason.Number(u.Awaited))
+		said += fmt.Sprintf("; %s more count against it, because members of its running jobs wait for them", reason.Number(u.Awaited))
 	}
 	return said
 }
@@ -291,8 +292,9 @@ func userSentence(u queue.TenantUse, user string) string {
 	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
-// holding sets a tenant's GPUs to those that its jobs hold. The queue also counts GPUs that running
-// jobs requested and do not have yet, for example because the author added members to a service.
+// holding splits a tenant's GPUs into those that its jobs hold and Awaited. The queue counts both:
+// running jobs may have requested GPUs that they do not have yet, for example for members that the
+// author added to a service.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {
@@ -307,9 +309,9 @@ func shareSentence(c model.Config, u queue.TenantUse) string {
 	if !c.Queue.FairShare {
 		return ""
 	}
-	const goes = "; if several tenants wait, the one with the least use for its weight goes first"
+	const goes = "; if several tenants wait, the one with the least use relative to its weight goes first"
 	if c.Queue.HalfLife == 0 {
-		return fmt.Sprintf("fair share: tenant %s has %s in use for its weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
+		return fmt.Sprintf("fair share: tenant %s has %s in use, and a weight of %g", u.Tenant, reason.Amount(u.GPUs), u.Weight) + goes
 	}
 	said := fmt.Sprintf("fair share: tenant %s has used %s GPU hours", u.Tenant, Round3(u.GPUHours))
 	if u.Priced {

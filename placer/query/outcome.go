@@ -20,9 +20,11 @@ import (
 type Outcome struct {
 	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`
-	// At is when the last member ended, or the job was stopped; zero if Nomad no longer has that.
+	// At is when the last member ended, or when the job was stopped. It is zero if Nomad no longer
+	// has the job's allocations.
 	At time.Time `json:"at,omitzero"`
-	// Reason is what Nomad reports about the members: exit code, signal, how many are complete.
+	// Reason is what Nomad reports about the members: how many are complete, and the exit code or
+	// signal of a failed one.
 	Reason reason.Reason `json:"reason"`
 }
 
@@ -31,7 +33,7 @@ const AtRest = "at rest"
 
 // OutcomeOf returns how a job ended, by the last allocation of each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
-	if cluster.Template(st.Job) { // it has no members, and ends only if it is stopped
+	if cluster.Template(st.Job) { // a template has no members, and ends only if somebody stops it
 		return &Outcome{Status: "stopped", At: time.Unix(0, *st.Job.SubmitTime), Reason: reason.Reason{Kind: reason.NoMoreRuns}}
 	}
 	var failed *cluster.Alloc
@@ -115,7 +117,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 		}
 	}
 	left := st.Have
-	for _, n := range []*int{&d.Complete, &d.Run, &d.Restarting, &d.Replacing, &d.Pending} { // pending canaries come on top
+	for _, n := range []*int{&d.Complete, &d.Run, &d.Restarting, &d.Replacing, &d.Pending} { // pending canaries are not among them
 		*n = min(*n, left)
 		left -= *n
 	}
@@ -123,8 +125,8 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{Kind: reason.MembersRun, Want: st.Want, Doing: &d}
 }
 
-// membersLack describes the members of a gang that has GPUs while not all members run. If all run,
-// it returns no reason.
+// membersLack describes the members of a gang that has GPUs if not all members run. If all run, it
+// returns no reason.
 func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	if st.Nomad != gang.Running && st.Nomad != gang.Starting {
 		return reason.Reason{}
@@ -135,8 +137,8 @@ func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{}
 }
 
-// restarts reports whether Nomad's client is restarting a task of a pending member: it has run
-// before.
+// restarts reports whether a pending member has run before: Nomad's client is then restarting a task
+// of it.
 func restarts(a *cluster.Alloc) bool {
 	for _, t := range a.Tasks {
 		if t.Restarts > 0 {

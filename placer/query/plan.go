@@ -72,11 +72,12 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	k := cluster.KeyOf(job)
 	now := s.m.Time.UnixNano()
 	planned := *job
-	if rewrite.Gated(job) { // as run does if only some groups have the gate
+	if rewrite.Gated(job) { // run also adds the gate to groups that lack it
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
-	// A later version than any other, so that finished members of earlier versions run again.
+	// The plan's version is later than any other, so members that finished in an earlier version count
+	// as to be run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}
@@ -136,9 +137,10 @@ func Refused(job *api.Job) *Explanation {
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
-// notServed sets why the placer would not place the job: run registers it without a gate, or it is
-// a parameterized or periodic job whose children cannot be placed. If its children can be placed,
-// notServed notes that the plan is for one child. It returns whether the job is not served.
+// notServed reports whether the placer would not place the job, and then sets why: run registers it
+// without a gate, it has no members, or it is a parameterized or periodic job whose children the
+// placer cannot place. If the placer can place the children, notServed notes that the plan is for
+// one child.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
@@ -190,7 +192,7 @@ func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	}
 }
 
-// planInQueue lets the queue decide on a planned gang, and fills in e.
+// planInQueue lets the queue of the copied model decide on a planned gang, and fills in e.
 func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View, d *pal.Decision) {
 	k := t.Key
 	s.m.Queue.Removed(gang.QueueTime(s.m.Time), k.String())
@@ -222,7 +224,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 		e.takeWait(w, d, tooSmall(v.Cluster, t.Request.Least()))
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
 		if e.State == gang.Waiting {
-			d.Impossible = false // nodes that are away may fit it
+			d.Impossible = false // it may fit on nodes that are away
 			s.whatNow(e, t, w)
 		}
 		if e.State == gang.Unschedulable {

@@ -33,8 +33,8 @@ type remedy struct {
 type trial struct {
 	v   *request.View
 	job *api.Job // as its author wrote it
-	// left is how many more changes may be tried. Each try reads all nodes and blocks other
-	// answers, and a job may have any number of constraints.
+	// left is how many more changes may be tried. The number is limited, because each try reads all
+	// nodes and blocks other answers, and a job may have any number of constraints.
 	left int
 }
 
@@ -42,7 +42,7 @@ type trial struct {
 const mostTried = 100
 
 // neverRuns adds the changes with which the job could run: single changes, or if none is enough,
-// two together. It drops obstacles that exist only at the moment.
+// two together. It drops obstacles that are temporary.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})
@@ -69,7 +69,7 @@ func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	}
 }
 
-// find returns the changes that help by themselves, or else two that help together.
+// find returns the changes each of which is enough, or else two that are enough together.
 func (t *trial) find() []remedy {
 	all := t.remedies()
 	found := slices.DeleteFunc(slices.Clone(all), func(r remedy) bool { return !t.couldRun(r.Changes) })
@@ -98,7 +98,7 @@ func (t *trial) couldRun(c Changes) bool {
 	return !never && model.Barred(t.v.Obstacles(changed, "")).IsZero()
 }
 
-// pair returns the first two changes that help together.
+// pair returns the first two changes that are enough together.
 func (t *trial) pair(all []remedy) []remedy {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
@@ -115,7 +115,7 @@ func (t *trial) pair(all []remedy) []remedy {
 	return nil
 }
 
-// remedies returns changes that may help; those that cost the job nothing come first.
+// remedies returns changes that may help. Those that cost the job no resources come first.
 func (t *trial) remedies() (out []remedy) {
 	v, job := t.v, t.job
 	add := func(key, value, text string, args ...any) {
@@ -215,7 +215,7 @@ func (t *trial) otherModels(key, request, of string, add func(key, value, text s
 	add(key, "nvidia/gpu", "on any model of GPU instead of %s%s, here %s", request, of, some(t.v.Models()))
 }
 
-// fewer adds the largest smaller number that helps, or the smallest number if none helps by itself.
+// fewer adds the largest number below now that is enough by itself, or 1 if none is.
 func (t *trial) fewer(key string, now int, add func(key, value, text string, args ...any), text string) {
 	if now < 2 {
 		return
@@ -235,14 +235,15 @@ type Tradeoff struct {
 }
 
 // thatMayStart keeps the tradeoffs with which a waiting job could start now, and those that do not
-// fit at all. With the others the job would need GPUs that are reserved for jobs ahead.
+// fit at all. It drops the others: with these the job would need GPUs that are reserved for jobs
+// ahead.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
 // tradeoffs returns other application classes, and a smaller count, that would change the result on
-// the GPUs that are free now: whether the gang fits, on which GPUs, how close together. count is
-// the key of its number of members.
+// the GPUs that are free now: whether the gang fits, on which GPUs, and how close together. count is
+// the -what-if key that sets the number of members.
 func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)

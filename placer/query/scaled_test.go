@@ -61,9 +61,9 @@ func TestScaledBeyond(t *testing.T) {
 	}{
 		"its tenant's limit": {queue.Tenant{Quota: 3, BorrowingLimit: new(3)}, 8, []string{
 			"Its tenant may hold at most 6 GPUs: have its quota or borrowing_limit raised, or ask for fewer members.",
-			"With count = 6 instead of 8 it would have all its members now; ",
+			"With count = 6 instead of 8, all its members could run now; ",
 		}, 6},
-		"the cluster": {queue.Tenant{}, 10, []string{"With count = 8 instead of 10 it would have all its members now; "}, 8},
+		"the cluster": {queue.Tenant{}, 10, []string{"With count = 8 instead of 10, all its members could run now; "}, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bed.Run(t, bed.Options{Seed: 1, Placer: func(o *model.Config) {
@@ -104,9 +104,9 @@ func TestCanariesWithinLimits(t *testing.T) {
 		next   []string
 	}{
 		"the tenant's limit": {1, 0, "no room for the canaries of the new version: needs 2 GPUs; its tenant may hold at most 1", []string{
-			"Its tenant may hold at most 1 GPU: have its quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
+			"Its tenant may hold at most 1 GPU: have its quota or borrowing_limit raised; to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place."}},
 		"the tenant's quota": {2, 1, "no room for the canaries of the new version: needs 2 GPUs; tenant default holds 1 and may hold at most 2 (quota and borrowing_limit)", []string{
-			"Its tenant's limit is reached: the canaries start when other jobs of the tenant end; to update without canaries, run the job with canary = 0 in its update block: Nomad replaces the members where they are."}},
+			"Its tenant's limit is reached: the canaries start when other jobs of the tenant end; to update without canaries, run the job with canary = 0 in its update block: Nomad then replaces the members in place."}},
 		"enough": {3, 1, "", nil}, // after the canary has been promoted
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestWhatWouldFit(t *testing.T) {
 		try   string
 	}{
 		"a service": {queue.Adaptive, false, service, []string{
-			"With count = 1 instead of 3 it would fit now; change the count in the job file and run it (nomad job scale works only after the deployment)."}, "count=1"},
+			"With count = 1 instead of 3 it would fit now; change the count in the job file and run the job again (nomad job scale works only after the deployment)."}, "count=1"},
 		"behind another":                   {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
 		"where priorities do not count":    {queue.FIFO, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
 		"behind another, by priority":      {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},

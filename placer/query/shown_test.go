@@ -50,7 +50,7 @@ func TestTrueStates(t *testing.T) {
 		w.RunFor(3 * time.Second)
 		want := map[string]string{
 			"huge":     "unschedulable 0: needs 80 GPUs; the cluster has 8 that match: only 4 GPUs of one model (2 of 2 nodes)",
-			"wide":     `unschedulable 0: each member of group "workers" needs 5 GPUs of one model on one node; no node has them: only 4 GPUs of one model (2 of 2 nodes)`,
+			"wide":     `unschedulable 0: each member of group "workers" needs 5 GPUs of one model on one node; no node has that many: only 4 GPUs of one model (2 of 2 nodes)`,
 			"hungry":   `unschedulable 0: no node could run group "workers", even when idle: nodes have less than 1073741824 MB of memory (2 of 2 nodes)`,
 			"docker":   "unschedulable 0: needs 1 GPU; the cluster has none that match: missing drivers: docker (2 of 2 nodes)",
 			"mistaken": `rejected 0: meta pal_class = "Z" of the job: application class "Z" is unknown (one of A, B, C, D)`,
@@ -149,7 +149,7 @@ func TestPlanOfCanaries(t *testing.T) {
 		w.ExpectRunning("api", 10*time.Second)
 		job := g.Job()
 		cluster.Canonicalize(job)
-		const want = "runs on 2 GPUs and would keep them; if its tasks change, Nomad first places the canaries, on further GPUs"
+		const want = "runs on 2 GPUs and would keep them; if its tasks change, Nomad first places the canaries, on additional GPUs"
 		if e, err := snapshot(w).Plan(w.T.Context(), job); err != nil || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
@@ -239,7 +239,7 @@ func TestNativeInPart(t *testing.T) {
 		s := snapshot(w)
 		const in = "1 of 2 members"
 		e, err := s.Explain(w.T.Context(), k)
-		if want := "placed by Nomad alone on 3 GPUs, " + in + "; it has no gate, so the placer leaves it alone (to add a gate, stop the job first: the placer removes it from a running job)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
+		if want := "placed by Nomad alone on 3 GPUs, " + in + "; it has no gate, so the placer leaves it alone (to add a gate, stop the job first: the placer removes a gate from a running job)"; err != nil || e.State != gang.Native || e.Reason.String() != want {
 			w.T.Errorf("%+v, %v", e, err)
 		}
 		if jobs := s.Jobs(); len(jobs) != 1 || jobs[0].Reason.String() != "Nomad alone has placed "+in {

@@ -2,12 +2,20 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package query answers the questions of commands, the API and the page: where a job runs and why,
-// what it waits for and until when, who holds the GPUs, and what would change that. All answers
-// come from one [Snapshot], which the active placer makes from its model.
+// what it waits for and until when, who holds the GPUs, and what would change that.
 //
-// Answers change nothing. Only data that Nomad keeps for a single job is read on demand: its
-// record, evaluations, deployments and versions. For a job that cannot be placed, Nomad's dry run
-// is asked why.
+// Most of an answer comes from one [Snapshot], which the active placer makes from a copy of its
+// model. Some answers also read from Nomad what the model lacks: a job's record, evaluations,
+// deployments and versions, jobs that the model does not know, and Nomad's dry run of a job that
+// would wait or start. [AddLive] reads the load of GPUs from their nodes.
+//
+// What must stay true:
+//   - An answer changes nothing in Nomad. What it tries on the snapshot's cluster it undoes before it
+//     releases mu; [Snapshot.Plan] works on a copy.
+//   - It holds mu while it uses the model, and not during requests to Nomad.
+//   - It knows all namespaces. Before a user gets it, the agent redacts the names of jobs that the
+//     user may not see: [Explanation.For], [GPU.For], [model.JobStatus.For]. A new field that names
+//     jobs of others must be redacted there.
 package query
 
 import (
@@ -28,7 +36,7 @@ import (
 )
 
 // Snapshot is the cluster and the queue at one time, with the configuration of the active placer.
-// The agent answers from it. It never changes and is safe for concurrent use.
+// The agent answers from it. Its content stays the same, and it is safe for concurrent use.
 type Snapshot struct {
 	facts
 	nomad *nomad.Client
@@ -76,15 +84,15 @@ func (s *Snapshot) Status() model.Status {
 	return *s.counted
 }
 
-// With returns a copy for trying changes, with another activity, for example that the placer which
-// made the snapshot is no longer active.
+// With returns a copy on which changes can be tried. The copy has another activity: for example, the
+// placer that made the snapshot may no longer be active.
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &Snapshot{facts: facts{s.m.Clone()}, nomad: s.nomad, Activity: a, warned: s.warned}
 }
 
-// Read calls f with the model. While f runs, no changes are tried on the model.
+// Read calls f with the model. While f runs, no answer tries changes on the model.
 func (s *Snapshot) Read(f func(*model.Model)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +106,7 @@ func (s *Snapshot) ReadWaits(f func(m *model.Model, waits func() map[string]*mod
 	f(s.m, s.waiting)
 }
 
-// Model returns the model behind the snapshot; it must not be changed.
+// Model returns the model behind the snapshot. Callers must not change the model.
 func (s *Snapshot) Model() *model.Model { return s.m }
 
 // waiting returns what each waiting job waits for. Callers hold mu.
@@ -177,7 +185,8 @@ func (s facts) countRun(runs map[cluster.JobKey]*model.Runs, st gang.Observed, s
 	runs[k].Count(state, outcome)
 }
 
-// runsOf counts the jobs that a parameterized or periodic job has made; nil if it has made none.
+// runsOf counts the jobs that a parameterized or periodic job has made. It returns nil if there are
+// none.
 func (s facts) runsOf(k cluster.JobKey) *model.Runs {
 	runs := map[cluster.JobKey]*model.Runs{}
 	for _, job := range s.m.State.Jobs {
@@ -225,7 +234,8 @@ func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
-// FindJob finds a job among the known ones. An unknown job may have no GPUs, or have ended.
+// FindJob finds a job among the known ones by its id or a unique prefix. If none matches, it returns
+// the key of a job with that id, which may exist without GPUs or have ended.
 func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
 	var found []cluster.JobKey
 	for _, k := range known {

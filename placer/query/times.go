@@ -27,8 +27,8 @@ func When(t, now time.Time) string {
 	return Clock(now.Location(), t) + " (" + Ago(t, now) + ")"
 }
 
-// About formats a duration in the largest unit of which it has at least two: 47h is more precise
-// than 2d.
+// About rounds a duration to the largest unit that fits at least twice: 47h stays hours, because 2d
+// would be less precise.
 func About(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration
@@ -49,7 +49,7 @@ func Ago(t, now time.Time) string {
 	return About(max(0, now.Sub(t))) + " ago"
 }
 
-// Span formats the range in which something is expected.
+// Span formats the range of times in which an event is expected, with its distance from now.
 func Span(from, to, now time.Time) string {
 	from, to = from.In(now.Location()), to.In(now.Location())
 	switch {
@@ -63,7 +63,7 @@ func Span(from, to, now time.Time) string {
 	return fmt.Sprintf("%s – %s (in %s)", from.Format("2006-01-02 15:04 MST"), to.Format("2006-01-02 15:04 MST"), reach(from, to, now))
 }
 
-// reach formats how far away a span is.
+// reach formats how far the two ends of a span are from now: "5m–11m".
 func reach(from, to, now time.Time) string {
 	near, far := About(max(0, from.Sub(now))), About(max(0, to.Sub(now)))
 	if near == far {

@@ -27,10 +27,10 @@ type Retry string
 // The kinds of retry.
 const (
 	RetryEvaluate Retry = "evaluate" // make Nomad try a service's member once more
-	RetryForce    Retry = "force"    // the same for a batch job
+	RetryForce    Retry = "force"    // make Nomad try a batch job's member once more
 	RetryAgain    Retry = "again"    // run the whole batch job again
 	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
-	RetryRun      Retry = "run"      // run the job again
+	RetryRun      Retry = "run"      // run the service again: Nomad has preempted the member
 	RetryMove     Retry = "move"     // have the whole service placed again
 )
 
@@ -47,8 +47,8 @@ func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 }
 
 // tried describes how often and why Nomad has retried members, and what happened to missing ones.
-// For members that do not need each other, it also returns how to get them back. Nomad retries no
-// members during a deployment and after a failed one.
+// For members that do not need each other, it also returns how to get them back. deploys reports
+// whether a deployment is active or has failed: Nomad then retries no members.
 func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {
@@ -130,8 +130,8 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 	return r
 }
 
-// missing describes what happened to a missing member, and how to get it back. If retries is true,
-// Nomad itself retries the member, even if it has not yet noted when (Later).
+// missing describes what happened to a missing member, and how to get it back. retries reports
+// whether Nomad itself will retry the member. Nomad may not have noted yet when (a.Later).
 func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU

@@ -60,7 +60,7 @@ func (c Changes) Apply(job *api.Job) error {
 	return nil
 }
 
-// of returns a changed copy of the job; ok is false if it cannot be changed that way.
+// of returns a copy of the job with the changes. ok is false if the job cannot be changed that way.
 func (c Changes) of(job *api.Job) (changed *api.Job, ok bool) {
 	text, err := json.Marshal(job)
 	if err == nil {
@@ -100,7 +100,7 @@ func alter(job *api.Job, key, value string) error {
 		job.NodePool = &value
 		return nil
 	case !slices.Contains(groupKeys, what):
-		return fmt.Errorf("no such key (pal_… hints, priority, datacenters, node_pool, without; count, min, max, gpus, device, cpu, memory, <group>.count and so on)")
+		return fmt.Errorf("no such key; the keys are the pal_… hints, priority, datacenters, node_pool, without, count, min, max, gpus, device, cpu and memory; for one of several groups: <group>.count and so on")
 	}
 	g, err := groupOf(job, group)
 	if err != nil {
@@ -195,7 +195,7 @@ func gpuTask(g *api.TaskGroup) (task *api.Task, device *api.RequestedDevice, err
 // subject returns what a constraint is about: its left side, or its operand if it has none.
 func subject(c *api.Constraint) string { return cmp.Or(c.LTarget, c.Operand) }
 
-// dropConstraint removes all constraints on a subject, anywhere in the job.
+// dropConstraint removes all constraints on this subject, in the job, its groups, tasks and devices.
 func dropConstraint(job *api.Job, on string) error {
 	dropped := false
 	for _, cs := range constraintsOf(job) {
@@ -209,8 +209,8 @@ func dropConstraint(job *api.Job, on string) error {
 	return nil
 }
 
-// constraintsOf returns the lists of constraints of a job, of its groups and tasks, and of their
-// GPUs.
+// constraintsOf returns the lists of constraints of a job, of its groups and tasks, and of the tasks'
+// device blocks for GPUs.
 func constraintsOf(job *api.Job) []*[]*api.Constraint {
 	all := []*[]*api.Constraint{&job.Constraints}
 	for _, g := range job.TaskGroups {

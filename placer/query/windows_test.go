@@ -52,7 +52,7 @@ func TestWindows(t *testing.T) {
 				w.T.Errorf("note %q lacks %q", e.Note, want)
 			}
 		}
-		if want := "a window keeps GPUs that it needs until " + clock(4*time.Hour); !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
+		if want := "until " + clock(4*time.Hour) + ", a window reserves GPUs that the job needs"; !strings.Contains(e.WaitsFor.String(), want) || e.Wait == nil || e.Wait.Position != 1 {
 			w.T.Errorf("it waits for %q, want %q", e.WaitsFor.String(), want)
 		}
 		if got := strings.Join(snapshot(w).Warnings(), "; "); !strings.Contains(got, `window "typo" covers no GPU`) {
@@ -116,7 +116,7 @@ func TestServiceBesideWindows(t *testing.T) {
 		w.Submit(bed.Gang{Name: "late", GPUs: 2, Service: true})
 		w.RunFor(10 * time.Second)
 		e := explained(w, "late")
-		if want := "The job does not start on them before: a service does not end by itself, and starts only where none begins within 90 minutes"; !strings.Contains(e.Note, want) || strings.Contains(e.Note, "of 10 jobs like it") {
+		if want := "The job does not start on them before: a service does not end by itself, and starts only on GPUs that no window reserves within the next 90 minutes"; !strings.Contains(e.Note, want) || strings.Contains(e.Note, "of 10 jobs like it") {
 			w.T.Errorf("it waits: %q, want %q", e.Note, want)
 		}
 	})

@@ -52,7 +52,7 @@ func TestTemplateReason(t *testing.T) {
 		want, lacks string
 	}{
 		{"required", true, true, "none of its runs can be placed", ""},
-		{"optional", true, true, "runs with one stay gated", "none"},
+		{"optional", true, true, "runs with a payload stay gated", "none"},
 		{"optional", true, false, "rpc_address", ""},
 		{"forbidden", true, true, "nomad-pal status -all lists its runs", "none"},
 		{"required", false, true, "Nomad places them without the placer", "none"},

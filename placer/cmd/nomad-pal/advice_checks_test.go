@@ -110,8 +110,8 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 			c.types("", "profile", "import", c.written("times.csv", "gpu,app,time\nGPU-0-0,A,100\nGPU-0-1,A,101\n"))
 			c.profileMade(1, now)() // as an agent would make it
 		}, becomes: query.OK},
-		{check: "profile", says: "measure again: GPUs change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
-		{check: "profile", says: "may their device plugin read the variables nomad-pal/*? It looks for a new profile every minute or so",
+		{check: "profile", says: "measure the GPUs again: they change over months", before: c.profileMade(2, now.AddDate(-1, 0, 0)), follow: c.profileMade(3, now), becomes: query.OK},
+		{check: "profile", says: "check that their device plugins may read the variables nomad-pal/*; a plugin looks for a new profile about once a minute",
 			before: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(2))}), follow: shows(attr.ProfileVersion, api.Attribute{IntVal: new(int64(3))}), becomes: query.OK},
 		{check: "measured gpus", says: "nomad-pal profile show lists the measured ones", before: nodes(func(n *api.Node) { n.NodeResources.Devices[0].Instances[0].ID = "GPU-new-" + n.Name }), follow: func() {
 			c.types("NVIDIA H200", "profile", "show")
@@ -123,7 +123,7 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 				shows(attr.Measuring, api.Attribute{StringVal: new(attr.FormatAccounts(map[string]attr.Account{"GPU-0-0": {}}))})()
 			}, becomes: query.OK},
 		{check: "nomad version", says: "nomad node status: are there clients, and may the token read nodes?", before: nodes(func(n *api.Node) { delete(n.Attributes, "nomad.version") }), follow: well, becomes: query.OK},
-		{check: "nomad version", says: "or later; until then such gangs are requeued", before: nodes(func(n *api.Node) { n.Attributes["nomad.version"] = "1.10.5" }), follow: well, becomes: query.OK},
+		{check: "nomad version", says: "or later; until then the placer requeues such gangs", before: nodes(func(n *api.Node) { n.Attributes["nomad.version"] = "1.10.5" }), follow: well, becomes: query.OK},
 		{check: "gpus", says: "nomad-pal gpus shows why", before: func() { c.nomad.SetHealth(false, "GPU-0-0") }, follow: func() {
 			c.types("unhealthy", "gpus")
 			c.nomad.SetHealth(true, "GPU-0-0")

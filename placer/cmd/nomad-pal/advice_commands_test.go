@@ -47,10 +47,10 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		t.Fatal(said)
 	}
 	for _, of := range []typed{
-		{wrong: []string{"release"}, says: "say one job, or -all", right: []string{"release", "-all", "-gate-only"}},
-		{wrong: []string{"release"}, says: "say one job, or -all", right: []string{"release", "-gate-only", "train"}},
+		{wrong: []string{"release"}, says: "name one job, or use -all", right: []string{"release", "-all", "-gate-only"}},
+		{wrong: []string{"release"}, says: "name one job, or use -all", right: []string{"release", "-gate-only", "train"}},
 		{wrong: []string{"quarantine", "-lift", "GPU-1-"}, says: "type more of it", right: []string{"quarantine", "-lift", "GPU-1-0"}, shows: "Lifted the quarantine of GPU-1-0"},
-		{wrong: []string{"quarantine", "-lift"}, says: "say which GPUs, or -all", right: []string{"quarantine", "-lift", "-all"}, shows: "GPU-1-1"},
+		{wrong: []string{"quarantine", "-lift"}, says: "name GPUs, or use -all", right: []string{"quarantine", "-lift", "-all"}, shows: "GPU-1-1"},
 		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "-all"}},
 		{wrong: []string{"measure", "-dry-run"}, says: "name nodes or GPUs, or use -all", right: []string{"measure", "-dry-run", "node-0"}},
 		{wrong: []string{"queu"}, says: `did you mean "queue"?`, right: []string{"queue"}},
@@ -65,14 +65,14 @@ func adviceOnTyping(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"agent", "-check-config", "-config=" + misspelt}, says: `Did you mean "queue"?`, right: []string{"agent", "-check-config", "-config=" + placed}},
 		{wrong: []string{"init", "-o", site}, says: "use -force to overwrite", right: []string{"init", "-o", site, "-force"}},
 		{wrong: []string{"init", "-o", site}, says: "or -o for another folder", right: []string{"init", "-o", t.TempDir()}},
-		{wrong: []string{"profile", "build"}, says: "name files, or say -cluster", right: []string{"profile", "build", "-model=M", foreign}},
-		{wrong: []string{"profile", "build"}, says: "name files, or say -cluster", right: []string{"profile", "build", "-cluster", own}},
-		{wrong: []string{"profile", "build", foreign}, says: "add a column model, or say -model", right: []string{"profile", "build", "-model=M", foreign}},
-		{wrong: []string{"profile", "build", foreign}, says: "add a column model, or say -model", right: []string{"profile", "build", modelled}},
-		{wrong: []string{"profile", "import", modelled}, says: "Check the ids with nomad-pal gpus, or say -allow-unknown", right: []string{"profile", "import", "-allow-unknown", modelled}},
+		{wrong: []string{"profile", "build"}, says: "name files, or use -cluster", right: []string{"profile", "build", "-model=M", foreign}},
+		{wrong: []string{"profile", "build"}, says: "name files, or use -cluster", right: []string{"profile", "build", "-cluster", own}},
+		{wrong: []string{"profile", "build", foreign}, says: "add a column model, or use -model", right: []string{"profile", "build", "-model=M", foreign}},
+		{wrong: []string{"profile", "build", foreign}, says: "add a column model, or use -model", right: []string{"profile", "build", modelled}},
+		{wrong: []string{"profile", "import", modelled}, says: "Check the ids with nomad-pal gpus, or use -allow-unknown", right: []string{"profile", "import", "-allow-unknown", modelled}},
 		{wrong: []string{"profile", "import", modelled}, says: "Check the ids with nomad-pal gpus", right: []string{"profile", "import", own}, before: func() { c.does("gpus") }},
-		{wrong: []string{"profile", "import"}, says: "say files to import, or -delete and -name", right: []string{"profile", "import", own}},
-		{wrong: []string{"profile", "import"}, says: "say files to import, or -delete and -name", right: []string{"profile", "import", "-delete", "-name=times"}},
+		{wrong: []string{"profile", "import"}, says: "name files to import, or use -delete and -name", right: []string{"profile", "import", own}},
+		{wrong: []string{"profile", "import"}, says: "name files to import, or use -delete and -name", right: []string{"profile", "import", "-delete", "-name=times"}},
 	} {
 		c.follows(f, of)
 	}
@@ -130,7 +130,7 @@ func (c *testCluster) followsAllocations(f *advice.Followed) {
 func (c *testCluster) followsInit(f *advice.Followed, site string) {
 	t := c.t
 	_, out, said := c.does("init", "-o", site, "-force")
-	for _, next := range []string{", and restart the client", "The agent: nomad-pal agent", "A first gang: nomad-pal run"} {
+	for _, next := range []string{", and restart Nomad", "Start the agent: nomad-pal agent", "Run a first gang: nomad-pal run"} {
 		if !f.Add(out+said, next) {
 			t.Errorf("init: want %q: %s%s", next, out, said)
 		}

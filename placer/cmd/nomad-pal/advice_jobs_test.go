@@ -245,7 +245,7 @@ func (c *testCluster) stopsRuns(f *advice.Followed) {
 	}
 	c.until("no run continues", func() bool {
 		_, out, _ := c.does("explain", "array")
-		return strings.Contains(out, "it makes no more runs") && !strings.Contains(out, stop)
+		return strings.Contains(out, "it was stopped, and starts no more runs") && !strings.Contains(out, stop)
 	})
 }
 

@@ -178,14 +178,14 @@ func failedLives() map[string]life {
 			},
 			job: "a", says: "Run it again", follow: edit("a", script("sleep infinity")),
 		},
-		"comes after one that failed": {comes: fails, job: "b", says: "it has failed; run it again", follow: mend},
+		"comes after one that failed": {comes: fails, job: "b", says: "that job has failed; run it again", follow: mend},
 		"comes after one without GPUs that failed": {
 			comes: func(w *bed.World) {
 				begin(w, 1)
 				w.Submit(bed.Gang{Name: "a", Ungated: true, Runs: time.Second, Exit: 1, Change: withoutDevices})
 				w.Submit(bed.Gang{Name: "b", Meta: map[string]string{"pal_after": "a"}})
 			},
-			job: "b", says: "it has failed; run it again", follow: edit("a", script("sleep 30; exit 0")),
+			job: "b", says: "that job has failed; run it again", follow: edit("a", script("sleep 30; exit 0")),
 		},
 		"comes after one that was stopped": {
 			comes: func(w *bed.World) {
@@ -195,7 +195,7 @@ func failedLives() map[string]life {
 				w.RunFor(20 * time.Second)
 				must(w, w.Stop(bed.Key("a")))
 			},
-			job: "b", says: "it was stopped before it finished; run it again", follow: rerun("a"),
+			job: "b", says: "that job was stopped before it finished; run it again", follow: rerun("a"),
 		},
 	}
 }
@@ -343,7 +343,7 @@ func limitedLives() map[string]life {
 			tenant: limit(&six), comes: service, job: "a", says: "have its quota or borrowing_limit raised, or ask for fewer members", follow: edit("a", count(6)),
 		},
 		"is scaled, and told the count": {
-			tenant: limit(&six), comes: service, job: "a", says: "change the count in the job file and run it", follow: edit("a", count(6)),
+			tenant: limit(&six), comes: service, job: "a", says: "change the count in the job file and run the job again", follow: edit("a", count(6)),
 		},
 		"a service that waits is told the count": {
 			comes: func(w *bed.World) {
@@ -352,14 +352,14 @@ func limitedLives() map[string]life {
 				w.ExpectRunning("runs", 10*time.Second)
 				w.Submit(bed.Gang{Name: "a", Members: 3, Service: true})
 			},
-			job: "a", says: "change the count in the job file and run it", follow: edit("a", count(1)),
+			job: "a", says: "change the count in the job file and run the job again", follow: edit("a", count(1)),
 		},
 		"its canaries are above the limit, which is raised": {
 			tenant: limit(&two), comes: canaries, job: "a", says: "have its quota or borrowing_limit raised",
 			follow: func(w *bed.World) { first.Stop(); two = 2; w.StartPlacer() }, then: updated,
 		},
 		"a service holds its GPUs, and is stopped": {
-			comes: holds, job: "a", says: "it makes room if somebody stops it (nomad job stop serves)", follow: func(w *bed.World) { must(w, w.Stop(bed.Key("serves"))) },
+			comes: holds, job: "a", says: "its GPUs come free if somebody stops it (nomad job stop serves)", follow: func(w *bed.World) { must(w, w.Stop(bed.Key("serves"))) },
 		},
 		"a service holds its GPUs, and gets fewer members": {
 			comes: holds, job: "a", says: "or gives it fewer members (nomad job scale serves <count>)", follow: func(w *bed.World) {
@@ -369,7 +369,7 @@ func limitedLives() map[string]life {
 			},
 		},
 		"its canaries have no room, and it goes back": {
-			comes: func(w *bed.World) { canariesOn(w, 1) }, job: "a", says: "to go back: nomad job revert",
+			comes: func(w *bed.World) { canariesOn(w, 1) }, job: "a", says: "to go back to the old version: nomad job revert",
 			follow: func(w *bed.World) { must(w, w.Register(ran)) },
 			then: func(w *bed.World) bool {
 				m := w.Members(bed.Key("a"))

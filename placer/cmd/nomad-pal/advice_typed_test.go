@@ -23,7 +23,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	c.nomad.AddNamespace("research")
 	own := c.written("times.csv", "gpu,app,time\nGPU-0-0,A,100\nGPU-0-1,A,101\n")
-	c.follows(f, typed{wrong: []string{"profile", "show"}, says: "the agent makes one of the measurements that nodes publish, and of those that nomad-pal profile import stores", right: []string{"profile", "import", own}})
+	c.follows(f, typed{wrong: []string{"profile", "show"}, says: "the agent makes one from the measurements that nodes publish, and from those that nomad-pal profile import stores", right: []string{"profile", "import", own}})
 	c.followsNobody(f)
 	c.quarantines("GPU-1-0")
 	url := c.agent("", atAnyPort)
@@ -54,7 +54,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 		{wrong: []string{"-autocomplete-install"}, says: "see nomad-pal completion -help", right: []string{"completion", "-help"}, shows: "bash"},
 		{wrong: []string{"measure", "-dry-run", "nothing"}, says: "nomad-pal gpus lists them", right: []string{"gpus"}, shows: "node-0"},
 		{wrong: []string{"profile", "show", "a", "b"}, says: "nomad-pal profile show takes one file", right: []string{"profile", "show", exported}, shows: "GPU"},
-		{wrong: []string{"quarantine", "GPU-1-0"}, says: "GPUs go with -reason or -lift, and -all with -lift; see nomad-pal quarantine -help", right: []string{"quarantine", "-help"}, shows: "-lift"},
+		{wrong: []string{"quarantine", "GPU-1-0"}, says: "naming GPUs requires -reason or -lift, and -all requires -lift; see nomad-pal quarantine -help", right: []string{"quarantine", "-help"}, shows: "-lift"},
 		{wrong: []string{"queue", "-pal-address=" + busy}, says: "nomad-pal doctor explains more", right: []string{"doctor"}, shows: "agent"},
 	} {
 		c.follows(f, of)

@@ -35,7 +35,7 @@ Agent Options:
 `, examples(
 	"Run the placer with its defaults:", "nomad-pal agent",
 	"Check a configuration before running with it:", "nomad-pal agent -check-config -config /etc/nomad-pal.d",
-	"Have it reload its configuration:", "systemctl reload nomad-pal",
+	"Make the running agent reload its configuration:", "systemctl reload nomad-pal",
 ))
 
 // agentKeys maps general options to the keys that the agent's configuration has for them.
@@ -53,8 +53,8 @@ func configOf(files paths) (file agent.File, cfg model.Config, err error) {
 	return file, cfg, err
 }
 
-// foreignToAgent refuses options that only other commands have. The agent uses the connection in
-// its configuration, also after a reload.
+// foreignToAgent refuses options that only other commands have. The agent takes its connection to
+// Nomad from its configuration, also after a reload.
 func foreignToAgent(b *base) error {
 	for _, name := range slices.Sorted(maps.Keys(b.flagsGiven)) {
 		if key, ok := agentKeys[name]; ok {

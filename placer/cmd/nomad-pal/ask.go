@@ -49,13 +49,13 @@ type answers struct {
 	agent *api.Client
 	// address is the agent's address; told is where it came from.
 	address, told string
-	// note is what is missing from the answers, "" for nothing.
+	// note says what is missing from the answers; "" if nothing is.
 	note     string
 	activity heartbeat.Activity
 }
 
-// noAgent is the error that no agent answers, or only one that cannot (refused), with the places
-// tried and what to do.
+// noAgent is the error that no agent answers or, if refused is set, that the agent cannot serve the
+// request. looked is where the command looked for an agent, next is what to do.
 type noAgent struct {
 	looked, next string
 	cause        error
@@ -172,7 +172,7 @@ func (b *base) noNamespace(client *nomad.Client) error {
 	return b.hasNone(client, b.namespace)
 }
 
-// hasNone is noNamespace for any namespace: a job file may name its own.
+// hasNone is noNamespace for another namespace than the command's: a job file may name its own.
 func (b *base) hasNone(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
@@ -189,7 +189,8 @@ func (b *base) hasNone(client *nomad.Client, namespace string) error {
 	return fmt.Errorf("no namespace %q: there are %s", namespace, firstOf(names))
 }
 
-// askAgain makes the next answers fresh ones. a is nil before the first question.
+// askAgain prepares a command that asks repeatedly for its next round. It asks again whether a placer
+// is active. a is nil before the first round.
 func (b *base) askAgain(a *answers) (*answers, error) {
 	if a == nil {
 		return b.ask()

@@ -29,7 +29,7 @@ import (
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
-	// terminal: the output is a terminal.
+	// terminal reports whether the output is a terminal.
 	terminal bool
 }
 
@@ -43,9 +43,9 @@ type base struct {
 	tls                            api.TLSConfig
 	namespace, storage, palAddress string
 	noColor, forceColor, json      bool
-	// tokenPlain: the token may cross the network in plain text to the agent.
+	// tokenPlain reports whether the token may be sent to the agent unencrypted.
 	tokenPlain bool
-	// verbose: print ids in full.
+	// verbose reports whether to print ids in full.
 	verbose  bool
 	template string
 	// jobspec is the file that is explained, "" for a job in Nomad.
@@ -110,7 +110,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 	return fs
 }
 
-// only limits the command's output options to these.
+// only says which output options the command has: "json", "t" or none.
 func (b *base) only(fs *flag.FlagSet, prints ...string) *flag.FlagSet {
 	b.prints = append([]string{}, prints...)
 	return fs
@@ -195,7 +195,7 @@ func (b *base) complain(text string) {
 	}
 }
 
-// warn prints what is missing from a command's output.
+// warn prints the active agent's warnings to standard error.
 func (b *base) warn(a *answers) {
 	for _, w := range a.Warnings() {
 		b.complain("Warning: " + oneLine(w))
@@ -217,7 +217,7 @@ func (b *base) nodeAPI() (*api.Client, error) {
 	return client, nil
 }
 
-// raw and rawErr print what tasks write, byte by byte.
+// raw and rawErr are writers for what tasks write. They escape nothing, unlike all other output.
 func (b *base) raw() io.Writer    { return unquoted(b.io.out) }
 func (b *base) rawErr() io.Writer { return unquoted(b.io.err) }
 

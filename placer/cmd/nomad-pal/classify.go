@@ -100,8 +100,8 @@ func judge(b *base, client *nomad.Client, f classify.Features, out *classified) 
 	return v, ok
 }
 
-// watchGPUs takes readings until the time is up: each of the plugin's readings once, none from
-// before. It looks up the job's GPUs each time because the job may move.
+// watchGPUs takes readings until the time is up: each of the plugin's readings once, and none from
+// before the watch began. It looks up the job's GPUs each time because the job may move.
 func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every time.Duration, out *classified) ([]classify.Reading, error) {
 	var readings []classify.Reading
 	seen := map[string]time.Time{} // last reading by GPU

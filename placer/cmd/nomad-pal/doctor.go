@@ -76,7 +76,7 @@ func printChecks(b *base, checks []query.Check) {
 	b.say(plain, fmt.Sprintf("Checked: %d OK, %d WARN, %d FAIL.", count[query.OK], count[query.Warn], count[query.Fail]))
 }
 
-// checks returns all checks that are possible with Nomad's answers.
+// checks runs the checks. If Nomad does not answer, it runs only the first one.
 func checks(b *base) []query.Check {
 	client, err := b.client()
 	if err != nil {
@@ -95,7 +95,7 @@ func checks(b *base) []query.Check {
 		checks = append(checks, query.CheckClocks(beat.Written, beat.Of.Worked, time.Now()))
 	}
 	s, err := plainly(b, client, nil)
-	var told []string // already reported by the checks of Nomad
+	var told []string // warnings that s.Checks reports
 	if err == nil {
 		told = s.Warnings()
 	}
@@ -151,8 +151,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI checks the agent's health, over the same address as all commands. told are warnings that
-// other checks report.
+// checkAPI checks the agent's health at the address that all commands use. It leaves out the warnings
+// in told, because other checks report them.
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {

@@ -413,7 +413,7 @@ func TestExplainWhatIf(t *testing.T) {
 		{"g.count=3", "wide", "With g.count = 3: wide can never start"},
 		{"priority=90", "wide", "With priority = 90: wide would wait: "},
 		{"pal_locality=node", "train", "With pal_locality = node: train runs on 4 GPUs and would keep them"},
-		{"gpus=2", "train", "now needs different ones: the placer would stop it and start it again as a whole; they would be on 2 GPUs"},
+		{"gpus=2", "train", "now needs different ones: the placer would stop the whole job and start it again; its members would be on 2 GPUs"},
 	} {
 		code, out, said := c.does("explain", "-what-if", s.what, s.of)
 		if first, _, _ := strings.Cut(out, "\n"); code != 0 || !strings.Contains(first, s.want) {

@@ -36,7 +36,7 @@ GPUs Options:
   -job=<job>               Only GPUs that this job holds.
 `, examples(
 	"Which GPUs are there, and who holds them?", "nomad-pal gpus",
-	"Which are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
+	"Which GPUs are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
 	"What do the GPUs of a job do?", "nomad-pal gpus -live -job train",
 ), exitCodes, outputOptions, generalOptions)
 

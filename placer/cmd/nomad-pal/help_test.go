@@ -159,8 +159,8 @@ func TestTypedWrong(t *testing.T) {
 		"queue -class E":               `-class: application class "E" is unknown (one of A, B, C, D)`,
 		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
 		"events -limit -5":             "-limit -5 is negative",
-		"release -all train":           "say one job, or -all",
-		"release one two":              "say one job, or -all",
+		"release -all train":           "name one job, or use -all",
+		"release one two":              "name one job, or use -all",
 		"release train -gate-only":     "options go before arguments: nomad-pal release -gate-only train",
 		"quarantine -lift GPU-1 -json": "options go before arguments: nomad-pal quarantine -lift -json GPU-1",
 	} {

@@ -242,7 +242,7 @@ const runsAtOnce = 10_000
 func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
 	type key struct{ namespace, job string }
 	return func(yield func([]accounting.Run, error) bool) {
-		listed, at := map[key]bool{}, time.Time{} // the runs of the moment at
+		listed, at := map[key]bool{}, time.Time{} // listed are the runs submitted at the time at
 		for left := limit; limit == 0 || left > 0; {
 			most := runsAtOnce
 			if limit > 0 {

@@ -70,13 +70,16 @@ restores the jobspec's priority.
 // controlled is the output of hold, requeue and priority for one job.
 type controlled struct {
 	Job string `json:"job"` // namespace/id
-	// Waits: the job to be requeued is already waiting.
+	// Waits reports whether the job to be requeued is already waiting.
 	Waits bool `json:"waits,omitempty"`
 	gang.Control
 	notHeld bool // there was no hold to lift
 }
 
-// tell sends an order about each job to the placer.
+// orders describes the orders in errors, by their names in the agent's API.
+var orders = map[string]string{"hold": "hold", "unhold": "lift the hold of", "requeue": "requeue", "priority": "change the priority of"}
+
+// tell sends the orders in what, about each of the jobs, to the placer.
 func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
 	a, err := b.ask()
 	if err != nil {
@@ -105,7 +108,7 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 				return told, didYouMean(b, a, id, err)
 			}
 			if err != nil {
-				return told, fmt.Errorf("%s of job %q: %w", w, id, err)
+				return told, fmt.Errorf("cannot %s job %q: %w", orders[w], id, err)
 			}
 		}
 		told = append(told, c)
@@ -128,7 +131,7 @@ func (a *answers) waits(k cluster.JobKey) (bool, error) {
 	return false, fmt.Errorf("requeueing job %q, which neither runs nor waits in the placer's queue: %s", k.ID, e.Headline(time.Now()))
 }
 
-// control sends an order about jobs, and prints done for each.
+// control sends the orders in what, about each of the jobs, and prints done before the job's name.
 func control(b *base, ids []string, in agent.ControlRequest, done string, what ...string) int {
 	told, err := tell(b, ids, in, what...)
 	if err != nil {
@@ -173,7 +176,7 @@ func runHold(b *base, args []string) int {
 	case !ok:
 		return 1
 	case *lift && *why != "":
-		return b.fail(errors.New("-reason does not go with -lift"))
+		return b.fail(errors.New("-reason cannot be combined with -lift"))
 	case *lift:
 		return control(b, ids, agent.ControlRequest{}, "Lifted the hold of", "unhold")
 	}

@@ -34,7 +34,7 @@ func TestHold(t *testing.T) {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	says("held by ", "explain", "train")
-	says("(to release it: nomad-pal hold -lift): data is mended", "queue")
+	says("(to lift the hold: nomad-pal hold -lift): data is mended", "queue")
 	if code, out, said := c.does("cancel", "fills"); code != 0 {
 		t.Fatal(out, said)
 	}
@@ -213,9 +213,9 @@ func TestMine(t *testing.T) {
 	}
 	t.Setenv(userVariable, "anna")
 	for _, q := range []struct{ args, want string }{
-		{"queue -mine", "None of your jobs waits. Others: 1 never starts as things are.\n"},
-		{"queue -mine -class B", "No such job is in the queue. Others: 1 never starts as things are.\n"},
-		{"queue -state failed", "No such job is in the queue. Others: 1 never starts as things are.\n"},
+		{"queue -mine", "None of your jobs waits. Others: 1 can never start.\n"},
+		{"queue -mine -class B", "No such job is in the queue. Others: 1 can never start.\n"},
+		{"queue -state failed", "No such job is in the queue. Others: 1 can never start.\n"},
 	} {
 		c.until(q.want, func() bool { _, out, _ := c.does(strings.Fields(q.args)...); return out == q.want })
 	}
@@ -249,12 +249,12 @@ func TestOperatorsQuarantine(t *testing.T) {
 		t.Fatal(out, said)
 	}
 	for args, want := range map[string]string{
-		"quarantine -reason x":                 "say which GPUs",
+		"quarantine -reason x":                 "name at least one GPU",
 		"quarantine -reason x GPU-":            `"GPU-" matches 8 GPUs`,
-		"quarantine -reason x -lift GPU-1-3":   "-reason does not go with -lift",
-		"quarantine GPU-1-3":                   "GPUs go with -reason or -lift",
-		"quarantine -reason= GPU-1-3":          "say why in 1 to 200 bytes",
-		"quarantine -time 2h":                  "-time goes with -reason",
+		"quarantine -reason x -lift GPU-1-3":   "-reason cannot be combined with -lift",
+		"quarantine GPU-1-3":                   "naming GPUs requires -reason or -lift",
+		"quarantine -reason= GPU-1-3":          "-reason must have 1 to 200 bytes",
+		"quarantine -time 2h":                  "-time requires -reason",
 		"quarantine -reason x -time y GPU-1-3": `-time "y" is not a positive duration`,
 	} {
 		if code, _, said := c.does(strings.Fields(args)...); code != 1 || !strings.Contains(said, want) {

@@ -151,19 +151,19 @@ func (s *site) steps(dir string) []string {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	var out []string
 	if s.ACL {
-		out = append(out, fmt.Sprintf("Policies and tokens, with a management token: NOMAD_TOKEN=… sh %s", path("acl.sh")))
+		out = append(out, fmt.Sprintf("Create the policies and tokens, with a management token: NOMAD_TOKEN=… sh %s", path("acl.sh")))
 	}
-	plugin := fmt.Sprintf("The device plugin: nomad-device-pal into the plugin_dir of each client with GPUs, %s into its configuration", path("plugin.hcl"))
+	plugin := fmt.Sprintf("Install the device plugin: on each client with GPUs, copy nomad-device-pal into the plugin_dir, add %s to the configuration", path("plugin.hcl"))
 	if s.ACL {
-		plugin += fmt.Sprintf(", %s to /etc/nomad.d/nomad-device-pal.token", path("node.token"))
+		plugin += fmt.Sprintf(", copy %s to /etc/nomad.d/nomad-device-pal.token", path("node.token"))
 	}
 	token := ""
 	if s.ACL {
 		token = fmt.Sprintf("NOMAD_TOKEN=$(cat %s) ", path("agent.token"))
 	}
 	return append(out,
-		plugin+", and restart the client",
-		fmt.Sprintf("The agent: nomad-pal agent -config %s", path("agent.hcl")),
+		plugin+", and restart Nomad",
+		fmt.Sprintf("Start the agent: nomad-pal agent -config %s", path("agent.hcl")),
 		fmt.Sprintf("Check everything: %snomad-pal doctor -config %s", token, path("agent.hcl")),
-		fmt.Sprintf("A first gang: nomad-pal run %s", path("example.nomad.hcl")))
+		fmt.Sprintf("Run a first gang: nomad-pal run %s", path("example.nomad.hcl")))
 }

@@ -21,7 +21,7 @@ func TestInit(t *testing.T) {
 	c := newCluster(t)
 	dir := filepath.Join(t.TempDir(), "new")
 	code, out, said := c.does("init", "-o", dir)
-	if code != 0 || !strings.Contains(out, "has 8 GPUs on 2 nodes, racks in meta \"rack\"") || !strings.Contains(out, "no policies are written") {
+	if code != 0 || !strings.Contains(out, "has 8 GPUs on 2 nodes, racks in meta \"rack\"") || !strings.Contains(out, "init writes no policies") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	if names := filesIn(t, dir); names != "agent.hcl example.nomad.hcl plugin.hcl" {

@@ -88,7 +88,8 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 	return job, submission, nil
 }
 
-// unplaced is an HCL error. If it belongs to no place in the file, its text starts with "<nil>".
+// unplaced is an HCL error. It drops the "<nil>: " with which HCL begins an error that has no
+// position in the file.
 type unplaced struct{ error }
 
 func (e unplaced) Error() string { return strings.TrimPrefix(e.error.Error(), "<nil>: ") }

@@ -26,7 +26,7 @@ type logReader struct {
 	name  string // the member, its node and, if there are several tasks, the task
 	style style
 	all   bool // print the whole log, whatever -n says
-	// live ends when the task ends; end ends it.
+	// live is canceled when the task ends. end cancels it.
 	live context.Context
 	end  context.CancelFunc
 
@@ -65,7 +65,7 @@ func (r *logReader) prefix() string {
 	return text + " "
 }
 
-// copyNow prints what has been written.
+// copyNow prints what the task has written so far.
 func (r *logReader) copyNow(ctx context.Context) error {
 	out := &prefixed{to: r.l.out, prefix: r.prefix()}
 	defer out.flush()
@@ -116,7 +116,7 @@ func (r *logReader) how() string {
 	return r.ended
 }
 
-// look stores Nomad's state of the task.
+// look reads the task's state as Nomad knows it, and reports restarts and the end of the task.
 func (r *logReader) look(a *api.AllocationListStub) {
 	s := a.TaskStates[r.task]
 	r.mu.Lock()

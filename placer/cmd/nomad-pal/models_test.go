@@ -57,7 +57,7 @@ func TestSeveralModels(t *testing.T) {
 		return strings.Contains(out, "There is room for it when")
 	})
 	shows(`There is room for it when default/measured and default/told have ended\.`, "explain", "wide")
-	shows(`needs 8 GPUs; 9 are free, but too scattered, .*; 4 matching are of a model with too few GPUs for this job`, "explain", "wide")
+	shows(`needs 8 GPUs; 9 are free, but too scattered, .*; 4 matching GPUs are of a model that has too few for this job`, "explain", "wide")
 	if _, out, _ := c.does("explain", "wide"); strings.Contains(out, "default/small") {
 		t.Errorf("it waits for a job on a model that is too small for it:\n%s", out)
 	}

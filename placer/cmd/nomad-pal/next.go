@@ -27,8 +27,8 @@ func stateCell(s gang.State) painted {
 	return p
 }
 
-// shortGPU cuts a GPU's id to n bytes, enough to be unique; 0 keeps all. Commands accept the short
-// form.
+// shortGPU cuts a GPU's id to its first n bytes; 0 keeps the whole id. Callers choose n so that ids
+// stay unique. Commands accept the short form.
 func shortGPU(id string, n int) string {
 	if n == 0 {
 		return id
@@ -116,9 +116,9 @@ var words = map[string]string{
 	"PM score":          "time on this GPU relative to the median GPU; 0.9 is faster, 1.1 slower",
 	"Variability class": "GPUs with similar PM scores; 1 is the fastest",
 	"Application class": "how much a slow GPU slows the job down; A the most, D the least",
-	"Locality":          "what all GPUs of the gang share: a node, a rack, or less",
-	"Penalty":           "how many times longer a gang takes if its GPUs share only that",
-	"L×V matrix":        "penalty × mean PM score for each locality and bin of similar PM scores, which count as equal. An entry fits if free GPUs up to that bin, that close together, hold the gang. The lowest entry that fits is chosen, but a fuller node wins over an emptier one if it costs little more",
+	"Locality":          "the smallest unit that contains all GPUs of the gang: a node, a rack or the cluster",
+	"Penalty":           "how many times longer a gang takes at this locality than on one node",
+	"L×V matrix":        "penalty × mean PM score for each locality and bin of similar PM scores, which count as equal. An entry fits if the free GPUs up to that bin, at that locality, are enough for the gang. The lowest entry that fits is chosen, but a fuller node wins over an emptier one if it costs little more",
 	"Slowdown":          "penalty × slowest PM score: 1 is a gang on median GPUs of one node",
 }
 

@@ -105,7 +105,7 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 		case here:
 			r.Model = model
 		case r.Model == "" && err == nil: // the caller decides about strangers first
-			err = fmt.Errorf("%s: no model is given for GPU %q: add a column model, or say -model", r.At, r.GPU)
+			err = fmt.Errorf("%s: no model is given for GPU %q: add a column model, or use -model", r.At, r.GPU)
 		}
 		if _, seen := strangers[r.GPU]; !here && !seen {
 			strangers[r.GPU] = r.At
@@ -126,7 +126,7 @@ func strange(strangers map[string]string) error {
 	if len(ids) > few {
 		lines = append(lines, fmt.Sprintf("  and %d more", len(ids)-few))
 	}
-	return fmt.Errorf("%d GPUs are not in the cluster:\n%s\nCheck the ids with nomad-pal gpus, or say -allow-unknown", len(ids), strings.Join(lines, "\n"))
+	return fmt.Errorf("%d GPUs are not in the cluster:\n%s\nCheck the ids with nomad-pal gpus, or use -allow-unknown", len(ids), strings.Join(lines, "\n"))
 }
 
 // writeTo writes data to a file atomically, or to standard output if path is "" or "-".

@@ -33,7 +33,7 @@ Quarantine Options:
   -reason=<text>           Put the named GPUs in quarantine. At most 200 bytes. Anyone who can
                            see the GPU can read it.
   -time=<duration>         With -reason: for how long, 90m or 2d. Default: until it is lifted.
-  -lift                    Free the named GPUs.
+  -lift                    Lift the quarantine of the named GPUs.
   -all                     With -lift: all GPUs in quarantine.
 `, examples(
 	"Which GPUs are quarantined, and why?", "nomad-pal quarantine",
@@ -55,11 +55,11 @@ func runQuarantine(b *base, args []string) int {
 	case b.given("reason"):
 		return putInQuarantine(b, gpus, *why, *long, *lift || *all)
 	case b.given("time"):
-		return b.fail(errors.New("-time goes with -reason"))
+		return b.fail(errors.New("-time requires -reason"))
 	case !*lift && (*all || len(gpus) > 0):
-		return b.fail(errors.New("GPUs go with -reason or -lift, and -all with -lift; see nomad-pal quarantine -help"))
+		return b.fail(errors.New("naming GPUs requires -reason or -lift, and -all requires -lift; see nomad-pal quarantine -help"))
 	case *lift && *all == (len(gpus) > 0):
-		return b.fail(errors.New("say which GPUs, or -all"))
+		return b.fail(errors.New("name GPUs, or use -all"))
 	case *lift:
 		return b.lift(gpus)
 	}
@@ -94,11 +94,11 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	}
 	switch {
 	case lifts:
-		return b.fail(errors.New("-reason does not go with -lift and -all"))
+		return b.fail(errors.New("-reason cannot be combined with -lift or -all"))
 	case why == "" || len(why) > longestReason:
-		return b.fail(fmt.Errorf("say why in 1 to %d bytes", longestReason))
+		return b.fail(fmt.Errorf("-reason must have 1 to %d bytes", longestReason))
 	case len(gpus) == 0:
-		return b.fail(errors.New("say which GPUs"))
+		return b.fail(errors.New("name at least one GPU"))
 	}
 	client, err := b.client()
 	if err != nil {
@@ -141,7 +141,7 @@ func gpuOf(ids []string, prefix string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%q matches %d GPUs: say one (nomad-pal gpus)", prefix, len(found))
+		return "", fmt.Errorf("%q matches %d GPUs: name one of them (nomad-pal gpus)", prefix, len(found))
 	}
 	return found[0], nil
 }

@@ -270,10 +270,10 @@ func queueSummary(jobs []model.JobStatus) string {
 		parts = append(parts, fmt.Sprintf("%s for %s", reason.Counted(waiting, "job waits", "jobs wait"), model.GPURange(least, requested)))
 	}
 	if runOn > 0 {
-		parts = append(parts, fmt.Sprintf("%s as before, resubmitted", reason.Counted(runOn, "runs on", "run on")))
+		parts = append(parts, fmt.Sprintf("%s in the old version", reason.Counted(runOn, "keeps running", "keep running")))
 	}
 	if never > 0 {
-		parts = append(parts, fmt.Sprintf("%s as things are", reason.Counted(never, "never starts", "never start")))
+		parts = append(parts, fmt.Sprintf("%d can never start", never))
 	}
 	if failed > 0 {
 		parts = append(parts, fmt.Sprintf("%d failed", failed))

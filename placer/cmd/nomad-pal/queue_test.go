@@ -101,7 +101,7 @@ func TestQueue(t *testing.T) {
 		return jobs, out
 	}
 	all, out := lines()
-	if len(all) != 100 || all[0] != "00098" || all[89] != "00000" || all[90] != "00009" || !strings.Contains(out, "90 jobs wait for 220 GPUs; 10 never start as things are.\n") {
+	if len(all) != 100 || all[0] != "00098" || all[89] != "00000" || all[90] != "00009" || !strings.Contains(out, "90 jobs wait for 220 GPUs; 10 can never start.\n") {
 		t.Errorf("%d: %v\n%s", len(all), all, out[len(out)-200:])
 	}
 	for args, want := range map[string]int{
@@ -191,7 +191,7 @@ func TestQueueOfResubmitted(t *testing.T) {
 	if !f.shows(jobs[0]) || !f.shows(jobs[1]) || f.shows(jobs[2]) {
 		t.Error("the listed gangs")
 	}
-	if got, want := queueSummary(jobs[:2]), "1 job waits for 2 GPUs; 1 runs on as before, resubmitted."; got != want {
+	if got, want := queueSummary(jobs[:2]), "1 job waits for 2 GPUs; 1 keeps running in the old version."; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

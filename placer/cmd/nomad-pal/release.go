@@ -45,7 +45,7 @@ func runRelease(b *base, args []string) int {
 		return 1
 	}
 	if *all && len(rest) > 0 || !*all && len(rest) != 1 {
-		return b.fail(fmt.Errorf("say one job, or -all"))
+		return b.fail(fmt.Errorf("name one job, or use -all"))
 	}
 	client, err := b.client()
 	if err != nil {

@@ -144,7 +144,7 @@ func endShell(b *base, client *nomad.Client, job *api.Job) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), endWithin)
 	defer cancel()
 	if err := client.Deregister(ctx, cluster.KeyOf(job), false); err != nil {
-		b.complain(fmt.Sprintf("Job %q is not stopped, and ends by itself within %s: %v", *job.ID, 2*sessionGrace, err))
+		b.complain(fmt.Sprintf("Job %q could not be stopped; it ends by itself within %s: %v", *job.ID, 2*sessionGrace, err))
 	}
 }
 

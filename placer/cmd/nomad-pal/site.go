@@ -122,7 +122,7 @@ func (s *site) lookAtRacks(nodes []*api.Node) {
 		}
 		if named > most || named == most && k == "rack" {
 			most, s.RackMeta = named, k
-			s.Racks = fmt.Sprintf("%d of %s with GPUs say their rack, %s in all,", named, counted(len(nodes), "node"), counted(len(by[k]), "rack"))
+			s.Racks = fmt.Sprintf("%d of %s with GPUs name their rack (%s in all)", named, counted(len(nodes), "node"), counted(len(by[k]), "rack"))
 		}
 	}
 }
@@ -197,5 +197,5 @@ func (s *site) found() string {
 	if s.ACL {
 		return text + ", and access control."
 	}
-	return text + ", and no access control: anybody may do everything, so that no policies are written."
+	return text + ", and no access control: anybody may do everything, so init writes no policies."
 }

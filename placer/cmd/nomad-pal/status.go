@@ -180,7 +180,7 @@ func printStatus(b *base, o overview, elements bool) {
 	b.pairs(rows)
 	printTenants(b, o.Tenants)
 	if len(o.Jobs) == 0 {
-		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" of these; %d of others", o.others)}[o.others > 0])
+		b.printf("\nNo jobs with GPUs%s.\n", map[bool]string{true: fmt.Sprintf(" match these options; %d do not", o.others)}[o.others > 0])
 		return
 	}
 	b.printf("\n")

@@ -86,8 +86,7 @@ type topState struct {
 	from string // the address that answered
 	jobs []model.JobStatus
 	gpus []query.GPU // by rack and node
-	// use are the GPUs of the nodes that were asked for their current load; notUsed is why there
-	// are none.
+	// use are the GPUs whose current load was read. notUsed is why their load could not be read.
 	use      []query.GPU
 	notUsed  string
 	idLength int
@@ -104,7 +103,7 @@ func (c *topCommand) follow(v *topView, a *answers, every time.Duration) {
 		var s topState
 		c.within(func() { s = c.look(&a, v.useOf.Load()) })
 		v.on(c.ctx, func() { v.update(s) })
-		if s.err == nil { // polls of a large cluster load its servers
+		if s.err == nil { // polls of a large cluster load the agent
 			pause = max(every, min(10*time.Since(began), topPause))
 		}
 		next := time.NewTimer(pause)
@@ -140,8 +139,8 @@ func (c *topCommand) within(f func()) {
 	f()
 }
 
-// look reads a new state from the same server as before, or after an error starts over. It reads
-// the current load of GPUs only from the nodes in useOf; nil means none.
+// look reads a new state from the same agent as before or, after an error, looks for an agent again.
+// It reads the current load of GPUs only from the nodes in useOf; nil means none.
 func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {
@@ -165,7 +164,8 @@ func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	return s
 }
 
-// arrange does the slow sorting here, once per refresh, and not at each key press.
+// arrange sorts the GPUs. That is slow on a large cluster, so it happens once per refresh and not at
+// each key press.
 func (s *topState) arrange() {
 	slices.SortStableFunc(s.gpus, func(a, b query.GPU) int {
 		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
@@ -174,7 +174,8 @@ func (s *topState) arrange() {
 	s.counts = countGPUs(s.gpus)
 }
 
-// topWant requests the explanation of a job; whole: with all evidence.
+// topWant requests the explanation of a job. whole reports whether all its evidence is wanted, and
+// not only its first sentences.
 type topWant struct {
 	job   cluster.JobKey
 	whole bool

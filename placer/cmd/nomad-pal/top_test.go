@@ -144,7 +144,7 @@ func TestTop(t *testing.T) {
 		return strings.Contains(out, "waits-for-four") && strings.Contains(out, "never")
 	})
 	s := c.top(80, 24, "-pal-address", url)
-	s.shows(url, "8 GPUs: 6 allocated, 1 free, 1 unhealthy", "2 jobs have GPUs. 1 job waits for 4 GPUs; 1 never starts as things are.", "#↓", "Expected start", "Reason", "r0", "node-0", "node-1", ".! ", "runs-a", "waits-for-four", "waiting", "never", "unschedulable", "waits-for-four has waited for", topKeys)
+	s.shows(url, "8 GPUs: 6 allocated, 1 free, 1 unhealthy", "2 jobs have GPUs. 1 job waits for 4 GPUs; 1 can never start.", "#↓", "Expected start", "Reason", "r0", "node-0", "node-1", ".! ", "runs-a", "waits-for-four", "waiting", "never", "unschedulable", "waits-for-four has waited for", topKeys)
 	s.press(tcell.KeyDown)
 	s.shows("runs-a runs on 4 GPUs of node node-")
 	s.press(tcell.KeyEnter)

@@ -15,7 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// topMost is the highest variability class with its own column; that column includes outliers.
+// topMost is the highest variability class with its own column. That column also counts all slower
+// classes.
 const topMost = 5
 
 // topUnit is a rack or a node.

@@ -38,7 +38,8 @@ type topCell struct {
 	text  string
 	style style // see text.go
 	right bool
-	// tagged: the text contains tview's colour tags, and the rest of it is escaped.
+	// tagged reports whether the text contains tview's colour tags; the rest of it is then escaped
+	// already.
 	tagged bool
 }
 

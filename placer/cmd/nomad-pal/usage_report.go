@@ -85,7 +85,7 @@ func (r usageReport) page() plot.Page {
 	p := plot.Page{Title: "GPU usage, " + r.since + " to " + r.until, Lead: []string{"Whole days of UTC" + r.filter +
 		". GPU hours are the time from placement to end of each allocation, for each of its GPUs."}}
 	if u.GPUHours == 0 && u.Runs == 0 {
-		p.Lead = append(p.Lead, "Nothing ran in this time that the token may see.")
+		p.Lead = append(p.Lead, "No run that the token may see was active in this period.")
 		return p
 	}
 	p.Facts = []plot.Fact{
@@ -105,8 +105,8 @@ func (r usageReport) page() plot.Page {
 	return p
 }
 
-// waste returns wasted GPU hours, at most all. A run that failed may also have been idle or held
-// GPUs in vain, so the sum may count hours twice.
+// waste returns the wasted GPU hours, at most all GPU hours. A run that failed may also have been
+// idle or held GPUs in vain, so the sum may count hours twice.
 func waste(u accounting.Usage) float64 {
 	return min(u.GPUHours, u.FailedGPUHours+u.HeldInVainGPUHours+u.IdleGPUHours)
 }
@@ -202,7 +202,7 @@ func (r usageReport) wasted() plot.Section {
 
 func (r usageReport) saved() plot.Section {
 	u, seen := r.all, r.all.Seen
-	t := &plot.Table{Head: []string{"what other placements would have taken more", "GPU hours", "of GPU hours", "rests on"}}
+	t := &plot.Table{Head: []string{"other placement", "additional GPU hours", "of the GPU hours used", "based on"}}
 	t.Rows = append(t.Rows,
 		[]string{"with packed placement, predicted", hoursOf(u.SavedGPUHours), shareOf(u.SavedGPUHours, u.GPUHours), "all GPU hours"},
 		[]string{"on any GPUs of the model, predicted", hoursOf(u.SavedAnyGPUHours), shareOf(u.SavedAnyGPUHours, u.GPUHours), "all GPU hours"})

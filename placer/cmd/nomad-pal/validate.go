@@ -18,13 +18,13 @@ import (
 )
 
 var helpValidate = help("validate [options] <jobspec>", `
-Checks that a jobspec can be read, that its hints agree, that the placer accepts
-it, and, as nomad job validate does, that Nomad accepts it. plan shows whether
+Checks that a jobspec can be read, that its hints are valid and do not contradict each
+other, that the placer accepts it, and, as nomad job validate does, that Nomad accepts it. plan shows whether
 the job fits on the cluster now.
 
 Exit codes: 0 it is valid; 1 it is not, or an error.
 `, examples(
-	"Is it right?", "nomad-pal validate train.nomad.hcl",
+	"Is it valid?", "nomad-pal validate train.nomad.hcl",
 	"All jobspecs of a folder:", "for f in *.nomad.hcl; do nomad-pal validate $f; done",
 ), jobOptions, outputOptions, generalOptions)
 

@@ -230,7 +230,7 @@ func TestCanaries(t *testing.T) {
 				if !strings.Contains(e.Reason.String(), "no room for the canaries of the new version") {
 					t.Errorf("explain says: %s", e.Reason.String())
 				}
-				if len(e.Members) != 1 || !strings.Contains(e.Reason.String(), e.Members[0].String()) || len(e.Remedies) != 1 || !strings.HasPrefix(e.Remedies[0].Sentence(), "The canaries start when 1 GPU comes free beside") {
+				if len(e.Members) != 1 || !strings.Contains(e.Reason.String(), e.Members[0].String()) || len(e.Remedies) != 1 || !strings.HasPrefix(e.Remedies[0].Sentence(), "The canaries start when 1 GPU comes free in addition") {
 					t.Errorf("members: %q; advice: %q", e.Members, e.Remedies)
 				}
 				w.AddNodes(1, 1)

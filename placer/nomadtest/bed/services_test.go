@@ -122,7 +122,7 @@ func TestServicesAndDrainedNodes(t *testing.T) {
 		}
 		w.Submit(Gang{Name: "train", Members: 3, Runs: time.Hour})
 		w.RunFor(10 * time.Second)
-		const want = "; it may also start when nodes return: the node is not eligible for scheduling (1 of 2 nodes)"
+		const want = "; the job may also start when nodes return: the node is not eligible for scheduling (1 of 2 nodes)"
 		if e := w.explained("train"); e.Wait == nil || e.Wait.Reason != reason.Services || !strings.HasSuffix(e.Reason.String(), want) || !strings.HasSuffix(e.WaitsFor.String(), want) {
 			t.Errorf("%s: %s: %+v", e.State, e.Reason.String(), e.Wait)
 		}

@@ -135,7 +135,7 @@ func TestPlansOfRunningJobsComeTrue(t *testing.T) {
 		gpus  int
 	}{
 		{"the same", Gang{Name: "a", Members: 2, GPUs: 1, Runs: time.Hour}, gang.Running, "would keep them", 2},
-		{"larger", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Hour}, gang.Starting, "start it again as a whole", 4},
+		{"larger", Gang{Name: "a", Members: 2, GPUs: 2, Runs: time.Hour}, gang.Starting, "stop the whole job and start it again", 4},
 		{"too large", Gang{Name: "a", Members: 2, GPUs: 3, Runs: time.Hour}, gang.Running, "does not fit", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
