@@ -97,9 +97,9 @@ func TestAfter(t *testing.T) {
 	})
 }
 
-// The placer also remembers this while the job runs: the job may later be stopped and edited while
-// it waits again, and Nomad may have deleted the others by then. If one of them has been run again,
-// the job waits for it.
+// The placer also remembers, while a job runs, that the jobs in its pal_after have finished. The job
+// may later be stopped, and edited while it waits again, when Nomad may have deleted the others. If
+// one of the others has been run again, the job waits for it.
 func TestAfterItRan(t *testing.T) {
 	for name, again := range map[string]bool{"forgotten": false, "run again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -251,9 +251,9 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// A deadline after 2262, where 64 bits of nanoseconds end, is far in the future, and was not missed
-// in 1816. One in the distant past was missed. A job that may run for centuries does not stop the
-// placer.
+// A deadline after 2262, when 64 bits of nanoseconds overflow, counts as far in the future, and not
+// as missed long ago. A deadline in the distant past counts as missed. A job that may run for
+// centuries does not stop the placer.
 func TestFarTimes(t *testing.T) {
 	for deadline, c := range map[string]struct{ shown, after string }{
 		"9999-12-31T00:00:00Z": {"9999-12-31 00:00 UTC", ": 9 of 10 jobs like it meet that"},
@@ -297,7 +297,7 @@ func TestAfterUnread(t *testing.T) {
 }
 
 // Nomad sends an event before the change is visible: an immediate request may return the old job. A
-// job must not wait forever for one that has finished or appeared in the meantime, nor because a
+// job must not wait forever for another that has finished or appeared in the meantime, nor because a
 // request failed.
 func TestAfterIsToldEarly(t *testing.T) {
 	for name, disturb := range map[string]func(w *bed.World){
@@ -331,8 +331,8 @@ func TestAfterIsToldEarly(t *testing.T) {
 	}
 }
 
-// A thousand jobs that wait for others cause no requests while those do not change, and each starts
-// soon after the one in its pal_after has finished.
+// A thousand jobs that wait for others cause no requests while the others do not change. Each starts
+// soon after the job in its pal_after has finished.
 func TestAfterMany(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		const jobs = 1000

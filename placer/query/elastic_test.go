@@ -25,8 +25,8 @@ func between(least, most int64) func(*api.Job) {
 }
 
 // For an elastic gang that would wait, or waits, the answers state the minimum number of members;
-// for one that would start, the number that fits. A job that waits for an elastic gang is told what
-// that gang may give back, and when.
+// for one that would start, the number that fits. For a job that waits for an elastic gang, they
+// state what that gang may give back, and when.
 func TestElasticAnswers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble

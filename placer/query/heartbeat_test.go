@@ -52,8 +52,8 @@ func activity(w *bed.World) heartbeat.Activity {
 	return a
 }
 
-// A placer that finds another active one reports it, unless it was elected and takes over from that
-// one.
+// A placer that finds another active placer reports it, unless it was elected and takes over from
+// the other.
 func TestAnotherAtWork(t *testing.T) {
 	for elected, warns := range map[bool]bool{false: true, true: false} {
 		bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
@@ -185,8 +185,8 @@ func TestActivityOfTrouble(t *testing.T) {
 	})
 }
 
-// Two agents that do not know of each other both write heartbeats. A token that may not read the
-// heartbeat gets that as the reason.
+// Two agents that do not know of each other both write heartbeats. If a token may not read the
+// heartbeat, that is the reason why the activity is unknown.
 func TestActivityOfTwo(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		signs := func() heartbeat.VitalSigns { return heartbeat.VitalSigns{Alive: time.Now(), LastCycle: time.Now()} }

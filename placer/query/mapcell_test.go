@@ -10,8 +10,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// A cell has three bits for each application class, where 7 means that slow or slower, then the
-// flags.
+// A cell has three bits for each application class, in which 7 means class 7 or slower. The flags
+// come on top.
 func TestMapCell(t *testing.T) {
 	gpus := []pal.GPU{
 		{ID: "a", Classes: [pal.NumClasses]uint8{1, 2, 0, 200}},

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// If more gangs fail at once than failures are recorded, each gang is still retried, and finally
-// given up.
+// If more gangs fail at once than the placer records failures, it still retries each gang, and
+// finally gives it up.
 func TestMassFailure(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) { c.Retries = 1 }}, func(w *bed.World) {
 		const gangs = 152

@@ -60,8 +60,8 @@ func TestGroupWithoutGPUsThatNoNodeTakes(t *testing.T) {
 	})
 }
 
-// A job waits for temporary obstacles: disconnected nodes, and unhealthy drivers and devices. It
-// does not wait for what no node ever had.
+// A job waits while its obstacles are temporary: disconnected nodes, unhealthy drivers and devices.
+// It does not wait for what no node ever had: it is unschedulable.
 func TestWhatPassesIsNotNever(t *testing.T) {
 	web := func(change func(g *api.TaskGroup)) func(*api.Job) {
 		return func(j *api.Job) {

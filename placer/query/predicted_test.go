@@ -21,7 +21,7 @@ import (
 )
 
 // With pins to a class, Nomad chooses the GPUs. Explain shows the GPUs that a service has, at its
-// start and after Nomad has replaced a member, and the predicted ones if they differ.
+// start and after Nomad has replaced a member, and the GPUs that the placer chose if they differ.
 func TestPredictedAndGot(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble

@@ -9,8 +9,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// A gang is told if one of its GPUs has become an outlier since it was placed; small differences
-// are not mentioned.
+// Explain says if one of a gang's GPUs has become an outlier since the gang was placed. It does not
+// mention small differences.
 func TestRemeasured(t *testing.T) {
 	d := pal.Decision{Class: pal.ClassA, Chosen: &pal.Choice{Cost: 1}}
 	for _, c := range []struct {

@@ -156,8 +156,8 @@ func TestPlanOfCanaries(t *testing.T) {
 	})
 }
 
-// A gang that waits for closer GPUs shows until when it waits at most; that time does not move with
-// the clock.
+// A gang that waits for closer GPUs shows the latest time at which it starts. That time does not move
+// with the clock.
 func TestHopesUntil(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -192,8 +192,8 @@ func snapshot(w *bed.World) *query.Snapshot {
 	return s
 }
 
-// Explain shows what counts against a job beside its own hints: that its namespace's estimates were
-// wrong, and its tenant's use in the fair share.
+// Explain shows what counts against a job besides its own hints: wrong estimates of its namespace,
+// and the use of its tenant in the fair share.
 func TestExplainsTrust(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {
 		c.Queue.FairShare, c.Queue.Tenants = true, map[string]queue.Tenant{"default": {Weight: 2}}
@@ -208,7 +208,7 @@ func TestExplainsTrust(t *testing.T) {
 		w.Submit(bed.Gang{Name: "runs", GPUs: 4, Runs: time.Hour})
 		w.ExpectRunning("runs", 10*time.Second)
 		w.Submit(bed.Gang{Name: "next", GPUs: 4, Meta: map[string]string{"pal_duration": "1m"}})
-		w.RunFor(2 * time.Minute) // until what was learned is stored
+		w.RunFor(2 * time.Minute) // until the placer has stored what it learned
 		e, err := snapshot(w).Explain(t.Context(), cluster.JobKey{Namespace: "default", ID: "next"})
 		if err != nil {
 			t.Fatal(err)

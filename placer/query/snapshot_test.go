@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A request for the decision on a gang that has just been placed waits for its record, but only if
-// that is about to be written.
+// A request for the decision on a gang that has just been placed waits for the gang's record, but
+// only if the placer is about to write the record.
 func TestRecordToCome(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

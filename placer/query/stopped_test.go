@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A gang that was preempted is told for which job. The job's record, which its authors may read,
-// contains no job of another namespace: the agent adds that name from its events.
+// Explain names the job for which a gang was preempted. The gang's record, which its authors may
+// read, names no job of another namespace: the agent adds the name from its events.
 func TestStoppedFor(t *testing.T) {
 	for namespace, record := range map[string]string{"default": "default/high", "research": ""} {
 		t.Run(namespace, func(t *testing.T) {

@@ -39,7 +39,7 @@ func TestFairShareOutlivesThePlacer(t *testing.T) {
 				first := w.StartPlacer()
 				w.Submit(bed.Gang{Name: "long", Namespace: "research", GPUs: 4, Runs: 10 * time.Hour})
 				if w.RunFor(10*time.Hour + 30*time.Second); end == "stop" {
-					first.Stop() // and stores the usage since the last time
+					first.Stop() // Stop stores the usage since it was last stored
 				} else {
 					w.RunFor(10 * time.Minute)
 					first.Kill()

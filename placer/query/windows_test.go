@@ -95,8 +95,8 @@ func TestWindowKeepsSome(t *testing.T) {
 	})
 }
 
-// A service does not end by itself: no end is predicted for it, and it is told about the windows on
-// its GPUs when they open.
+// A service does not end by itself: explain predicts no end for it, and shows the windows that open
+// on its GPUs.
 func TestServiceBesideWindows(t *testing.T) {
 	var from time.Time
 	bed.Run(t, bed.Options{Seed: 1, Placer: func(c *model.Config) {

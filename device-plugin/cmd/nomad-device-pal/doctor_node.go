@@ -145,7 +145,7 @@ func (d *diagnosis) books() {
 		return
 	}
 	if _, err := d.nomad.Allocated(context.Background(), whole); err != nil {
-		d.add(statusWarn, "measure", "the plugin cannot see which GPUs tasks hold, so it measures none: "+err.Error(), measure.UnprovenNext)
+		d.add(statusWarn, "measure", "the plugin cannot see which GPUs are held by tasks, so it measures none: "+err.Error(), measure.UnprovenNext)
 		return
 	}
 	d.add(statusOK, "measure", "Nomad reports which GPUs allocations hold; the plugin measures the others when they are idle", "")

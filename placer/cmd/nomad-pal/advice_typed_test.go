@@ -67,7 +67,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c.follows(f, typed{wrong: []string{"failures", "-token=users"}, says: "for your job: nomad-pal explain <job>", right: []string{"explain", "-token=users", "-pal-token-plain", "train"}, shows: "train"})
 }
 
-// followsNobody starts an agent, as doctor advises if there never was one.
+// followsNobody starts an agent, as doctor advises if no agent has ever run.
 func (c *testCluster) followsNobody(f *advice.Followed) {
 	k := c.check("agent")
 	if k == nil || !f.Add(k.Found, "nothing starts until one is (nomad-pal agent)") {

@@ -166,7 +166,7 @@ func TestDoctorOfAgentInTrouble(t *testing.T) {
 	}
 }
 
-// doctor says if an operator has paused placement or registration in Nomad.
+// doctor reports if an operator has paused placement or registration in Nomad.
 func TestDoctorOfPausedNomad(t *testing.T) {
 	c := newCluster(t)
 	config := ""

@@ -102,8 +102,8 @@ func (c *testCluster) addTwoModels() {
 	}
 }
 
-// Replicas may run on several GPU models. Explain marks each of these as chosen, and names the
-// slowest.
+// Replicas may run on several GPU models. Explain marks each of these models as chosen, and names
+// the slowest.
 func TestReplicasOnSeveralModels(t *testing.T) {
 	c := newCluster(t)
 	c.addTwoModels()

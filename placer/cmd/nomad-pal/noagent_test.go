@@ -29,7 +29,7 @@ var withoutAgent = map[string]string{
 	"agent": "", "classify": "", "completion": "completion bash", "profile": "", "profile build": "", "schema": "schema", "simulate": "", "version": "version",
 }
 
-// needAgent are the commands that do not.
+// needAgent are the commands that need an agent.
 var needAgent = map[string]string{
 	"plan": "plan JOB", "explain": "explain train", "status": "status", "queue": "queue", "events": "events", "history": "history", "usage": "usage", "defrag": "defrag -dry-run", "top": "", "hold": "hold train", "requeue": "requeue train", "priority": "priority train 5", "shell": "shell true",
 }
@@ -97,7 +97,7 @@ func TestRunWithoutAgent(t *testing.T) {
 	}
 }
 
-// run continues when the agent answers again, and says once what it waits for.
+// run continues when the agent answers again. Meanwhile it says once that it waits for the agent.
 func TestRunWaitsForAgent(t *testing.T) {
 	c := newCluster(t)
 	to, err := url.Parse(c.agent("", "http {\n  bind_port = 0\n}\n"))
