@@ -3,9 +3,9 @@
 #   nomad-pal run array.nomad.hcl
 #   for i in $(seq 100); do nomad job dispatch -detach -meta seed=$i array; done
 #   nomad-pal queue                          # which elements wait, and for what
-#   nomad-pal cancel array                   # stop all of it
+#   nomad-pal cancel array                   # stop the job and all of its runs
 #
-# Dispatched jobs need nomad { rpc_address } in the agent's configuration.
+# The agent's configuration needs nomad { rpc_address }.
 job "array" {
   type = "batch"
 

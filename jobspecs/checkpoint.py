@@ -1,7 +1,7 @@
-# A training loop that can be stopped at any time. It writes a checkpoint every hour and when Nomad stops
-# it, reports its progress, and continues from the checkpoint in its next run. checkpoint.nomad.hcl runs it.
+# A training loop that can be stopped at any time. It reports its progress, and writes a checkpoint every hour
+# and when Nomad stops it. Its next run continues from the checkpoint. checkpoint.nomad.hcl runs it.
 #
-# Without PyTorch it only counts, on the CPU, so that you can try everything else:
+# Without PyTorch the loop only counts, on the CPU, so that you can try the rest:
 #
 #   CHECKPOINT=/tmp/c python3 checkpoint.py     # press Ctrl-C, and run it again
 import os

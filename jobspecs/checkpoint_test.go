@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
-// This tests the program of checkpoint.nomad.hcl, without PyTorch. On SIGTERM the program writes a
-// checkpoint and exits with an error; the next run continues with the next step.
+// The program of checkpoint.nomad.hcl, here without PyTorch, loses no step: on SIGTERM it writes a
+// checkpoint and exits with an error, and its next run continues with the next step.
 func TestCheckpointProgram(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

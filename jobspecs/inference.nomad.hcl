@@ -1,10 +1,10 @@
-# A service. Its pins name the slowest variability class that it may get, not exact
-# GPUs, so Nomad can replace a lost instance by itself. A new version starts as one
-# canary beside the old instances, and replaces them once it is healthy.
+# A service. Its pins name nodes and the slowest variability class that it may get, not
+# exact GPUs, so Nomad can replace a lost instance on these nodes by itself. A new version
+# starts as one canary beside the old instances, and replaces them once it is healthy.
 #
 #   nomad-pal run inference.nomad.hcl
-#   nomad job deployments inference
-#   nomad job revert inference 0
+#   nomad job deployments inference          # the progress of an update
+#   nomad job revert inference 0             # back to the first version
 job "inference" {
   type = "service"
 
@@ -14,7 +14,7 @@ job "inference" {
   }
 
   meta {
-    pal_class = "C" # memory-bound: GPUs hardly differ
+    pal_class = "C" # memory-bound: for such work, GPUs hardly differ
     pal_pin   = "class"
   }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Nomad's parser accepts every file, and the placer knows all of its hints. Every job has the
-// gate, except those made for use without the placer, and the placer itself.
+// Nomad's parser accepts every file, and the placer knows all hints in it. Every job has the gate,
+// except the jobs for plain Nomad and the placer's own job.
 func TestJobspecs(t *testing.T) {
 	files, err := filepath.Glob("*.nomad.hcl")
 	if err != nil || len(files) < 5 {

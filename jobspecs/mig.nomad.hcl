@@ -1,5 +1,5 @@
-# A slice of a GPU: one MIG instance, a seventh of an A100. Nomad lists each kind of
-# instance as a separate model; nomad-pal gpus shows the names in your cluster.
+# A slice of a GPU: one MIG instance with a seventh of an A100's compute units. The plugin
+# lists each kind of instance as a separate model; nomad-pal gpus shows their names.
 job "mig" {
   type = "batch"
 

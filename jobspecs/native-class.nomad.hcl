@@ -1,9 +1,9 @@
-# Without the placer: plain Nomad, with the variability classes that the device
-# plugin publishes. The job gets two GPUs of variability class 1 or 2 for class A work.
+# A job for plain Nomad, without the placer. It uses the variability classes that the
+# device plugin publishes: it gets two GPUs of variability class 1 or 2 for work of
+# application class A. Run it with nomad job run, because nomad-pal run would add the gate.
 #
-# Both constraints are needed. The first picks the GPUs. The second keeps Nomad
-# from skipping a node with such GPUs because a node of the same node class has
-# none.
+# Both constraints are needed. The first picks the GPUs. Without the second, Nomad could
+# skip a node with such GPUs because another node of the same node class has none.
 job "native-class" {
   type = "batch"
 

@@ -45,7 +45,7 @@ job "nccl" {
         command      = "bash"
         args         = ["${NOMAD_TASK_DIR}/start.sh"]
         network_mode = "host" # NCCL connects every rank with every other
-        ipc_mode     = "host" # ranks on the same node share memory; the docker plugin must allow it
+        ipc_mode     = "host" # ranks on the same node share memory; Nomad's docker plugin must allow this mode
 
         ulimit {
           memlock = "-1"

@@ -1,7 +1,6 @@
-# The placer as a Nomad job: two agents; one places, the other stands by. They talk to
+# The placer as a Nomad job with two agents: one places, the other stands by. They call
 # Nomad through the Task API, with the job's workload identity. So you configure no
-# address, token or certificate. If Nomad has ACLs, give the identity the agent's
-# policy first:
+# address, token or certificate. If Nomad has ACLs, first bind the agent's policy to the job:
 #
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal placer/deploy/acl/nomad-pal.policy.hcl
 #   nomad job run jobspecs/nomad-pal.nomad.hcl

@@ -1,5 +1,7 @@
-# A notebook with its own GPU. It waits in the queue like any job and is not stopped for
-# others. Jupyter culls kernels that are idle for an hour, and ends an hour after the last one.
+# A notebook with its own GPU. It waits in the queue like any job. The placer does not stop it for
+# others, unless the agent's configuration (default_preempt) allows that for its tenant or class and
+# the job does not set pal_preempt = "false". Jupyter stops kernels that are idle for an hour, and
+# exits an hour after the last activity.
 #
 #   nomad-pal run notebook.nomad.hcl           # prints the address once it runs
 #   nomad-pal logs -stderr notebook            # the address with Jupyter's token
@@ -15,7 +17,7 @@ job "notebook" {
   meta {
     pal_class      = "B"
     pal_duration   = "8h"
-    pal_on_failure = "none" # do not start it again: its kernels are lost anyway
+    pal_on_failure = "none" # if Jupyter itself fails, do not start it again: its kernels are lost anyway
   }
 
   group "notebook" {

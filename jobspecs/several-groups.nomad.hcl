@@ -1,5 +1,5 @@
-# A gang of two groups: learners with eight GPUs each, actors with one each. It
-# starts only when all of them have GPUs.
+# A gang of two groups: two learners with eight GPUs each, and four actors with one GPU
+# each. It starts only when there are GPUs for all six.
 job "several-groups" {
   type = "batch"
 

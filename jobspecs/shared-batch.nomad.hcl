@@ -1,5 +1,5 @@
 # A batch job on one part of a GPU. A notebook may run on another part: shared-notebook.nomad.hcl. Under
-# time slicing nothing limits a task's memory, so both together must not use more than the GPU has.
+# time slicing nothing limits a task's GPU memory: all tasks together must not use more than the GPU has.
 job "shared-batch" {
   type = "batch"
 

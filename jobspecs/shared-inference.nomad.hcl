@@ -1,5 +1,6 @@
-# Two instances of an inference service on parts of GPUs. To use the placer: nomad-pal run.
-# The operator shares GPUs in the device plugin's configuration: docs/operators/share-gpus.md.
+# Two instances of an inference service on parts of GPUs. nomad job run leaves the job to
+# Nomad; nomad-pal run adds the gate, so that the placer chooses the parts. The operator
+# divides GPUs in the device plugin's configuration: docs/operators/share-gpus.md.
 job "shared-inference" {
   type = "service"
 
@@ -30,7 +31,7 @@ job "shared-inference" {
         image = "vllm/vllm-openai:v0.11.0"
         args = [
           "--model", "Qwen/Qwen3-0.6B", "--port", "${NOMAD_PORT_http}",
-          "--gpu-memory-utilization", "0.4", # of the whole GPU: nothing else limits it under time slicing
+          "--gpu-memory-utilization", "0.4", # a share of the whole GPU; under time slicing nothing else limits it
         ]
         ports    = ["http"]
         shm_size = 2147483648 # 2 GiB

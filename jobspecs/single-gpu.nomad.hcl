@@ -1,7 +1,7 @@
 # One GPU for a batch job, the best that is free.
 #
 #   nomad-pal run single-gpu.nomad.hcl       # adds the gate for you
-#   nomad job run single-gpu.nomad.hcl       # works too: the gate is below
+#   nomad job run single-gpu.nomad.hcl       # works, too, because the file has the gate
 job "single-gpu" {
   type = "batch"
 

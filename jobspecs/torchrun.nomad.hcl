@@ -14,7 +14,7 @@ job "torchrun" {
 
   meta {
     pal_class    = "A"
-    pal_duration = "6h"   # an estimate; with estimates, everybody waits less
+    pal_duration = "6h"   # an estimate of the run time; with estimates, everybody waits less
     pal_preempt  = "true" # it writes checkpoints, so it may be stopped and started again
   }
 
@@ -25,8 +25,8 @@ job "torchrun" {
       port "rendezvous" {}
     }
 
-    # A rank is useless without its peers, so Nomad must not restart it alone. The
-    # placer starts the whole gang again.
+    # A rank is useless without its peers, so Nomad must not restart it alone. If one
+    # fails, the placer starts the whole gang again.
     restart {
       attempts = 0
       mode     = "fail"

@@ -1,7 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package packs contains packs for nomad-pack; its tests render them as nomad-pack does.
+// Package packs contains packs for nomad-pack; its tests render them as nomad-pack does. The pack
+// must give the same job as jobspecs/nomad-pal.nomad.hcl, so change both together.
 package packs
 
 import (
@@ -25,7 +26,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/internal/version"
 )
 
-// With its default variables, the pack gives the same job as jobspecs/nomad-pal.nomad.hcl.
+// With its default variables, the pack renders the same job as jobspecs/nomad-pal.nomad.hcl.
 func TestPackIsTheJobspec(t *testing.T) {
 	got, want := render(t, nil), parse(t, filepath.Join("..", "jobspecs", "nomad-pal.nomad.hcl"))
 	if d := gocmp.Diff(want, got); d != "" {
@@ -33,7 +34,8 @@ func TestPackIsTheJobspec(t *testing.T) {
 	}
 }
 
-// The pack has the version of the source tree; release/build.sh writes the version of a release.
+// The pack has the version of the source tree. For a release, release/build.sh writes the release's
+// version into the pack.
 func TestPackVersion(t *testing.T) {
 	text, err := os.ReadFile("nomad-pal/metadata.hcl")
 	if err != nil {
@@ -61,8 +63,8 @@ func TestPackVariables(t *testing.T) {
 	}
 }
 
-// render renders the pack's job with these variables. It has only those functions of nomad-pack
-// that the pack uses.
+// render renders the pack's job with these variables. It implements only those template functions
+// of nomad-pack that the pack uses.
 func render(t *testing.T, set map[string]any) *api.Job {
 	t.Helper()
 	values := defaults(t)

@@ -23,7 +23,7 @@ variable "datacenters" {
 }
 
 variable "node_pool" {
-  description = "Node pool whose nodes run the agent. Empty: the namespace's default."
+  description = "Node pool whose nodes may run the agent. Empty: the namespace's default."
   type        = string
   default     = ""
 }
@@ -35,13 +35,13 @@ variable "count" {
 }
 
 variable "driver" {
-  description = "exec, raw_exec or another driver with command and args. docker or podman need image."
+  description = "exec, raw_exec or another driver with command and args; docker and podman need the variable image."
   type        = string
   default     = "exec"
 }
 
 variable "command" {
-  description = "Path of the binary on the nodes. Not used with image."
+  description = "Path of the binary on the nodes. Ignored if image is set."
   type        = string
   default     = "/usr/bin/nomad-pal"
 }
@@ -65,7 +65,7 @@ variable "cpu" {
 }
 
 variable "memory" {
-  description = "MB per agent: 512 for 1,000 nodes, 1024 for 10,000."
+  description = "MB per agent. 512 is enough for 1,000 nodes, 1024 for 10,000."
   type        = number
   default     = 512
 }
