@@ -38,7 +38,7 @@ type Config struct {
 	Variability VariabilityConfig `codec:"variability"`
 	Measure     MeasureConfig     `codec:"measure"`
 	Sharing     []SharingConfig   `codec:"sharing"`
-	// MPS is a block for another plugin; [decodeConfig] converts it to Sharing.
+	// MPS is a block for a future nomad-device-nvidia; [decodeConfig] converts it to Sharing.
 	MPS *MPSConfig `codec:"mps"`
 	// Nomad is how to reach Nomad, for the profile and to ask which allocations hold GPUs.
 	Nomad nomad.Options `codec:"nomad"`
