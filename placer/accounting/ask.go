@@ -25,7 +25,8 @@ type Filter struct {
 	States     []State
 	// Job is a prefix of job ids.
 	Job string
-	// Since and Until bound the time; zero: no bound. A run counts if part of it lies between them.
+	// Since and Until bound the time; zero: no bound. [DB.Runs] selects the runs of which a part
+	// lies between them. [DB.Usage] takes whole days.
 	Since, Until time.Time
 	// Most is the largest number of runs to return, the last submitted first; 0: all.
 	Most int
@@ -75,8 +76,9 @@ const (
 	inOrder      = " ORDER BY submitted DESC" // no further columns, or SQLite may sort all rows
 )
 
-// Runs returns the runs that a filter selects, the last submitted first. It reads few other rows,
-// however many there are: the runs of one namespace and state are stored in the order of the list.
+// Runs returns the runs that a filter selects, the last submitted first. It queries each namespace
+// and state by itself, because an index then has the rows in the order of the list. So it reads few
+// other rows, however many runs are stored.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
@@ -107,7 +109,8 @@ func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	return f.first(append(out, there...)), err
 }
 
-// each returns a list of one element for each value; for nil, a single nil.
+// each returns a list of one element for each value. For nil, which means no restriction, it
+// returns a single nil.
 func each[T any](of []T) [][]T {
 	if of == nil {
 		return [][]T{nil}
@@ -115,7 +118,7 @@ func each[T any](of []T) [][]T {
 	return slices.Collect(slices.Chunk(of, 1))
 }
 
-// first cuts a list to the number of runs wanted.
+// first sorts runs, the last submitted first, and keeps as many as the filter allows.
 func (f Filter) first(runs []Run) []Run {
 	slices.SortFunc(runs, func(a, b Run) int {
 		return cmp.Or(b.Submitted.Compare(a.Submitted), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job))
@@ -157,9 +160,10 @@ func (f Filter) limit() string {
 	return ""
 }
 
-// thereAtSince selects the runs submitted before since that ended after it. The table is ordered by
-// length class: runs of one class that were alive at since were submitted at most that length
-// before it.
+// thereAtSince selects the runs that were submitted before since and had not ended then. For each
+// length class it reads a part of the index on length and submission: a run of a class ends within
+// 1<<length ms, so runs of this class that existed at since were submitted less than that before
+// it.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)
@@ -268,18 +272,18 @@ type Usage struct {
 	Complete         int64   `json:"complete"`
 	Failed           int64   `json:"failed"`
 	Stopped          int64   `json:"stopped"`
-	// Stops is how often these runs were stopped for others, and StopsLostGPUHours what that cost:
-	// restarts, and work since the last checkpoint. StopsSavedHours is how much sooner runs got GPUs
-	// because others were stopped for them.
+	// Stops is how often these runs were stopped for others. StopsLostGPUHours is what these stops
+	// cost: restarts, and work since the last checkpoint. StopsSavedHours is how many hours sooner
+	// these runs got GPUs because others were stopped for them.
 	Stops             int64   `json:"stops"`
 	StopsLostGPUHours float64 `json:"stops_lost_gpu_hours"`
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
-	// WaitedHours is the total waiting time of these runs. Waits counts those that started, by
+	// WaitedHours is the total waiting time of these runs. Waits counts the runs that started, by
 	// waiting time: below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
 	WaitedHours float64  `json:"waited_hours"`
 	Waits       [6]int64 `json:"waits"`
 	Seen        Seen     `json:"seen"`
-	// Starts are the predicted ranges of start times, RunTimes those of run times.
+	// Starts counts the predicted ranges of start times, RunTimes those of run times.
 	Starts   PredictedRanges `json:"starts"`
 	RunTimes PredictedRanges `json:"run_times"`
 }
@@ -293,13 +297,14 @@ type Seen struct {
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
 	PackedSlowdown    float64 `json:"packed_slowdown,omitempty"`
 	AnySlowdown       float64 `json:"any_slowdown,omitempty"`
-	// The additional GPU time that packing, and any GPUs, would have taken.
+	// The additional GPU hours that the runs would have taken with packing, and on any GPUs of the
+	// model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// PredictedRanges counts predicted ranges: all (Told), those that held, and those that the job was ahead
-// of (Early).
+// PredictedRanges counts predicted ranges: all of them (Told), those that contained the actual
+// value (Held), and those with an actual value below the range (Early).
 type PredictedRanges struct {
 	Told  int64 `json:"told"`
 	Held  int64 `json:"held"`
@@ -375,8 +380,8 @@ func (f Filter) days() (since, until int64) {
 	return since, until
 }
 
-// sums returns the stored sums of some days for these columns. It reads the sums of months if they
-// suffice.
+// sums returns the stored sums from the day since to before the day until, grouped by these
+// columns. It reads the sums of months if the columns and the two days allow that.
 func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []string) (map[dayKey]sums, error) {
 	table := "day"
 	if !slices.Contains(by, "day") && monthOf(since) == since && monthOf(until) == until {
@@ -435,8 +440,8 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	return out
 }
 
-// Namespaces returns all namespaces in the database. It finds those of ended runs by the monthly
-// sums.
+// Namespaces returns all namespaces in the database. It finds the namespaces of ended runs in the
+// monthly sums, which are few rows.
 func (db *DB) Namespaces(ctx context.Context) (names []string, err error) {
 	err = db.rows(ctx, fmt.Sprintf("SELECT namespace FROM month UNION SELECT namespace FROM run WHERE length = %d UNION SELECT namespace FROM alloc WHERE ended = 0 ORDER BY 1", openLength), nil, func(rows *sql.Rows) error {
 		var name string

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// dayKey is a day, counted from 1970 in UTC, and the values by which its sums are grouped.
+// dayKey is a UTC day, as the number of days since 1970, and the values by which its sums are
+// grouped.
 type dayKey struct {
 	day                           int64
 	namespace, user, class, model string
@@ -20,7 +21,7 @@ func dayOf(t time.Time) int64 { return t.Unix() / int64(dayLong/time.Second) }
 
 func startOf(day int64) time.Time { return time.Unix(day*int64(dayLong/time.Second), 0).UTC() }
 
-// monthOf is the first day of a day's month.
+// monthOf returns the first day of a day's month.
 func monthOf(day int64) int64 {
 	t := startOf(day)
 	return dayOf(time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC))
@@ -30,9 +31,9 @@ func monthOf(day int64) int64 {
 type sum int
 
 const (
-	// GPU time; GPU time of allocations that failed or were lost; GPU time held while other members
-	// were missing; GPU time in which GPUs are known to have computed nothing; and the additional
-	// GPU time predicted for packing and for any GPUs.
+	// All GPU time; GPU time of allocations that failed or were lost; GPU time held while other
+	// members were missing; GPU time in which GPUs are known to have computed nothing. Then the
+	// additional GPU time predicted for packing, and for any GPUs of the model.
 	gpuTime sum = iota
 	failedTime
 	vainTime
@@ -45,7 +46,7 @@ const (
 	runsFailed
 	runsStopped
 	waitedTime
-	// Started runs by how long they had waited: see [WaitedBelow].
+	// Ended runs that had started, by their waiting time: see [WaitedBelow].
 	wait1m
 	wait10m
 	wait1h
@@ -60,8 +61,8 @@ const (
 	seenPredicted
 	seenPacked
 	seenAny
-	// Runs with a predicted start or run time; how many lay within the range, and how many below
-	// it.
+	// Runs with a predicted start, and runs with a predicted run time: their number, how many were
+	// within the predicted range, and how many below it.
 	startsTold
 	startsHeld
 	startsEarly
@@ -86,7 +87,7 @@ var sumColumns = [numSums]string{
 	"stops", "stops_lost_ms", "stops_won_ms",
 }
 
-// sumTypes lists the columns of the sums before last, with their SQL types.
+// sumTypes lists the columns of the sums up to last, including it, with their SQL types.
 func sumTypes(last sum) string {
 	return "\n\t" + strings.Join(sumColumns[:last+1], " BIGINT NOT NULL,\n\t") + " BIGINT NOT NULL"
 }
@@ -103,7 +104,8 @@ func (s sums) plus(o sums) sums {
 // of returns a sum as a duration.
 func (s sums) of(i sum) time.Duration { return time.Duration(s[i]) * time.Millisecond }
 
-// WaitedBelow returns the upper bounds of the classes of waiting times; the last class has none.
+// WaitedBelow returns the upper bounds of the classes of waiting times. The last class has no
+// bound.
 func WaitedBelow() []time.Duration {
 	return []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, dayLong}
 }
@@ -145,7 +147,8 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// told returns one for a predicted range, whether it held, and whether the event came earlier.
+// told returns what a predicted range adds to the sums: 1, whether is lies within it, and whether
+// is lies below it.
 func told(is, from, to int64) (one, held, early int64) {
 	switch {
 	case is < from:

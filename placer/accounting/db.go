@@ -23,11 +23,11 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// DB is a database of accounts. It is safe for concurrent use; several agents can share it if it is
-// PostgreSQL.
+// DB is a database of runs, allocations and sums. It is safe for concurrent use. Several agents can
+// share a PostgreSQL database, but not an SQLite file.
 type DB struct {
 	sql      *sql.DB
-	name     string // for messages: the file, or the kind of server, because its address may contain a password
+	name     string // for messages: the file, or "PostgreSQL": an address may contain a password
 	postgres bool
 }
 
@@ -248,7 +248,8 @@ func (db *DB) Write(ctx context.Context, b Batch) error {
 // first value. Columns are separated by ", ".
 type table struct{ name, key, columns, kept string }
 
-// upsert returns a statement that stores a row, unless a stored row with the same key has ended.
+// upsert returns a statement that stores a row. It changes nothing if a row with the same key is
+// stored and has ended.
 func (t table) upsert() string {
 	names, keep := strings.Split(t.columns, ", "), strings.Split(t.key+", "+t.kept, ", ")
 	var sets []string
@@ -270,7 +271,7 @@ var (
 	upsertSums  = map[string]string{"day": upsertSumsOf("day"), "month": upsertSumsOf("month")}
 )
 
-// openLength is the length of a run that has not ended.
+// openLength is the value of the column length for a run that has not ended.
 const openLength = 64
 
 // length returns the binary logarithm of the time from submission to end in milliseconds, rounded
@@ -377,8 +378,8 @@ func upsertSumsOf(table string) string {
 		strings.Join(sumColumns[:], ", "), marks(5+len(sumColumns)), dayColumns, strings.Join(sets, ", "))
 }
 
-// days adds to the sums of days and of their months. All agents write rows in the same order, so
-// that they cannot deadlock.
+// days adds days to the stored sums of these days and of their months. All agents write rows in the
+// same order, so that they cannot deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
 	for k, s := range days {
@@ -416,7 +417,7 @@ func (db *DB) Prune(ctx context.Context, before time.Time) error {
 		}
 		return tx.exec("DELETE FROM alloc WHERE ended > 0 AND ended < ?", at)
 	})
-	if err == nil && !db.postgres { // PostgreSQL does this by itself
+	if err == nil && !db.postgres { // updates SQLite's statistics; PostgreSQL does that by itself
 		_, err = db.sql.ExecContext(ctx, "PRAGMA optimize(0x10002)")
 	}
 	if err != nil {

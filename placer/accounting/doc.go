@@ -5,12 +5,16 @@
 // the GPU time by day. It stores them in a SQL database (SQLite in a file, or PostgreSQL), because
 // Nomad forgets jobs and allocations hours after their end.
 //
-// A [Recorder] compares the placer's snapshots with what is stored, and returns what to write. It
-// is pure. A [DB] writes that in one transaction, and answers queries.
+// A [Recorder] compares the placer's snapshots with what is stored, and returns a [Batch] of
+// differences. It does no input or output. A [DB] writes a batch in one transaction, and answers
+// queries.
 //
-// Nothing is counted twice: runs and allocations have keys that come from Nomad, and one
-// transaction stores the end of an allocation and adds its GPU time to its day. Nothing is lost as
-// long as Nomad remembers it: after a failed write, a later snapshot writes the same again.
+// A change must keep these rules. Nothing counts twice: the keys of runs and allocations come from
+// Nomad, and the transaction that stores an end also adds it to the sums of its day and month. A
+// stored end never changes. Nothing is lost as long as Nomad remembers it: after a failed write,
+// the recorder is unchanged, so the next batch contains the same differences. Times are stored in
+// milliseconds, so the recorder truncates them before it compares. The schema changes only by a new
+// entry in migrations.
 package accounting
 
 import (
@@ -22,14 +26,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Run is one run of a job, from its submission to its end. A job that is edited while it waits or
-// runs stays the same run. A job that is submitted again after its end starts another.
+// Run is one run of a job, from its submission to its end. An edit of a waiting or running job
+// does not start another run. A submission after its end does.
 type Run struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
 	User      string `json:"user,omitempty"` // see [UserOf]
 	Class     string `json:"class,omitempty"`
-	Model     string `json:"model,omitempty"` // of its GPUs; "" before it starts
+	Model     string `json:"model,omitempty"` // the GPU model; "" before the run starts
 	GPUs      int    `json:"gpus"`            // requested
 	// MemberGPUs is how many GPUs each member requests; 0: unknown, or members differ.
 	MemberGPUs int `json:"member_gpus,omitempty"`
@@ -68,13 +72,13 @@ type Run struct {
 	TakesTo   Seconds   `json:"expected_most_seconds,omitempty"`
 	// Idle is the GPU time in which its GPUs are known to have computed nothing.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
-	// Stops counts how often it was stopped for others, the cost of that, and what it gained
-	// because others were stopped for it.
+	// Stops has how often the run was stopped for others, the GPU time that this cost, and how much
+	// sooner it got GPUs because others were stopped for it.
 	queue.Stops
 }
 
-// The expected run time of a family of jobs uses its last kin runs, and needs at least fewestKin of
-// them.
+// The expected run time of a family of jobs is based on its last kin complete runs, and needs at
+// least fewestKin of them: see [Run.Took].
 const fewestKin, kin = 3, 16
 
 // Seconds is a duration; in JSON a number of seconds.
@@ -144,7 +148,7 @@ type Idle struct {
 type Batch struct {
 	Runs   []Run
 	Allocs []Alloc
-	Idle   []Idle                         // only for allocations that are stored or in the batch
+	Idle   []Idle                         // [DB.Write] drops that of unknown allocations
 	seen   map[string]uint64              // ModifyIndex of each allocation of the batch
 	stops  map[cluster.JobKey]queue.Stops // of each run, as the queue counts them
 }

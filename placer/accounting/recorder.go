@@ -25,16 +25,16 @@ import (
 // Recorder tracks what is stored about the jobs and allocations that Nomad still has. It is not
 // safe for concurrent use.
 type Recorder struct {
-	keep   time.Duration // see [DB.Prune]; 0: forever
-	runs   map[cluster.JobKey]Run
-	looked map[cluster.JobKey]bool // jobs whose last run was looked up
-	live   map[string]Alloc
+	keep   time.Duration                  // see [DB.Prune]; 0: forever
+	runs   map[cluster.JobKey]Run         // the last run of each job
+	looked map[cluster.JobKey]bool        // jobs whose last run was looked up
+	live   map[string]Alloc               // stored allocations that have not ended
 	stored map[string]uint64              // ModifyIndex with which each allocation was written
 	stops  map[cluster.JobKey]queue.Stops // the queue's counts when they were last written
 }
 
-// NewRecorder starts with the stored runs and allocations that have not ended. Runs that ended
-// longer than keep ago are not recorded; 0 records all.
+// NewRecorder starts with the stored runs and allocations that have not ended. The recorder ignores
+// runs that ended more than keep ago; with keep = 0, it ignores none.
 func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	r := &Recorder{keep: keep, runs: map[cluster.JobKey]Run{}, looked: map[cluster.JobKey]bool{}, live: map[string]Alloc{}, stored: map[string]uint64{}}
 	r.know(open)
@@ -44,8 +44,8 @@ func NewRecorder(open []Run, live []Alloc, keep time.Duration) *Recorder {
 	return r
 }
 
-// Continue takes over the counts of an earlier recorder of the same queue, or nil if there was
-// none.
+// Continue takes over the counts of an earlier recorder of the same queue. was is nil if there was
+// no earlier recorder.
 func (r *Recorder) Continue(was *Recorder) {
 	if was != nil {
 		r.stops = was.stops
@@ -62,7 +62,7 @@ func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	return jobs
 }
 
-// Know stores the last runs of jobs, as [DB.LastRuns] returns them.
+// Know tells the recorder the last runs of these jobs, as [DB.LastRuns] returns them.
 func (r *Recorder) Know(jobs []cluster.JobKey, last []Run) {
 	for _, k := range jobs {
 		r.looked[k] = true
@@ -144,7 +144,7 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 // run returns the run of a job as it is now; ok is false if there is nothing to record.
 func (r *Recorder) run(m *picture, st gang.Observed, was Run, known bool) (now Run, ok bool) {
 	if known && !was.Ended.IsZero() && st.Nomad == gang.Ended && !ranSince(m.State, st.Key, was.Ended) {
-		return was, true // true for most jobs that Nomad still has
+		return was, true // the usual case: the job has ended, and its end is stored
 	}
 	o := outcome(m.Model, st)
 	over := o != nil
@@ -200,8 +200,8 @@ func (now *Run) end(m *picture, st gang.Observed, o *query.Outcome) {
 	}
 }
 
-// count adds what the queue has counted since the last write. After a restart of the queue, or for
-// a job that left it, the queue's count restarts at 0.
+// count adds what the queue has counted since the last write: is minus was. The queue's counts
+// restart at 0 when the queue restarts, and when the job leaves it.
 func (now *Run) count(is, was queue.Stops) {
 	if is.Stops < was.Stops || is.LostGPUSeconds < was.LostGPUSeconds || is.SavedSeconds < was.SavedSeconds {
 		was = queue.Stops{}
@@ -244,7 +244,7 @@ func outcome(m *model.Model, st gang.Observed) *query.Outcome {
 	return o
 }
 
-// describe records what is known from the placer and from the members.
+// describe records what the members and the placer's record of the job show.
 func (now *Run) describe(m *picture, st gang.Observed) {
 	for _, a := range m.State.AllocsOf(st.Key) {
 		at := ms(time.Unix(0, a.CreateTime))
@@ -321,8 +321,8 @@ func finishedGPUs(s *cluster.State, job *api.Job) (n int) {
 	return n
 }
 
-// anyCost returns the mean cost over all choices of the same number of usable GPUs of the model, at
-// the same distance as the chosen ones; 0 if unknown.
+// anyCost returns the mean cost over all choices of as many usable GPUs of the model, with the
+// locality penalty of the chosen GPUs; 0 if unknown.
 func (m *picture) anyCost(d pal.Decision) float64 {
 	gpus := d.Chosen.GPUIDs()
 	if d.Chosen.PMScore <= 0 || len(gpus) == 0 {
@@ -485,8 +485,8 @@ func lastEnd(s *cluster.State, k cluster.JobKey, submitted time.Time) (at time.T
 }
 
 // submitted returns the submission time of a job whose submission the recorder did not see. Nomad's
-// SubmitTime may be that of the last edit or of the stop. An allocation placed between since and
-// that time shows that the job was submitted earlier.
+// SubmitTime may be the time of the last edit or of the stop. An allocation that was placed between
+// since and SubmitTime shows that the job was submitted earlier.
 func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 	at := time.Unix(0, *st.Job.SubmitTime)
 	if t := m.Jobs[st.Key]; t != nil && t.Submitted().Before(at) {

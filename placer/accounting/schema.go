@@ -3,14 +3,14 @@
 
 package accounting
 
-// migrations bring the database to the current schema, one after the other. The table version holds
-// how many were applied. Never change a released migration: add another. Each runs on both SQLite
-// and PostgreSQL. Times are Unix milliseconds, 0 for none; durations are milliseconds; stops_lost
-// and stops_won are seconds.
+// migrations bring the database to the current schema, one after the other. The table version has
+// the number of migrations that were applied. Never change a released migration: add another. Each
+// runs on both SQLite and PostgreSQL. Times are Unix milliseconds, 0 for none; durations are
+// milliseconds. In the table run, stops_lost is in GPU seconds and stops_won in seconds.
 //
-// Runs are listed by submission, so each filter has an index in that order. length is the binary
-// logarithm of a run's time from submission to end; with it, queries find the runs that existed at
-// a given time. day and month hold sums: see [sum].
+// Lists of runs are sorted by submission, so the index for each filter has that order. length is
+// the binary logarithm of a run's time from submission to end: see [Filter.thereAtSince]. The
+// tables day and month have sums: see [sum].
 var migrations = []string{`
 CREATE TABLE run (
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,

@@ -1,10 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package live reads the current load of GPUs: utilisation, memory, temperature and power. Device
+// Package live reads the current load of GPUs: utilization, memory, temperature and power. Device
 // plugins sample these on their nodes, and Nomad's client API serves them (GET
 // /v1/client/stats?node_id=, which needs node:read). Each query costs a Nomad server and a client
-// one request, so a [Reader] queries few nodes at a time and caches answers for some seconds.
+// one request. A [Reader] therefore queries at most [MostNodes] nodes at a time and caches answers.
+// A node that does not answer must not delay the others, so each query has a time limit.
 package live
 
 import (
@@ -24,7 +25,7 @@ import (
 const (
 	// MostNodes is the largest number of nodes in one query.
 	MostNodes = 64
-	// Fresh is how long a node's answer stays in the cache.
+	// Fresh is how long a node's answer, or its failure to answer, stays in the cache.
 	Fresh = 3 * time.Second
 	// atOnce is how many nodes are queried in parallel; within is the time limit for a node.
 	atOnce = 16
@@ -44,7 +45,8 @@ type Use struct {
 	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`
 }
 
-// Idle reports whether the GPU certainly computes nothing.
+// Idle reports whether the GPU is known to compute nothing. It is false if the utilization is
+// unknown.
 func (u Use) Idle() bool { return u.Utilization != nil && *u.Utilization == 0 }
 
 // Of returns the use of each GPU from a node's statistics, by GPU id. nomad-device-nvidia uses the
@@ -57,7 +59,7 @@ func Of(stats *api.HostStats) map[string]Use {
 		}
 		for id, s := range group.InstanceStats {
 			if s == nil || s.Stats == nil || s.Stats.Attributes[attr.StatUtilization] == nil {
-				continue // another part: the GPU's statistics are those of its first part
+				continue // for a shared GPU, only the first part has the GPU's statistics
 			}
 			of := s.Stats.Attributes
 			u := Use{At: s.Timestamp, TemperatureC: number(of, attr.StatTemperature)}

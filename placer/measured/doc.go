@@ -8,6 +8,11 @@
 //	GPU-5f3a…,resnet50,12.81,NVIDIA H200,bs256
 //
 // A table needs the columns gpu, app and time; model, key, noise and rate may be
-// missing. JSON is an array of objects with these names, or a report of the
-// device plugin. Errors name file and line.
+// missing, and app may be if [Defaults] has it. JSON is an array of objects with
+// these names, a report of the device plugin, or a profile. Errors name the file,
+// and the line or the element in it.
+//
+// What [WriteCSV] writes, [ReadCSV] must read unchanged: measurements are stored
+// in this form in Nomad's variables. A new column must be optional, because
+// stored tables do not have it.
 package measured

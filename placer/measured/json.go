@@ -19,8 +19,8 @@ import (
 // reportFormat is the format of the device plugin's own files.
 const reportFormat = profile.MeasurementFormat
 
-// Read reads a file in any form: a table, an array, a report, or a profile. A profile's times are
-// as good as those that it was built from.
+// Read reads a file in any form: a table, an array, a report, or a profile. A profile contains the
+// times that it was built from.
 func Read(name string, data []byte, d Defaults) ([]Row, error) {
 	text := bytes.TrimSpace(data)
 	switch {

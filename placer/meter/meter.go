@@ -6,7 +6,7 @@
 //
 // This must stay true: the metrics that /v1/metrics shows to everybody name no job, node, GPU or
 // namespace. Series that name namespaces are for operators only: [Meter.Gather] includes them if its
-// parameter "named" is true.
+// parameter "named" is true. Each other label must have few possible values.
 package meter
 
 import (
@@ -44,7 +44,7 @@ type Meter struct {
 type Metric struct {
 	Name, Kind, Help string
 	Labels           []string
-	// Named: for operators only, because it names namespaces.
+	// Named is true if the metric names namespaces, and is for operators only.
 	Named bool
 }
 
@@ -60,7 +60,7 @@ type Gauge struct {
 	// Commas separate the names of several labels, and their values in the keys of Read. Only the
 	// first value may contain commas.
 	Label string
-	// Counter: the value only grows.
+	// Counter is true if the value only grows.
 	Counter bool
 	Read    func() map[string]float64
 }
@@ -90,12 +90,12 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	waits := []float64{1, 5, 15, 60, 5 * 60, 15 * 60, 3600, 4 * 3600, 12 * 3600, 36 * 3600, 7 * 24 * 3600}
 	m.wait = histogram(m.public, "wait_seconds", "Total time that gangs waited before they were placed, by application class.", waits, "app_class")
 	m.waitNamed = histogram(m.named, "namespace_wait_seconds", "Total time that gangs waited before they were placed, by namespace.", waits, "namespace")
-	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "Predicted slowdown of placed gangs: run time divided by that on median GPUs of one node, by application class.",
+	m.slowdown = histogram(m.public, "predicted_slowdown_ratio", "Predicted slowdown of placed gangs, by application class: run time divided by the run time on median GPUs of one node.",
 		[]float64{0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
 	m.Accuracy = histogram(m.public, "observed_slowdown_ratio", "Run time of finished gangs divided by their pal_duration, by application class.",
 		[]float64{0.25, 0.5, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3}, "app_class")
 	m.Cycles = histogram(m.public, "cycle_duration_seconds", "How long the placer's cycles took.", []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})
-	m.requests = histogram(m.public, "nomad_request_duration_seconds", "How long Nomad took to begin its answers, by method, kind of object and status (0: no answer).",
+	m.requests = histogram(m.public, "nomad_request_duration_seconds", "Time until Nomad began its answer, by method, kind of object and status (0: no answer).",
 		[]float64{0.002, 0.01, 0.05, 0.25, 1, 5, 30}, "method", "object", "code")
 	const help = "1, with the version of the agent."
 	note("gauge", "build_info", help, []string{"version", "revision"}, false)

@@ -21,7 +21,7 @@ type Shards[T, V any] struct {
 	codec  codec[T]
 	join   func([]T) (V, error)
 	split  func(V) (map[string]T, error) // by path below the prefix
-	// paths below this prefix are not read; "": all are
+	// but is a prefix below which paths are not read; "": all paths are read
 	but string
 }
 
@@ -76,8 +76,9 @@ func (s Shards[T, V]) ReadOrRefused(ctx context.Context) (V, error) {
 	return s.Read(ctx)
 }
 
-// Write makes the shards hold exactly v: it writes those that change, then deletes the rest. If one
-// cannot be written, the others still are.
+// Write makes the shards hold exactly v. It writes the shards that change. If a shard cannot be
+// written, Write still writes the others, unless Nomad does not answer. After all writes have
+// succeeded, it deletes the shards that v does not need.
 func (s Shards[T, V]) Write(ctx context.Context, v V) error {
 	shards, err := s.split(v)
 	if err != nil {

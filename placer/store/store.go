@@ -9,7 +9,7 @@
 //     If it is still too large, the error is [ErrNotStorable].
 //   - Data that cannot be parsed counts as missing; the error that names it is [Unreadable]. The next
 //     write replaces it.
-//   - A change that must not undo somebody else's goes through [Variable.Change].
+//   - A change that must not overwrite somebody else's change goes through [Variable.Change].
 //   - Shards are written one by one. If a write fails half-way, the next one completes it.
 //
 // The package decides nothing, and keeps nothing in memory.
@@ -46,7 +46,7 @@ type Store struct{ nomad *nomad.Client }
 // In returns the store in the client's cluster and namespace.
 func In(c *nomad.Client) Store { return Store{c} }
 
-// ErrNotStorable means that a value does not fit any variable.
+// ErrNotStorable means that a value cannot be encoded, or does not fit into a variable.
 var ErrNotStorable = errors.New("it cannot be stored")
 
 type unreadableError struct{ error }
@@ -67,9 +67,9 @@ func Unreadable(err error) bool {
 var plain = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_~-]*$`)
 
 // Path returns the path below a prefix for a name of several parts, such as a job's namespace and
-// id. Different names have different paths. Paths allow few characters, and at most 128. Other
-// names are hashed, below as much of the first part as fits, so that a policy can let users of a
-// namespace read the data of their jobs.
+// id. Different names have different paths. Nomad allows few characters in paths, and at most 128.
+// If a name does not fit, Path uses its hash. The hash comes after the first part if that fits, so
+// that a policy can let the users of a namespace read the data of their jobs.
 func Path(prefix string, name ...string) string {
 	good, path := true, prefix
 	for _, part := range name {
@@ -136,7 +136,8 @@ type Value[T any] struct {
 	Written time.Time
 }
 
-// Read reads the value. An unreadable one still has its Index, with which it can be overwritten.
+// Read reads the value. With an [Unreadable] error, the result has only the Index, with which the
+// caller can overwrite the variable.
 func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	raw, err := v.nomad.ReadVariable(ctx, v.Path)
 	if err != nil || raw == nil {
@@ -151,7 +152,7 @@ func (v Variable[T]) Read(ctx context.Context) (Value[T], error) {
 	return value, nil
 }
 
-// Write writes the value, and overwrites any other.
+// Write writes the value, whatever the variable holds now.
 func (v Variable[T]) Write(ctx context.Context, of T) error {
 	is, err := v.fit(&of)
 	if err != nil {
@@ -167,8 +168,9 @@ func (v Variable[T]) holds(ctx context.Context, is items) bool {
 }
 
 // Change writes what change returns for the value, if nobody else has written since from was read.
-// Otherwise change is called again with the newer value. An unreadable value counts as missing. If
-// change returns an error, nothing is written. Change returns the value that is then known.
+// Otherwise it calls change again with the newer value. An unreadable value counts as missing. If
+// change returns an error, Change writes nothing. It returns the last value that it has read or
+// written.
 //
 // A write whose answer is lost is an error, and may have happened: when change is called again, it
 // may see its own result.

@@ -87,14 +87,15 @@ func shrinkRecord(r *gang.Record) bool {
 }
 
 // runTimesShards is how many variables hold run times, finishedShards how many hold finished jobs.
-// A name always belongs to the same variable.
+// The hash of a name selects its variable, so changing these numbers moves names to other
+// variables.
 const (
 	runTimesShards = 8
 	finishedShards = 16
 )
 
-// RunTimes are the run times of each name. If they are too large, each name of a shard loses the
-// older half of its runs. Names that are too long by themselves go last.
+// RunTimes are the run times of each name. If a shard is too large, each of its names loses the
+// older half of its runs, and a name with a single run is dropped.
 func (s Store) RunTimes() Shards[[]queue.RunTimes, []queue.RunTimes] {
 	return Shards[[]queue.RunTimes, []queue.RunTimes]{
 		prefix: "nomad-pal/history", nomad: s.nomad, codec: asJSON("runs", shrinkRuns), join: concatenated[queue.RunTimes],
@@ -160,7 +161,7 @@ func (s Store) Quarantine() Variable[map[string]failure.Quarantine] {
 	return Variable[map[string]failure.Quarantine]{"nomad-pal/quarantine", s.nomad, asJSON[map[string]failure.Quarantine]("json", nil)}
 }
 
-// Controls are what users have set on jobs (holds and the like), by namespace/id.
+// Controls are what users have set on jobs, such as holds and priorities, by namespace/id.
 func (s Store) Controls() Variable[map[string]gang.Control] {
 	return Variable[map[string]gang.Control]{"nomad-pal/controls", s.nomad, asJSON[map[string]gang.Control]("json", nil)}
 }
@@ -171,8 +172,8 @@ type Usage struct {
 	Usage []queue.Usage `json:"usage"`
 }
 
-// Usage is the basis of fair share. If it is too large, the namespaces with the least usage are
-// left out; they come last.
+// Usage is the basis of fair share. If it is too large, the second half of the namespaces is left
+// out. Writers sort namespaces by usage, so these have the least.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
 		u.Usage = u.Usage[:len(u.Usage)/2]
@@ -207,7 +208,7 @@ type Heartbeat struct {
 	Version string `json:"version"`
 	// Address is the agent's API address; "" if others cannot reach it.
 	Address string `json:"address,omitempty"`
-	// Since is when the agent began to place. Worked is when it last did.
+	// Since is when the agent began to place. Worked is when its placer last worked.
 	Since  time.Time `json:"since"`
 	Worked time.Time `json:"worked"`
 	// Trouble is why it does not place. Starting: it has not placed yet. Stopped: it has shut down.
@@ -292,7 +293,7 @@ func decodeSamples(is items) ([]profile.Sample, error) {
 	return samples, err
 }
 
-// halves splits values until each piece fits a variable, or is a single value.
+// halves splits values into halves until each piece fits a variable, or is a single value.
 func halves[T any](v Variable[[]T], all []T) [][]T {
 	if len(all) == 0 {
 		return nil
@@ -303,7 +304,7 @@ func halves[T any](v Variable[[]T], all []T) [][]T {
 	return append(halves(v, all[:len(all)/2]), halves(v, all[len(all)/2:])...)
 }
 
-// numbered numbers shards.
+// numbered names the shards 0000, 0001, …
 func numbered[T any](shards []T) map[string]T {
 	out := map[string]T{}
 	for i, shard := range shards {

@@ -1,8 +1,12 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package window computes when nodes are kept for maintenance, or reserved for some jobs, and which
-// nodes, from an operator's configuration. [queue.Window] is the queue's form of it.
+// Package window evaluates the windows in an operator's configuration: times in which nodes are
+// kept for maintenance, or reserved for some jobs. It computes when a window begins and ends, and
+// which nodes it selects. [queue.Window] is the form that the queue uses.
+//
+// [Window.Check] must accept a window before other methods use it. Cron expressions mean the same
+// here as in Nomad's periodic block. A change of the clocks neither skips nor repeats a window.
 //
 //	w := window.Window{Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"}}
 //	from, to, ok := w.At(time.Now())
@@ -26,8 +30,8 @@ import (
 // form in the configuration.
 type Window struct {
 	Name string `json:"name"`
-	// Start is when a single window begins. Cron is when a recurring one begins, in TimeZone (UTC
-	// if that is ""), as in Nomad's periodic block.
+	// Start is when a single window begins. Cron is when a recurring window begins, as in Nomad's
+	// periodic block; its times are in TimeZone, or in UTC if TimeZone is "".
 	Start    time.Time `json:"start,omitzero"`
 	Cron     string    `json:"cron,omitempty" hcl:"cron,optional"`
 	TimeZone string    `json:"time_zone,omitempty" hcl:"time_zone,optional"`
@@ -40,7 +44,8 @@ type Window struct {
 	Racks       []string `json:"racks,omitempty" hcl:"racks,optional"`
 	NodePools   []string `json:"node_pools,omitempty" hcl:"node_pools,optional"`
 	Datacenters []string `json:"datacenters,omitempty" hcl:"datacenters,optional"`
-	// For names the namespaces or jobs that may use the nodes nevertheless: see [queue.Window].
+	// For names the namespaces or jobs that may use the nodes during the window: see
+	// [queue.Window]. If it is empty, no job may.
 	For []string `json:"for,omitempty" hcl:"for,optional"`
 }
 
@@ -131,10 +136,11 @@ func (w Window) At(now time.Time) (from, to time.Time, ok bool) {
 }
 
 const (
-	// lookBack is how far back, beyond its duration, the start of an active window is searched.
+	// lookBack is how much further back than its duration the start of an active window is
+	// searched.
 	lookBack = 24 * time.Hour
-	// A window that never ends, as a reservation may, is computed only this far ahead, and for at
-	// most this many occurrences. Its end then moves on with time.
+	// A reservation may never end. Its end is computed only lookAhead into the future, and for at
+	// most mostTimes occurrences, so it moves on with time.
 	lookAhead = 366 * 24 * time.Hour
 	mostTimes = 100_000
 )
@@ -157,8 +163,8 @@ func (w Window) joined(e *cronexpr.Expression, now time.Time, zone *time.Locatio
 	return from, to
 }
 
-// Over explains that the window has ended and does not recur; it returns "" if it is active or
-// still to come. The window must be valid.
+// Over returns why the window will not occur again, or "" if it is active or will occur. The window
+// must be valid.
 func (w Window) Over(now time.Time) string {
 	_, to, ok := w.At(now)
 	switch {
@@ -173,9 +179,9 @@ func (w Window) Over(now time.Time) string {
 // farthest is more than clocks are ever put forward or back at once.
 const farthest = 3 * time.Hour
 
-// times returns the times after now that match the expression by the clocks of a zone. A time that
-// the clocks skip still occurs, and a time that they show twice occurs once. That matters because
-// most windows are on Sunday night, when clocks are changed.
+// times returns the times after now at which the clocks of a zone match the expression. A time that
+// the clocks skip still occurs, and a time that they show twice occurs once. This matters because
+// most windows are on Sunday night, when clocks change.
 func times(e *cronexpr.Expression, now time.Time, zone *time.Location) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		last := now
@@ -231,7 +237,7 @@ func (w Window) Holds(n Node) bool {
 
 // ToQueue converts the active and future windows for the queue. gpus returns the numbers of a
 // window's GPUs, and since converts times to the queue's. next is when the first of these windows
-// ends, or the zero time; empty names the windows without a GPU.
+// ends; zero if there are none. empty has the names of windows without a GPU.
 func ToQueue(ws []Window, now time.Time, since func(time.Time) time.Duration, gpus func(Window) []int) (out []queue.Window, next time.Time, empty []string) {
 	for _, w := range ws {
 		from, to, ok := w.At(now)

@@ -15,7 +15,7 @@ const routes = {
   job: ([namespace, id]) => jobPage(namespace, id, navigate), rack: ([datacenter, name]) => rackPage(datacenter, name, navigate), node: ([name]) => nodePage(name, navigate), gpu: ([id]) => gpuPage(id, navigate),
 };
 
-// On a narrow screen a menu button opens the links to pages, the search and the settings.
+// On a narrow screen, a menu button shows the links to pages, the search and the settings.
 function openMenu(open) {
   $("bar").classList.toggle("open", open);
   $("menu").setAttribute("aria-expanded", String(open));
@@ -79,7 +79,7 @@ $("find").onsubmit = e => {
   else navigate("#/jobs?search=" + encodeURIComponent(q));
 };
 
-// idle shows whether a placer is active, and if not, since when.
+// idle shows a warning if no placer is active, with the time since then.
 async function idle() {
   try {
     const a = await get("/v1/agent");

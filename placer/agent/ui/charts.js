@@ -13,7 +13,8 @@ export async function samples() {
 }
 export const forgetSamples = () => { kept = []; };
 
-// inTurn runs functions one after the other, each in its own task: three charts at once would block the page.
+// inTurn runs functions one after the other, each in its own task. Drawing three charts in one task would block the
+// page.
 let turn = Promise.resolve();
 const inTurn = f => { turn = turn.then(() => new Promise(done => setTimeout(() => { f(); done(); }))); };
 
@@ -45,10 +46,11 @@ function said(all, series) {
 
 // chart draws series over time. A series has a name, of(sample), and a look: "area", "main", "line" or
 // "dash"; right gives it its own axis on the right. The keys above show the values under the pointer,
-// else the last ones. Without ratios, the vertical axis has whole numbers, from 0 to top at least.
-// how has, in seconds: the longest distance of two samples (gap), how long a sample counts before a gap
-// (next), the least length of the time axis (span) and steps between its times (incrs). say formats a
-// time, last labels the last value, half is half of the width of a time and space the room for it, in pixels.
+// else the last values. Without ratios, the vertical axis has whole numbers, from 0 to at least top.
+// how has these fields. In seconds: gap, the longest time between two samples; next, how long a sample
+// counts before a gap; span, the minimum length of the time axis; incrs, the steps between its times.
+// In pixels: half, half of the width of a time; space, the room for a time. say formats a time, and
+// last labels the last value.
 const side = 44; // pixels left and right of the plot
 const minutes = {gap, next: 60, span: 600, say: clock, last: "", half: 18};
 const dayLong = day / 1000;
@@ -124,10 +126,11 @@ export const byDay = least => chart("GPU hours of each day", [
 // daysOf notes that days are in UTC, if the reader's days are not.
 export const daysOf = () => zone.get() === "UTC" || !new Date().getTimezoneOffset() ? "" : h("small", {}, "UTC days");
 export const ofDays = usage => usage.map(x => ({...x, at: x.of[0] + "T00:00:00Z"}));
-// since says when the agent's samples begin.
+// since is the note about when the agent's samples begin.
 export const since = all => all.length ? `Since ${when(all[0].at)}: the active agent keeps the last day in memory, one sample a minute.` : "";
 
-// gained is the GPU hours that placement saved over packing, as predicted in the samples.
+// gained returns the GPU hours that placement saved compared with packing, as predicted in the samples; null if
+// nothing was predicted.
 export function gained(all) {
   let hours = 0, asked = false;
   all.forEach((x, i) => {

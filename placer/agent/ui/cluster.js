@@ -4,12 +4,13 @@ import {follow} from "./stream.js";
 
 export const classes = ["A", "B", "C", "D"];
 export const classOf = (cell, k) => cell >> 3 * k & 7;
-const out = cell => cell >> 14; // out of service, and why
+const out = cell => cell >> 14; // why the GPU is out of service; 0 if it is not
 // held: a job has the GPU. allocated leaves out GPUs that are out of service, so that sums count each GPU once.
 export const held = cell => !!(cell & 1 << 12), allocated = cell => held(cell) && !out(cell), degraded = cell => !!(cell & 1 << 13) && out(cell) < 2;
 export const unavailable = cell => out(cell) === 1, quarantined = cell => out(cell) === 2, unhealthy = cell => out(cell) === 3, free = cell => !out(cell) && !held(cell);
 
-// Racks contain nodes; a node's cells have the numbers first … first+gpus-1. idle: no placer is active.
+// Racks contain nodes; a node's cells have the numbers first … first+gpus-1. idle: no placer is active. known: the
+// state has arrived. hidden: the token may not read nodes, so there are no racks.
 export const cluster = {idle: false, version: 0, jobs: 0, known: false, hidden: false, racks: [], cells: new Uint16Array(0), byNode: new Map()};
 
 const listeners = new Set();
@@ -43,8 +44,8 @@ function take(m) {
   if (jobs) tell("jobs");
 }
 
-// nodeOf is a GPU's node on the map. If two nodes have the same name, the second has a part of its id
-// behind the name.
+// nodeOf returns a GPU's node on the map. If two nodes have the same name, the map adds a part of the id to the
+// name of the second.
 export const nodeOf = g => cluster.byNode.get(`${g.node} (${(g.node_id ?? "").slice(0, 8)})`) ?? cluster.byNode.get(g.node);
 export const cellOf = g => { const n = nodeOf(g); return n ? n.first + g.index : -1; };
 export const count = (from, n, f) => { let c = 0; for (let i = from; i < from + n; i++) if (f(cluster.cells[i])) c++; return c; };
@@ -59,7 +60,8 @@ function hear(m) {
   tell("alive");
 }
 
-// worker is shared by all tabs of this page, because a browser opens only six connections for all of them.
+// worker starts or joins the worker that all tabs share: a browser opens only six connections to the agent for all
+// tabs together.
 function worker() {
   if (!self.SharedWorker) return null;
   try {

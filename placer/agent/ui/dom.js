@@ -19,7 +19,7 @@ export function s(tag, attrs = {}, text) {
 }
 
 // table makes a table; its caption is only for screen readers. A column whose head begins with # holds numbers.
-// groups are a row of heads above the heads: each has a text and the number of columns that it spans.
+// groups makes a row above the heads: each entry is a text and the number of columns that it spans.
 export function table(caption, heads, rows, groups = []) {
   const number = heads.map(x => typeof x === "string" ? x.startsWith("#") : x.className === "n");
   const name = heads.map((x, i) => typeof x !== "string" ? x.dataset.label : number[i] ? x.slice(1) : x), label = [...name];
@@ -34,7 +34,7 @@ export function table(caption, heads, rows, groups = []) {
     h("thead", {role: "rowgroup"}, groups.length ? h("tr", {role: "row", className: "groups"}, groups.map(([text, n]) => text ? h("th", {scope: "colgroup", role: "columnheader", colSpan: n, ariaColSpan: n}, text) : h("td", {role: "cell", colSpan: n}))) : "", h("tr", {role: "row"}, heads.map(head))), h("tbody", {role: "rowgroup"}, rows.map(r => h("tr", {role: "row"}, r.map(cell))))));
 }
 
-// badge shows a state by a mark, a colour and a word.
+// badge shows a state by a mark, a color and a word.
 const marks = {good: "●", info: "◐", warn: "▲", crit: "✕", rest: "○"};
 const kinds = {
   good: ["running", "free", "healthy", "started", "complete"],
@@ -57,7 +57,7 @@ export const nodeLink = name => link(`#/node/${encodeURIComponent(name)}`, name)
 // gpuLink shows a GPU's number on its node if it is known, else its id.
 const places = new Map(), asked = new Set();
 export const gpuLink = id => h("a", {href: `#/gpu/${encodeURIComponent(id)}`, className: "id", title: id}, places.get(id) ?? short(id));
-// learnGPUs asks for the numbers of the GPUs in a list of {node, gpus}.
+// learnGPUs asks the agent for the numbers of the GPUs in a list of {node, gpus}, for gpuLink.
 export async function learnGPUs(list) {
   const nodes = [...new Set(list.filter(x => x.node && !asked.has(x.node) && x.gpus?.some(id => !places.has(id))).map(x => x.node))].slice(0, 64);
   for (const n of nodes) asked.add(n);
@@ -99,7 +99,7 @@ function fromNow(t) {
   return s > 0 ? "in " + about(s) : about(-s) + " ago";
 }
 export const time = t => t ? h("time", {dateTime: t, title: full(t)}, fromNow(t)) : "";
-// range shows the earliest and the latest expected time.
+// range shows the earliest and the latest expected time as one range.
 export function range(from, to) {
   const until = t => Math.max(0, (new Date(t) - Date.now()) / 1000), far = about(until(to)), near = until(from) ? about(until(from)) : "0";
   return h("span", {className: "word", title: `between ${full(from)} and ${full(to)}`},
@@ -107,8 +107,8 @@ export function range(from, to) {
 }
 export const expected = j => j.start_to ? range(j.start_from, j.start_to) : "";
 
-// Requests carry the reader's token. The page learns of each change, so it need not wait until the placer has
-// processed all events: get asks with stale.
+// Requests carry the reader's token. get asks with stale: it accepts a snapshot that is a second old, because the
+// stream tells the page of each later change.
 export const token = {get: () => sessionStorage.getItem("token") || "", set: t => sessionStorage.setItem("token", t)};
 class Refused extends Error { constructor(status, text) { super(text); this.status = status; } }
 export async function ask(path, options = {}) {
@@ -129,15 +129,15 @@ export function failed(e) {
   return h("p", {className: "alert", role: "alert"}, e.message, more);
 }
 
-// colourOf is a job's colour. It depends on the job's name only, so it is the same on all pages. White text is
-// readable on it, in light and dark.
+// colourOf returns a job's color. It depends only on the job's name, so it is the same on all pages. White text on
+// it is readable in the light and the dark scheme.
 export function colourOf(job) {
   let n = 17;
   for (const c of job) n = Math.imul(n ^ c.codePointAt(0), 16777619);
   n = ((n ^ n >>> 15) >>> 0) % 24;
   return `oklch(${[".53 .15", ".45 .12", ".51 .05"][n % 3]} ${20 + 45 * Math.floor(n / 3)})`; // eight hues, each bright, dark and pale
 }
-// mark shows a job's colour beside its name.
+// mark shows a job's color beside its name.
 export function mark(job) {
   const i = h("i", {className: "job-mark", ariaHidden: "true"});
   i.style.background = colourOf(job);
@@ -158,7 +158,7 @@ export const failures = async () => (await get("/v1/failures")).reverse();
 export const failureTable = list => table("Allocations that failed, the latest first", ["Time", "Cause", "Job", "Node", "GPUs", "Reason"], list.slice(0, 100).map(f =>
   [time(f.at), badge(f.cause), jobLink(f), nodeLink(f.node), firstGPUs(f.gpus), f.reason]));
 export const firstGPUs = (gpus = []) => gpus.length > 4 ? plural(gpus.length, "GPU") : gpus.flatMap((g, i) => [i ? ", " : "", gpuLink(g)]);
-// whatOf is the text of an event without what other columns show (node, state).
+// whatOf returns the text of an event without the parts that other columns show (node, state).
 export const whatOf = e => e.node && e.gpus?.length ? e.text.replace(`on node ${e.node} `, "").replace(/^is unhealthy: /, "") : e.text;
 // gathered merges consecutive events with the same text about GPUs of the same node.
 export function gathered(list) {

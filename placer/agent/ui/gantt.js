@@ -8,14 +8,14 @@ const day = 86400e3, left = 92, head = 38, most = 256; // GPUs of one chart
 const brief = job => job.replace(/^default\//, "");
 const span = b => `${b.row}: ${b.text}, ${b.from ? "from " + full(b.from) : "since before the agent became active"} to ${b.to ? full(b.to) : "now"}`;
 
-// parsed is the job of a name namespace/id, or false for a job that the token may not see.
+// parsed returns the job with the name namespace/id, or false if the token may not see the job.
 function parsed(name) {
   const cut = name.indexOf("/");
   return cut > 0 && !name.startsWith("(") && {namespace: name.slice(0, cut), job: name.slice(cut + 1)};
 }
 
-// during returns the uses as bars, one row for each GPU. If a job holds a GPU without an event, it got the GPU
-// before the agent became active.
+// during returns the uses as bars, one row for each GPU. A job that holds a GPU but has no event got the GPU before
+// the agent became active.
 export function during(gpus, uses, row = g => `GPU ${g.index}`) {
   const bars = [], byGPU = new Map();
   for (const u of uses) for (const id of u.gpus) byGPU.set(id, [...byGPU.get(id) ?? [], u]);
@@ -60,7 +60,7 @@ function blocks(kept, names) {
   return out;
 }
 
-// gantt draws bars {row, from, to, text} over the last day, one line for each row, with a table of them below.
+// gantt draws bars {row, from, to, text} over the last day, one line for each row, and a table of the bars below.
 // A bar without from began before the agent became active; a bar without to has not ended. label(row) is the
 // text beside a row; a click on a bar calls open(job).
 export function gantt(bars, caption, {label = row => row, open} = {}) {
@@ -156,7 +156,7 @@ export function timelinePage(params, navigate) {
       const bars = during(shown, uses, g => `${node(g)} GPU ${g.index}`);
       host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", {label: row => row.endsWith(" GPU 0") ? row.slice(0, -6) : "", open: toJob(navigate)})),
         gpus.length > shown.length ? empty(`The first ${shown.length} of ${plural(gpus.length, "GPU")}; a node's page shows its own.`) : "",
-        empty("One line for each GPU; the lines of a node are together. A job has the same colour on all pages. The agent does not know what ended before it became active; it keeps its last 5,000 events."));
+        empty("One line for each GPU; the lines of a node are together. A job has the same color on all pages. Uses that ended before the agent became active are missing, and so are those older than its last 5,000 events."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = listen((what, changed) => { if (what === "cells" && (!changed || drawn < 0)) draw(); if (what === "jobs") { clearTimeout(timer); timer = setTimeout(draw, 5000); } });

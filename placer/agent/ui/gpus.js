@@ -7,7 +7,7 @@ import {during, gantt, toJob} from "./gantt.js";
 
 const rows = 50; // of a table at a time
 
-// live calls draw when a cell changes for which concerns(cell) is true, every 3 s at most.
+// live calls draw, at most every 3 s, when a cell changes for which concerns(cell) is true.
 function live(concerns, draw) {
   let timer, last = 0;
   const stop = listen((what, changed) => {
@@ -97,13 +97,13 @@ export function rackPage(datacenter, name, navigate) {
 // tooSlow reports whether the GPU's PM score for the class is above the outlier_threshold.
 const tooSlow = (g, c) => g.outlier_for?.includes(c);
 const score = (g, c) => { const k = g.classes?.[c]; return k ? [h("span", {className: "chip c" + Math.min(k, 5), title: `class ${k} for application class ${c}`}, k), " ", tooSlow(g, c) ? h("strong", {title: "an outlier"}, g.pm_scores[c].toFixed(3)) : g.pm_scores[c].toFixed(3)] : h("span", {className: "soft"}, "not measured"); };
-// trouble lists all that is wrong with a GPU: pairs of the word on its badge ("" if it has none) and the reason.
-const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "it is lifted" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}, for ${g.window_for ? g.window_for.join(", ") : "maintenance"}`]].filter(Boolean);
-// said is the text of trouble, for the place beside a badge with its first state.
+// trouble lists what is wrong with a GPU, as pairs: the word on the badge ("" if it has no badge) and the reason.
+const trouble = g => [!g.healthy && ["unhealthy", g.unhealthy || "no reason given"], g.degraded && ["degraded", g.degraded], g.quarantine && ["", `quarantined until ${new Date(g.quarantine.until) - Date.now() > 4e11 ? "an operator lifts it" : when(g.quarantine.until)}: ${g.quarantine.reason}`], g.state === "unavailable" && ["unavailable", g.unavailable], g.window && ["", `kept by window ${g.window}, for ${g.window_for ? g.window_for.join(", ") : "maintenance"}`]].filter(Boolean);
+// said returns trouble as text, for the place beside a badge that already shows the first state.
 export const said = g => trouble(g).map(([what, why], i) => i && what ? `${what}: ${why}` : why).join("; ");
 const stateOf = g => g.degraded && ["free", "allocated"].includes(g.state) ? "degraded" : g.state;
 const of = (n, all, scale, unit) => n == null ? "unknown" : `${+(n / scale).toFixed(1)}${all ? "/" + +(all / scale).toFixed(1) : ""} ${unit}`;
-// nowOf is a GPU's current statistics: utilization as a bar, memory, temperature, power.
+// nowOf returns a GPU's current statistics for nowHeads; utilization has a bar.
 export const nowOf = (u, why) => u ? [u.utilization_percent == null ? "unknown" : [h("meter", {min: 0, max: 100, value: u.utilization_percent, ariaLabel: "Utilization"}), ` ${u.utilization_percent} %`],
   of(u.memory_used_mib, u.memory_total_mib, 1024, "GiB"), of(u.temperature_c, 0, 1, "°C"), of(u.power_w, u.power_limit_w, 1, "W")] : [h("span", {className: "soft", title: why ?? ""}, "unknown"), "", "", ""];
 export const nowHeads = ["Utilization", "Memory", "Temperature", "Power"];
@@ -116,7 +116,7 @@ function gpuTable(gpus, caption) {
   told ? "" : empty("Utilization, memory, temperature and power are not known", why ? `: ${why}.` : "."));
 }
 
-// some shows the GPUs of one node, or one of them.
+// some shows the GPUs of one node, or one GPU.
 function some(ask, title, what, missing, navigate) {
   const host = h("div", {}, empty("Reading the GPUs …"));
   let closed = false, mine = [], shown;
@@ -142,7 +142,7 @@ function some(ask, title, what, missing, navigate) {
       const near = fails.filter(f => ask.gpu ? (f.gpus ?? []).includes(ask.gpu) : f.node === gpus[0].node);
       host.replaceChildren(h("p", {}, what === "GPU" ? ["On node ", nodeLink(name)] : "", node ? [what === "GPU" ? ", rack " : "Rack ", link(rackPath(node.rack), node.rack.name)] : ""),
         h("div", {className: "plain"}, shown), h("h2", {}, "Who had ", what === "GPU" ? "it" : "which GPU"), h("section", {className: "card"}, gantt(during(gpus, uses), "Who had which GPU", {open: toJob(navigate)})),
-        h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty("None of the last 120 failed allocations failed here."));
+        h("h2", {}, "Failures"), near.length ? h("div", {className: "plain"}, failureTable(near)) : empty(`None of the last 120 failed allocations was on this ${what}.`));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = live(c => mine.includes(c), draw), timer = setInterval(now, lookAgain);
@@ -152,7 +152,7 @@ function some(ask, title, what, missing, navigate) {
 export const nodePage = (name, navigate) => some({node: name}, "Node " + name, "node", "There is no such node with GPUs now.", navigate);
 export const gpuPage = (id, navigate) => some({gpu: id}, "GPU " + id, "GPU", "There is no such GPU now.", navigate);
 
-// alike groups the elements for which says() returns the same, and keeps their order.
+// alike groups elements for which says() returns the same text, and keeps their order.
 function alike(all, says) {
   const groups = new Map();
   for (const x of all) { const key = JSON.stringify(says(x)); groups.set(key, [...groups.get(key) ?? [], x]); }
@@ -192,7 +192,7 @@ export function failuresPage() {
   return {title: "Failures", element: [h("h1", {}, "Failures and quarantine"), h("h2", {}, "GPUs in trouble"), h("div", {className: "plain"}, host), h("h2", {}, "Outliers"), h("div", {className: "plain"}, slow), h("h2", {}, "What failed"), h("div", {className: "plain"}, allocs), h("h2", {}, "Events"), h("div", {className: "plain"}, what)], close: () => { closed = true; stop(); }};
 }
 
-const fades = half => half ? empty(`Old GPU hours count less: those used ${half >= 2 * 86400 ? plural(+(half / 86400).toFixed(1), "day") : plural(+(half / 3600).toFixed(1), "hour")} ago count half (usage_half_life).`) : "";
+const fades = half => half ? empty(`Old GPU hours count less: GPU hours used ${half >= 2 * 86400 ? plural(+(half / 86400).toFixed(1), "day") : plural(+(half / 3600).toFixed(1), "hour")} ago count half (usage_half_life).`) : "";
 
 export function tenantsPage() {
   const host = h("div", {}, empty("Reading the tenants …"));

@@ -59,19 +59,20 @@ const long = s => s >= 7200 ? `${(s / 3600).toFixed(0)}h` : s >= 120 ? `${(s / 6
 
 // meanings explains the columns; docs/operators/history.md has the details.
 const meanings = stops => h("details", {}, h("summary", {}, "What the columns mean"), h("dl", {className: "facts"}, [
-  ["Used", "the time from placement to end of each allocation, for each of its GPUs"], ["Failed", "GPU hours of allocations that failed or were lost"],
-  ["In vain", "the time for which members held GPUs while other members of their gang were missing"], ["Idle", "the time in which GPUs ran nothing, for at least 15 minutes"],
-  ["Saved", "the additional GPU hours of packed placement, as predicted when the job was placed"], ["Ended", "runs count on the day of their end, GPU hours on the day on which they were used; days are in UTC"],
+  ["Used", "the time from placement to end of each allocation, for each of its GPUs"], ["Failed", "the GPU hours of allocations that failed or were lost"],
+  ["In vain", "the GPU hours that members held while other members of their gang were missing"], ["Idle", "the GPU hours in which held GPUs ran nothing for at least 15 minutes"],
+  ["Saved", "the GPU hours that packing would have used in addition, as predicted when the job was placed"], ["Ended", "the number of runs that ended; runs count on the day of their end, GPU hours on the day of their use, and days are in UTC"],
   ["Mean wait", "how long the runs that ended waited in the queue, on average"],
-  ["Predicted slowdown", "1.2: a run takes 1.2 times as long on the GPUs that were chosen as on median GPUs of one node"],
-  ...stops ? [["Stops", "how often these runs were stopped for others (pal_preempt)"], ["Lost by stops", "what that cost: restarts, and the work since the last checkpoint"], ["Sooner by", "how much sooner these runs got GPUs because other jobs were stopped for them"]] : [],
+  ["Predicted slowdown", "1.2 means that the run takes 1.2 times as long on its GPUs as on median GPUs of one node"],
+  ...stops ? [["Stops", "how often these runs were stopped for others (pal_preempt)"], ["Lost by stops", "the GPU hours that these stops cost: restarts, and the work since the last checkpoint"], ["Sooner by", "how much sooner these runs got GPUs because other jobs were stopped for them"]] : [],
 ].map(([what, text]) => [h("dt", {}, what), h("dd", {}, text)])));
 
 const word = text => text ? h("span", {className: "word"}, text) : "";
-// notes say why a run ended, and what it lost by being stopped or gained because others were stopped.
+// notes says why a run ended, what it lost when it was stopped for others, and what it gained when others were
+// stopped for it.
 const notes = r => [r.reason, r.stops && `stopped ${r.stops === 1 ? "once" : r.stops + " times"} for others, which cost it ${hours(r.lost_gpu_seconds / 3600)} GPU hours`,
   r.saved_wait_seconds > 0 && `got GPUs ${long(r.saved_wait_seconds)} sooner, because others were stopped for it`].filter(Boolean).join("; ");
-// waits is how long a run has waited; for a run in the queue, until now.
+// waits returns how long a run has waited; for a run in the queue, the time until now.
 const waits = r => long(r.state === "pending" ? Math.max(r.waited_seconds, (Date.now() - Date.parse(r.submitted)) / 1000) : r.waited_seconds);
 function runTable(ran) {
   const seen = ran.some(r => r.seen_slowdown), users = ran.some(r => r.user);

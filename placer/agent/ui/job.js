@@ -22,7 +22,7 @@ export function jobPage(namespace, id, navigate) {
       if (opened) body.querySelector("details").open = true;
       if (first) { rest(); view.k = Math.max(0, classes.indexOf(e.decision?.class)); }
       first = false;
-    } catch (e) { if (!closed) body.replaceChildren(failed(e), e.status === 404 ? empty("Somebody may have purged it, or it never existed. ", h("a", {href: "#/jobs"}, "All jobs")) : ""); }
+    } catch (e) { if (!closed) body.replaceChildren(failed(e), e.status === 404 ? empty("Somebody may have purged the job, or it never existed. ", h("a", {href: "#/jobs"}, "All jobs")) : ""); }
     light();
   }
   async function light() {
@@ -67,20 +67,20 @@ function why(e) {
     h("dl", {className: "facts"},
       fact("Expected start", expected(e)), fact("Expected end", e.end_to ? [range(e.end_from, e.end_to), e.end_why && `: ${e.end_why}`] : e.end_why), fact("Progress", e.progress), fact("Waits for", e.waits_for?.text !== e.reason?.text && e.waits_for?.text), fact("Submitted", e.submitted && [time(e.submitted), ", ", when(e.submitted)]), fact("Ended", e.outcome?.at && [time(e.outcome.at), ", ", when(e.outcome.at)]), fact("Decided", time(e.decided)), fact("Ready", time(e.ready)),
       fact("Application class", d && d.class + (e.class_from ? `: ${e.class_from}` : "")), fact("Policy", d && d.policy), fact("Note", e.note)),
-    holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Its end makes room"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.preemptible && !j.stopping ? "; the placer may stop it for others (pal_preempt)" : "", j.may_give ? [`; is elastic: may give ${j.may_give} back, from `, time(j.give_from), " on"] : ""].flat(), j.needed ? "yes" : ""])), sick(holders, d), holders.enough ? empty(holders.jobs.filter(j => j.needed).length > 1 ? "There is room for it once all jobs marked “yes” have ended." : "There is room for it once the job marked “yes” has ended.") : "", holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
-    e.obstacles?.length ? [h("h2", {}, "What keeps it from nodes"), table("Obstacles", ["Group", "Nodes", "Reason", "Goes away"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "when other jobs end" : "not by itself"]))] : "",
+    holders?.jobs?.length ? [h("h2", {}, "Who holds the GPUs that it could use"), table("Jobs that hold GPUs", ["Job", "#GPUs", "Expected end", "Its end makes room"], holders.jobs.map(j => [named(j.job), j.gpus, [j.stopping ? "soon: it was stopped, and its tasks are ending" : j.service ? "when somebody stops it: it is a service" : j.end_to ? range(j.end_from, j.end_to) : "not known", j.preemptible && !j.stopping ? "; the placer may stop it for others (pal_preempt)" : "", j.may_give ? [`; elastic: may give back ${plural(j.may_give, "GPU")}, at the earliest `, time(j.give_from)] : ""].flat(), j.needed ? "yes" : ""])), sick(holders, d), holders.enough ? empty(holders.jobs.filter(j => j.needed).length > 1 ? "There is room for it once all jobs marked “yes” have ended." : "There is room for it once the job marked “yes” has ended.") : "", holders.omitted ? empty(`and ${plural(holders.omitted, "more job")}`) : ""] : "",
+    e.obstacles?.length ? [h("h2", {}, "Why nodes cannot take it"), table("Obstacles", ["Group", "Nodes", "Reason", "Goes away"], e.obstacles.map(o => [o.group, `${o.nodes} of ${o.total}`, o.what, o.now ? "when other jobs end" : "not by itself"]))] : "",
     e.allocations?.length ? [h("h2", {}, "Allocations"), table("Allocations", ["Allocation", "Group", "Node", "Status", "GPUs"], e.allocations.map(a => [a.id.slice(0, 8), a.group, nodeLink(a.node), badge(a.status), allGPUs(a.gpus)]))] : "",
     e.live && Object.keys(e.live).length ? [h("h2", {}, "Current load of its GPUs"), table("Current load of its GPUs", ["Node", "GPU", ...nowHeads, "Idle since"], e.allocations.flatMap(a => (a.gpus ?? []).map(g => [nodeLink(a.node), gpuLink(g), ...nowOf(e.live[g.split("::")[0]]), e.idle?.[g] ? time(e.idle[g]) : ""])))] : "",
     d ? decision(d, e.predicted, e.alternatives ?? [], e.speeds_from) : "",
     e.failures?.length ? [h("h2", {}, "Members that failed"), table("Members that failed", ["#Try", "Time", "Node", "Cause", "Reason", "GPUs"], e.failures.map(f => [f.try, time(f.at), nodeLink(f.node), badge(f.cause), f.reason, allGPUs(f.gpus)]))] : "",
-    h("details", {}, h("summary", {}, "All of it as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),
+    h("details", {}, h("summary", {}, "The whole explanation as JSON"), h("pre", {tabIndex: 0}, JSON.stringify(e, null, 2))),
   ].flat(Infinity).filter(x => x !== "");
 }
 
 // sick explains why the jobs hold more GPUs than the decision counts as allocated.
 function sick(holders, d) {
   const n = holders.omitted ? 0 : holders.jobs.reduce((sum, j) => sum + j.gpus, 0) - (d?.candidates?.allocated ?? Infinity);
-  return n > 0 ? empty(`${plural(n, "GPU")} of these ${n === 1 ? "is" : "are"} unhealthy or in quarantine, and ${n === 1 ? "counts" : "count"} as that, not as allocated.`) : "";
+  return n > 0 ? empty(`${plural(n, "GPU")} of these ${n === 1 ? "is" : "are"} unhealthy or quarantined, and ${n === 1 ? "does" : "do"} not count as allocated.`) : "";
 }
 
 // decision compares the placements and GPU models, and shows the L×V matrix.
@@ -96,7 +96,7 @@ function decision(d, predicted, alternatives, from) {
     d.models?.length ? table("GPU models", ["GPU model", "#Speed", "#Slowdown", "#Price", "#With cost to others", "Result", "Speed known from"], d.models.map(m =>
       [m.device, +m.speed.toPrecision(3), m.fits ? m.cost.toFixed(3) : "–", m.price ? +m.price.toPrecision(3) : "–", m.fits ? m.total.toFixed(3) : "–", m.chosen ? "chosen" : m.device === d.left?.device ? "left to others" : m.fits ? "has room" : d.replicas ? "–" : "no room now", from?.[m.device] ?? ""])) : "",
     predicted ? h("p", {}, "Nomad gave it other GPUs than the placer chose, as its pins allow.") : "",
-    h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}${c.kept ? `, ${c.kept} kept by windows` : ""}; ${c.ineligible.toLocaleString()} did not match.`),
+    h("p", {className: "soft"}, `Of ${plural(c.total, "GPU")}, ${c.free.toLocaleString()} were free for it, ${c.allocated.toLocaleString()} allocated, ${c.unhealthy} unhealthy, ${c.quarantined} quarantined, ${c.unavailable ?? 0} unavailable${c.outliers ? `, ${c.outliers} too slow` : ""}${c.kept ? `, ${c.kept} kept by windows` : ""}; ${c.ineligible.toLocaleString()} not eligible (GPU model, constraints, or a node that is not ready).`),
     d.walk?.length ? matrix(d) : "",
   ];
 }
@@ -118,5 +118,5 @@ function matrix(d) {
   return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "A row is how far apart the GPUs may be. A column is a bin of GPUs with similar PM scores (1 is the median): the slowest GPU may be in that bin. A cell is the penalty × the mean of the bin, the predicted slowdown. PAL tries the cells in ascending order and takes the first at which the gang fits; but it prefers a fuller node to an emptier one if that costs little more."),
     h("div", {className: "scroll", tabIndex: 0, role: "region", ariaLabel: "L×V matrix"}, h("table", {className: "lv"}, h("caption", {className: "hidden"}, "L×V matrix: predicted slowdown by locality and PM score"),
       h("thead", {}, h("tr", {}, h("td", {}), bins.map(b => h("th", {scope: "col"}, scores(b).range)))), h("tbody", {}, rows.map(t => h("tr", {}, h("th", {scope: "row"}, t), bins.map(b => h("td", {}, cell(t, b)))))))),
-    told, d.walk_omitted ? empty(`${plural(d.walk_omitted, "cell")} in the middle of the walk are not shown.`) : ""];
+    told, d.walk_omitted ? empty(`${plural(d.walk_omitted, "cell")} in the middle of this order ${d.walk_omitted === 1 ? "is" : "are"} not shown.`) : ""];
 }

@@ -4,15 +4,16 @@ import {listen} from "./cluster.js";
 
 const columns = [["position", "#", true], ["job", "Job"], ["user", "User"], ["state", "State"], ["gpus", "GPUs", true], ["class", "Class"], ["submitted", "Submitted"], ["start", "Expected start"], ["", "Reason"]];
 const limit = 50;
-export const states = {waiting: "in the queue", starting: "not all members run yet", running: "all members run or are complete", unschedulable: "this cluster could not hold it", rejected: "cannot be served as it is written", failed: "given up", native: "placed by Nomad alone"};
+export const states = {waiting: "in the queue", starting: "not all members run yet", running: "all members run or are complete", unschedulable: "does not fit this cluster, even if it were empty", rejected: "the placer cannot place it as it is written", failed: "the placer gave it up", native: "placed by Nomad alone"};
 
 // notStarted are the states of jobs that the placer does not start, or does not start again.
 export const notStarted = "unschedulable,rejected,failed";
 
-// size is a job's number of GPUs; for a waiting elastic gang, from its smallest to its full size.
+// size returns a job's number of GPUs. For a waiting elastic gang, it returns the range from its smallest to its
+// full size.
 export const size = ({gpus, elastic: e}) => e && !e.members && e.least < e.most ? `${gpus / e.most * e.least}–${gpus}` : gpus;
 
-// runs counts the elements of an array by state.
+// runs lists how many elements of an array are in each state.
 export const runs = r => [...Object.entries(r).filter(([, n]) => n).map(([k, n]) => `${n.toLocaleString()} ${k}`), `of ${Object.values(r).reduce((a, n) => a + n, 0).toLocaleString()}`].join(", ");
 
 export function jobsPage(params, navigate) {
@@ -63,7 +64,7 @@ export function jobsPage(params, navigate) {
     h("span", {}, `${(q.offset + 1).toLocaleString()} to ${Math.min(q.offset + limit, p.matching).toLocaleString()} of ${p.matching.toLocaleString()}`),
     h("button", {disabled: q.offset + limit >= p.matching, title: "Next page", onclick: () => change({offset: q.offset + limit})}, "Next"));
 
-  // At most every 5 s, because a queue may change all the time.
+  // later reads at most every 5 s, because a busy queue changes all the time.
   const later = () => { clearTimeout(timer); timer = setTimeout(read, Math.max(0, last + 5000 - Date.now())); };
   const stop = listen(what => { if (what === "jobs") later(); });
   read();

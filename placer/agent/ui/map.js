@@ -4,7 +4,7 @@ import {h} from "./dom.js";
 import {classes, classOf, cluster, count, degraded, free, held, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
 const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 8;
-export const view = {k: 0, use: true}; // the application class whose variability classes are shown, or only the use
+export const view = {k: 0, use: true}; // what colors show: the use, or the variability classes for application class k
 
 export function words(cell) {
   const cs = classes.map((c, k) => `${c}${classOf(cell, k) || "–"}`).join(" ");
@@ -86,7 +86,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       if (quarantined(cell)) ctx.rect(x + 1, y + 1, w - 2, w - 2);
       else if (unavailable(cell)) { ctx.moveTo(x, y + w); ctx.lineTo(x + w, y); }
       else if (degraded(cell)) { ctx.moveTo(x, y + 1); ctx.lineTo(x + w, y + 1); }
-      // A wider line in the background colour below the mark makes it visible on every class, with any colour vision.
+      // A wider line in the background color below the mark makes it visible on every class, with any color vision.
       if (!bad) { ctx.strokeStyle = colours.bg; ctx.lineWidth = thin + 2; ctx.stroke(); }
       ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = thin; ctx.stroke();
     }
@@ -102,7 +102,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
     ctx.fillStyle = colours.bg; ctx.fillRect(t.x, t.y, t.w, t.head + t.rows * size + 8);
     ctx.textAlign = "left";
     if (t.head) {
-      const bad = count(t.rack.first, t.rack.gpus, unhealthy) > 0; // for cells too small to show it
+      const bad = count(t.rack.first, t.rack.gpus, unhealthy) > 0; // because cells may be too small to show it
       ctx.fillStyle = bad ? colours.mark : colours.soft; ctx.textAlign = "left"; ctx.font = (size >= readable ? "600 12px" : "9px") + " system-ui,sans-serif";
       ctx.fillText(fit(t.name, t.w - 10) + (bad && t.first === t.rack.first && racks.length > 1 ? "!" : ""), t.x, t.y + 11);
     }
@@ -191,7 +191,8 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
   };
 
   const all = () => { layout(); draw(); };
-  // The layout of many racks runs in its own task, after that of the page. Few racks are drawn at once, so that nothing flickers.
+  // The layout of many racks runs in its own task, after the page's. A map of few racks is drawn at once, so that
+  // nothing flickers.
   let later;
   const watch = new ResizeObserver(([e]) => {
     const w = Math.floor(e.contentRect.width);
@@ -213,10 +214,10 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
 }
 
 const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
-// classKeys explains the colours of the variability classes.
+// classKeys explains the colors of the variability classes.
 export const classKeys = () => [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest")];
 
-// legend explains the colours, and lets the reader choose what they show.
+// legend explains the colors, and lets the reader choose what they show.
 export function legend(changed) {
   const choose = h("select", {id: "shown", onchange: e => { view.use = e.target.value === "use"; if (!view.use) view.k = Number(e.target.value); list(); changed(); }},
     classes.map((c, k) => h("option", {value: k, selected: !view.use && view.k === k}, `variability class for application class ${c}`)), h("option", {value: "use", selected: view.use}, "use: free or allocated"));
@@ -227,5 +228,5 @@ export function legend(changed) {
       item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable"), item("c0 top", "", "degraded"), cluster.racks.length > 1 ? h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs") : "");
   }
   list();
-  return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);
+  return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colors show ", choose)), items);
 }

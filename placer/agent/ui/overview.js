@@ -7,7 +7,7 @@ import {none, said} from "./gpus.js";
 import {notStarted, runs as counted, size} from "./jobs.js";
 import {rackPath} from "./job.js";
 
-const few = 6, asked = 8 * few, many = 2000; // few: rows of a list; asked: GPUs to ask for; many: above this number of GPUs the map takes the whole width
+const few = 6, asked = 8 * few, many = 2000; // few: rows of a list; asked: GPUs to request; many: with more GPUs than this, the map takes the whole width
 const unknown = "not known without a placer";
 const percent = x => Math.round(100 * x) + "\u2009%";
 const number = n => n.toLocaleString("en");
@@ -37,7 +37,7 @@ function tiles(page, all) {
   const better = last?.slowdown_chosen ? 1 - last.slowdown_chosen / last.slowdown_packed : null;
   return [
     n ? tile("#/gpus", "info", percent(on / n), "Allocated", `${number(on)} of ${number(n)} GPUs`) : "",
-    page ? jobs("running", "good", "Running jobs", states.running, page.running ? `on ${plural(page.running, "GPU")}` : "", parts(["starting", "stopping", "completing", "native"].map(s => [s, states[s]])) || (on ? "others hold GPUs" : "no GPU is in use")) : "",
+    page ? jobs("running", "good", "Running jobs", states.running, page.running ? `on ${plural(page.running, "GPU")}` : "", parts(["starting", "stopping", "completing", "native"].map(s => [s, states[s]])) || (on ? "other jobs hold GPUs" : "no GPU is in use")) : "",
     page ? jobs("waiting", states.waiting ? "warn" : "", "Waiting jobs", states.waiting, page.waiting ? `${plural(page.waiting, "GPU")}${page.first ? "; next: " + page.first.job : ""}` : "", "the queue is empty") : "",
     page ? jobs(notStarted, not.length ? "crit" : "", "Stuck or failed", not.reduce((a, [, c]) => a + c, 0), parts(not), "no job is stuck") : "",
     n ? tile("#/failures", ill.unhealthy ? "crit" : sum ? "warn" : "", number(sum), "GPUs in trouble", parts(Object.entries(ill)) || "all are healthy") : "",
@@ -55,11 +55,11 @@ const waits = page => page.jobs.length
   ? list(page.jobs.map(j => item([j.position ? j.position + ". " : "", jobLink(j)], `${size(j)} GPUs`, j.runs ? `${counted(j.runs)}: ` : j.user ? j.user + ": " : "", j.reason?.text ?? "", j.start_to ? [" – expected ", expected(j)] : "")))
   : cluster.idle ? todo("Who waits is ", unknown, ".") : good("Nobody waits.");
 
-// worst is the application class for which a GPU's PM score is highest, and that score.
+// worst returns the application class for which a GPU's PM score is highest, and this score.
 const worst = g => classes.map(c => [c, g.pm_scores?.[c] ?? 0]).sort((a, b) => b[1] - a[1])[0];
 const state = g => !g.healthy ? "unhealthy" : g.quarantine ? "quarantined" : "degraded";
-// ails has a row for each node and reason. A row about an outlier names no job of another application class than
-// the one for which the GPU is slow.
+// ails has a row for each node and reason. A row about an outlier names only jobs of the application class for which
+// the GPU is slow, and jobs whose class the page does not know.
 function ails(ill, slow, running) {
   const rows = new Map();
   for (const one of [...ill.map(g => [g, state(g), said(g)]), ...slow.filter(g => !ill.some(i => i.id === g.id)).map(g => [g, "outlier", worst(g)[0]])]) {
@@ -82,8 +82,8 @@ function ails(ill, slow, running) {
   return good("No GPU is unhealthy, quarantined, degraded or an outlier.");
 }
 function fails(not, allocs, es) {
-  // A job that will not start has one line, with the reason. Of like failures of a job, one line shows the last and
-  // their number.
+  // A job that will not start has one line, with the reason. Failures of one job with the same cause and reason share
+  // a line, which shows the last of them and their number.
   const told = new Set(not.jobs.map(nameOf)), last = new Map();
   for (const f of allocs) {
     const key = JSON.stringify([nameOf(f), f.cause, f.reason]);
@@ -97,7 +97,7 @@ function fails(not, allocs, es) {
   return all.length ? list(all.slice(0, few)) : good("The agent knows of no failure.");
 }
 
-// reader calls read at once, after each change of the cluster or queue (every 5 s at most), and every minute.
+// reader calls read at once, every minute, and after changes of the cluster or queue, at most every 5 s.
 function reader(read) {
   let timer, last = 0, reading = false, again = false;
   async function now() {

@@ -1,7 +1,7 @@
 // The agent's stream. It runs in the page, or in the worker that all tabs share: see
 // docs/design/page.md.
 
-// cellsOf decodes the cells of the stream: two bytes each, the lower first, in base64.
+// cellsOf decodes the cells of the stream: base64 of two bytes for each cell, the low byte first.
 function cellsOf(text) {
   const bytes = atob(text), cells = new Uint16Array(bytes.length / 2);
   for (let i = 0; i < cells.length; i++) cells[i] = bytes.charCodeAt(2 * i) | bytes.charCodeAt(2 * i + 1) << 8;
@@ -44,7 +44,7 @@ export async function follow(secret, on, signal) {
   }
 }
 
-// added applies a message's changes to a whole state.
+// added returns the whole state after message m. It changes the cells of full in place.
 function added(full, m) {
   if (m.racks || !m.from || !full) return {...m, from: undefined, cells: m.racks && m.cells.slice()};
   if (m.cells) for (let i = 0; i < m.cells.length; i += 2) full.cells[m.cells[i]] = m.cells[i + 1];

@@ -6,8 +6,9 @@ package acl
 
 import _ "embed"
 
-// Policies for the agent, for clients whose plugin asks Nomad, and for a user of the namespace
-// "research". They assume that the placer's variables are in the namespace "default".
+// Policies for the agent (Agent), for the device plugins of clients (Node), and for a user of the
+// namespace "research" (User). They assume that the placer's variables are in the namespace
+// "default". The integration tests use these policies, so they fail if a right is missing.
 var (
 	//go:embed nomad-pal.policy.hcl
 	Agent string

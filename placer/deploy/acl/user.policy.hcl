@@ -3,8 +3,8 @@
 #
 #   nomad acl policy apply -description "research, with nomad-pal" research user.policy.hcl
 #
-# Commands then show only the jobs of this namespace. They ask the agent. It counts the
-# GPUs of all jobs, but shows nothing that the token may not read.
+# Commands then show only the jobs of this namespace. They ask the agent. Its answers count the
+# GPUs of all jobs, but name nothing that the token may not read.
 
 namespace "research" {
   capabilities = [

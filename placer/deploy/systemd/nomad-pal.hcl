@@ -4,7 +4,7 @@
 nomad {
   address = "http://127.0.0.1:4646"
 
-  # If Nomad has ACLs; the policy is nomad-pal.policy.hcl. Or set NOMAD_TOKEN in nomad-pal.env.
+  # If Nomad has ACLs: a token with the policy nomad-pal.policy.hcl. Or set NOMAD_TOKEN in nomad-pal.env.
   # token_file = "/etc/nomad-pal.d/token"
 
   # If Nomad has TLS. Use a certificate for a Nomad client (nomad tls cert create -client).
@@ -12,7 +12,7 @@ nomad {
   # client_cert = "/etc/nomad.d/tls/global-client-nomad.pem"
   # client_key  = "/etc/nomad.d/tls/global-client-nomad-key.pem"
 
-  # The servers' RPC ports: needed for dispatched and periodic jobs.
+  # The RPC addresses of Nomad's servers. The agent needs them for dispatched and periodic jobs.
   # rpc_address = "10.0.0.1:4647,10.0.0.2:4647,10.0.0.3:4647"
 }
 
@@ -24,12 +24,13 @@ http {
   # allowed_hosts = ["nomad-pal.service.consul"]
 }
 
-# Several agents may run; one is active.
+# Several agents may run. One of them is active.
 high_availability {
   enabled = true
 }
 
-# Records what ran, for nomad-pal history and usage. For several agents use "postgres://…".
+# Records what ran, for nomad-pal history and nomad-pal usage. Several agents need a shared
+# database, "postgres://…".
 history {
   database = "/var/lib/nomad-pal/history.db"
 }
@@ -37,7 +38,7 @@ history {
 # The application class of jobs that name none.
 # default_class = "B"
 
-# Locality penalties. Measure your own fabric; these are the two values of the PAL paper.
+# Locality penalties. These are the two values of the PAL paper; measure your own fabric.
 # locality {
 #   node    = 1
 #   cluster = 1.7
