@@ -68,7 +68,7 @@ func without(t *testing.T, what string) {
 	t.Skip("skipped: " + what + " (see make browser)")
 }
 
-// world is the shipped agent, connected to a simulated Nomad.
+// world is an agent process (nomad-pal agent), connected to a simulated Nomad.
 type world struct {
 	nomad *nomadtest.Server
 	url   string // of the agent

@@ -50,8 +50,8 @@ type invented struct {
 
 const inventedStep = 15 * time.Minute
 
-// inventedMonth returns runs on 16 nodes from 28 days before now until an hour before it, as a queue would run them
-// that starts whatever fits.
+// inventedMonth returns runs on 16 nodes, from 28 days before now until an hour before now. A simple queue that starts
+// whatever fits determines their times.
 func inventedMonth(now time.Time) (runs []*invented) {
 	r := rand.New(rand.NewPCG(50, 1))
 	taken := map[string]time.Time{} // until when each GPU is taken
@@ -185,7 +185,7 @@ func kept(t *testing.T, file string, runs []*invented) {
 	}
 }
 
-// past stretches what an agent did within seconds to the last hour, after an invented month.
+// past shows what the agent did within seconds as if it had taken the last hour, and an invented month before it.
 type past struct {
 	t          *testing.T
 	w          *world

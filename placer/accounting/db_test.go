@@ -26,7 +26,7 @@ func at(hours float64) time.Time {
 	return ms(noon.Add(time.Duration(hours * float64(time.Hour))))
 }
 
-// databases are one of SQLite, and one of PostgreSQL if a server can be started.
+// databases runs the test with SQLite, and with PostgreSQL if a server can be started.
 func databases(t *testing.T, test func(t *testing.T, db *DB)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, openTest(t, filepath.Join(t.TempDir(), "accounts", "history.db"))) })
 	t.Run("postgres", func(t *testing.T) { test(t, openTest(t, accountingtest.StartPostgres(t).Address())) })

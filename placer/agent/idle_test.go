@@ -27,7 +27,7 @@ import (
 )
 
 // A GPU is idle after it has done no work for long enough under one job. Work, another job, and an
-// answer without the GPU restart the time. A node that was not asked, or does not answer, does not.
+// answer without the GPU restart this time. It continues while the agent does not ask the node.
 func TestIdleGPUs(t *testing.T) {
 	var i idleGPUs
 	begin := time.Unix(1e9, 0)

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
-// A disk at which another program looks when its test ends fails no test, and its folder is gone.
+// If another program uses a disk when the disk's test ends, the test does not fail, and the disk's folder is removed.
 func TestSmallDiskInUse(t *testing.T) {
 	var looks *os.File
 	t.Run("test", func(t *testing.T) {
