@@ -229,7 +229,7 @@ func (b bodies) decode(w http.ResponseWriter, r *http.Request, into any) (done f
 	case errors.As(err, &large), errors.Is(err, errParts):
 		status = http.StatusRequestEntityTooLarge
 	}
-	http.Error(w, fmt.Sprintf("reading the job: %v", err), status)
+	http.Error(w, fmt.Sprintf("reading the request: %v", err), status)
 	return nil, false
 }
 

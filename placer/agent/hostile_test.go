@@ -133,7 +133,7 @@ func TestRegister(t *testing.T) {
 		{"another version", `{"EnforceIndex": true, "JobModifyIndex": 3, "Job": ` + gpuJob("research", "four", 1) + `}`, "alice", http.StatusInternalServerError, api.RegisterEnforceIndexErrPrefix, 6},
 		{"elsewhere", `{"Job": ` + gpuJob("default", "one", 1) + `}`, "alice", http.StatusForbidden, "Permission denied", 7},
 		{"no gate", `{"Job": {"ID": "web", "TaskGroups": [{"Name": "g"}]}}`, "alice", http.StatusBadRequest, "no gate", 7},
-		{"no JSON", `job "x" {}`, "alice", http.StatusBadRequest, "reading the job", 7},
+		{"no JSON", `job "x" {}`, "alice", http.StatusBadRequest, "reading the request", 7},
 	} {
 		status, text := r.send(http.MethodPut, "/v1/jobs", c.token, c.body)
 		if status != c.status || !strings.Contains(text, c.want) {

@@ -69,8 +69,9 @@ func (i *idleGPUs) next(held []query.Held, now time.Time) (nodes []string) {
 	return nodes[:min(len(nodes), live.MostNodes)]
 }
 
-// heard records the answers of polled nodes. A GPU of a polled node counts as not idle if the
-// answer does not show that it is idle. GPUs of other nodes stay as they are.
+// heard records the answers of polled nodes. A GPU of a polled node counts as not idle unless
+// the node's answer shows that it is idle. A node that does not answer shows nothing. GPUs of other
+// nodes stay as they are.
 func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live.Use, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

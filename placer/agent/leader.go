@@ -55,8 +55,9 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		return f(short)
 	}
 	acquired := time.Now()
-	// A lock granted after ttl has already expired. One granted to an agent that has given up
-	// blocks everybody until it expires, so the agent waits for the whole ttl.
+	// A lock that Nomad grants after ttl has already expired. If the agent gave up earlier, Nomad
+	// might still grant it the lock, which would block all agents until it expires. So the agent
+	// waits for the whole ttl.
 	err := call(ctx, ttl, func(ctx context.Context) error {
 		_, err := locks.Acquire(ctx)
 		return nomad.Denied(err, nomad.WriteVariables)

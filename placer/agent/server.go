@@ -327,8 +327,8 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
 }
 
-// serveActivity returns whether a placer is active, in this agent or another. It needs no token,
-// because /v1/health reveals as much.
+// serveActivity returns whether a placer is active, in this agent or another, and its agent's
+// address. It needs no token, because it names no job, node or GPU.
 func (s *server) serveActivity(w http.ResponseWriter, r *http.Request) {
 	a, err := s.activities.get(r.Context())
 	if err != nil {

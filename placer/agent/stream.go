@@ -92,7 +92,7 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 func (a *Agent) follows(w http.ResponseWriter) bool {
 	if a.followers.Add(1) > followersAtOnce {
 		a.followers.Add(-1)
-		http.Error(w, "too many follow events: ask again later", http.StatusServiceUnavailable)
+		http.Error(w, "too many requests follow events or the stream: ask again later", http.StatusServiceUnavailable)
 		return false
 	}
 	return true
