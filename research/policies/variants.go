@@ -15,7 +15,7 @@ type variant struct {
 	name    string
 	queue   queue.Options
 	preempt bool
-	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after rendezvous.
+	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after rendezvous; 0: never.
 	nomad      bool
 	rendezvous time.Duration
 }

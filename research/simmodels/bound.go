@@ -73,8 +73,8 @@ func fluid(kinds []kind, models []string, gpus float64) (span float64, prices ma
 // at least GPUs × work × the least price over speed, and all GPUs together can serve costs only
 // at a fixed rate. So no policy beats one machine that serves these costs, one job at a time, the
 // least remaining cost first. Third, take the mean time at which such a machine works on each
-// job, the least cost first. The end of a job is at least half of its least time later, because
-// its progress is no faster than on the fastest model.
+// job, the least cost first. A job ends at least half of its least run time after that mean time,
+// because its progress is no faster than on the fastest model.
 func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]float64) float64 {
 	costs, least := make([]float64, len(jobs)), 0.0
 	for i, j := range jobs {

@@ -208,8 +208,8 @@ const wideText = `
 ## Wide gangs at 60 % load
 
 The worst wait of the widest gangs, relative to EASY with users' guesses, in the cells of 60 % load. Differences of a minute do not count.
-If a gang is stopped, all its waits count. If some may be stopped, the worst gang usually runs for days, was stopped many times, and
-waited for a small part of its run time. So see the p95 slowdown, too, also relative to EASY.
+If a gang is stopped, all its waits count. If some may be stopped, the worst gang usually runs for days, is stopped many times, and
+waits for a small part of its run time. So see the p95 slowdown, too, also relative to EASY.
 
 `
 

@@ -29,7 +29,7 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 
 Averages are completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest of all policies but the clairvoyant. All are geometric means over cells; the worst cell is in brackets.
 
-"Lost" counts cells: a larger average than the best rival's, a p99 above 1.5 times the lowest, a makespan above 1.05 times the lowest. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's.
+"Lost" counts the cells that ours loses: its average is above the best rival's, its p99 above 1.5 times the lowest, its makespan above 1.05 times the lowest. Rivals know as little as ours: plain Nomad, EASY by users' estimates, Tiresias, Gandiva, LAS. For exact times, SRTF and EASY with exact times are rivals, too. The last column is the average divided by the best rival's.
 
 `
 
@@ -44,7 +44,7 @@ func (r report) markdown() ([]byte, error) {
 		target += fmt.Sprintf(` SIM_TRACES_ARGS="-only '%s'"`, r.only)
 	}
 	if r.quick {
-		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are those of [all traces](sim-traces.md). Here each virtual cluster has its first %d jobs, gangs as tasks, and GPUs with outliers. No cluster runs as a whole.\n\n", target, quickJobs)
+		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are those of [all traces](sim-traces.md). Here only the first %d jobs of each virtual cluster run, with gangs as tasks, on GPUs with outliers. No whole cluster runs.\n\n", target, quickJobs)
 	} else {
 		fmt.Fprintf(&b, header, target, restartS)
 	}
@@ -303,7 +303,7 @@ func count(cells []*result, is func(*result) bool) (n int) {
 	return n
 }
 
-const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and their median length in hours (mean over traces). Bold is outside 75 to 85 %. Gangs that wait long are sampled most often, so the ranges are long."
+const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and their median length in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the ranges are long."
 
 // predictedStarts writes one line per part: how often waiting gangs started in the ranges that ours
 // predicted.

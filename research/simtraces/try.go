@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// try runs the current version of one policy on the cells in o.json. By trace and for all, it
-// prints its figures relative to the best rival, next to those in the file.
+// try runs the current version of one policy on the cells in o.json. For each trace and for all
+// together, it prints the policy's figures relative to the best rival, next to those in the file.
 func (o options) try(cells []*result) error {
 	rows, err := o.published()
 	if err != nil {

@@ -151,8 +151,8 @@ func (s *walked) report(worlds int) string {
 
 Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time. For four minutes authors
 submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then faults stop, and within 40 minutes each
-job must have finished as its author wrote it last. The CSV file beside this page counts what happened. Every other walk has another
-queue, placement or restart cost than the defaults; in half of them Nomad preempts. These invariants always hold:
+job must have finished as its author wrote it last. The CSV file beside this page counts what happened. Half of the walks have another
+queue, placement and restart cost than the defaults; in half of all walks Nomad preempts. These invariants always hold:
 
 * No GPU is given twice, a purged job's or a returning node's included.
 * Gangs are whole or not at all, and within their tenant's limit (one walk in four has one).
@@ -160,7 +160,7 @@ queue, placement or restart cost than the defaults; in half of them Nomad preemp
 * Nothing that had finished runs twice; if members do not need each other, no finished member does.
 * No more children of a template run at a time than `+"`pal_array_parallel`"+` says.
 * Before each decision, the queue has each gang on the GPUs that it holds in the placer's view.
-* A job that somebody holds does not start, and is not in the queue.
+* A job on hold does not start, and is not in the queue.
 * After each decision, explain and the list agree with the queue and the ledger on each waiting job: its reason, who goes first, when
   it starts, and who holds how many GPUs.
 
