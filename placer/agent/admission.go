@@ -255,7 +255,7 @@ func says(job *api.Job, key string) bool {
 }
 
 // serveAdmission answers admission requests. It needs no token: the answer depends only on the
-// request and the configuration.
+// request, the configuration, and Nomad's batch queues.
 func (s *server) serveAdmission(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Job *api.Job `json:"job"`

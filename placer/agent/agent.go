@@ -49,7 +49,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// Agent is a placer with its HTTP API.
+// Agent is the daemon: it runs a placer and the HTTP API.
 type Agent struct {
 	log   hclog.Logger
 	hooks placer.Hooks
@@ -90,9 +90,9 @@ func New(log hclog.Logger, hooks placer.Hooks) *Agent {
 // environment overrides it.
 const gcPercent = 50
 
-// Run serves with the configuration in paths until ctx ends. Each value from reload makes it read
-// the configuration again. A configuration that cannot be used is logged, and the current one stays
-// in force.
+// Run runs the agent with the configuration in paths until ctx ends. Each value from reload makes
+// it read the configuration again. If the new configuration cannot be used, Run logs why and keeps
+// the current one.
 func (a *Agent) Run(ctx context.Context, paths []string, reload <-chan os.Signal) error {
 	file, err := Load(paths)
 	if err != nil {
@@ -273,8 +273,8 @@ const (
 	// collectAfter is when [gcPercent] is set even if the placer has not rested. A standby agent
 	// has no placer that could rest.
 	collectAfter = time.Minute
-	// rest is the pause after which the placer counts as resting; within a burst of events, pauses
-	// are shorter than half of it.
+	// rest is the pause after which the placer counts as resting. Pauses within a burst of events
+	// are shorter than half of rest.
 	rest = 500 * time.Millisecond
 )
 
@@ -291,7 +291,7 @@ func (a *Agent) collectMore(ctx context.Context) {
 	}
 }
 
-// name identifies this agent by its machine and process.
+// name identifies this agent by its host name and process id.
 func name() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -125,8 +125,8 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 	return out, nil
 }
 
-// readsJob fails if the caller cannot read the job. It gives the same error for a job that does not
-// exist and one that the caller may not see.
+// readsJob fails if the caller cannot read the job. In a namespace that the caller may not read,
+// the error is the same whether the job exists or not.
 func (c *caller) readsJob(ctx context.Context, k cluster.JobKey) error {
 	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)

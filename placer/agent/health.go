@@ -34,8 +34,8 @@ type Health struct {
 	Configuration []string `json:"configuration,omitempty"`
 }
 
-// warningsTimeout limits the check whether the caller is an operator, because the agent's health
-// must not depend on Nomad's.
+// warningsTimeout is the time limit for the check whether the caller is an operator. The answer
+// about the agent's health must not wait for Nomad.
 const warningsTimeout = time.Second
 
 func (s *server) serveHealth(w http.ResponseWriter, r *http.Request) {

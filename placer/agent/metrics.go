@@ -43,8 +43,8 @@ type Metrics struct {
 	LongestWait   float64            `json:"longest_wait_seconds" help:"Longest wait of a job in the queue, since it was submitted or last stopped. 0 if none waits."`
 	StopsLost     float64            `json:"preemption_lost_gpu_seconds_total" help:"GPU seconds that gangs lost when they were stopped for others: restart_cost, and the work since their last checkpoint if they set pal_checkpoint."`
 	StopsWon      float64            `json:"preemption_saved_wait_seconds_total" help:"Seconds by which gangs got GPUs sooner because others were stopped for them, assuming that the stopped gangs would have run as long as expected."`
-	// CycleAge grows only if the placer's loop hangs: the loop signals once a second that it works,
-	// even if it has nothing to do.
+	// CycleAge stays at about a second unless the placer's loop hangs: the loop signals once a
+	// second that it works, even if it has nothing to do.
 	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
 	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work."`

@@ -173,7 +173,8 @@ func uses(events []placer.Event) []Use {
 //	GET /v1/uses?job=<id>&namespace=<namespace>
 //
 // The agent derives this from the events that it keeps (see [server.serveEvents]), so earlier
-// placements are missing. A name that the caller may not see is replaced.
+// placements are missing. A job that the caller may not see has no name in the
+// answer for nodes, and is missing in the answer for a job.
 func (s *server) serveUses(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).readsNodes)
