@@ -15,12 +15,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each
-// gang will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit,
-// those with the least remaining GPU time (work at cost 1 × GPUs) first. Slow GPUs and distance
-// cost as much as under other policies. Other policies are compared with its average job
-// completion time. That is not a proven bound, because finding the best order of gangs is
-// NP-hard. GPUs do not fail.
+// Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
+// will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit, those with
+// the least remaining GPU time (work at cost 1 × GPUs) first. Slow GPUs and distance cost as much
+// as under other policies. GPUs do not fail. Other policies are compared with its average job
+// completion time, which is not a proven bound: finding the best order of gangs is NP-hard.
 //
 // It shares no code with pal/queue, except for the choice of GPUs for one gang.
 type Clairvoyant struct {
@@ -34,10 +33,10 @@ type clairvoyantJob struct {
 	kind      *gangKind
 	gpus      int
 	left      float64 // seconds of work at cost 1, at the time since
-	need      float64 // sort key of compare: the latest result of remaining
+	need      float64 // latest result of remaining; compare sorts by it
 	since     time.Duration
 	running   bool
-	repacked  bool // repack has placed it
+	repacked  bool // repack chose its current placement
 	placement pal.Placement
 	cost      float64
 	first     time.Duration
@@ -196,12 +195,13 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse times its least cost is the cost above which other gangs make room for a gang.
+// muchWorse is a factor: other gangs make room for a gang whose cost is above muchWorse × its least
+// cost.
 const muchWorse = 1.2
 
-// badlyPlaced returns the gangs with a much higher cost than alone on the cluster, if a move may
-// help: others have not yet made room for them, or at least as many GPUs as they have were freed
-// since.
+// badlyPlaced returns the running gangs that cost much more than they would alone on the cluster,
+// if a move may help. It may if other gangs have not yet made room for the gang, or if at least as
+// many GPUs as the gang has have come free since the last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -215,8 +215,8 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 // spare is the number of nodes to empty in addition to those that the gangs need.
 const spare = 2
 
-// neighbours returns the gangs to move so that the given gangs find whole nodes: those on the
-// emptiest nodes. It empties as many nodes as the gangs need, and a few more.
+// neighbours returns the running gangs to move so that the given gangs find whole nodes. It chooses
+// the gangs on the emptiest nodes: on as many nodes as the given gangs need, and a few more.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
 	alone := make([]int, len(e.running)) // device group that has the whole gang; -1: several
@@ -231,7 +231,7 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 		}
 	}
 	for n, i := range e.running {
-		if alone[n] < 0 { // it is not moved, so its GPUs stay taken
+		if alone[n] < 0 { // a gang on several groups is not moved, so its GPUs stay taken
 			for _, m := range e.jobs[i].placement.Members {
 				used[m.Group] += e.Cluster.NumGPUs()
 			}

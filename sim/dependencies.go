@@ -5,8 +5,8 @@ package sim
 
 import "fmt"
 
-// dependencies tracks the jobs that come after others. A job joins the queue when the last of
-// these has finished.
+// dependencies tracks which jobs come after which. A job joins the queue when the last job before
+// it has finished.
 type dependencies struct {
 	unfinished []int         // number of jobs that each job still waits for
 	dependents map[int][]int // by job: the jobs that come after it
@@ -35,8 +35,8 @@ func (e *engine) submit(i int) {
 	}
 }
 
-// releaseDependents puts those submitted jobs into the queue that now wait for no other job than
-// i.
+// releaseDependents puts the submitted jobs into the queue whose last unfinished predecessor was
+// job i.
 func (e *engine) releaseDependents(i int) {
 	for _, c := range e.deps.dependents[i] {
 		if e.deps.unfinished[c]--; e.deps.unfinished[c] == 0 && c < e.next {

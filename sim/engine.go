@@ -42,29 +42,30 @@ type Config struct {
 	EndS float64
 	// Gang makes the gang of a job; nil: [GangOf].
 	Gang func(trace.Job) pal.Gang
-	// Slower is how many times as long a job takes as its placement's cost says. It is for jobs
-	// whose speeds the queue does not know; nil: there are none.
+	// Slower returns the factor by which job i takes longer on the placement than its cost predicts.
+	// It is for jobs whose speeds the queue does not know; nil: there are none.
 	Slower func(i int, p pal.Placement) float64
-	// Beside is how fast job i runs beside others on a GPU of a device group, relative to alone;
-	// 0: they do not fit in the GPU's memory. A gang is as fast as its slowest member. nil: GPUs
-	// are not shared. See [Share].
+	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative to
+	// running alone; 0: they do not fit in the GPU's memory together. A gang is as fast as its slowest
+	// member. nil: GPUs are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
 	// Estimate is the queue's estimate of a job's work; nil: none.
 	Estimate func(i int, j trace.Job) time.Duration
-	// Progress returns the progress that job i reports after this fraction of its work, both from
-	// 0 to 1; below 0: it reports nothing. [queue.NextReport] says when jobs report. nil: no job
-	// reports.
+	// Progress returns the progress that job i reports after the fraction done of its work, both
+	// from 0 to 1; a result below 0: it reports nothing. [queue.NextReport] decides when jobs
+	// report. nil: no job reports.
 	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
 	// Windows returns the current and the next windows, and until when this answer is complete;
 	// nil: there are no windows.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
-	// RoundS makes all events happen at multiples of RoundS seconds, as in the PAL artifact; 0:
-	// at their own time.
+	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0: no
+	// delay.
 	RoundS float64
-	// More returns further, untracked jobs after the end of the trace, as in the artifact, until
-	// all jobs of the trace have finished; nil: none.
+	// More returns one further job. After the end of the trace, the engine calls it for the next
+	// arrival until all jobs of the trace have finished, as the artifact does. These jobs are not
+	// tracked: they are in no result. nil: no further jobs.
 	More func() trace.Job
 	// ForecastEvery is the number of decisions after which the engine asks the queue when waiting
 	// gangs will start, to compare with the real starts; 0: never.
@@ -72,7 +73,8 @@ type Config struct {
 	// OnProgress is called from time to time with the simulated time and the number of finished
 	// jobs; may be nil.
 	OnProgress func(now time.Duration, finished, total int)
-	// Observe is called for every start, stop and end of a job; may be nil.
+	// Observe is called for every start, preemption, failure and end of a job; may be nil. kind is
+	// "start", "resume", "preempt", "fail" or "finish". A move or a change of size is a "resume".
 	Observe func(now time.Duration, job int, kind string, p pal.Placement)
 }
 
@@ -94,8 +96,8 @@ type simJob struct {
 	ranS            float64 // GPU seconds it held
 	runs            int
 	resizes         int
-	event           int64 // number of the event that ends its run; events with other numbers are stale
-	asked           int64 // number of the event at which it reports its progress
+	event           int64 // number of the event that ends its run or frees its GPUs; earlier ones are stale
+	asked           int64 // number of the event at which it next reports its progress
 	running         bool
 	stopping        bool // preempted: the event frees its GPUs
 	done            bool // it has done its work: the event frees its GPUs
@@ -296,7 +298,7 @@ func (e *engine) decide() {
 		for _, a := range actions {
 			i := e.index[a.Job]
 			if e.jobs[i].done {
-				continue // its GPUs will come free without a stop
+				continue // its work is done, so its GPUs come free anyway
 			}
 			switch a.Kind {
 			case queue.Start:
@@ -335,7 +337,8 @@ func (e *engine) decide() {
 	}
 }
 
-// mayMove reports whether one more gang may be moved within the hour. If so, it counts the move.
+// mayMove reports whether the limit of moves per hour allows one more move now. If so, it counts
+// the move.
 func (e *engine) mayMove() bool {
 	if e.MovesPerHour <= 0 {
 		return true
@@ -399,8 +402,8 @@ func (e *engine) report(i int) {
 	e.askProgress(i)
 }
 
-// slower is how many times as long job i takes as the placement's cost says, because of Slower
-// and because an elastic gang lacks members.
+// slower returns the factor by which job i takes longer than the placement's cost predicts, because
+// of Config.Slower and because an elastic gang lacks members.
 func (e *engine) slower(i int, p pal.Placement) float64 {
 	slower, members := 1.0, len(p.Members)
 	if e.Slower != nil {
@@ -465,7 +468,8 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept is the useful work of a run that a stop does not lose: the work until the last checkpoint.
+// kept returns the part of a run's useful seconds that a stop does not lose: those before the last
+// checkpoint.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS

@@ -11,7 +11,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// event is the end of a job's run, or (gpu ≥ 0) a failure or repair.
+// event belongs to a job or to a GPU. If gpu is negative, a job's run ends, its GPUs come free, or
+// it reports its progress: simJob.event and simJob.asked tell these apart. Otherwise the GPU fails
+// or is repaired. The engine of plain Nomad uses gpu differently: see nomadEngine.happen.
 type event struct {
 	at     time.Duration
 	seq    int64

@@ -11,10 +11,10 @@ import (
 
 // Forecasts counts how the queue's predicted starts of waiting gangs turned out.
 type Forecasts struct {
-	Made   int // predicted ranges of gangs that have started
-	Early  int // of these, gangs that started before the range
-	Late   int // of these, gangs that started after the range
-	Silent int // waiting gangs without a prediction
+	Made   int // predicted ranges of gangs that have started since
+	Early  int // ranges that began after the start
+	Late   int // ranges that ended before the start
+	Silent int // questions to which the queue gave no range
 	// WidthH is the median length of the ranges in hours.
 	WidthH float64
 }

@@ -102,8 +102,9 @@ func (n Nomad) Run() (Outcome, error) {
 	return e.outcome(), nil
 }
 
-// hopeless is how often gangs may give up in a row, while none runs and none arrives, until the
-// waiting ones count as stuck: each takes GPUs that another freed, and none ever has enough.
+// hopeless is how often gangs may give up in a row, while no gang runs and none arrives. After that
+// the waiting gangs count as stuck: each takes GPUs that another one freed, and none ever has
+// enough.
 const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {
@@ -197,9 +198,9 @@ func (e *nomadEngine) occupy(g, gpus int) {
 // anyHas reports whether any node has n GPUs free.
 func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
 
-// unblock tries every blocked evaluation, oldest first; the one of job again, unless that is -1,
-// comes last. When no GPU is free, the rest stay blocked. evaluate appends those that still block
-// to e.blocked, which reuses the slice.
+// unblock tries every blocked evaluation, oldest first. The evaluation of the job again comes last,
+// unless again is -1. When no GPU is free any more, the remaining evaluations stay blocked.
+// evaluate appends jobs that block again to e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
 	if i := slices.Index(waiting, again); i >= 0 {
@@ -255,8 +256,8 @@ type nodeOrder struct {
 	offset int
 }
 
-// nomadSkips is how many nodes with a score of at most 0 are set aside to look for better ones
-// first (scheduler: LimitIterator).
+// nomadSkips is how many nodes with a score of at most 0 Nomad sets aside while it looks for better
+// nodes (scheduler: LimitIterator).
 const nomadSkips = 3
 
 // bestNode is the best of the first feasible nodes; on ties, the first of them. The caller

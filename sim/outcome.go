@@ -13,9 +13,9 @@ import (
 type Outcome struct {
 	Jobs        []JobResult
 	Utilisation float64 // share of the GPU time that gangs held, until the last finish
-	Useful      float64 // share of the GPU time: work that was done and kept, at cost 1; sharing GPUs may bring it above 1
+	Useful      float64 // work that was done and kept, at cost 1, as a share of the GPU time; above 1 is possible if GPUs are shared
 	LostGPUh    float64 // GPU hours that were held without kept work
-	Preemptions int     // runs beyond the first of each job
+	Preemptions int     // runs beyond the first of each job, without changes of size
 	Resizes     int     // changes of size of running elastic gangs
 	Failures    int     // number of failures of GPUs
 	Samples     []Sample

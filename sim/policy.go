@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Policy is a named scheduler to compare with ours.
+// Policy is a named scheduler with which the product's queue is compared.
 type Policy struct {
 	Name string
 	// About describes the policy in one sentence.
@@ -27,7 +27,7 @@ type Policy struct {
 	Estimate func(seed uint64) Estimate
 
 	kind        kind
-	rendezvousS float64 // after which half-placed gangs of plain Nomad give up
+	rendezvousS float64 // time after which half-placed gangs of plain Nomad give up; 0: never
 }
 
 type kind uint8
@@ -45,7 +45,7 @@ type Estimate = func(i int, j trace.Job) time.Duration
 // Unbounded is a limit on waiting that no simulation reaches.
 const Unbounded = 100 * 365 * 24 * time.Hour
 
-// Baselines are the policies to compare with ours.
+// Baselines returns the policies with which the product's queue is compared.
 func Baselines() []Policy {
 	exact := func(uint64) Estimate { return Exact }
 	ps := []Policy{
@@ -105,7 +105,7 @@ func migrating(o queue.Options) queue.Options {
 	return o
 }
 
-// withOurRules adds our rules about where gangs run.
+// withOurRules adds the product's rules about where gangs run.
 func withOurRules(o queue.Options) queue.Options {
 	o = migrating(o)
 	o.LocalityWait, o.OutlierThreshold = true, queue.DefaultOutlierThreshold
@@ -141,10 +141,10 @@ func (p Policy) Run(c Config) (Outcome, error) {
 	return c.Run()
 }
 
-// Exact makes the queue know the true work of each job.
+// Exact is an Estimate that is always right: it returns the true work of the job.
 func Exact(_ int, j trace.Job) time.Duration { return seconds(j.WorkS()) }
 
-// Wrong estimates the work with an error: a factor of up to f either way.
+// Wrong returns estimates that are off by a random factor of up to f, too long or too short.
 func Wrong(f float64, seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		u := rand.New(rand.NewPCG(seed, uint64(i))).Float64()*2 - 1
@@ -152,8 +152,9 @@ func Wrong(f float64, seed uint64) Estimate {
 	}
 }
 
-// Reporting makes a share of the jobs report their progress. The speed that a job reports drifts:
-// at its end it is the average speed of its run times a factor of up to f either way.
+// Reporting returns a function for [Config.Progress] with which a share of the jobs report. The
+// speed that a job reports drifts: at its end it is the average speed of its run, multiplied or
+// divided by a random factor of up to f.
 func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
 		r := rand.New(rand.NewPCG(^seed, uint64(i)))

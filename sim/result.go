@@ -6,8 +6,13 @@
 // with restart costs, failures and wrong estimates. [Baselines] are other schedulers, including
 // plain Nomad.
 //
-// It is part of the product (nomad-pal simulate). research/artifact reimplements the PAL
-// artifact's own simulator.
+// It is part of the product (nomad-pal simulate). research/artifact reimplements the PAL artifact's
+// own simulator.
+//
+// A change of this package must keep the following. The same configuration and seed give the same
+// outcome, byte for byte. The engine acts for the queue as the agent does: it carries out each
+// action, reports it, and then asks again. Each job does exactly its work, whatever stops, moves or
+// slows it. The engines of plain Nomad and of the clairvoyant policy share no code with pal/queue.
 package sim
 
 import "github.com/nomad-pal/nomad-pal/pal"

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Share returns the nodes with their GPUs shared: each GPU is a device group of parts parts, as the
-// placer sees it.
+// Share returns the nodes with their GPUs shared: each GPU becomes a device group with this number
+// of parts, as the placer sees it.
 func Share(nodes []pal.Node, parts int) []pal.Node {
 	nodes = slices.Clone(nodes)
 	for n := range nodes {
@@ -42,8 +42,8 @@ func SharedGangOf(j trace.Job, parts int) pal.Gang {
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
 }
 
-// recall sets the cost of neighbours of job i, which enters the queue, from earlier runs of its
-// name.
+// recall sets what neighbours cost job i, from earlier runs of its name. It is called when the job
+// enters the queue.
 func (e *engine) recall(i int) {
 	g := &e.jobs[i].gang
 	if g.Sharing == nil {
@@ -120,7 +120,7 @@ func (e *engine) repace(i int) {
 	}
 	worked := max(0, (e.now - j.since).Seconds())
 	next := pace{worked, j.leftAfter(worked), cost}
-	if e.CheckpointS > 0 && worked > last.worked { // a stop may return to an earlier checkpoint, so keep the history
+	if e.CheckpointS > 0 && worked > last.worked { // a stop may fall back to an earlier checkpoint: keep the history
 		j.pace = append(j.pace, next)
 	} else {
 		*last = next

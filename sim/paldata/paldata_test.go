@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// The shipped tables are those computed from the measurements.
+// The product's tables are equal to those computed from the measurements.
 func TestShippedTables(t *testing.T) {
 	if Dir() == "" {
 		t.Skip("PAL_DATA is not set: the tables of sim/population are not compared with the measurements")
@@ -33,7 +33,7 @@ func TestShippedTables(t *testing.T) {
 }
 
 // compact is the table with quantiles at [population.Probabilities] and at most 7 quantiles of
-// the outliers, rounded: the form in which the product ships it.
+// the outliers, rounded: the form in which the product contains it.
 func compact(t population.Table) population.Table {
 	c := t
 	c.Quantiles, c.OutlierQuantiles = nil, nil

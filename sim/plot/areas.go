@@ -5,8 +5,8 @@ package plot
 
 import "fmt"
 
-// Areas is a plot of quantities stacked over time, in panels below each other
-// that share their axes.
+// Areas is a plot of quantities stacked over time. Its panels are below each other and share their
+// axes.
 type Areas struct {
 	Name, Title string
 	X, Y        Axis

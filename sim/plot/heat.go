@@ -13,8 +13,8 @@ type Heat struct {
 	Rows        [][]Cell // all of the same length
 }
 
-// Cell is one row in one time slot. Share, 0 to 1, is its opacity: the share of the slot. Warm, 0
-// to 1, is its colour, from blue to red.
+// Cell is one row in one time slot. Share, 0 to 1, is drawn as its opacity; it is the share of the
+// slot in which the object was busy. Warm, 0 to 1, is drawn as its colour, from blue to red.
 type Cell struct{ Share, Warm float64 }
 
 // Sizes of the cells in a figure, and the marks along its axes.

@@ -5,8 +5,8 @@
 // bars, areas and heat maps as self-contained SVG, in a page or as separate files, for light and
 // dark screens. The same input gives the same bytes.
 //
-// We wrote our own because it is part of the product: gonum.org/v1/plot adds 5.6 MB and eight
-// modules (fonts, PDF, LaTeX) to a binary.
+// The product does not use gonum.org/v1/plot, because that would add 5.6 MB and eight modules
+// (fonts, PDF, LaTeX) to its binary.
 package plot
 
 import (
@@ -24,8 +24,8 @@ type Figure struct {
 	body          string
 }
 
-// Colours is the number of colours; by convention, those below Ours are for the policies to
-// compare with, and the others for ours.
+// Colours is the number of colours. By convention, colours below Ours are for other policies, and
+// the rest for the product's.
 const (
 	Colours = 10
 	Ours    = 5

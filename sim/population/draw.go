@@ -19,7 +19,8 @@ type Outliers struct {
 	count    int
 }
 
-// AsMeasured makes each GPU an outlier with a probability of the measured share of outlier runs.
+// AsMeasured makes each GPU an outlier at random. The probability is the measured share of outlier
+// runs.
 func AsMeasured() Outliers { return Outliers{measured: true} }
 
 // Exactly makes k of the GPUs outliers.
@@ -34,14 +35,14 @@ type Spec struct {
 	// was not measured on Cluster, Draw uses Longhorn's table.
 	Apps     [pal.NumClasses]string
 	Outliers Outliers
-	// Correlation is that of a GPU's ranks in two classes, 0…1 (Gaussian copula). The true one is
-	// unknown, because the sources name GPUs differently for each application; 0, as in PAL,
+	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). Its true
+	// value is unknown, because the sources name GPUs differently for each application. 0, as in PAL,
 	// draws classes independently.
 	Correlation float64
 	// IslandGPUs is the number of GPUs per NVLink island; 0: all of a node.
 	IslandGPUs int
-	// Tables, if not nil, replace the shipped [Tables], to draw from the measured GPUs
-	// themselves.
+	// Tables, if not nil, replace the product's [Tables], for example with tables of all measured
+	// GPUs.
 	Tables []Table
 }
 
@@ -89,8 +90,8 @@ func hardwareOf(cluster string) (hardware, bool) {
 }
 
 // Draw draws the cluster's GPUs, in order of node and index. The same spec and the same random
-// source give the same GPUs. If only Outliers differs, the ids, and the scores of GPUs that are
-// not outliers, stay the same.
+// source give the same GPUs. If two specs differ only in Outliers, all IDs are the same, and so are
+// the scores of GPUs that are no outliers.
 func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	hw, ok := hardwareOf(s.Cluster)
 	if !ok {

@@ -43,7 +43,7 @@ func Inventory(gpus []GPU) string {
 	return b.String()
 }
 
-// byClass writes known values by class, with 9 digits: more than enough to distinguish two
+// byClass writes known values by class, with 9 digits, which is more than enough to distinguish two
 // scores.
 func byClass(values [pal.NumClasses]float64) string {
 	var parts []string

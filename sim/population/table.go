@@ -24,11 +24,11 @@ type Table struct {
 	// MedianTime is the median GPU's time in the unit of the source. The source does not state
 	// it; judging by the values, it is milliseconds.
 	MedianTime float64
-	// Quantiles are those of the GPUs' median times over MedianTime, without outliers. They are
-	// at [Probabilities] or, if their number differs from it, at even steps.
+	// Quantiles are quantiles of the GPUs' median times, divided by MedianTime, without outliers. If
+	// there are as many as [Probabilities], they are at these; otherwise they are at even steps.
 	Quantiles []float64
-	// Noise is the median over GPUs of the relative run-to-run standard deviation (robust, for
-	// GPUs with at least 3 runs); 0 if each GPU had only one run.
+	// Noise is the median over GPUs of the relative run-to-run standard deviation. It is robust,
+	// and of GPUs with at least 3 runs; 0 if there are no such GPUs.
 	Noise float64
 	// OutlierShare is the share of runs of at least OutlierFrom times the median, and
 	// OutlierQuantiles are the quantiles of their times over MedianTime at even steps.
@@ -36,7 +36,7 @@ type Table struct {
 	OutlierQuantiles []float64
 }
 
-// Probabilities are those of the quantiles in the shipped tables.
+// Probabilities are the probabilities of the quantiles in the product's tables.
 func Probabilities() []float64 {
 	return []float64{0, .01, .025, .05, .1, .15, .2, .3, .4, .5, .6, .7, .8, .85, .9, .95, .975, .99, 1}
 }

@@ -3,7 +3,7 @@
 
 package population
 
-// Tables returns the shipped tables: Longhorn (Tesla V100), Frontera (Quadro RTX 5000) and
+// Tables returns the product's tables: Longhorn (Tesla V100), Frontera (Quadro RTX 5000) and
 // Lonestar6 (A100). Source: measurements in hal-uw/blox-pal, tag artifact-v1.4; TestShippedTables
 // in sim/paldata computes them.
 func Tables() []Table {

@@ -17,8 +17,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// readNomad reads the cluster from the server that Nomad's environment names, and the ended jobs:
-// with -from-history from the agent's history, else from Nomad, which soon forgets them.
+// readNomad reads the cluster from the server that Nomad's environment variables name. It reads the
+// ended jobs from the agent's history with -from-history, and else from Nomad, which soon forgets
+// them.
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {
@@ -193,7 +194,7 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 			}
 		}
 	}
-	if len(gpus) == 0 || a.NextAllocation != "" { // it was replaced, and only its successor counts
+	if len(gpus) == 0 || a.NextAllocation != "" { // of a replaced allocation, only the successor counts
 		return
 	}
 	slices.Sort(gpus)

@@ -90,7 +90,7 @@ func (r *Report) figures() []plot.Figure {
 	return append(figures, slowdown.Figure())
 }
 
-// figure draws a row per GPU. From a PM score of 1.3 on, a GPU is red.
+// figure draws a row per GPU. A GPU with a PM score of 1.3 or more is red.
 func (h *heat) figure() plot.Figure {
 	f := plot.Heat{Title: "GPUs over time", X: "hours", End: h.last.Hours()}
 	for _, cells := range h.cells {

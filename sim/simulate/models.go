@@ -27,8 +27,8 @@ const (
 	chooseAny     = "agnostic"
 )
 
-// inTime is how many times as long as on its fastest model a job without a deadline may take
-// under chooseSlowest.
+// inTime is a factor: under chooseSlowest, a job without a deadline may take at most inTime × its
+// time on its fastest model.
 const inTime = 1.5
 
 // gpuModel is a GPU model of a cluster, and its number of GPUs.
@@ -75,7 +75,7 @@ func (f fleet) names() (names []string) {
 
 func (o *options) modelFlags(f *flag.FlagSet) {
 	f.Var(&o.fleet, "gpus", "a cluster of several GPU models in place of -nodes: `COUNTxMODEL,…`, such as 16xV100,16xP100; a node has -gpus-per-node GPUs of one model, and -outliers and -profile apply to each model")
-	f.StringVar(&o.speeds, "speeds", "", "read from `FILE` how fast the applications of the jobs run on each GPU model: columns model, gpu_model and rate (work a second), or Sia's (gpu_type, model, local_batch, step_s); -generate mixed draws from its applications")
+	f.StringVar(&o.speeds, "speeds", "", "read from `FILE` how fast the applications of the jobs run on each GPU model: columns model, gpu_model and rate (work per second), or Sia's (gpu_type, model, local_batch, step_s); -generate mixed draws from its applications")
 	f.StringVar(&o.choice, "model-choice", chooseOurs, fmt.Sprintf("how to choose the GPU model of a job whose speeds are known. %s: as the agent does, by its gain against that of others. %s: the fastest that is free. %s: the slowest that meets its deadline; a job without one takes at most %v times as long as on its fastest. %s: any model, as baselines always do.", chooseOurs, chooseFastest, chooseSlowest, inTime, chooseAny))
 }
 

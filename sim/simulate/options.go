@@ -66,7 +66,7 @@ type options struct {
 	csv         string
 	html        string
 	quiet       bool
-	begin       time.Time       // date of simulated time 0
+	begin       time.Time       // date at simulated time 0
 	set         map[string]bool // flags given on the command line
 }
 
@@ -206,7 +206,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
 	f.Float64Var(&o.progress, "progress", 0, "share of the jobs that report their progress (pal_progress), from 0 to 1")
 	f.Float64Var(&o.drift, "progress-wrong", 1, "with -progress: how wrong reports are: the speed that a job reports at its end is off by up to this factor either way; 1: all are right")
-	f.DurationVar(&o.rendezvous, "rendezvous", 0, "of policies nomad and nomad-spread: when an incomplete gang gives up and starts again; 0: never")
+	f.DurationVar(&o.rendezvous, "rendezvous", 0, "for policies nomad and nomad-spread: the time after which an incomplete gang gives up and starts again; 0: never")
 	f.BoolVar(&o.limit, "limit", true, "also run policy clairvoyant, and print how far the policy is from it")
 	o.begin = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 	f.Func("begin", "when the trace begins, as `TIME` such as 2024-01-01T00:00:00Z (the default, a Monday): for the windows of -config", func(s string) (err error) {
@@ -222,7 +222,7 @@ The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `
 
-// mostDrift limits -progress-wrong, so that a float64 can hold what these jobs report.
+// mostDrift limits -progress-wrong, so that a float64 can hold what jobs report.
 const mostDrift = 100
 
 // describePolicies lists the baselines.

@@ -90,10 +90,10 @@ type jobLine struct {
 	GPUModel string  `json:"gpu_model,omitempty"`
 }
 
-// most is the share of left-out jobs above which the report warns.
+// most is the share of jobs that may be left out before the report warns.
 const most = 0.05
 
-// leftOut says how many jobs are left out and why, out of these and the played ones.
+// leftOut says how many jobs are left out and why. played is the number of the other jobs.
 func leftOut(skipped map[string]int, played int) string {
 	left := 0
 	var texts []string
@@ -266,7 +266,7 @@ func (r *Report) writeTable(out io.Writer) error {
 		fmt.Fprintf(w, "GPU models\t%s\tchoice\t%s\n", r.GPUModels, r.ModelChoice)
 	}
 	if r.Parts > 0 {
-		fmt.Fprintf(w, "parts a GPU\t%d\tneighbours\t%s\n", r.Parts, r.Neighbours)
+		fmt.Fprintf(w, "parts per GPU\t%d\tneighbours\t%s\n", r.Parts, r.Neighbours)
 	}
 	fmt.Fprintf(w, "jobs\t%d\n", len(r.Jobs))
 	if len(r.Skipped) > 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// queueFlags are the flags that set keys of the agent's configuration, with the given values.
+// queueFlags are the flags that set keys of the agent's queue configuration.
 type queueFlags struct {
-	given       map[string]string // by key
+	given       map[string]string // values of the flags on the command line, by key
 	calibration string
 }
 
@@ -123,7 +123,7 @@ func (o *options) checkBaseline() error {
 		}
 	}
 	if o.set["rendezvous"] && !p.Nomad() {
-		return fmt.Errorf("-rendezvous does not go with -policy %s: it is of plain Nomad", p.Name)
+		return fmt.Errorf("-rendezvous does not go with -policy %s: it is for plain Nomad only", p.Name)
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// PastRuns asks the agent for the runs in its history, since and until a time as people write it;
-// "": no limit.
+// PastRuns asks the agent for the runs in its history between two times. Times are as people write
+// them, such as 30d or 2026-11-01; "": no limit.
 type PastRuns func(since, until string) ([]accounting.Run, error)
 
 // Run is the command: it returns the exit code. past is for -from-history.

@@ -82,7 +82,7 @@ func (o *options) share(cfg *sim.Config, c *pal.Cluster) error {
 	return nil
 }
 
-// pairs returns the pairs of the jobs' applications on the GPU models.
+// pairs returns how fast the jobs' applications run beside each other on the GPU models.
 func (o *options) pairs(jobs []trace.Job, devices []string) (trace.Pairs, error) {
 	classes := map[string]pal.AppClass{}
 	for _, j := range jobs {

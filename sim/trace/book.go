@@ -35,7 +35,7 @@ type row struct {
 	steps                float64 // steps of work, if the table counts them
 	state                state
 	rowNote              string
-	leftOut              string // a reason, other than in its columns, why it is no run
+	leftOut              string // why it is no run, if the reason is not in its columns
 }
 
 // run is one run of a task group of a job.
@@ -48,7 +48,7 @@ type run struct {
 	leftOut       string // why it did not end on GPUs; "" if it did
 }
 
-// Reasons why a run does not count as one that ended on GPUs.
+// Reasons why a row is not a run that ended on GPUs.
 const (
 	noGPU        = "no GPU"
 	neverStarted = "never started"
@@ -127,7 +127,7 @@ func sameJob(a, b Job) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// book adds a run to its job. The job's fields come from the first row with GPUs.
+// book adds a run to its job. The job's fields are those of the first row with GPUs.
 func (b *book) book(j Job, u run, note string) {
 	i, known := b.index[j.ID]
 	if !known {
@@ -168,7 +168,7 @@ func (r *row) settle() error {
 	}
 	if r.deadline.ok && r.submit.ok {
 		if r.DeadlineS = r.deadline.v - r.submit.v; r.DeadlineS <= 0 {
-			return errors.New("the deadline is before the submission")
+			return errors.New("the deadline is not after the submission")
 		}
 	}
 	if slices.Contains(r.After, r.ID) {
@@ -192,7 +192,7 @@ func (r *row) size() error {
 		r.gpus.set(all)
 	case r.gpus.ok && r.members.v > 0:
 		if r.each.set(n / r.members.v); r.each.v != float64(int(r.each.v)) {
-			return fmt.Errorf("%v GPUs are not the same for each of %v members", n, r.members.v)
+			return fmt.Errorf("%v GPUs cannot be divided equally among %v members", n, r.members.v)
 		}
 	case r.gpus.ok && r.nodes.v > 0: // the last node may have fewer GPUs
 		r.each.set(float64((int(n) + int(r.nodes.v) - 1) / int(r.nodes.v)))
@@ -212,7 +212,7 @@ func (r *row) run(t *table) (run, error) {
 	length := r.length(t)
 	u.work = length.v
 	if length.v > longest {
-		return u, fmt.Errorf("from start to end are %.0f years; is one of the times wrong?", length.v/(365*86400))
+		return u, fmt.Errorf("the run takes %.0f years; is one of its times wrong?", length.v/(365*86400))
 	}
 	switch {
 	case t.format.exact:
@@ -240,8 +240,9 @@ func (r *row) run(t *table) (run, error) {
 	return u, nil
 }
 
-// length is how long the run took. It prefers start and end: a trace's duration may include the
-// wait, or may be that of a run that has not ended.
+// length returns how long the run took. It prefers the times of start and end to a duration column,
+// except in formats with elapsed: a duration may include the wait, or a run that has not ended may
+// have one.
 func (r *row) length(t *table) opt {
 	if t.format.prompt && !t.starts {
 		r.start = r.submit
@@ -267,8 +268,8 @@ func (b *book) close(t *Trace) {
 	}
 }
 
-// spread refuses a log over an implausible number of years: one of its times is then a
-// placeholder for a missing time.
+// spread refuses a log that spans an implausible number of years: one of its times is then probably
+// a placeholder for a missing time.
 func (b *book) spread(t *Trace) error {
 	if len(t.Jobs) == 0 {
 		return nil
@@ -282,9 +283,9 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves which job comes after which: it replaces arrays by their jobs, and drops jobs
-// that are not played. A job that is not in the file is an error, unless the trace is part of a
-// log.
+// order resolves which job comes after which: it replaces arrays by their jobs, and drops
+// dependencies on jobs that are not played. A dependency on a job that is not in the file is an
+// error, unless the trace is a log (log), which may begin after that job.
 func (b *book) order(t *Trace, log bool) error {
 	arrays := map[string][]string{}
 	for _, j := range t.Jobs {
@@ -360,9 +361,9 @@ func (e *booked) merge() (leftOut string, line int) {
 	return "", 0
 }
 
-// once returns each run once, in order of time. Outputs of sacct may overlap. A run that is in
-// two of them has the same start in both; it may have its end only in the later one, or may not
-// have started in the earlier one.
+// once returns each run once, in order of time. A file may hold several outputs of sacct that
+// overlap. A run in two of them has the same start in both, but perhaps its end only in the later
+// one. Or it had not yet started in the earlier one.
 func once(rows []run) []run {
 	if len(rows) == 1 {
 		return rows

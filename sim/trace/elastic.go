@@ -19,7 +19,7 @@ type Elastic struct {
 }
 
 // Elastic returns the trace with some gangs made elastic, drawn from a seed: all gangs of a name,
-// or none. With the trace's number of members, their GPU time stays the same.
+// or none. With as many members as in the trace, such a gang needs the same GPU time as before.
 func (t Trace) Elastic(seed uint64, e Elastic) Trace {
 	r := rand.New(rand.NewPCG(seed, 0xe1a5))
 	t.Jobs = slices.Clone(t.Jobs)

@@ -30,11 +30,11 @@ type format struct {
 	exact bool
 	// closed formats have no other columns.
 	closed bool
-	// prompt: a job without a start time starts when it is submitted.
+	// prompt: in a table without start times, a job starts when it is submitted.
 	prompt bool
 	// rates is the file with the speeds of the jobs, in the table's directory; "": none.
 	rates string
-	// elapsed: a duration takes precedence over start and end.
+	// elapsed: a duration takes precedence over start and end. Only Slurm's logs have it.
 	elapsed bool
 }
 

@@ -33,7 +33,7 @@ type application struct {
 }
 
 // applications are chosen so that their speeds vary like those measured by Gavel (OSDI'20) and
-// Sia (SOSP'23): a recommendation job hardly gains by a newer GPU, a language model gains most.
+// Sia (SOSP'23): a recommendation job hardly gains from a newer GPU, a language model gains most.
 var applications = []application{
 	{"language", pal.ClassB, 0.70, 0.25, 0.05},
 	{"vision", pal.ClassA, 0.60, 0.30, 0.10},
@@ -67,7 +67,7 @@ func Applications(models []string) ([]App, error) {
 const nodeGPUs = 8
 
 // Mixed generates jobs of these applications on these GPU models: sizes and run times as in
-// [SiaPhilly]. Run times are for a mean over the models.
+// [SiaPhilly]. The run times are those on a GPU of the models' mean speed.
 func Mixed(seed uint64, shape Shape, models []string, apps []App) Trace {
 	t := SiaPhilly(seed, shape)
 	t.Name = fmt.Sprintf("mixed seed %d", seed)

@@ -59,8 +59,8 @@ func timesBeside(list string, siblings func(string) (io.ReadCloser, error)) (*po
 	return p, nil
 }
 
-// fill gives a row without times the times of its pod or, if that has none, those of a pod of the
-// same size.
+// fill gives a row without times the times of the pod with its name or, if there is none, those of
+// a pod with as many GPUs.
 func (p *podTimes) fill(r *row) {
 	gpus := int(r.each.v)
 	like := p.byGPUs[gpus]

@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pairs has, by GPU model, how fast the first of two applications runs next to the second on one
-// GPU, relative to alone. 0: they do not fit in the GPU's memory.
+// Pairs has, by GPU model, how fast the first of two applications runs beside the second on one
+// GPU, relative to running alone. 0: the two do not fit in the GPU's memory.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and its neighbour.
@@ -44,8 +44,8 @@ func (ps Pairs) Apps(model string) []string {
 	return slices.Sorted(maps.Keys(apps))
 }
 
-// Rate is how fast an application runs beside others: nobody has measured more than two together,
-// so the costs of all others add up, like turns on the GPU.
+// Rate returns how fast an application runs beside others, relative to running alone. The costs of
+// all others add up, like turns on the GPU, because nobody has measured more than two together.
 func (ps Pairs) Rate(model, app string, others []string) float64 {
 	longer := 1.0
 	for _, o := range others {

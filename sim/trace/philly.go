@@ -37,7 +37,7 @@ func readPhilly(b *book, r io.Reader) error {
 	d, t := &lineDecoder{r: r}, &table{starts: true, ends: true}
 	d.json = json.NewDecoder(d)
 	if tok, err := d.json.Token(); err != nil || tok != json.Delim('[') {
-		return fmt.Errorf("%s:1: not a list of jobs, as Philly's cluster_job_log is; of Slurm, write sacct -P instead of --json", b.name)
+		return fmt.Errorf("%s:1: not a list of jobs, as Philly's cluster_job_log is; for Slurm, use sacct -P instead of --json", b.name)
 	}
 	for n := 1; d.json.More(); n++ {
 		var p phillyJob

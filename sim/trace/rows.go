@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// headBytes is how many bytes it reads ahead to tell formats apart.
+// headBytes is how many bytes of a file are read ahead to tell formats apart.
 const headBytes = 1 << 16
 
 // text returns the content of the file as UTF-8 without a byte order mark, decompressed if it is
@@ -51,7 +51,7 @@ func text(r io.Reader) (*bufio.Reader, error) {
 type rows struct {
 	name   string
 	header []string // as in the file
-	line   int      // of the last row read
+	line   int      // line of the last row that was read
 	comma  byte     // separator of values
 	next   func() ([]string, error)
 }
@@ -100,7 +100,7 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 	return rs, nil
 }
 
-// idle reports whether a line is empty.
+// idle reports whether a line holds no values: it is empty or a comment.
 func idle(line string) bool { return line == "" || strings.HasPrefix(line, "#") }
 
 // separator is the most frequent separator in the first line, outside quotes.

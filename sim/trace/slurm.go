@@ -63,7 +63,7 @@ func (r *row) setTRES(cell string) error {
 		n, err := whole(value, 0)
 		switch {
 		case err != nil || n > most:
-			return fmt.Errorf("%q: not a number of them", item)
+			return fmt.Errorf("%q: its value is not a number of GPUs or nodes", item)
 		case name == "node":
 			r.nodes.set(float64(n))
 		case isTyped:

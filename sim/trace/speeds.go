@@ -26,9 +26,10 @@ func parseSpeeds(cell string) (pal.Speeds, error) {
 	return pal.SpeedsOf(said), nil
 }
 
-// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). Speeds are
-// then by these names, and the work is that on the fastest of them. A job with speeds on none of
-// them is left out. If it has the speed on only one, its speeds are dropped, as in the placer.
+// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). Its speeds are
+// by these names, and the work is the time on the fastest of these models. A job that has speeds,
+// but on none of these models, is left out. If a job has a speed on only one of them, its speeds
+// are dropped, as in the placer.
 func (t Trace) OnModels(models []string) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {
@@ -54,7 +55,7 @@ func (t Trace) OnModels(models []string) Trace {
 	return t
 }
 
-// onModels returns the job's speeds on those of the models that it names.
+// onModels returns the job's speeds on those of the models for which it has a speed.
 func (j Job) onModels(models []string) map[string]float64 {
 	rates := map[string]float64{}
 	for _, model := range models {
@@ -71,9 +72,9 @@ func ModelName(model string) string {
 	return parts[len(parts)-1]
 }
 
-// WithSpeeds returns the trace with the speeds of its applications. A job's application is the
-// one with its name, or with its name up to "×". Jobs that already have speeds keep them. The
-// number is how many jobs have speeds now.
+// WithSpeeds returns the trace with the speeds of its jobs' applications, and how many jobs then
+// have speeds. A job's application is the one with its name, or with its name up to "×". Jobs that
+// already have speeds keep them.
 func (t Trace) WithSpeeds(apps []App) (Trace, int) {
 	byName, have := map[string]pal.Speeds{}, 0
 	for _, a := range apps {
@@ -101,7 +102,7 @@ type App struct {
 }
 
 // ReadSpeeds reads how fast applications run. The table has the columns model, gpu_model and rate
-// (work a second, in any unit). Or it is Sia's, with gpu_type, model, local_batch and step_s;
+// (work per second, in any unit). Or it is Sia's, with gpu_type, model, local_batch and step_s;
 // then the largest batch that ran on all kinds of GPU counts. ReadSpeeds returns the GPU models
 // in order of appearance, and the applications by name.
 func ReadSpeeds(path string) (models []string, apps []App, err error) {

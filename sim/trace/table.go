@@ -25,7 +25,7 @@ type table struct {
 	starts, ends bool
 	// times has the times for a list without times; nil if the list has times.
 	times *podTimes
-	// rates has the speeds of jobs, if the table has no run times; nil if it has.
+	// rates has the speeds of jobs for a table without run times; nil if the table has run times.
 	rates rates
 }
 

@@ -12,6 +12,10 @@
 //	for _, j := range t.Jobs { … }
 //
 // Jobs are in order of submission.
+//
+// A change of this package must keep the following. A job is never dropped or changed silently: the
+// trace has each such job in LeftOut or in [Job.Notes]. An unclear value is an error, not a guess.
+// A generator gives the same workload for the same seed.
 package trace
 
 import (
@@ -59,15 +63,15 @@ type Job struct {
 	// Array is the job array of the job; "" for none. At most Parallel jobs of it run at a time.
 	Array    string
 	Parallel int
-	// LeastMembers makes the gang elastic: it runs with at least this many members, and at most
-	// with all GPUs; 0: always with all. Efficiency is the share of a linear speed-up that each
-	// doubling of members gives; 0 means 1.
+	// LeastMembers makes the gang elastic: it runs with this many members or more, up to all GPUs; 0:
+	// always with all GPUs. Efficiency is the share of a linear speed-up that each doubling of members
+	// gives; 0 means 1.
 	LeastMembers int
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
-	// Speeds has the job's speeds by GPU model, without vendor and type; nil: unknown. If they
-	// are known, the work is that on the fastest model. See [Trace.OnModels].
+	// Speeds has the job's speeds by GPU model, without vendor and type; nil: unknown. If speeds are
+	// known, the work (WorkS) is the time on the fastest model. See [Trace.OnModels].
 	Speeds pal.Speeds
 	// Notes say how the job is played differently from the trace.
 	Notes []string
@@ -241,7 +245,7 @@ func (t *Trace) rank() {
 	}
 }
 
-// drop removes dependencies on jobs that are not played, as if those had ended.
+// drop removes dependencies on jobs that are not played, as if those jobs had ended.
 func (t *Trace) drop() {
 	played := make(map[string]bool, len(t.Jobs))
 	for _, j := range t.Jobs {
@@ -366,7 +370,8 @@ func (t Trace) Tenants() []string {
 	return names
 }
 
-// Of returns the trace with only the jobs of one tenant, from its first submission on.
+// Of returns the trace with only the jobs of one tenant. It begins at the tenant's first
+// submission.
 func (t Trace) Of(tenant string) Trace {
 	one := t
 	one.Name, one.Jobs = t.Name+", "+tenant, nil

@@ -218,7 +218,7 @@ func adviceOnTraces(t *testing.T, f *advice.Followed) {
 		{wrong: simulate(table(header, "a,1767323045000,2,60")), says: "are they milliseconds? Divide them by 1000", right: simulate(table(header, "a,1767323045,2,60"))},
 		{wrong: simulate(slurm("RE+")), says: "may be several states; write it out", right: simulate(slurm("COMPLETED"))},
 		{wrong: simulate(own("deadline", "0")), says: "0 is no deadline; leave it empty for none", right: simulate(own("deadline", ""))},
-		{wrong: simulate(table(`{"jobs": []}`)), says: "of Slurm, write sacct -P instead of --json", right: simulate(slurm("COMPLETED"))},
+		{wrong: simulate(table(`{"jobs": []}`)), says: "for Slurm, use sacct -P instead of --json", right: simulate(slurm("COMPLETED"))},
 		{wrong: simulate(table(header+",tenant", row+",a,b")), says: "Leave that column out, or choose another separator", right: simulate(table(header, row))},
 		{wrong: simulate(table(header+",tenant", row+",a,b")), says: "Leave that column out, or choose another separator", right: simulate(table(strings.ReplaceAll(header, ",", ";")+";tenant", strings.ReplaceAll(row, ",", ";")+";a,b"))},
 		{wrong: simulate(own("tennant", "x")), says: `did you mean "tenant"?`, right: simulate(own("tenant", "x"))},
