@@ -7,7 +7,8 @@
 // no code parses that text.
 //
 // When you change the package: a kind's value is part of the JSON output and stays. A field that
-// names jobs must be redacted by [Reason.For], which leaves Cause unchanged. Each kind needs a text in voice and an example in the test.
+// names jobs must be redacted by [Reason.For], which leaves Cause unchanged. Each kind needs a text
+// in voice and an example in the test.
 //
 // The package imports no other package of nomad-pal, so all of them may import it.
 package reason
@@ -47,8 +48,8 @@ type Reason struct {
 	Tier string `json:"tier,omitempty"`
 	// Rackless reports that no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
-	// Numbers of GPUs. Needs: that the job needs, or already has. Match: that it could use. Free: of
-	// Match, free now. FreeOthers: free now, but the job cannot use them.
+	// Numbers of GPUs. Needs: that the job needs, or already has. Match: that it could use. Free:
+	// of Match, free now. FreeOthers: free now, but the job cannot use them.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
@@ -166,9 +167,9 @@ func (r Reason) Over(others ...Reason) Reason {
 // new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// For returns the reason as a certain reader may see it. It replaces each job, namespace/id, by what
-// name returns: the job itself, or a placeholder if the reader may not see the job. It leaves Cause
-// unchanged.
+// For returns the reason as a certain reader may see it. It replaces each job, namespace/id, by
+// what name returns: the job itself, or a placeholder if the reader may not see the job. It leaves
+// Cause unchanged.
 func (r Reason) For(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {

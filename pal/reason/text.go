@@ -205,7 +205,7 @@ func init() { texts = voice }
 var voice = map[Kind]func(Reason) string{
 	Starting:  say("the placer has chosen its GPUs and is registering the job"),
 	Stopping:  func(r Reason) string { return stopping(r) },
-	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for it" },
+	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for this job" },
 	TooLarge: func(r Reason) string {
 		return fmt.Sprintf("needs %s, more than the empty cluster has room for (unhealthy and quarantined GPUs do not count)", Count(r.Needs))
 	},
@@ -224,7 +224,9 @@ var voice = map[Kind]func(Reason) string{
 		}
 		return fmt.Sprintf("needs %s; tenant %s holds %s and may hold at most %d (quota and borrowing_limit)", counts(r), r.Tenant, Number(r.Held), r.Limit)
 	},
-	Array:     func(r Reason) string { return fmt.Sprintf("array limit reached: %d of %d running", r.Have, r.Limit) },
+	Array: func(r Reason) string {
+		return fmt.Sprintf("array limit reached: %d of %d elements are running", r.Have, r.Limit)
+	},
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: func(r Reason) string { return scattered(r) },
 	Refused: func(r Reason) string {
@@ -543,7 +545,7 @@ func list(rs []Reason, between string) string {
 
 // stopping names the jobs that are being stopped for this one, and the elastic jobs that shrink.
 func stopping(r Reason) string {
-	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for it"
+	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for this job"
 	if len(r.Shrinking) > 0 {
 		text += "; " + giving(r.Shrinking)
 	}
@@ -639,7 +641,7 @@ func (u Used) String() string {
 
 // windowKeeps counts the GPUs that a window reserves.
 func windowKeeps(r Reason) string {
-	return fmt.Sprintf("window %s reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
+	return fmt.Sprintf("the window %q reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
 }
 
 // onNodes counts the nodes that a reason holds for.

@@ -64,8 +64,8 @@ type Failure struct {
 	// cause may be the image, the node or the GPUs, so the GPUs are suspects, as after a failing
 	// program.
 	Driver bool `json:"driver,omitempty"`
-	// Named reports that Unhealthy comes from the task driver's message. A job's author can forge such
-	// a message, for example by the name of a command.
+	// Named reports that Unhealthy comes from the task driver's message. A job's author can forge
+	// such a message, for example by the name of a command.
 	Named bool `json:"named,omitempty"`
 	// GPUHours is the lost work: the time since the allocation was made, times its GPUs.
 	GPUHours float64 `json:"gpu_hours"`
@@ -146,8 +146,8 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 	return events
 }
 
-// suspects returns the names of the tasks in the order in which to look for the cause: the tasks that
-// failed, then those that were killed with them, each sorted.
+// suspects returns the names of the tasks in the order in which to look for the cause: the tasks
+// that failed, then those that were killed with them, each sorted.
 func suspects(tasks map[string]*api.TaskState) []string {
 	names := slices.Sorted(maps.Keys(tasks))
 	slices.SortStableFunc(names, func(a, b string) int {

@@ -23,8 +23,8 @@ type Quarantine struct {
 	Reason  string    `json:"reason"`
 	// ByJobs reports that failures of jobs caused it, not a report of the machine. See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
-	// Operator reports that an operator put the GPU in quarantine. Everybody who may see the GPU may
-	// then read the reason.
+	// Operator reports that an operator put the GPU in quarantine. Everybody who may see the GPU
+	// may then read the reason.
 	Operator bool `json:"operator,omitempty"`
 	// Lifted is the time when an operator last lifted a quarantine of the GPU. Earlier failures no
 	// longer count against the GPU.
@@ -34,8 +34,8 @@ type Quarantine struct {
 const (
 	// Base is how long the first strike excludes a GPU; each further strike doubles it.
 	Base = 10 * time.Minute
-	// Most is the longest quarantine by strikes. A GPU loses one strike for each such time without a
-	// new one.
+	// Most is the longest quarantine by strikes. A GPU loses one strike for each such time without
+	// a new one.
 	Most = 24 * time.Hour
 	// CountsFor is how long a failure counts against a GPU.
 	CountsFor = 24 * time.Hour
@@ -59,8 +59,8 @@ const (
 	sameTry = 2 * time.Second
 )
 
-// Cap is how many of n GPUs can be excluded because of job failures: an eighth of them, but at least
-// one. A single GPU cannot be excluded.
+// Cap is how many of n GPUs can be excluded because of job failures: an eighth of them, but at
+// least one. A single GPU cannot be excluded.
 func Cap(n int) int {
 	if n < 2 {
 		return 0
@@ -134,8 +134,8 @@ type Evidence struct {
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
 // driver names, within the [Cap]. If a node went down, or a download or hook failed, no GPU gets a
-// strike. Any other failure is a strike against a GPU if, with it, [suspectFamilies] families of jobs
-// that count have failed on the GPU in a row:
+// strike. Any other failure is a strike against a GPU if, with it, [suspectFamilies] families of
+// jobs that count have failed on the GPU in a row:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or
 //     that come from one template. It counts if it failed nowhere else: a family that
@@ -285,8 +285,8 @@ var (
 	numbers    = regexp.MustCompile(`[0-9a-fA-F]*[0-9][0-9a-fA-F]*`)
 )
 
-// Family returns what the names of jobs have in common that one author submits together: the name of
-// their template, or their name without its numbers.
+// Family returns what the names of jobs have in common that one author submits together: the name
+// of their template, or their name without its numbers.
 func Family(job string) string {
 	if template := ofTemplate.ReplaceAllString(job, ""); template != job {
 		return template

@@ -56,8 +56,8 @@ func (v *Ledger) refresh() {
 	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.State.Jobs)), Options{})
 }
 
-// refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs differ
-// from those in the options before.
+// refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs
+// differ from those in the options before.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -257,8 +257,8 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 }
 
-// Take marks the GPUs of a placement as taken until the next [Ledger.Update], which derives them from
-// the state again. Release undoes it.
+// Take marks the GPUs of a placement as taken until the next [Ledger.Update], which derives them
+// from the state again. Release undoes it.
 func (v *Ledger) Take(g pal.Gang, p pal.Placement) {
 	v.Cluster.Take(g, p)
 	v.moved = append(v.moved, p)
@@ -329,9 +329,10 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. There are none in these cases: the pins name classes
-// and not GPUs; the job has its gate (its pins then belong to a gang that is being stopped); the job
-// has ended; all members have allocations; the placer may not have written the pins.
+// promises returns the promises of a job's pins. There are none in these cases: the pins name
+// classes and not GPUs; the job has its gate (its pins then belong to a gang that is being
+// stopped); the job has ended; all members have allocations; the placer may not have written the
+// pins.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {

@@ -43,9 +43,9 @@ func (v *Ledger) published(d *api.NodeDeviceResource) published {
 	return p
 }
 
-// rate completes a GPU after its score was looked up in the cluster's profile: it adds scores of the
-// plugin's own profile file where the cluster's profile has none. A degraded GPU gets the last class,
-// whatever its score.
+// rate completes a GPU after its score was looked up in the cluster's profile: it adds scores of
+// the plugin's own profile file where the cluster's profile has none. A degraded GPU gets the last
+// class, whatever its score.
 func (p published) rate(u *pal.GPU) {
 	for k, r := range p.given[attr.GPUOf(u.ID)] {
 		if u.Classes[k] == 0 {
@@ -93,8 +93,8 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes that a plugin loaded from a profile file. It leaves the values
-// to bins. If the scores cannot be parsed, all GPUs of the group count as not measured.
+// given parses the scores and classes that a plugin loaded from a profile file. It leaves the
+// values to bins. If the scores cannot be parsed, all GPUs of the group count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {

@@ -97,9 +97,9 @@ func TestAfter(t *testing.T) {
 	})
 }
 
-// The placer also remembers, while a job runs, that the jobs in its pal_after have finished. The job
-// may later be stopped, and edited while it waits again, when Nomad may have deleted the others. If
-// one of the others has been run again, the job waits for it.
+// The placer also remembers, while a job runs, that the jobs in its pal_after have finished. The
+// job may later be stopped, and edited while it waits again, when Nomad may have deleted the
+// others. If one of the others has been run again, the job waits for it.
 func TestAfterItRan(t *testing.T) {
 	for name, again := range map[string]bool{"forgotten": false, "run again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -297,8 +297,8 @@ func TestAfterUnread(t *testing.T) {
 }
 
 // Nomad sends an event before the change is visible: an immediate request may return the old job. A
-// job must not wait forever for another that has finished or appeared in the meantime, nor because a
-// request failed.
+// job must not wait forever for another that has finished or appeared in the meantime, nor because
+// a request failed.
 func TestAfterIsToldEarly(t *testing.T) {
 	for name, disturb := range map[string]func(w *bed.World){
 		"early": func(w *bed.World) { w.Nomad.SetEventFaults(nomadtest.EventFaults{Early: 1}) },
@@ -331,8 +331,8 @@ func TestAfterIsToldEarly(t *testing.T) {
 	}
 }
 
-// A thousand jobs that wait for others cause no requests while the others do not change. Each starts
-// soon after the job in its pal_after has finished.
+// A thousand jobs that wait for others cause no requests while the others do not change. Each
+// starts soon after the job in its pal_after has finished.
 func TestAfterMany(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		const jobs = 1000

@@ -221,8 +221,8 @@ func (s *Snapshot) explain(ctx context.Context, k cluster.JobKey) (*Explanation,
 	return e, s.addRecord(ctx, e, st)
 }
 
-// explainFromState explains a job from the snapshot alone. ok is false if the snapshot does not have
-// the job.
+// explainFromState explains a job from the snapshot alone. ok is false if the snapshot does not
+// have the job.
 func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.Observed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -450,8 +450,8 @@ func restarted(st gang.Observed, r *gang.Record) time.Time {
 	return st.PlacedAgain()
 }
 
-// lastRecord reads the record of a job. If its members have just been placed, the record may be that
-// of the previous decision: lastRecord then waits for the new one.
+// lastRecord reads the record of a job. If its members have just been placed, the record may be
+// that of the previous decision: lastRecord then waits for the new one.
 func (s *Snapshot) lastRecord(ctx context.Context, st gang.Observed) (*gang.Record, error) {
 	for began := time.Now(); ; {
 		r, err := store.In(s.nomad).Record(ctx, st.Key)
@@ -475,8 +475,8 @@ func recordToCome(r *gang.Record, st gang.Observed, began, now time.Time) bool {
 	return placed && !known && now.Sub(registered) <= recordComes && now.Sub(began) <= recordComes
 }
 
-// sparing returns the application class whose outliers a gang avoids, or "" if it avoids none of the
-// free GPUs.
+// sparing returns the application class whose outliers a gang avoids, or "" if it avoids none of
+// the free GPUs.
 func sparing(d pal.Decision) pal.AppClass {
 	if d.Candidates.Outliers == 0 {
 		return ""
@@ -541,8 +541,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 }
 
-// keptForIt frees the GPUs that are reserved for a gang that is being started, until back is called.
-// Otherwise the explanation would count these GPUs as taken.
+// keptForIt frees the GPUs that are reserved for a gang that is being started, until back is
+// called. Otherwise the explanation would count these GPUs as taken.
 func (s facts) keptForIt(state gang.State, t *model.Tracked) (back func()) {
 	if state != gang.Committing {
 		return func() {}
@@ -624,8 +624,8 @@ func (s facts) allocations(st gang.Observed) []Allocation {
 	return as
 }
 
-// For returns the explanation as a user may see it. It replaces the names of jobs in namespaces that
-// the user may not see.
+// For returns the explanation as a user may see it. It replaces the names of jobs in namespaces
+// that the user may not see.
 func (e Explanation) For(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)

@@ -168,8 +168,8 @@ func (g GPU) Keeper() string {
 // leastIDLength is the shortest length of a shortened id: "GPU-" and eight digits.
 const leastIDLength = len("GPU-12345678")
 
-// IDLength returns how many of the first bytes of an id distinguish each GPU from all others, but at
-// least leastIDLength. Parts of a GPU are distinguished by their numbers: see [attr.Shorten].
+// IDLength returns how many of the first bytes of an id distinguish each GPU from all others, but
+// at least leastIDLength. Parts of a GPU are distinguished by their numbers: see [attr.Shorten].
 func IDLength(ids []string) int {
 	ids = attr.GPUsOf(ids)
 	n := leastIDLength

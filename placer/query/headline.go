@@ -215,8 +215,8 @@ func waitsSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf("%s: %s.%s", text, e.Reason.String(), startSentence(e, now))
 }
 
-// stoppedSentence says why the placer stopped the job, and for which other job. It returns "" if the
-// placer did not stop it.
+// stoppedSentence says why the placer stopped the job, and for which other job. It returns "" if
+// the placer did not stop it.
 func stoppedSentence(e *Explanation) string {
 	why := e.StoppedWhy
 	if why.IsZero() {

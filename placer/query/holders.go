@@ -89,8 +89,8 @@ func tooSmall(c *pal.Cluster, g pal.Gang) int {
 	return n
 }
 
-// matchingGroups returns which device groups match, and how many further GPUs would match but are of
-// models with too few GPUs.
+// matchingGroups returns which device groups match, and how many further GPUs would match but are
+// of models with too few GPUs.
 func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
 	may = make([]bool, c.Groups())
 	usable := c.Usable(g)
@@ -208,8 +208,8 @@ func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	}
 }
 
-// remedies returns changes with which a waiting gang could start now without overtaking gangs ahead.
-// try is the first change in the form that -what-if accepts.
+// remedies returns changes with which a waiting gang could start now without overtaking gangs
+// ahead. try is the first change in the form that -what-if accepts.
 func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	r, g := t.Request, t.Request.Least()
 	fits := func(g pal.Gang) bool { return s.mayStart(t, g) }

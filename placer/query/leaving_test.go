@@ -150,8 +150,8 @@ func TestLostGPUsOfManyMembersAreOneSentence(t *testing.T) {
 	})
 }
 
-// A gang that was stopped for another is not shown as waiting while its members are still ending and
-// hold the GPUs.
+// A gang that was stopped for another is not shown as waiting while its members are still ending
+// and hold the GPUs.
 func TestEndingIsSaid(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble

@@ -71,8 +71,8 @@ const endless = "a service does not end by itself"
 // minutes formats whole minutes.
 func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minutes()) }
 
-// windowsAhead returns the windows that reserve a running service's nodes now, or that begin within a
-// day. The placer does not stop a service for a window.
+// windowsAhead returns the windows that reserve a running service's nodes now, or that begin within
+// a day. The placer does not stop a service for a window.
 func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	if *t.Job.Type != api.JobTypeService {
 		return nil
@@ -219,7 +219,8 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 }
 
 // notePriority adds how many jobs go first because of their higher priority. With quotas or fair
-// share, the order of tenants comes before priorities, so it counts only jobs of the same namespace.
+// share, the order of tenants comes before priorities, so it counts only jobs of the same
+// namespace.
 func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
 	if !q.ByPriority() || t.Nomad != gang.Waiting {

@@ -137,8 +137,8 @@ func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 	return reason.Reason{}
 }
 
-// restarts reports whether a pending member has run before: Nomad's client is then restarting a task
-// of it.
+// restarts reports whether a pending member has run before: Nomad's client is then restarting a
+// task of it.
 func restarts(a *cluster.Alloc) bool {
 	for _, t := range a.Tasks {
 		if t.Restarts > 0 {

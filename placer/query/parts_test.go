@@ -77,9 +77,9 @@ func TestNeighboursNow(t *testing.T) {
 	})
 }
 
-// If the only free part is beside a neighbour that the job excludes, the job waits. Plan and explain
-// say for what, which job must end, and which change of the job would help. The job starts when the
-// neighbour has ended.
+// If the only free part is beside a neighbour that the job excludes, the job waits. Plan and
+// explain say for what, which job must end, and which change of the job would help. The job starts
+// when the neighbour has ended.
 func TestRefusedPart(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.Parts = 2

@@ -76,8 +76,8 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		planned = *rewrite.Gate(job)
 	}
 	planned.SubmitTime = &now
-	// The plan's version is later than any other, so members that finished in an earlier version count
-	// as to be run again.
+	// The plan's version is later than any other, so members that finished in an earlier version
+	// count as to be run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}

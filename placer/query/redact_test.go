@@ -27,9 +27,9 @@ func TestRedaction(t *testing.T) {
 	}{
 		{"kept for another", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "theirs/secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
 		{"kept for his own", queue.Wait{Reason: reason.Reserved, Free: 2, Ahead: "mine/first"}, "free GPUs are reserved for mine/first, ahead in the queue"},
-		{"stopping some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret", "mine/old"}}, model.Unseen + " and mine/old are being stopped for it"},
+		{"stopping some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret", "mine/old"}}, model.Unseen + " and mine/old are being stopped for this job"},
 		{"and shrinking some", queue.Wait{Reason: reason.Stopping, Stopping: []string{"theirs/secret"}, Shrinking: []string{"theirs/wide", "mine/wide"}},
-			model.Unseen + " is being stopped for it; " + model.Unseen + " and mine/wide are giving back GPUs"},
+			model.Unseen + " is being stopped for this job; " + model.Unseen + " and mine/wide are giving back GPUs"},
 		{"nobody", queue.Wait{Reason: reason.GPUs, GPUs: 4, Free: 1}, "needs 4 GPUs; 1 is free"},
 		{"a name that is none", queue.Wait{Reason: reason.Reserved, Ahead: "secret"}, "free GPUs are reserved for " + model.Unseen + ", ahead in the queue"},
 	} {

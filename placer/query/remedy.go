@@ -242,8 +242,8 @@ func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 }
 
 // tradeoffs returns other application classes, and a smaller count, that would change the result on
-// the GPUs that are free now: whether the gang fits, on which GPUs, and how close together. count is
-// the -what-if key that sets the number of members.
+// the GPUs that are free now: whether the gang fits, on which GPUs, and how close together. count
+// is the -what-if key that sets the number of members.
 func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)

@@ -186,8 +186,8 @@ func TestWhatWouldFit(t *testing.T) {
 	}
 }
 
-// Explain does not show GPUs that a service no longer has, even while a canary of a new version runs
-// beside the old one.
+// Explain does not show GPUs that a service no longer has, even while a canary of a new version
+// runs beside the old one.
 func TestCanaryAfterScaleDown(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)
@@ -220,8 +220,8 @@ func TestCanaryAfterScaleDown(t *testing.T) {
 	})
 }
 
-// A gang started after the snapshot was taken, so the snapshot contains none of its members. They do
-// not count as lost, although the gang's record says that they were running.
+// A gang started after the snapshot was taken, so the snapshot contains none of its members. They
+// do not count as lost, although the gang's record says that they were running.
 func TestReadySinceTheSnapshot(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)

@@ -156,8 +156,8 @@ func TestPlanOfCanaries(t *testing.T) {
 	})
 }
 
-// A gang that waits for closer GPUs shows the latest time at which it starts. That time does not move
-// with the clock.
+// A gang that waits for closer GPUs shows the latest time at which it starts. That time does not
+// move with the clock.
 func TestHopesUntil(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		w.AddNodes(2, 4)

@@ -10,8 +10,8 @@
 // would wait or start. [AddLive] reads the load of GPUs from their nodes.
 //
 // What must stay true:
-//   - An answer changes nothing in Nomad. What it tries on the snapshot's cluster it undoes before it
-//     releases mu; [Snapshot.Plan] works on a copy.
+//   - An answer changes nothing in Nomad. It undoes what it tries on the snapshot's cluster before
+//     it releases mu; [Snapshot.Plan] works on a copy.
 //   - It holds mu while it uses the model, and not during requests to Nomad.
 //   - It knows all namespaces. Before a user gets it, the agent redacts the names of jobs that the
 //     user may not see: [Explanation.For], [GPU.For], [model.JobStatus.For]. A new field that names
@@ -84,8 +84,8 @@ func (s *Snapshot) Status() model.Status {
 	return *s.counted
 }
 
-// With returns a copy on which changes can be tried. The copy has another activity: for example, the
-// placer that made the snapshot may no longer be active.
+// With returns a copy on which changes can be tried. The copy has another activity: for example,
+// the placer that made the snapshot may no longer be active.
 func (s *Snapshot) With(a heartbeat.Activity) *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,8 +234,8 @@ func (s *Snapshot) Warnings() []string {
 	return slices.Concat(s.Activity.Warnings, s.m.State.Queues.Warnings(), s.m.State.NodeWarnings(), s.m.Windows.Warnings())
 }
 
-// FindJob finds a job among the known ones by its id or a unique prefix. If none matches, it returns
-// the key of a job with that id, which may exist without GPUs or have ended.
+// FindJob finds a job among the known ones by its id or a unique prefix. If none matches, it
+// returns the key of a job with that id, which may exist without GPUs or have ended.
 func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, error) {
 	var found []cluster.JobKey
 	for _, k := range known {

@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// Only the placer's tries count, however often Nomad itself reschedules a member within a try. A gang
-// that was given up stays given up after the agent's restart.
+// Only the placer's tries count, however often Nomad itself reschedules a member within a try. A
+// gang that was given up stays given up after the agent's restart.
 func TestTriesAreThePlacers(t *testing.T) {
 	bed.Run(t, bed.Options{Seed: 1}, func(w *bed.World) {
 		t := w.T // the T of the synctest bubble

@@ -195,7 +195,8 @@ func gpuTask(g *api.TaskGroup) (task *api.Task, device *api.RequestedDevice, err
 // subject returns what a constraint is about: its left side, or its operand if it has none.
 func subject(c *api.Constraint) string { return cmp.Or(c.LTarget, c.Operand) }
 
-// dropConstraint removes all constraints on this subject, in the job, its groups, tasks and devices.
+// dropConstraint removes all constraints on this subject, in the job, its groups, tasks and
+// devices.
 func dropConstraint(job *api.Job, on string) error {
 	dropped := false
 	for _, cs := range constraintsOf(job) {
@@ -209,8 +210,8 @@ func dropConstraint(job *api.Job, on string) error {
 	return nil
 }
 
-// constraintsOf returns the lists of constraints of a job, of its groups and tasks, and of the tasks'
-// device blocks for GPUs.
+// constraintsOf returns the lists of constraints of a job, of its groups and tasks, and of the
+// tasks' device blocks for GPUs.
 func constraintsOf(job *api.Job) []*[]*api.Constraint {
 	all := []*[]*api.Constraint{&job.Constraints}
 	for _, g := range job.TaskGroups {

@@ -89,7 +89,7 @@ func TestWindowKeepsSome(t *testing.T) {
 			w.RunFor(10 * time.Second)
 		}
 		e, err := snapshot(w).Explain(w.T.Context(), cluster.JobKey{Namespace: "default", ID: "second"})
-		if want := "needs 4 GPUs; 4 are free, but window kernel reserves 4 GPUs until " + until; err != nil || e.WaitsFor.String() != want {
+		if want := `needs 4 GPUs; 4 are free, but the window "kernel" reserves 4 GPUs until ` + until; err != nil || e.WaitsFor.String() != want {
 			w.T.Errorf("it waits for %q (%v), want %q", e.WaitsFor.String(), err, want)
 		}
 	})
@@ -141,7 +141,7 @@ func TestOverlappingWindows(t *testing.T) {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		for _, name := range []string{"window long reserves 4 GPUs", "window short reserves 8 GPUs"} {
+		for _, name := range []string{`window "long" reserves 4 GPUs`, `window "short" reserves 8 GPUs`} {
 			if !strings.Contains(e.WaitsFor.String(), name) {
 				w.T.Errorf("%q does not say: %s", e.WaitsFor.String(), name)
 			}
@@ -204,7 +204,7 @@ func TestWindowsAreNotChosen(t *testing.T) {
 			if e.Wait == nil || d.Placed || d.Chosen != nil || d.Candidates.Free != 1 || d.Candidates.Kept != 8 || d.Candidates.Allocated != 3 {
 				w.T.Errorf("%s: placed %v, chosen %v, candidates %+v, reason %q", what, d.Placed, d.Chosen, d.Candidates, e.Reason.String())
 			}
-			if !strings.Contains(e.Reason.String(), "window kernel reserves 8 GPUs") {
+			if !strings.Contains(e.Reason.String(), `window "kernel" reserves 8 GPUs`) {
 				w.T.Errorf("%s: reason %q", what, e.Reason.String())
 			}
 		}

@@ -251,7 +251,8 @@ func adviceOfDoctor(t *testing.T, f *advice.Followed) {
 	}
 }
 
-// followsAgents asks doctor about agents that do not exist, have windows in the past, or report trouble.
+// followsAgents asks doctor about agents that do not exist, have windows in the past, or report
+// trouble.
 func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 	t := c.t
 	c.beat(store.Heartbeat{Agent: "one", Since: time.Now().Add(-4 * time.Hour), Worked: time.Now().Add(-3 * time.Hour), Trouble: "it hangs"})
@@ -280,8 +281,8 @@ func (c *testCluster) followsAgents(f *advice.Followed, window string) {
 	c.followsLog(f)
 }
 
-// followsLog asks doctor about an agent in trouble, and about one that does not report its state, until both are
-// well.
+// followsLog asks doctor about an agent in trouble, and about one that does not report its state,
+// until both are well.
 func (c *testCluster) followsLog(f *advice.Followed) {
 	status, body := http.StatusOK, ""
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -373,8 +374,8 @@ func adviceOnHardware(t *testing.T, f *advice.Followed) {
 	}
 }
 
-// adviceOnNodes makes nodes eligible again, and looks at jobs and nodes that could not be measured, as measure
-// advises.
+// adviceOnNodes makes nodes eligible again, and looks at jobs and nodes that could not be measured,
+// as measure advises.
 func adviceOnNodes(t *testing.T, f *advice.Followed) {
 	c := newCluster(t)
 	p, node := c.measuringPlugins(), nomadtest.GPUNode(0, 4).ID

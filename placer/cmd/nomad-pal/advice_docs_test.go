@@ -97,7 +97,8 @@ func keysOf(t *testing.T, page string) map[string]bool {
 	return keys
 }
 
-// ofNomadsJobspec matches blocks and keys of Nomad's jobspecs and drivers, which the docs name, too.
+// ofNomadsJobspec matches blocks and keys of Nomad's jobspecs and drivers, which the docs name,
+// too.
 var ofNomadsJobspec = regexp.MustCompile(`^(attempts|change_mode|ipc_mode|kill_signal|memlock|payload|update|resources|restart|reschedule|disconnect|replace|lost_after|constraint|meta|device|parameterized|plugin|config|count|canary)$`)
 
 // TestDocsKeys: each configuration key in the docs is a key of the agent, the plugin or a jobspec.

@@ -41,8 +41,8 @@ func withGroup(job, name, ofGroup, device string) string {
 	return strings.TrimSuffix(job, "}\n") + strings.Replace(other[at:len(other)-len("}\n")], `"g"`, fmt.Sprintf("%q", name), 1) + "}\n"
 }
 
-// adviceOnJobs follows plan's advice about jobs that are refused or never start, after which they would
-// start.
+// adviceOnJobs follows plan's advice about jobs that are refused or never start, after which they
+// would start.
 func adviceOnJobs(t *testing.T, f *advice.Followed) {
 	c := mixedCluster(t)
 	c.t = t

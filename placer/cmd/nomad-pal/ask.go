@@ -189,8 +189,8 @@ func (b *base) hasNone(client *nomad.Client, namespace string) error {
 	return fmt.Errorf("no namespace %q: there are %s", namespace, firstOf(names))
 }
 
-// askAgain prepares a command that asks repeatedly for its next round. It asks again whether a placer
-// is active. a is nil before the first round.
+// askAgain prepares a command that asks repeatedly for its next round. It asks again whether a
+// placer is active. a is nil before the first round.
 func (b *base) askAgain(a *answers) (*answers, error) {
 	if a == nil {
 		return b.ask()

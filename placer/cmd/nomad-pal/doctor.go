@@ -151,8 +151,8 @@ func checkAgent(b *base, client *nomad.Client) query.Check {
 	return query.Check{Name: "agent", Verdict: query.OK, Found: workSentence(a, time.Now())}
 }
 
-// checkAPI checks the agent's health at the address that all commands use. It leaves out the warnings
-// in told, because other checks report them.
+// checkAPI checks the agent's health at the address that all commands use. It leaves out the
+// warnings in told, because other checks report them.
 func checkAPI(b *base, told []string) []query.Check {
 	a, err := b.ask()
 	if none, ok := errors.AsType[noAgent](err); ok {

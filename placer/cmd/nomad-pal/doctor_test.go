@@ -201,8 +201,8 @@ func TestDoctorTellsOnce(t *testing.T) {
 	})
 }
 
-// A window that has no further occurrence has no effect: -check-config says so about files, and doctor about the
-// active agent.
+// A window that has no further occurrence has no effect: -check-config says so about files, and
+// doctor about the active agent.
 func TestWindowsOfThePast(t *testing.T) {
 	c := newCluster(t)
 	const windows = `

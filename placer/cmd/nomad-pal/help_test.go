@@ -331,8 +331,8 @@ func TestHelpNamesTheOptions(t *testing.T) {
 	}
 }
 
-// With a token that Nomad does not know, every command says so, and where the token comes from. It does not
-// blame missing rights or unreadable variables.
+// With a token that Nomad does not know, every command says so, and where the token comes from. It
+// does not blame missing rights or unreadable variables.
 func TestUnknownToken(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Permission denied", http.StatusForbidden)

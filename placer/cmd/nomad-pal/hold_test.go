@@ -165,8 +165,8 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// pal_user says whose a job is. The file sets it, or NOMAD_PAL_USER, which never changes the user of a job
-// that Nomad has. -mine shows and stops the user's own jobs.
+// pal_user says whose a job is. The file sets it, or NOMAD_PAL_USER, which never changes the user
+// of a job that Nomad has. -mine shows and stops the user's own jobs.
 func TestMine(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")
@@ -224,8 +224,8 @@ func TestMine(t *testing.T) {
 	}
 }
 
-// An operator puts GPUs in quarantine, and everybody can read why. The agent obeys at once, and stops when
-// the quarantine is lifted.
+// An operator puts GPUs in quarantine, and everybody can read why. The agent obeys at once, and
+// stops when the quarantine is lifted.
 func TestOperatorsQuarantine(t *testing.T) {
 	c := newCluster(t)
 	c.agent("", "http {\n  bind_port = 0\n}\n")

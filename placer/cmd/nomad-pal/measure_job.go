@@ -19,8 +19,8 @@ import (
 // killed command.
 const measureLasts = 15 * time.Minute
 
-// measurePriority is the lowest priority: Nomad may preempt a measuring job for almost any other, and
-// preempts no job for it.
+// measurePriority is the lowest priority: Nomad may preempt a measuring job for almost any other,
+// and preempts no job for it.
 const measurePriority = 1
 
 // measureKey returns the key of the job that measures a GPU.

@@ -40,8 +40,8 @@ func keeper(t *testing.T, grace, limit, heard string) (said string, session *exe
 	return string(out), session
 }
 
-// A job ends by itself, and ends the session's processes, if the session's heartbeat stops or its time
-// is over.
+// A job ends by itself, and ends the session's processes, if the session's heartbeat stops or its
+// time is over.
 func TestShellKeeper(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ grace, limit, heard, says string }{

@@ -139,8 +139,8 @@ func (c *topCommand) within(f func()) {
 	f()
 }
 
-// look reads a new state from the same agent as before or, after an error, looks for an agent again.
-// It reads the current load of GPUs only from the nodes in useOf; nil means none.
+// look reads a new state from the same agent as before or, after an error, looks for an agent
+// again. It reads the current load of GPUs only from the nodes in useOf; nil means none.
 func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	s.at = time.Now()
 	if *a, s.err = c.askAgain(*a); s.err == nil {
@@ -164,8 +164,8 @@ func (c *topCommand) look(a **answers, useOf *[]string) (s topState) {
 	return s
 }
 
-// arrange sorts the GPUs. That is slow on a large cluster, so it happens once per refresh and not at
-// each key press.
+// arrange sorts the GPUs. That is slow on a large cluster, so it happens once per refresh and not
+// at each key press.
 func (s *topState) arrange() {
 	slices.SortStableFunc(s.gpus, func(a, b query.GPU) int {
 		return cmp.Or(strings.Compare(rackOf(a), rackOf(b)), cmp.Compare(len(a.Node), len(b.Node)), strings.Compare(a.Node, b.Node))
