@@ -119,7 +119,7 @@ The four workloads with three models:
 `
 
 const reach = `
-## What is in reach at %.0f %%
+## What is in reach at %.0f %% load
 
 Average over bound, all workloads. **Told**: ours with exact run times. **Clairvoyant** knows all run times, stops, starts and moves gangs
 at no cost, and runs the least remaining GPU time first.

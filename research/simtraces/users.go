@@ -464,7 +464,7 @@ func userCell(s source, load float64) *result {
 
 const usersText = `# What estimates and checkpoints win you
 
-Written by %s, all of it in one run, on %s. Of each trace the first %d jobs run, at 60, 85 and 110 %% load:
+Written by %s, in one run, on %s. Of each trace the first %d jobs run, at 60, 85 and 110 %% load:
 Philly's virtual clusters, Gavel's, and Sia-Philly on its 64 GPUs (as it comes, faster and slower). Generated traces have heavy
 tails, sweeps, days and nights, or wide gangs behind small ones. Nodes have 8 GPUs with the variability of Longhorn; one GPU in
 64 is an outlier. A stopped gang loses %d s.
