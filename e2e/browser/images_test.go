@@ -45,9 +45,9 @@ var shown = []struct{ name, route, text string }{
 	{"tenants", "#/tenants", "its recent GPU hours"},
 }
 
-// TestImages is make page-images: it makes pictures of each page, at three widths, in the light and the dark
-// scheme. The agent and its answers are real, except for the invented month before: see [inventedMonth] and
-// [past].
+// TestImages is make page-images: it makes pictures of each page, at three widths, in the light and
+// the dark scheme. The agent and its answers are real, except for the invented month before: see
+// [inventedMonth] and [past].
 func TestImages(t *testing.T) {
 	dir := os.Getenv("PAGE_IMAGES")
 	if dir == "" {
@@ -140,8 +140,8 @@ func (w *world) get(t *testing.T, path string) string {
 	return string(text)
 }
 
-// front is the agent behind a proxy. The proxy answers the paths in answers itself, and changes the agent's other
-// answers with show unless that is nil. The page's files come from the working tree.
+// front is the agent behind a proxy. The proxy answers the paths in answers itself, and changes the
+// agent's other answers with show unless that is nil. The page's files come from the working tree.
 func front(t *testing.T, w *world, answers map[string]func(*http.Request) any, show func(*http.Response) error) string {
 	t.Helper()
 	u, err := url.Parse(w.url)
@@ -205,8 +205,8 @@ func usageOf(now time.Time, gpus float64, samples []map[string]any) func(*http.R
 	return func(r *http.Request) any { return inventedUsage(now, gpus, samples, r.URL.Query().Get("by")) }
 }
 
-// sampled sums the GPU hours of a day over its samples (one a minute), and returns which share of the
-// day they cover.
+// sampled sums the GPU hours of a day over its samples (one a minute), and returns which share of
+// the day they cover.
 func sampled(samples []map[string]any, day time.Time) (hours, told float64) {
 	for _, s := range samples {
 		if at := s["at"].(time.Time); !at.Before(day) && at.Before(day.AddDate(0, 0, 1)) {
@@ -216,8 +216,8 @@ func sampled(samples []map[string]any, day time.Time) (hours, told float64) {
 	return hours, told
 }
 
-// inventedUsage is the usage of the last 30 days: one entry a day or a user, or their sum. It agrees with the
-// samples for the time that they cover.
+// inventedUsage is the usage of the last 30 days: one entry a day or a user, or their sum. It
+// agrees with the samples for the time that they cover.
 func inventedUsage(now time.Time, gpus float64, samples []map[string]any, by string) (all []map[string]any) {
 	line := func(of []string, h float64) map[string]any {
 		return map[string]any{"of": of, "gpu_hours": h, "failed_gpu_hours": h * 0.021, "held_in_vain_gpu_hours": 0, "idle_gpu_hours": h * 0.034, "saved_gpu_hours": h * 0.09,

@@ -23,9 +23,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 )
 
-// The agent in the pictures has run for seconds, so the month before is invented. All of it follows from one list of
-// runs: the agent's history, who had which GPU, and the allocated GPUs and waiting jobs at each minute of the last
-// day.
+// The agent in the pictures has run for seconds, so the month before is invented. All of it follows
+// from one list of runs: the agent's history, who had which GPU, and the allocated GPUs and waiting
+// jobs at each minute of the last day.
 
 // kind is a job that is submitted again and again.
 type kind struct {
@@ -50,8 +50,8 @@ type invented struct {
 
 const inventedStep = 15 * time.Minute
 
-// inventedMonth returns runs on 16 nodes, from 28 days before now until an hour before now. A simple queue that starts
-// whatever fits determines their times.
+// inventedMonth returns runs on 16 nodes, from 28 days before now until an hour before now. A
+// simple queue that starts whatever fits determines their times.
 func inventedMonth(now time.Time) (runs []*invented) {
 	r := rand.New(rand.NewPCG(50, 1))
 	taken := map[string]time.Time{} // until when each GPU is taken
@@ -185,7 +185,8 @@ func kept(t *testing.T, file string, runs []*invented) {
 	}
 }
 
-// past shows what the agent did within seconds as if it had taken the last hour, and an invented month before it.
+// past shows what the agent did within seconds as if it had taken the last hour, and an invented
+// month before it.
 type past struct {
 	t          *testing.T
 	w          *world

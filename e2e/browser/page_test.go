@@ -271,8 +271,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page of a waiting job whose run time is unknown asks for an estimate, and says how much earlier the job could
-// start with one. The page of a job with an estimate does not.
+// The page of a waiting job whose run time is unknown asks for an estimate, and says how much
+// earlier the job could start with one. The page of a job with an estimate does not.
 func TestEstimateIsAskedFor(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 1, nil)
@@ -360,9 +360,9 @@ func allocated(n int) string {
 	return fmt.Sprintf(`[...document.querySelectorAll(".figures div")].some(d => /^allocated$/i.test(d.querySelector("dt").innerText) && d.querySelector("dd").innerText === "%d")`, n)
 }
 
-// A browser allows six connections to the agent for all its tabs. Eight visible tabs share one stream:
-// each shows its own page and all changes. A hidden tab leaves the stream; once it is visible again, it
-// catches up.
+// A browser allows six connections to the agent for all its tabs. Eight visible tabs share one
+// stream: each shows its own page and all changes. A hidden tab leaves the stream; once it is
+// visible again, it catches up.
 func TestManyTabs(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, 4, nil)

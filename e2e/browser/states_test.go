@@ -101,8 +101,8 @@ func clusterStates() []clusterState {
 	}
 }
 
-// The overview says what state a cluster is in. make page-images saves a picture of each state, for people to
-// look at.
+// The overview says what state a cluster is in. make page-images saves a picture of each state, for
+// people to look at.
 func TestStatesOfClusters(t *testing.T) {
 	browser := chromium(t)
 	for _, c := range clusterStates() {

@@ -71,8 +71,8 @@ func allocOf(r Run, id string, from, to time.Time, status string) Alloc {
 		From: from, To: to, Status: status, Vain: from, Predicted: r.Predicted, Packed: r.Packed, Any: r.Any}
 }
 
-// GPU time counts on the days on which it was used, once, however often its end is written. Running jobs are
-// included.
+// GPU time counts on the days on which it was used, once, however often its end is written. Running
+// jobs are included.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {

@@ -35,8 +35,8 @@ func TestRunAfterOneOfNoTime(t *testing.T) {
 	}
 }
 
-// A job was submitted, ran and was stopped while no history was kept. Its run begins no later than the placement of
-// its member, and ends when its member ended.
+// A job was submitted, ran and was stopped while no history was kept. Its run begins no later than
+// the placement of its member, and ends when its member ended.
 func TestStoppedUnseen(t *testing.T) {
 	q, err := queue.New(queue.Default())
 	if err != nil {

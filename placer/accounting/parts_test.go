@@ -18,8 +18,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// A part of a GPU with n parts counts as 1/n of a GPU, while it is held and afterwards, however many
-// parts the other GPUs have.
+// A part of a GPU with n parts counts as 1/n of a GPU, while it is held and afterwards, however
+// many parts the other GPUs have.
 func TestPartsOfGPUs(t *testing.T) {
 	t.Parallel()
 	databases(t, func(t *testing.T, db *DB) {

@@ -28,8 +28,8 @@ func sumsAre(t *testing.T, db *DB, runs int) {
 	}
 }
 
-// On a full disk only writes fail: the file can be read and opened again, and is not set aside. Failed writes
-// succeed once there is room, and each run counts once.
+// On a full disk only writes fail: the file can be read and opened again, and is not set aside.
+// Failed writes succeed once there is room, and each run counts once.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := accountingtest.SmallDisk(t, 2<<20)
@@ -80,8 +80,8 @@ func TestFullDisk(t *testing.T) {
 	sumsAre(t, db, written+20)
 }
 
-// While PostgreSQL is down, writes and queries fail. Once it is back, the same pool of connections works, and
-// repeated writes count once.
+// While PostgreSQL is down, writes and queries fail. Once it is back, the same pool of connections
+// works, and repeated writes count once.
 func TestPostgresComesBack(t *testing.T) {
 	t.Parallel()
 	server := accountingtest.StartPostgres(t)

@@ -103,7 +103,8 @@ func TestStandbyForwards(t *testing.T) {
 	}
 }
 
-// A standby agent reports why it cannot ask the active one, and sends no token to a server that must not see it.
+// A standby agent reports why it cannot ask the active one, and sends no token to a server that
+// must not see it.
 func TestStandbyCannotForward(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})

@@ -5,8 +5,8 @@
 // conventions: seconds, _total for counters.
 //
 // This must stay true: the metrics that /v1/metrics shows to everybody name no job, node, GPU or
-// namespace. Series that name namespaces are for operators only: [Meter.Gather] includes them if its
-// parameter "named" is true. Each other label must have few possible values.
+// namespace. Series that name namespaces are for operators only: [Meter.Gather] includes them if
+// its parameter "named" is true. Each other label must have few possible values.
 package meter
 
 import (
@@ -110,8 +110,8 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin exports each counter with the value 0. Without it, Prometheus's rate and increase would miss
-// the first event, because they ignore the first value of a series.
+// begin exports each counter with the value 0. Without it, Prometheus's rate and increase would
+// miss the first event, because they ignore the first value of a series.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))

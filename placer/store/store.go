@@ -7,10 +7,11 @@
 //
 //   - The items of a variable take at most [Bytes]. A larger value loses its least important parts.
 //     If it is still too large, the error is [ErrNotStorable].
-//   - Data that cannot be parsed counts as missing; the error that names it is [Unreadable]. The next
-//     write replaces it.
+//   - Data that cannot be parsed counts as missing; the error that names it is [Unreadable]. The
+//     next write replaces it.
 //   - A change that must not overwrite somebody else's change goes through [Variable.Change].
-//   - Shards are written one by one. If a write fails half-way, the next one completes it.
+//   - Shards are written one by one. If a write fails half-way, the next write completes it, and
+//     until then readers get valid data or an [Unreadable] error.
 //
 // The package decides nothing, and keeps nothing in memory.
 package store
@@ -92,8 +93,8 @@ type items = map[string]string
 type codec[T any] struct {
 	encode func(T) (items, error)
 	decode func(items) (T, error)
-	// shrink removes the least important part of a value, and reports whether there was any. It
-	// does not change what the value points to.
+	// shrink removes the least important part of a value, and reports whether it removed anything.
+	// It must not change what the value points to, because the caller still uses that.
 	shrink func(*T) bool
 }
 

@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package accountingtest makes trouble for databases in tests: a PostgreSQL that stops and comes back,
-// and a disk that is full.
+// Package accountingtest makes trouble for databases in tests: a PostgreSQL that stops and comes
+// back, and a disk that is full.
 package accountingtest
 
 import (
@@ -25,8 +25,8 @@ type Postgres struct {
 	server *exec.Cmd // nil: it is stopped
 }
 
-// StartPostgres starts a server with an empty database. Without its programs (Debian: postgresql) the
-// test is skipped.
+// StartPostgres starts a server with an empty database. Without its programs (Debian: postgresql)
+// the test is skipped.
 func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")

@@ -12,7 +12,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(guard.Main(m)) }
 
-// If another program uses a disk when the disk's test ends, the test does not fail, and the disk's folder is removed.
+// If another program uses a disk when the disk's test ends, the test does not fail, and the disk's
+// folder is removed.
 func TestSmallDiskInUse(t *testing.T) {
 	var looks *os.File
 	t.Run("test", func(t *testing.T) {
