@@ -269,7 +269,7 @@ var voice = map[Kind]func(Reason) string{
 		return "comes after " + names(r.Jobs) + " (pal_after): " + list(r.Because, ", ")
 	},
 	InCircle: func(r Reason) string {
-		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job: a cycle; remove pal_after from one of these jobs and run that job again"
+		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job: a cycle; run one of these jobs again without pal_after"
 	},
 	Provided:     func(r Reason) string { return "the job also comes after " + names(r.Jobs) + " (pal_after)" },
 	StillEnding:  func(r Reason) string { return stillEnding(r) },

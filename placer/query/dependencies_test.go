@@ -410,7 +410,7 @@ func TestAfterEachOther(t *testing.T) {
 		}
 		w.RunFor(10 * time.Second)
 		for job, next := range map[string]string{"a": "b", "b": "c", "c": "a"} {
-			want := "comes after default/" + next + " (pal_after), which comes after this job: a cycle; remove pal_after from one of these jobs and run that job again"
+			want := "comes after default/" + next + " (pal_after), which comes after this job: a cycle; run one of these jobs again without pal_after"
 			if got := reasonOf(w, job); got != want {
 				w.T.Errorf("%s: %q, want %q", job, got, want)
 			}

@@ -130,7 +130,7 @@ func (c *testCluster) followsAllocations(f *advice.Followed) {
 func (c *testCluster) followsInit(f *advice.Followed, site string) {
 	t := c.t
 	_, out, said := c.does("init", "-o", site, "-force")
-	for _, next := range []string{", and restart Nomad", "Start the agent: nomad-pal agent", "Run a first gang: nomad-pal run"} {
+	for _, next := range []string{"Install the device plugin", ", and restart Nomad", "Start the agent: nomad-pal agent", "Run a first gang: nomad-pal run"} {
 		if !f.Add(out+said, next) {
 			t.Errorf("init: want %q: %s%s", next, out, said)
 		}

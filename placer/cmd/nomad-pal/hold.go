@@ -77,7 +77,7 @@ type controlled struct {
 }
 
 // orders describes the orders in errors, by their names in the agent's API.
-var orders = map[string]string{"hold": "hold", "unhold": "lift the hold of", "requeue": "requeue", "priority": "change the priority of"}
+var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold of", "requeue": "requeueing", "priority": "changing the priority of"}
 
 // tell sends the orders in what, about each of the jobs, to the placer.
 func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
@@ -108,7 +108,7 @@ func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]con
 				return told, didYouMean(b, a, id, err)
 			}
 			if err != nil {
-				return told, fmt.Errorf("cannot %s job %q: %w", orders[w], id, err)
+				return told, fmt.Errorf("%s job %q: %w", orders[w], id, err)
 			}
 		}
 		told = append(told, c)
