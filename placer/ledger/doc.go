@@ -10,5 +10,5 @@
 // explains which GPUs are unavailable. It decides nothing, and reads no clock.
 //
 // What must stay true: the queue sees only the ledger, so the ledger must know every holder of a
-// GPU. A ledger that follows changes must equal one that is built anew from the same state.
+// GPU. A ledger that follows changes must equal one built from scratch from the same state.
 package ledger

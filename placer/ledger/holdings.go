@@ -329,10 +329,10 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. There are none in these cases: the pins name
-// classes and not GPUs; the job has its gate (its pins then belong to a gang that is being
-// stopped); the job has ended; all members have allocations; the placer may not have written the
-// pins.
+// promises returns the promises of a job's pins. There are none if the pins name classes instead of
+// GPUs, if the job has ended, if all members have allocations, or if the placer may not have
+// written the pins. Nor are there any if the job has its gate: its pins then belong to a gang that
+// is being stopped.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {
