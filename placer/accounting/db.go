@@ -31,7 +31,7 @@ type DB struct {
 	postgres bool
 }
 
-// IsPostgres reports whether a database is named by a server's address, not by a file.
+// IsPostgres reports whether database is the address of a PostgreSQL server, and not a file.
 func IsPostgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
 }
@@ -181,7 +181,7 @@ func (t tx) change(statement string, args ...any) (bool, error) {
 	return n > 0, err
 }
 
-// dialect replaces each ? by $1, $2, … for PostgreSQL.
+// dialect replaces the question marks with $1, $2, … for PostgreSQL.
 func dialect(statement string, postgres bool) string {
 	if !postgres {
 		return statement
@@ -378,7 +378,7 @@ func upsertSumsOf(table string) string {
 		strings.Join(sumColumns[:], ", "), marks(5+len(sumColumns)), dayColumns, strings.Join(sets, ", "))
 }
 
-// days adds days to the stored sums of these days and of their months. All agents write rows in the
+// days adds to the stored sums of each day and of its month. All agents write rows in the
 // same order, so that they cannot deadlock.
 func (t tx) days(days map[dayKey]sums) error {
 	months := map[dayKey]sums{}
