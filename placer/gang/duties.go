@@ -58,10 +58,11 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAgain reports whether the record belongs to an earlier run of the job: one that had ended
-// before the author ran the job again, or purged and ran it. An edit of a running or waiting gang
-// is not a new run: then allocations from before the edit are still live, or ended after it.
-// Services end by themselves only when they fail, so running them again is always an edit.
+// runAgain reports whether the record belongs to an earlier run of the job. That run had ended
+// before the author registered the job again, or the author had purged the job in between. An edit
+// of a running or waiting gang is not a new run: then allocations from before the edit are still
+// live, or ended after it. Services end by themselves only when they fail, so registering a service
+// again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
 	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since the record was reconstructed
@@ -120,8 +121,10 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 
 // makeWhole acts on a job that is still incomplete after the timeout while Nomad is doing nothing
 // for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
-// unhealthy, or a node that went down. If the members need each other, the whole gang is requeued.
-// Otherwise, if its pins name a class, it gets more nodes.
+// unhealthy, or a node that went down. makeWhole takes the first of these actions that is possible:
+// an elastic gang continues with fewer members; members that do not need the missing ones keep
+// running; pins that name a class get more nodes. If no more nodes fit, a gang with such pins waits,
+// unless it has lost members that the others need. In all other cases the whole gang is requeued.
 func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {

@@ -298,8 +298,8 @@ type Book interface {
 	Unanswered(version *api.Job) []Start
 }
 
-// World is what the rest of the placer knows in this cycle. Its methods change
-// nothing.
+// World is what a gang may ask about the rest of the placer in this cycle. Its methods change
+// nothing and make no requests. Package model implements it.
 type World interface {
 	Book
 	Now() time.Time

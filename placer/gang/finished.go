@@ -16,7 +16,7 @@ import (
 )
 
 // lineage is a series of consecutive versions of a job, each our rewriting of the version before.
-// It starts with the first that replaced a version of the author's. The zero value means unknown.
+// It starts with our rewriting of a version of the author's. The zero value means unknown.
 type lineage struct {
 	// version is the first version of the lineage, index its JobModifyIndex.
 	version, index uint64
@@ -147,8 +147,8 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 }
 
 // leadsTo reports whether only our rewritings lead from version v to the present one. If a person
-// reverts to a version with pins, that version must run. It equals an earlier version and was
-// submitted after the members had finished.
+// reverts to a version with pins, the restored version must run. leadsTo recognizes it: it equals an
+// earlier version and was submitted after the members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {

@@ -11,15 +11,64 @@
 // Read state.go first, then table.go, event.go and step.go; each other file has one handler or
 // rule, named after it.
 //
-// A [Lifecycle] has three layers, and a method of one layer may change only that layer: [Observed]
-// is what Nomad's objects show, known is what else was read about the job, memory is what was done
-// for it.
+// # What must stay true
 //
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
 // crashes between any two effects, the next one finds the gang in a state from which it can
 // continue. The rest of a [Lifecycle] saves requests, or distinguishes cases that look the same in
 // Nomad: a gang that is stopped for another one looks like a gang whose placer crashed while
 // stopping it.
+//
+// A [Lifecycle] has four layers, and each embeds the next: Lifecycle (steps under way and this
+// reconcile's answers), memory (what was done for the job), known (what else was read about the
+// job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
+// receiver and the layers inside it. Give a new method the innermost receiver that has the fields
+// it changes. No method changes an Observed: it is replaced, see there for the one exception.
+//
+// [World] is what a gang may ask about the rest of the placer in this cycle. Its methods change
+// nothing and make no requests. Package model implements it; a handler that needs something new
+// from the model gets a method there and in fakeWorld (world_test.go).
+//
+// At most one effect of a step has an answer, and it is the last one. No other event comes before
+// the answer. After an answer the duties begin again with the first one, so each duty must find out
+// by itself what was already read or done.
+//
+// # To add a state
+//
+//   - Declare it in state.go, and add it to [States] and to meanings.
+//   - Derive it in [Observed.state] if Nomad's objects alone show it, and name it in the comment of
+//     Observed.Nomad; otherwise derive it in [Lifecycle.State]. [State.Ours] decides whether the
+//     placer acts in it.
+//   - In table.go, list its duties (each state of ours has some), and in own the handlers that
+//     differ from elsewhere. Name it in the to of each duty and handler that leads to it.
+//   - Decide in [Lifecycle.Quiet] whether it needs attention in each cycle, and in
+//     memory.Unsettled whether something becomes due in it without an event.
+//   - Serve its readers: events (placer/events.go), counts (placer/model/runs.go), metrics and page
+//     (placer/agent), explain (placer/query) and the commands (placer/cmd/nomad-pal). Searching for
+//     gang.Completing finds most of them; the page and the API schema have the name as text.
+//
+// # To add an event
+//
+//   - Declare the type in event.go, with its method event. An event that is no answer gets a [Kind]
+//     of its own, an entry in elsewhere (all states must handle it), and entries in own. Add the
+//     Kind to kinds in table_test.go.
+//   - An answer returns [OnAnswer], and [Lifecycle.answer] handles it in all states.
+//   - Deliver it: placer.Placer.step carries out what follows.
+//   - Let stories_test.go read it and random_test.go send it.
+//
+// # To add an effect
+//
+//   - Declare the type in event.go, with its method awaits.
+//   - If it has an answer, carry it out in askNomad (placer/effects.go), and note there what changes
+//     a job. Without a case there the placer does nothing and answers [Done]. Only [Commit] is
+//     carried out elsewhere, by commit in placer/decide.go. Handle its answer in [Lifecycle.answer]
+//     or [Lifecycle.done], and its failure in [Lifecycle.failed] and [Lifecycle.putOff].
+//   - If it has none, carry it out in carryOutHere (placer/effects.go), or in model.Model.Update if
+//     it changes only the model. Without a case in either, nothing happens.
+//   - Describe it in told (stories_test.go), answer it in random_test.go, and add to check there
+//     what must always hold.
+//
+// After each of these changes, run the tests of this package, then TestDrawing with -rewrite-docs.
 package gang
 
 import (
@@ -35,7 +84,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it; others read it.
+// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it. Outside this package,
+// package model and the placer set only Control, Refused, Queued, Placed and Target, and the
+// Observed of an isolated job. Package query changes only copies.
 type Lifecycle struct {
 	memory
 
@@ -77,8 +128,8 @@ type known struct {
 	Target   *pal.Placement
 	position position
 
-	// eligible is the time when the last job of its pal_after succeeded; zero if it has
-	// none.
+	// eligible is the time when the last job of its pal_after succeeded; zero if the gang has no
+	// pal_after.
 	eligible time.Time
 }
 

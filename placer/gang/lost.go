@@ -71,10 +71,10 @@ func (st Observed) didItsWork(w World) bool {
 	})
 }
 
-// requeueLost requeues a lost gang. After maxInfraFailures failures of the
-// infrastructure the placer gives up; drains and other requests to stop members
-// do not count. If the members do not need each other, Nomad places only the
-// stopped ones again.
+// requeueLost requeues a lost gang. After more than maxInfraFailures failures of
+// the infrastructure the placer gives up; drains and other requests to stop
+// members do not count. If the members do not need each other, Nomad places only
+// the stopped ones again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // an earlier placer gave up: the record has just been read
 		return nothing()

@@ -27,7 +27,7 @@ func (st Observed) NeedsAll() bool {
 // can be done; "" otherwise. It applies if the members do not need each other. Other GPUs in a
 // service's pins would restart all of it, and other nodes in a batch job's pins would rerun its
 // finished members. The reschedule block decides how often Nomad retries a failed member. A service
-// whose GPU pins never held the whole gang is not left alone.
+// whose GPU pins never held the whole gang yields "", because it can be requeued.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {

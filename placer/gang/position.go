@@ -16,7 +16,7 @@ import (
 //
 // If the author registers it again while it waits, it keeps its place, unless it then requests more
 // GPUs: otherwise a small job could hold a place for a large one. Our own requeueing keeps the
-// place, too. If the author stops the job, it loses its place, even if he starts it again:
+// place, too. If the author stops the job, it loses its place, even if the author starts it again:
 // otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job, so a
 // restarted agent computes the same place.
 
@@ -87,7 +87,7 @@ func (g *known) positionKnown() bool {
 	return g.Nomad != Waiting
 }
 
-// ask is when the author first requested what he requests now, according to the job's versions.
+// ask is when the author first requested what the job requests now, according to its versions.
 type ask struct {
 	job      *api.Job  // the author's last version; only askedBeforePins sets it
 	since    time.Time // when the author registered the oldest version with this request
@@ -134,9 +134,9 @@ func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	return spec(v) == spec(v-2) && spec(v-1) == spec(v-3) && spec(v-1) != spec(v-2)
 }
 
-// askedAgain returns when the author of a job with pins requested it again: he started it after a
-// stop, or scaled it up (nomad job scale) while it waited again. It returns zero if no version
-// since his last one without pins shows such a request.
+// askedAgain returns when the author of a job with pins requested it again, by starting it after a
+// stop, or by scaling it up (nomad job scale) while it waited again. It returns zero if no version
+// since the author's last one without pins shows such a request.
 func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0 && ours(now); v-- {
@@ -168,7 +168,7 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 }
 
 // mendedAt is when the author edited the job while it waited again, and kept our gate and pins, as
-// an edit in Nomad's UI does; zero if he did not.
+// an edit in Nomad's UI does; zero if there was no such edit.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job
 	for v := *job.Version; v > 0; v-- {

@@ -59,7 +59,7 @@ func NameOf(job *api.Job) string {
 	return cluster.KeyOf(job).Namespace + "/" + name
 }
 
-// least is the least size of an elastic gang; 0 for others.
+// least is the smallest number of members of an elastic gang; 0 for others.
 func (g *known) least() int {
 	if g.Request.Elastic == nil {
 		return 0

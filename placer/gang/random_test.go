@@ -167,7 +167,7 @@ func (w *randomWorld) check(e Effect) string {
 	return ""
 }
 
-// change changes the world.
+// change changes what the world answers, at random.
 func (w *randomWorld) change() {
 	w.now = w.now.Add(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
 	switch w.rng.IntN(12) {

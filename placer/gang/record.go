@@ -33,8 +33,8 @@ type Record struct {
 	// Index is the ModifyIndex of the variable that the record was read from; 0
 	// if it was not read.
 	Index uint64 `json:"-"`
-	// Unverified: when the record was written, Nomad had not shown yet whether our registration
-	// replaced a change by the author, or it had replaced one and that was not undone yet.
+	// Unverified: when the record was written, our last registration had replaced a change by the
+	// author that was not restored yet, or Nomad had not shown yet whether it had.
 	Unverified bool         `json:"unverified,omitempty"`
 	Mode       rewrite.Mode `json:"mode"`
 	// Decision.Chosen is what the gang got. Predicted is the original choice, if the pins let Nomad

@@ -15,9 +15,9 @@ import (
 )
 
 // askAgain gates a complete gang whose author wants more members (nomad job scale, which keeps the
-// pins). The gang keeps running until all members fit, as if the author had run the file with the
-// new count. If the gang was smaller for a while, other jobs may hold GPUs that its pins still
-// name.
+// pins). The gang keeps running until all members fit, as if the author had registered the jobspec
+// with the new count. If the gang was smaller for a while, other jobs may hold GPUs that its pins
+// still name.
 func (g *Lifecycle) askAgain(w World) ([]Effect, bool) {
 	if g.stop != nil || g.Pins.Mode != rewrite.ModeGPU || g.Have == 0 || g.Live != g.Have {
 		return nothing()
@@ -114,7 +114,7 @@ func (g *Observed) newest() (n uint64) {
 	return n
 }
 
-// restorePins serves a job whose author ran the same file again, with the gate, while the gang
+// restorePins serves a job whose author registered the jobspec again, with the gate, while the gang
 // runs. The job gets its former pins, so its members keep running. If the author changed the size,
 // the gang is placed again as a whole when the queue has room ([Lifecycle.change]).
 func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// State is the state of a gang. Its zero value is none.
+// State is the state of a gang. The zero value is the state of a gang that was not observed yet.
 type State string
 
 // The states. [State.Meaning] describes them.
@@ -39,8 +39,8 @@ var meanings = map[State]string{
 	Committing:    "Its registration with pins was sent, and Nomad has not answered yet.",
 	Starting:      "Pinned; not all members run yet.",
 	Running:       "Pinned; all members run or are complete.",
-	Stopping:      "Gated, with pins and members: the gang is being stopped to wait again, for another gang, to move, or because it was not whole.",
-	Completing:    "The stopped members are ending; their GPUs come free together. A gang that moves starts next.",
+	Stopping:      "Gated, with pins and members: the placer is stopping the gang to make room for another gang, to move it, or to requeue it.",
+	Completing:    "The stopped members are ending; their GPUs come free together. Then a gang that moves starts on its new GPUs.",
 	Resubmitted:   "Gated again by its author while it runs.",
 	Lost:          "Ended before its members had finished; it is requeued, or Nomad places the missing members again.",
 	Failed:        "Given up after repeated failures of its members, or of the infrastructure.",
@@ -85,9 +85,9 @@ func (g *Lifecycle) State(b Book) State {
 	return Waiting
 }
 
-// Observed is what Nomad shows of a job, and the state that follows from that
-// alone. One cycle reads it from Nomad's objects; it is replaced, never
-// changed.
+// Observed is what Nomad shows of a job, and the state that follows from that alone. It is computed
+// from Nomad's objects and then replaced as a whole, never changed. One exception: when the gate of
+// a stop has been registered, Members keeps the members from before, which must still be stopped.
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
@@ -114,7 +114,7 @@ type Observed struct {
 	LeftOut, LeftOutBeside bool
 	// CutShort: a service lacks a member that was killed by its client and not
 	// replaced by Nomad: the node was purged and registered again before Nomad
-	// looked (seen on 1.11.3).
+	// evaluated the job (seen on 1.11.3).
 	CutShort bool
 }
 
@@ -150,7 +150,7 @@ func Observe(s *cluster.State, job *api.Job) Observed {
 			st.Want += rewrite.Members(g)
 			st.Have += min(rewrite.Members(g), distinct(names[*g.Name]))
 			// If a group has more members than it requests, for example because one that was left
-			// behind is back, Nomad stops some.
+			// behind is back, Nomad stops some. Until then, no member counts as misplaced.
 			st.Misplaced = st.Misplaced && len(names[*g.Name]) <= rewrite.Members(g)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang is stopped, to make room or to move. Its record is written
+// How a gang is stopped, to make room, to move or to be requeued. Its record is written
 // ([WriteRecord]), its gate is registered, its members are told to stop, and
 // all of them end ([Lifecycle.hasStopped]). Until then it holds all its GPUs
 // (Held), also those of members that have ended: the queue waits for all of
@@ -25,7 +25,7 @@ import (
 //
 // If a node goes down meanwhile, Nomad reports its members as lost. They no longer count as dying,
 // so the gang has stopped as if they had ended. The ledger gives nobody the GPUs of a node that is
-// away. So the claim of the gang that was to get them lapses once the other members have ended, and
+// down. So the claim of the gang that was to get them lapses once the other members have ended, and
 // the queue decides again. Until then the claiming gang may start elsewhere. A member on a node
 // that has only lost touch with Nomad (status unknown) is left behind: nothing waits for it, and
 // nobody gets its GPUs until the node is back ([cluster.Alloc.LeftBehind]).
@@ -131,7 +131,9 @@ func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	if !changed {
 		return g.proceed(w)
 	}
-	if s.why == Resized { // another gang could start there while the record is written
+	// Reserve the GPUs of the new size first: another gang could take them while the record is
+	// written.
+	if s.why == Resized {
 		return append(g.holdTarget(w), WriteRecord{out})
 	}
 	return []Effect{WriteRecord{out}}
@@ -194,7 +196,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	gate, _ := step.(Register)
 	switch {
 	case gate.Why == ToStop && errors.Is(err, nomad.ErrUnknownOutcome):
-		// Nomad may still register the gate. The written record is right either way.
+		// Nomad may still register the gate. The written record is right whether or not it does.
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})

@@ -7,7 +7,7 @@ package gang
 // the gang may be in after all answers.
 type handler struct {
 	do  func(*Lifecycle, Event, World) []Effect
-	say string // what it does, for the drawing; "" if it does nothing
+	say string // what it does, for docs/design/gang-states.md; "" if it does nothing
 	to  []State
 }
 
