@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// clock is the placer's own clock, read once per cycle. It follows the machine's monotonic clock
+// clock is the placer's own clock. It follows the machine's monotonic clock
 // and never goes back, so nothing waits longer if the wall clock is set back a little. If the wall
 // clock is set forward, clock follows. If the wall clock is set back by more than [mostAhead], the
 // placer ends and starts again with a new clock: see [ErrClockSetBack].

@@ -46,7 +46,7 @@ func (p *Placer) cycle(ctx context.Context) error {
 //  1. Read data that events do not contain completely: allocations, measurements, failures.
 //  2. Catch up (catchUp).
 //  3. Accept jobs that were submitted to the agent, and decide.
-//  4. Publish and store. The steps above do not depend on that, so it may fail.
+//  4. Publish a snapshot. The steps above do not depend on it.
 func (p *Placer) cycleWithin(ctx context.Context) error {
 	began := p.tick()
 	if !p.backsOff(readingAllocs, began) {

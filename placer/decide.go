@@ -32,8 +32,8 @@ type start struct {
 	err error // why the start failed
 	// instead are the effects to carry out because the gang refuses to start.
 	instead []gang.Effect
-	// forbidden is set if an event after the decision rules it out, and sent once Nomad was asked to
-	// register the job.
+	// forbidden is set if an event after the decision rules the start out. sent is set once Nomad
+	// was asked to register the job.
 	forbidden, sent bool
 	// index is the JobModifyIndex of the job with its pins.
 	index uint64
@@ -186,7 +186,8 @@ func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	return nil
 }
 
-// meanwhile collects events that arrive while starts are committed. The decisions do not know them.
+// meanwhile holds what was read from events that arrived while starts are committed. The decisions
+// did not know these events.
 type meanwhile struct {
 	mu     sync.Mutex
 	read   int                       // how many of Placer.heard were read
@@ -380,7 +381,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		to := t.Target
-		if to == nil { // it was edited, or the cluster was rebuilt: see [gang.Lifecycle.Step]
+		if to == nil { // the target was dropped: the job was edited, or the view was built anew
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {

@@ -32,13 +32,13 @@ const (
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores its success until every
-	// job that waited for it has ended: a job that is stopped for others and edited waits again.
-	// maxFinishedKept bounds how many successes are stored.
+	// job that waited for it has ended: a job that was stopped for another one and then edited checks
+	// its pal_after again. maxFinishedKept bounds how many successes are stored.
 	maxFinishedKept = 4000
 )
 
-// checkDependencies finds out which jobs still wait for others to finish, and since when the other
-// jobs no longer wait. It asks Nomad about at most atMost jobs.
+// checkDependencies finds out which jobs still wait for jobs in their pal_after. For the others it
+// finds out when the last of these jobs finished. It asks Nomad about at most atMost jobs.
 func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost int) {
 	f := &p.m.Dependencies
 	kept, wanted, waits := map[cluster.JobKey]bool{}, map[cluster.JobKey]bool{}, map[*model.Tracked][]cluster.JobKey{}
@@ -75,7 +75,7 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 				t.Eligible = of.Finished
 			}
 		}
-		for _, k := range keys { // the name of a missing job may be misspelt
+		for _, k := range keys { // name a missing job in any case: its name may be misspelled
 			if _, circle := inCircle[t.Key]; !circle && isMissing(f.Known[k].Why) && !slices.ContainsFunc(after.Because, isMissing) {
 				after = after.And(comesAfter(k, f.Known[k].Why))
 			}

@@ -12,7 +12,8 @@
 //	record   the decision with its reasons, for explain: beside the cycles (writebehind.go)
 //
 // The view is the single ledger of who holds which GPU. It is derived from Nomad's state and from
-// starts under way, and the queue reads it. A cycle reads the clock once.
+// starts under way, and the queue reads it. All decisions of a cycle use one time, model.Model.Time.
+// The cycle reads the clock again only after it has waited for Nomad.
 //
 // All that the placer knows is in a [model.Model]. This package reads and writes Nomad, keeps the
 // steps in order, and handles errors.
@@ -25,4 +26,16 @@
 //
 // Everything is derived from Nomad's state, so the placer can crash at any time. When it starts
 // again, it finds each job in one of the states of [gang.State] and continues from there.
+//
+// What must stay true when you change this package:
+//
+//   - Rewritten jobs (with pins, with a gate) are registered only by check-and-set over the version
+//     on which the placer decided.
+//   - The queue decides only after each gang has told it what changed (catchUp before decide).
+//   - Only the goroutine of [Placer.Run] changes the model. Others read snapshots, or hand their
+//     requests over through channels. Commits run in parallel, and each changes only its own gang.
+//   - Data on which a later decision depends is written within the cycle; all other data is written
+//     beside the cycles.
+//   - Work on one job is done between BeginJob and EndJob of the model. So if it panics, only that
+//     job is isolated, and the placer continues without it.
 package placer

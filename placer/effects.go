@@ -250,9 +250,9 @@ func (p *core) readAgain(ctx context.Context, k cluster.JobKey) error {
 	return err
 }
 
-// When a gang is late, the placer reads its evaluations from Nomad: at once, and again after 1 s, 2
-// s, … slowestEvaluationQuery. For all gangs together it makes at most evaluationQueriesPerSecond
-// queries, so that it does not slow down Nomad even more.
+// When a gang is late, the placer reads its evaluations from Nomad: at once, then again after
+// delays that double from 1 s up to slowestEvaluationQuery. For all gangs together it makes at most
+// evaluationQueriesPerSecond queries, so that it does not slow down Nomad even more.
 const (
 	evaluationQueriesPerSecond = 20
 	slowestEvaluationQuery     = 8 * time.Second

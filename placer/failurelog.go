@@ -39,8 +39,8 @@ type failureLog struct {
 	// after a failure on a server whose clock is a year ahead, no failure would be recorded for a
 	// year.
 	dropped uint64
-	// skipped is the same for failures that are not stored at all. It updates dropped when the
-	// others are stored.
+	// skipped is Nomad's index of the last new failure that found no room and is never stored.
+	// dropped rises to it when the other new failures are stored.
 	skipped    uint64
 	quarantine map[string]failure.Quarantine
 	index      uint64    // the quarantine's index at the last read or write
@@ -180,14 +180,14 @@ func (h *failureLog) trimFailures() {
 	for i, f := range h.failures {
 		b, err := json.Marshal(f)
 		if size[i] = len(b) + 1; err != nil {
-			size[i] = failureLogBytes // it cannot be kept at all
+			size[i] = failureLogBytes // it cannot be encoded: without any room left, it is dropped
 		}
 		room -= size[i]
 		count[f.Namespace]++
 	}
 	over := len(h.failures) - failuresKept
 	gone := make([]bool, len(h.failures))
-	from := map[string]int{} // the oldest of a namespace is at this index or later
+	from := map[string]int{} // by namespace: where to look for its oldest failure that is not gone
 	for over > 0 || room < 0 {
 		most := ""
 		for namespace, n := range count {

@@ -46,9 +46,9 @@ type Calibration struct {
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads the calibration from Nomad, without the measurements imported from the
-// source but (with "", it reads all). It leaves out data that cannot be parsed, and names it in
-// problem.
+// ReadCalibration reads the input of a calibration from Nomad. It omits measurements that were
+// imported from the source named but; with "", it omits none. It leaves out data that cannot be
+// parsed, and names it in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {

@@ -122,8 +122,9 @@ type stream struct {
 	missed bool
 }
 
-// Hooks observe the placer; nil hooks are not called. BeforeCommit and AfterCommit run before
-// anybody can see the decision. Tests use them to crash the placer there.
+// Hooks observe the placer; nil hooks are not called. BeforeCommit runs just before a start is
+// registered. AfterCommit runs just after that, before the placer notes it. Tests use them to crash
+// the placer there.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
 	// Meter counts the placer's actions; nil: nothing counts them.
@@ -291,7 +292,7 @@ const (
 
 // runCycles runs a cycle after each batch of events, and when something becomes due. If events
 // report only progress, it first waits (debounce): in a burst Nomad reports every single
-// allocation, and a cycle reads all jobs.
+// allocation, and a cycle goes through all jobs.
 func (p *Placer) runCycles(ctx context.Context, ended <-chan error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -424,7 +425,7 @@ const leastSleep = 10 * time.Millisecond
 // long enough for closer GPUs, another has run long enough to be stopped, or a decision must be
 // recorded. ok is false if nothing will be due.
 func (p *Placer) sleep(now time.Time) (d time.Duration, ok bool) {
-	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // changes since then are due
+	at, ok := p.m.Queue.Wake(gang.QueueTime(p.lastCycle)) // what became due since then is still due
 	if records, some := p.decisionsDueAt(); some && (!ok || gang.QueueTime(records) < at) {
 		at, ok = gang.QueueTime(records), true
 	}

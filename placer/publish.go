@@ -70,7 +70,8 @@ func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Sn
 	}
 }
 
-// ForgetPicture requests a new snapshot, because the last one cannot be trusted.
+// ForgetPicture drops the last snapshot, because it cannot be trusted. The next cycle makes a new
+// one.
 func (p *pictures) ForgetPicture() {
 	p.published.mu.Lock()
 	defer p.published.mu.Unlock()

@@ -6,4 +6,11 @@
 // that nodes and jobs publish, and warns about it. It decides which node owns a GPU that several
 // nodes name, which GPUs are unusable although Nomad counts them as free, and which jobs' pins hold
 // GPUs. It uses placer/rewrite to recognize what the placer wrote into jobs, and makes no requests.
+//
+// What must stay true when you change it: Objects in a State are replaced, never changed, because
+// clones share them. Maps are changed in place, so [State.Clone] copies each of them; it lets the
+// inner maps of ByJob be copied before their next change. Each node passes through sanitize before
+// it enters a State. Each change of a job or of its allocations calls touch; otherwise the placer
+// looks at the job only when it next updates all jobs. A new field that Nomad's lists do not contain
+// must be carried over a full read by [State.Next] or [State.Follow].
 package cluster

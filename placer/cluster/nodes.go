@@ -36,7 +36,7 @@ func DevicesOf(n *api.Node) []*api.NodeDeviceResource {
 	return n.NodeResources.Devices
 }
 
-// NotReady reports why Nomad places nothing new on a node.
+// NotReady returns why Nomad places nothing new on a node; "" if it may.
 func NotReady(n *api.Node) string {
 	switch {
 	case n.Status != api.NodeStatusReady:

@@ -68,13 +68,14 @@ func (a *Alloc) Live() bool {
 func (a *Alloc) Member() bool { return a.Live() && a.Desired == api.AllocDesiredStatusRun }
 
 // Preempted reports whether Nomad has stopped the allocation for a job with a
-// higher priority since the job was last registered. Operators can enable that.
+// higher priority since the job was last registered. Operators can enable such
+// preemption in Nomad.
 func (a *Alloc) Preempted(job *api.Job) bool {
 	return a.Desired == api.AllocDesiredStatusEvict && a.ModifyIndex > *job.JobModifyIndex
 }
 
 // LeftBehind reports whether the allocation is on a disconnected node while its gang is being
-// stopped or was started elsewhere. The author lets it keep running there for a while (disconnect).
+// stopped or was started elsewhere. Its disconnect block lets it keep running there for a while.
 // Nomad can neither see nor stop it until the node is back, and then stops it (seen on 1.11.3). No
 // job waits for it, and no job gets its GPUs.
 func (a *Alloc) LeftBehind(job *api.Job) bool {
@@ -272,7 +273,7 @@ func (s *State) SortedJobs() []JobKey {
 }
 
 // PutJob stores a job unless a newer form is known. It drops a job without GPUs, unless the job has
-// a gate and requests devices. The device names may be misspelt, and then the placer must explain
+// a gate and requests devices. The device names may be misspelled, and then the placer must explain
 // why the job waits.
 func (s *State) PutJob(job *api.Job) {
 	k := KeyOf(job)

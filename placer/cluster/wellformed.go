@@ -93,8 +93,8 @@ func entry(v reflect.Value) (at string, null bool) {
 	return nullIn(v)
 }
 
-// CheckStored checks that Nomad may have returned a job: all fields that this package reads without
-// checking are set, and no entry is null. Errors wrap [ErrMalformed].
+// CheckStored checks a job that Nomad returned. All fields that the placer reads without checking
+// must be set, and no entry may be null. Errors wrap [ErrMalformed].
 func CheckStored(job *api.Job) error {
 	if err := Wellformed(job); err != nil {
 		return err

@@ -5,6 +5,10 @@
 // meets a constraint, by the rules of Nomad's scheduler. It explains constraints that no node
 // meets, and limits how many constraints one job may have. It reads the nodes' attributes, and does
 // not know who holds which GPU.
+//
+// What must stay true when you change it: NodeMeets and DeviceMeets agree with Nomad's scheduler
+// (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing attribute. If they
+// accept more, Nomad refuses the placer's choice; if they accept less, a job that could run waits.
 package constraint
 
 import (

@@ -3,6 +3,10 @@
 
 // Package heartbeat reports whether a placer is active: to its own agent by the [Vitals] of its
 // loop, and to everybody else by a heartbeat in one of Nomad's variables.
+//
+// What must stay true when you change it: Only an agent that holds the lock writes the variable
+// ([Heart.Holds]). Commands and agents of other versions read it, and judge a heartbeat by its age,
+// so the interval may shrink but must not grow beyond what older readers accept (heartbeatLapses).
 package heartbeat
 
 import (

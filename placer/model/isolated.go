@@ -71,7 +71,8 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 
 // IsolatePanics calls do, which changes only the what-ifs of the queue and the view, and reports
 // whether it returned normally. If a job makes it panic, that job is isolated, and IsolatePanics
-// must be called again. A panic without a known job is passed on.
+// must be called again. A panic is passed on if no job is known to have caused it, or if that job is
+// isolated already.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()

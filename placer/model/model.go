@@ -7,6 +7,11 @@
 //
 // It builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life of one
 // gang (placer/gang) and the queue (pal/queue).
+//
+// Snapshots are clones of the model, and others read them while the placer changes the original. So
+// a new field that is changed in place must be copied in [Model.Clone]; a field that is only replaced
+// as a whole may be shared. [Model.Reset] must forget each field that is derived from Nomad's state,
+// because the placer calls it after a panic.
 package model
 
 import (
@@ -400,8 +405,8 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
 	return nodes
 }
 
-// EvaluationQueries counts how often the evaluations of one job were queried since it was committed
-// at Index.
+// EvaluationQueries counts how often the evaluations of one job were queried since it was last
+// registered. Index is the job's JobModifyIndex then.
 type EvaluationQueries struct {
 	Index uint64
 	Last  time.Time
@@ -416,8 +421,8 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 	return keys
 }
 
-// WaitsForOthers reports whether a job waits for jobs in its pal_after. A job that has already run
-// no longer waits for them, unless its author edits it.
+// WaitsForOthers reports whether a job waits for the jobs in its pal_after, if it names any. A job
+// that has already run no longer waits for them, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }

@@ -64,8 +64,8 @@ type JobStatus struct {
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"`
-	// Reason is why it waits, or cannot be served. For a running job it names nodes that are about
-	// to leave.
+	// Reason is why it waits, or cannot be served. For a running job it names drained or disconnected
+	// nodes and unhealthy GPUs of its members, and canaries that run beside the old version.
 	Reason    reason.Reason `json:"reason,omitzero"`
 	Submitted time.Time     `json:"submitted"`
 	// StartFrom and StartTo are the range of its expected start, if there is a forecast.

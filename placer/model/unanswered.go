@@ -30,8 +30,9 @@ type unanswered struct {
 // for that time. Nomad's servers work on no request for longer.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered records an unanswered registration that was to replace the job was. It skips
-// registrations without pins, because nothing distinguishes them from the author's own.
+// NoteUnanswered records that the job sent was to replace the job was, and that Nomad has not
+// answered. It skips registrations without pins, because nothing distinguishes them from the
+// author's own.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return

@@ -182,8 +182,8 @@ func (c Config) QueueOptions() queue.Options {
 	return o
 }
 
-// StartsPerCycle bounds a cycle: new events must not wait until thousands of gangs are committed,
-// or stopped.
+// StartsPerCycle limits the queue's decisions in one cycle: starts, stops, moves and resizes. New
+// events must not wait until thousands of gangs are committed or stopped.
 const StartsPerCycle = 256
 
 // Policy returns the placement policy for members of running jobs: they accept any neighbours,

@@ -106,8 +106,8 @@ func withObstacles(r reason.Reason, counts func(request.Obstacle) bool, found []
 func lasting(o request.Obstacle) bool { return !o.Now || o.Away }
 
 // WaitsOf returns what each waiting job waits for, by its id in the queue. Jobs that could never
-// run get no position. The queue cannot tell GPUs that jobs outside of it hold from missing GPUs,
-// so WaitsOf corrects its reasons.
+// run get no position. To the queue, GPUs that jobs outside of it hold look like missing GPUs, so
+// WaitsOf corrects its reasons.
 func (m *Model) WaitsOf(ws []queue.Wait, c *pal.Cluster) map[string]*Wait {
 	out := map[string]*Wait{}
 	whyNot := whyNotOnce(c)

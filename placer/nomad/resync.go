@@ -131,10 +131,10 @@ func (c *Client) readJobs(ctx context.Context, s, old *cluster.State) error {
 }
 
 const (
-	// jobTries is how often a job or node is tried that cannot be read.
+	// jobTries is how often readEach tries to read a job or node.
 	jobTries = 2
-	// unreadShare: the others are served if at most one in this many jobs or nodes (or one of a
-	// few) cannot be read. If more cannot, Nomad itself is at fault.
+	// unreadShare: if at most one in this many jobs or nodes cannot be read, or only one, readEach
+	// keeps the old state of these. If more cannot be read, Nomad itself is at fault.
 	unreadShare = 20
 )
 

@@ -24,8 +24,8 @@ func (v *View) servesChild(job *api.Job) error {
 	return nil
 }
 
-// ChoosesInstances reports whether the author constrains ${device.ids}, and so chooses GPUs
-// himself. Such a job is left to Nomad.
+// ChoosesInstances reports whether the author constrains ${device.ids}, and so chooses single GPUs.
+// The placer does not serve such a job.
 func ChoosesInstances(job *api.Job) bool {
 	_, t := instanceChooser(job)
 	return t != nil

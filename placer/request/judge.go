@@ -64,7 +64,8 @@ func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	return nodeCould(author, g, n)
 }
 
-// tooLarge returns the groups without GPUs of which one member needs more than any node has.
+// tooLarge returns an obstacle for each group without GPUs if one of its members needs more than any
+// node has.
 func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[string]*api.AllocationMetric, largest pal.Resources) (found []Obstacle, err error) {
 	var nodes []*api.Node
 	for _, g := range author.TaskGroups {
@@ -72,7 +73,9 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
-		if nodes == nil { // about 10 kB per node, but rarely needed: nodes with GPUs are usually large enough
+		// The answer has about 10 kB per node. It is rarely needed, because most members fit on the
+		// nodes with GPUs.
+		if nodes == nil {
 			if nodes, err = by.NodeResources(ctx); err != nil {
 				return nil, err
 			}

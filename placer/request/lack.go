@@ -146,8 +146,8 @@ func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
 // the node, until found returns false. It ignores GPUs, free resources and whether the node is
-// ready. job is in its author's form, without our own constraints. Some lacks only Nomad's dry run
-// can find, for example of CSI volumes and of client networks.
+// ready. job is in its author's form, without our own constraints. Only Nomad's dry run can find some
+// lacks, for example of CSI volumes and of client networks.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return

@@ -29,8 +29,8 @@ func NoGPUs(job *api.Job) string {
 	return fmt.Sprintf("the job asks for no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
 }
 
-// MistypedDevices warns of devices of a job that look like GPUs but are none of the placer's; "" if
-// there are none.
+// MistypedDevices warns of devices of a job that look like GPUs but that the placer does not manage;
+// "" if there are none.
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {
@@ -44,7 +44,7 @@ func MistypedDevices(job *api.Job) string {
 	return fmt.Sprintf("The job asks for device %s, which is not a GPU that the placer manages: Nomad places the job only on a node with such a device.", strings.Join(names, " and "))
 }
 
-// question asks whether a device is a misspelt GPU; "" if that is unlikely.
+// question asks whether a device is a misspelled GPU; "" if that is unlikely.
 func question(device string) string {
 	if meant := meantGPU(device); meant != "" {
 		return fmt.Sprintf(" (did you mean %q?)", meant)
@@ -52,8 +52,9 @@ func question(device string) string {
 	return ""
 }
 
-// meantGPU returns the correct spelling for a misspelt GPU request, or one with another vendor's
-// name; "" for other devices. The type is compared exactly, because a TPU is not a misspelt GPU.
+// meantGPU returns the correct spelling for a misspelled GPU request, or for one with another
+// vendor's name; "" for other devices. The type is compared exactly, because a TPU is not a
+// misspelled GPU.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)
 	for i := range min(2, len(parts)) {

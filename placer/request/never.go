@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// passingFilters are the scheduler's filters that may end by themselves, when allocations end or a
-// plugin comes back.
+// passingFilters are the scheduler's reasons to filter a node that may end by themselves, when
+// allocations end or a plugin comes back.
 var passingFilters = []string{
 	api.ConstraintDistinctHosts, api.ConstraintDistinctProperty, "is unhealthy on client", "has the maximum number of volumes",
 	"has exhausted its available", "CSI volume lookup failed",

@@ -17,8 +17,12 @@
 // A gang that is being stopped has a fourth form, gated and pinned: its allocations keep running
 // until they are stopped, and Nomad cannot replace them.
 //
-// Our constraints are recognised exactly: the gate by its target, pins by the value [Mark] in their
+// Our constraints are recognized exactly: the gate by its target, pins by the value [Mark] in their
 // list. The mark is no id of any node or GPU, so it does not change what the constraint selects.
 // Nothing that an author wrote is mistaken for ours: Author(Pin(job)) is the job again, which a
 // test checks for random jobs.
+//
+// If you write anything new into jobs, three other places must follow: [Pinned] reads it back,
+// [Author] removes it, and package rpc copies it into dispatched and periodic jobs. Old marks must
+// stay readable, because jobs that an older placer pinned may run for months.
 package rewrite

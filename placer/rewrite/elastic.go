@@ -24,8 +24,8 @@ type Elastic struct {
 	Least, Most int
 }
 
-// ElasticOf returns the job's elastic group; ok is false if the job is not elastic, or not
-// correctly so: then [ParseHints] returns why.
+// ElasticOf returns the job's elastic group; ok is false if the job is not elastic, or if its
+// elastic settings are invalid: then [ParseHints] returns why.
 func ElasticOf(job *api.Job) (e Elastic, ok bool) {
 	said := job.Meta[elasticHint]
 	for _, g := range job.TaskGroups {

@@ -26,7 +26,7 @@ const (
 	GateValue  = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"
 )
 
-// isGate recognises the gate with any spelling of equality that Nomad accepts, whatever its value.
+// isGate recognizes the gate with any spelling of equality that Nomad accepts, whatever its value.
 func isGate(c *api.Constraint) bool { return isEquality(c) && c.LTarget == GateTarget }
 
 func isEquality(c *api.Constraint) bool {
@@ -62,7 +62,7 @@ func MistypedGate(job *api.Job) error {
 	return nil
 }
 
-// meantAsGate recognises attempts at the gate: the right key in any spelling, or a similar key with
+// meantAsGate recognizes attempts at the gate: the right key in any spelling, or a similar key with
 // a value like the gate's.
 func meantAsGate(c *api.Constraint) bool {
 	key := strings.Trim(c.LTarget, "${} ")

@@ -173,7 +173,7 @@ var hints = map[string]func(h *Hints, value string) error{
 	"pal_elastic_efficiency": func(h *Hints, v string) (err error) { h.Efficiency, err = parseEfficiency(v); return },
 }
 
-// set reads one hint. An unknown key is an error: a misspelt hint that is ignored would have no
+// set reads one hint. An unknown key is an error: a misspelled hint that is ignored would have no
 // effect, and nobody would notice.
 func (h *Hints) set(key, value string) error {
 	if hints[key] == nil {
@@ -330,7 +330,7 @@ func parseUser(s string) (string, error) {
 // maxAfter limits how many jobs a job waits for, because the placer checks each in every cycle.
 const maxAfter = 32
 
-// parseJobs normalises a list of job ids: it removes spaces and duplicates.
+// parseJobs normalizes a list of job ids: it removes spaces and duplicates.
 func parseJobs(s string) (string, error) {
 	var ids []string
 	for id := range strings.SplitSeq(s, ",") {

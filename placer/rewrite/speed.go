@@ -12,7 +12,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// parseSpeeds normalises an author's speeds on GPU models: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2".
+// parseSpeeds normalizes an author's speeds on GPU models: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2".
 func parseSpeeds(s string) (string, error) {
 	said, err := pal.ParseSpeeds(s)
 	if err != nil {

@@ -8,6 +8,9 @@
 // A job is sent back as the generic map that the server returned, with our constraints and counts
 // put in, so that fields unknown to this program are kept. A job that was dispatched with a payload
 // is never written: a registration cannot carry a payload, so it would be lost.
+//
+// What must stay true when you change it: transfer copies everything that package rewrite changes in
+// such a job, and nothing else.
 package rpc
 
 import (
@@ -187,8 +190,9 @@ func (s *Servers) plan(ctx context.Context, job *api.Job) (map[string]refusal, e
 	return got.FailedTGAllocs, err
 }
 
-// transfer copies the constraints, affinities and counts of from into the generic job, and leaves
-// everything else as it is. Both must have the same groups, tasks and devices, in the same order.
+// transfer copies the constraints, affinities and counts of from into the generic job. It removes
+// the scaling blocks that from lacks, and leaves everything else as it is. Both jobs must have the
+// same groups, tasks and devices, in the same order.
 func transfer(to map[string]any, from *api.Job) error {
 	to["Constraints"] = from.Constraints
 	groups, err := list(to, "TaskGroups", len(from.TaskGroups))
