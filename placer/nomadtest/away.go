@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// This file models a group's disconnect block, as far as its behaviour was seen on 1.11.3
+// This file models a group's disconnect block, as far as its behavior was seen on 1.11.3
 // (scenarios "away…").
 
 func (a *alloc) disconnect() api.DisconnectStrategy {
@@ -48,14 +48,15 @@ func (s *Server) mayBeBack(id string) bool {
 	return false
 }
 
+// whereabouts is the state of an allocation according to its node.
 type whereabouts int
 
 const (
-	isThere whereabouts = iota
-	isMigrating
-	isLost
-	isParting
-	isReturning
+	isThere     whereabouts = iota // nothing has changed: it runs, has ended, or is known to be unknown
+	isMigrating                    // it must be stopped and placed elsewhere
+	isLost                         // it counts as lost
+	isParting                      // its node is away, and Nomad has not marked it unknown yet
+	isReturning                    // its node is back, and Nomad has not recorded that yet
 )
 
 // whereabouts classifies an allocation that should run, by the state of its node.

@@ -17,4 +17,9 @@
 //
 // The model follows Nomad 1.11.3. The scenarios of nomadtest/scenario run against it and, in e2e,
 // against a real Nomad; any difference is a bug of the model.
+//
+// What must stay true when you change it: Each random choice and each delayed action has a name, and
+// the choice depends only on the seed and that name. So a new action does not change the other
+// choices of a walk. All state is read and written with Server.mu held. The model decides by its own
+// code where a job may run, because it tests the placer's code for that (feasible.go).
 package nomadtest

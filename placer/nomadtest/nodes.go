@@ -251,7 +251,7 @@ func (s *Server) TakeAway(gpus ...string) {
 	}
 }
 
-// PurgeNode removes a node from Nomad whose machine never comes back. Nomad publishes no event for
+// PurgeNode removes from Nomad a node whose machine never comes back. Nomad publishes no event for
 // that (seen on 1.11.3).
 func (s *Server) PurgeNode(id string) {
 	s.mu.Lock()
@@ -266,11 +266,11 @@ func (s *Server) purgeNode(id string, after time.Duration) {
 	s.after(after, "jobs on the purged "+id+" are evaluated", func() { s.evaluateNode(id) })
 }
 
-// ForgetNode removes a node from Nomad whose machine still runs. Its tasks keep running, but count
-// as lost. The client notices with its next heartbeat, after that time or up to twice that, and
-// registers the node again with the same id (scenarios "node purged" and "node purged without other
-// room"). The scheduler evaluates the jobs after the time scheduler; allocations that are back by
-// then are not lost.
+// ForgetNode removes from Nomad a node whose machine still runs. Its tasks keep running, but count
+// as lost. The client notices with its next heartbeat, after one to two times the duration
+// heartbeat, and registers the node again with the same id (scenarios "node purged" and "node purged
+// without other room"). Nomad evaluates the node's jobs after the duration scheduler; allocations
+// that are back by then are not lost.
 func (s *Server) ForgetNode(id string, heartbeat, scheduler time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

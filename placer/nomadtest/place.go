@@ -129,7 +129,7 @@ func (p *plan) placeMember(g *api.TaskGroup, number int, before *alloc, stopBefo
 }
 
 // spreadOverNodes keeps the options with the fewest members of the group, if the job spreads it
-// over nodes. Other spread blocks are not modelled.
+// over nodes. Other spread blocks are not modeled.
 func (p *plan) spreadOverNodes(g *api.TaskGroup, options []option, but *alloc) []option {
 	if !slices.ContainsFunc(slices.Concat(p.job.Spreads, g.Spreads), func(s *api.Spread) bool {
 		return s.Attribute == "${node.unique.id}" && len(s.SpreadTarget) == 0

@@ -91,7 +91,7 @@ func TestReportedProgress(t *testing.T) {
 		w.RunFor(time.Hour)
 		for name, want := range map[string]string{
 			"reports":  "% of its work, as it reports",
-			"nonsense": "not known: its file pal-progress does not hold a share of its work",
+			"nonsense": "not known: its file pal-progress does not hold the finished part of its work",
 			"starts":   "not known yet: its first member has not written",
 			"silent":   "",
 		} {

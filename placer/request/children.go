@@ -25,7 +25,7 @@ func (v *View) servesChild(job *api.Job) error {
 }
 
 // ChoosesInstances reports whether the author constrains ${device.ids}, and so chooses single GPUs.
-// The placer does not serve such a job.
+// The placer does not serve such a job: without a gate it is left to Nomad, with one it is refused.
 func ChoosesInstances(job *api.Job) bool {
 	_, t := instanceChooser(job)
 	return t != nil
