@@ -116,7 +116,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// The warning names a GPU, both nodes and the reason, and ends with its cause.
+// The warning names a GPU, both nodes and the reason. It disappears when one of the nodes is gone.
 func TestOwnerWarning(t *testing.T) {
 	s := NewState()
 	put(s, clustertest.Node("node-old-1", "ready", 10, "G1", "G2"), clustertest.Node("node-new-1", "ready", 20, "G1", "G2"))

@@ -75,7 +75,7 @@ func (f *Fault) String() string {
 	case FaultAttribute:
 		return fmt.Sprintf("no node has %s", f.Subject)
 	case FaultPattern:
-		return fmt.Sprintf("%q is no %s", f.Subject, f.Is)
+		return fmt.Sprintf("%q is not a %s", f.Subject, f.Is)
 	case FaultUnit:
 		_, unit := splitNumber(f.Subject)
 		switch {
@@ -98,7 +98,7 @@ func (f *Fault) String() string {
 func (f *Fault) Advice() string {
 	switch {
 	case f.Kind == FaultInstance:
-		return "Leave that constraint out: the placer chooses the GPU. For one GPU by its id write " + f.Write.hcl() + " and run the job without the placer (nomad job run)."
+		return "Leave that constraint out: the placer chooses the GPU. To use one GPU by its id, write " + f.Write.hcl() + " and run the job without the placer (nomad job run)."
 	case f.Write == nil:
 		return ""
 	case f.In == "group":

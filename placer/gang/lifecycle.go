@@ -60,15 +60,17 @@
 //
 //   - Declare the type in event.go, with its method awaits.
 //   - If it has an answer, carry it out in askNomad (placer/effects.go), and note there what changes
-//     a job. Without a case there the placer does nothing and answers [Done]. Only [Commit] is
-//     carried out elsewhere, by commit in placer/decide.go. Handle its answer in [Lifecycle.answer]
-//     or [Lifecycle.done], and its failure in [Lifecycle.failed] and [Lifecycle.putOff].
+//     a job. Only [Commit] is carried out elsewhere, by commit in placer/decide.go. Handle its answer
+//     in [Lifecycle.answer] or [Lifecycle.done], and its failure in [Lifecycle.failed] and
+//     [Lifecycle.putOff].
 //   - If it has none, carry it out in carryOutHere (placer/effects.go), or in model.Model.Update if
-//     it changes only the model. Without a case in either, nothing happens.
+//     it changes only the model.
+//   - The compiler does not notice an effect without a case: the placer would do nothing, and answer
+//     [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
 //   - Describe it in told (stories_test.go), answer it in random_test.go, and add to check there
 //     what must always hold.
 //
-// After each of these changes, run the tests of this package, then TestDrawing with -rewrite-docs.
+// After a change of the table, run TestDrawing with -rewrite-docs.
 package gang
 
 import (

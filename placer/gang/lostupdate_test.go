@@ -172,7 +172,7 @@ func TestRequestIsThatOfTheJob(t *testing.T) {
 
 // Our registration overwrites the author's stop, and Nomad restores an earlier version before
 // anybody has seen that (walk 8000063): the job counts as stopped. A version that the author
-// restored himself stays.
+// restored stays.
 func TestStopBeforeRevert(t *testing.T) {
 	t.Parallel()
 	version := func(gpu string, submitted time.Duration, stop, stable bool) *api.Job {

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// A member on a silent node and the one that replaced it count as one member: another one is missing.
+// A member on a disconnected node and its replacement count as one member: another one is missing.
 func TestMissingBesideASilentOne(t *testing.T) {
 	s := world(4)
 	job := addJob(t, s, `

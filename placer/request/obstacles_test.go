@@ -17,8 +17,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster/clustertest"
 )
 
-// The obstacles on nodes are listed one by one, with their numbers of nodes; each
-// node counts for its first obstacle only.
+// The obstacles on nodes are listed one by one, with their numbers of nodes. Each node counts once,
+// for the obstacle that most nodes have.
 func TestObstacles(t *testing.T) {
 	for name, c := range map[string]struct {
 		extra  string

@@ -116,7 +116,7 @@ func (c *testCluster) followsOneGPU(f *advice.Followed) {
 	t := c.t
 	wrong := plannedJob("one", "", "", gpuBlock("nvidia/gpu", constraintOf(`attribute = "${device.attr.uuid}", value = "GPU-0-1"`)))
 	_, out, said := c.reads(wrong, "plan", "-")
-	m := regexp.MustCompile(`For one GPU by its id write (.*) and run the job without the placer \(nomad job run\)`).FindStringSubmatch(oneLine(out))
+	m := regexp.MustCompile(`To use one GPU by its id, write (.*) and run the job without the placer \(nomad job run\)`).FindStringSubmatch(oneLine(out))
 	if m == nil || !f.Add(out, "and run the job without the placer (nomad job run)") {
 		t.Fatalf("no advice: %s%s", out, said)
 	}

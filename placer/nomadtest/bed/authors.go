@@ -28,7 +28,7 @@ type Gang struct {
 	Runs time.Duration
 	// Exit is the members' exit code.
 	Exit int
-	// OneExit reports whether only the first member exits with Exit, and the others with 0.
+	// OneExit: only the first member exits with Exit; the others exit with 0.
 	OneExit bool
 	Service bool
 	Ungated bool

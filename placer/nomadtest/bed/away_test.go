@@ -192,8 +192,8 @@ func TestLostAndOver(t *testing.T) {
 }
 
 // An operator purges a node that still works. It is back at once, but its client has ended its
-// allocations before Nomad looked. Nomad then considers a service dead that its author has not
-// stopped.
+// allocations before Nomad evaluated their jobs. Nomad then considers a service dead although its
+// author has not stopped it.
 func TestServiceOnPurgedNode(t *testing.T) {
 	cutShort := 0
 	for seed := range uint64(10) {

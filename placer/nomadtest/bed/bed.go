@@ -23,19 +23,20 @@
 //
 //   - A forced garbage collection may delete a drained gang while Nomad does not answer the placer.
 //     Such a job looks purged.
-//   - Nomad restarts a gang that finishes while it checks or writes a registration of that gang. The
-//     placer stops the gang, unless that request fails or the placer is killed ("ran again while Nomad
-//     did not answer").
+//   - Nomad restarts a gang that finishes while Nomad checks or writes a registration of that gang.
+//     The placer stops the gang, unless that request fails or the placer is killed ("ran again while
+//     Nomad did not answer").
 //   - Nomad may write a registration long after it has checked it ("slow write"). Others may have got
 //     the GPUs in its pins by then.
-//   - Members that Nomad replaces by itself, and canaries within pins to a class, may exceed a tenant's limit.
-//   - If Nomad preempts one allocation to make room for several members, only the first of them waits until
-//     that allocation has ended. Real Nomad does the same.
+//   - Members that Nomad replaces by itself, and canaries within pins to a class, may exceed a
+//     tenant's limit.
+//   - If Nomad preempts one allocation to make room for several members, only the first of them waits
+//     until that allocation has ended. Real Nomad does the same.
 //   - With disconnect, a member on a lost node no longer belongs to a gang that is stopped meanwhile.
-//   - A batch member that ended before Nomad looked counts as finished when its node is purged ("forget
-//     a node"), as in Nomad.
+//   - When a node is purged ("forget a node"), a batch member that had ended before Nomad evaluated
+//     its job counts as finished, as in Nomad.
 //
-// Not modelled: how Nomad's servers interact, federated regions, clients that lost their state, and
+// Not modeled: how Nomad's servers interact, federated regions, clients that lost their state, and
 // real GPUs. Random walks do not contain registrations that Nomad writes after the placer has
 // stopped waiting (scenarios cover those), or hundreds of failures at a time.
 package bed
@@ -72,13 +73,12 @@ type Options struct {
 	Placer func(*model.Config)
 	// Partial is how long a gang may be incomplete without a fault. Default: one minute.
 	Partial time.Duration
-	// Unchecked reports whether violations of the rules do not fail the test. The test then checks
-	// [World.Broken] itself.
+	// Unchecked: violations of the rules do not fail the test. The test checks [World.Broken] itself.
 	Unchecked bool
 	// Published is called with each snapshot that a placer publishes.
 	Published func(placer string, s *query.Snapshot)
-	// Sampled reports whether the test samples its worlds itself, or needs this one. Only a few of
-	// the other worlds run under the race detector.
+	// Sampled: the test chooses itself which of its worlds run under the race detector, or needs
+	// this one. Of all other worlds, only a few run under the race detector.
 	Sampled bool
 }
 

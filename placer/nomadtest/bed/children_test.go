@@ -50,7 +50,7 @@ func child(template string, n int, g Gang) Gang {
 	return g
 }
 
-// Of an array at most two children run at a time, even if one is stopped, one fails, and the placer
+// At most two children of an array run at a time, even if one is stopped, one fails, and the placer
 // restarts.
 func TestArray(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {

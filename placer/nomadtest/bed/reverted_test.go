@@ -16,7 +16,7 @@ import (
 
 // A service with pins to GPUs is scaled up beyond what fits (nomad job scale, or Nomad's
 // autoscaler). It keeps its pins, because behind a gate Nomad would not retry any member that
-// fails. (Nomad also does not once the deployment has failed for lack of room: scenario "fails
+// fails. (Nomad also retries none once the deployment has failed for lack of room: scenario "fails
 // after its deployment has failed".)
 func TestServiceScaledUpDiesOut(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {

@@ -137,9 +137,9 @@ type story struct {
 	// late reports whether Nomad wrote a placer's registration only after the gang had finished,
 	// although it had checked it before.
 	late bool
-	// over contains, by JobModifyIndex, registrations of a placer that overwrote one which arrived
-	// after their check. While the overwritten version waits for GPUs, the overwriting one runs to
-	// its end (walk 5005677).
+	// over contains, by JobModifyIndex, registrations of a placer that overwrote a registration which
+	// Nomad had written after their check. While the overwritten version waits for GPUs, the
+	// overwriting one runs to its end (walk 5005677).
 	over map[uint64]bool
 	// overBy is the placer that wrote the last of them.
 	overBy string
