@@ -404,11 +404,13 @@ var voice = map[Kind]func(Reason) string{
 	RetriedLater:  say("Nomad retries it later (reschedule block)"),
 	NotRetriedNow: say("its reschedule block allows no further try for now"),
 	NotRetried:    say("its reschedule block allows no further try"),
-	MoreMissing:   func(r Reason) string { return fmt.Sprintf("%d more members are missing", r.Total) },
-	MoreTried:     func(r Reason) string { return fmt.Sprintf("%d more members were rescheduled or restarted", r.Total) },
-	PlansChild:    say("it is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
-	NodesLeaving:  func(r Reason) string { return r.Cause },
-	Error:         func(r Reason) string { return r.Cause },
+	MoreMissing:   func(r Reason) string { return Counted(r.Total, "more member is missing", "more members are missing") },
+	MoreTried: func(r Reason) string {
+		return Counted(r.Total, "more member was rescheduled or restarted", "more members were rescheduled or restarted")
+	},
+	PlansChild:   say("it is parameterized or periodic, and does not run itself; this plan is for one of its runs"),
+	NodesLeaving: func(r Reason) string { return r.Cause },
+	Error:        func(r Reason) string { return r.Cause },
 
 	GaveUp: func(r Reason) string {
 		return fmt.Sprintf("given up after %s: %s; fix the job and run it again", Counted(r.Tries, "try", "tries"), r.Cause)

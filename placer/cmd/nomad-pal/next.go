@@ -85,7 +85,7 @@ func printHolders(b *base, h *query.Holders) {
 		}
 	}
 	if h.Omitted > 0 {
-		b.say(plain, fmt.Sprintf("And %d more jobs.", h.Omitted))
+		b.say(plain, "And "+counted(h.Omitted, "more job")+".")
 	}
 	if h.Enough && len(needed) <= 3 {
 		b.say(plain, "There is room for it when "+strings.Join(needed, " and ")+map[bool]string{true: " has", false: " have"}[len(needed) == 1]+" ended.")

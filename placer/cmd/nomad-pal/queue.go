@@ -247,7 +247,7 @@ func more(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" %d more are not shown: see -limit.", n)
+	return " " + reason.Counted(n, "more is", "more are") + " not shown: see -limit."
 }
 
 // queueSummary counts jobs that lack the GPUs that they request, by kind.
