@@ -59,7 +59,7 @@ func (r *rounds) placeAnew(order []*roundJob) {
 	}
 }
 
-// full reports whether the first of the remaining jobs does not fit.
+// full reports whether the first of the remaining jobs does not fit, or none remains.
 func (r *rounds) full(rest []*roundJob) bool {
 	return len(rest) == 0 || rest[0].GPUs > r.Cluster.FreeGPUs()
 }

@@ -15,7 +15,8 @@ type variant struct {
 	name    string
 	queue   queue.Options
 	preempt bool
-	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after rendezvous; 0: never.
+	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after rendezvous, or
+	// never if that is 0.
 	nomad      bool
 	rendezvous time.Duration
 }

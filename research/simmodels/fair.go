@@ -16,10 +16,10 @@ import (
 // shares GPUs in any fractions, and stops and moves jobs at no cost. Jobs with equal speeds share
 // as one.
 //
-// We wrote the solver ourselves; it handles three models. A ratio requires certain rates of the jobs. By the
-// duality of linear programming, these are possible unless, at some prices of the models, they
-// cost more than all GPUs together. The prices of three models are points of a triangle, and each
-// try excludes a part of it.
+// We wrote the solver ourselves; it handles three models. A ratio requires certain rates of the
+// jobs. By the duality of linear programming, these rates are possible unless, at some prices of
+// the models, they cost more than all GPUs together. The prices of three models are points of a
+// triangle, and each try excludes a part of it.
 type fair struct {
 	jobs []job
 	c    crowd

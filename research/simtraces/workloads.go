@@ -116,8 +116,8 @@ func diurnal(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// wideBehindSmall: a steady stream of small jobs, and from time to time a gang of 16 to 32 GPUs, which
-// is half or all of the smallest cluster.
+// wideBehindSmall: a steady stream of small jobs, and from time to time a gang of 16 to 32 GPUs,
+// which is half or all of the smallest cluster.
 func wideBehindSmall(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for i := range usersJobs {
