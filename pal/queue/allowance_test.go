@@ -13,8 +13,8 @@ import (
 )
 
 // Gangs that wait only for a limit are expected to start one after the other, when enough gangs
-// that count towards the limit have ended; free GPUs are always there. If those ends are unknown,
-// they have no expected start.
+// that count towards the limit have ended; enough GPUs are always free here. If the ends of those
+// gangs are unknown, the waiting gangs have no expected start.
 func TestExpectAtLimit(t *testing.T) {
 	t.Parallel()
 	none := 0

@@ -219,7 +219,7 @@ func TestAskingChangesNothing(t *testing.T) {
 	}
 	before, _ := q.Wake(0)
 	if ws := q.Waiting(0, cl); len(ws) != 1 || ws[0].Reason != reason.Locality || ws[0].Until == 0 {
-		t.Fatalf("it waits for %+v: the test proves nothing", ws)
+		t.Fatalf("it waits for %+v, not for a better GPU: the test proves nothing", ws)
 	}
 	if after, _ := q.Wake(0); after != before {
 		t.Errorf("after the question, the queue looks at it again at %v, not at %v", after, before)

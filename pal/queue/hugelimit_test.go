@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A tenant with a limit so large that it means "no limit" may start whatever
+// A limit so large that it means "no limit" does not overflow: the tenant may start any gang that
 // fits.
 func TestHugeLimit(t *testing.T) {
 	most := math.MaxInt

@@ -41,8 +41,8 @@ func TestLeastCostWhileItDoesNotFit(t *testing.T) {
 	}
 }
 
-// No gang waits for GPUs that others than the queue's gangs hold: an outlier is better. Once
-// they are released, it waits for them.
+// No gang waits for GPUs that jobs outside the queue hold: it takes an outlier instead. After those
+// jobs have released the GPUs, gangs wait for them again.
 func TestOthersTakeGPUs(t *testing.T) {
 	w := &world{gangs: map[string]pal.Gang{}, places: map[string]pal.Placement{}}
 	var err error

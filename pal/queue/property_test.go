@@ -27,14 +27,14 @@ type player struct {
 	jobs    map[string]Job
 	places  map[string]pal.Placement // of running gangs
 	ends    map[string]time.Duration
-	waiting map[string]time.Duration // since when
+	waiting map[string]time.Duration // waiting gangs, and since when they wait
 	n       int
-	longest time.Duration            // possible run
-	stopped map[string]bool          // at least once
-	changed map[string]time.Duration // when the size last changed
+	longest time.Duration            // longest possible run
+	stopped map[string]bool          // gangs that were stopped at least once
+	changed map[string]time.Duration // when the size of each gang last changed
 	parts   bool                     // the GPUs are parts; each node has one GPU
 	slow    bool                     // stopped gangs take a while to end
-	leaving map[string]bool          // gangs that are ending so
+	leaving map[string]bool          // gangs that take a while to end now
 	clone   struct {
 		queue *Queue
 		c     *pal.Cluster

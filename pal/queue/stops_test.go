@@ -76,7 +76,8 @@ func TestStopsAreCounted(t *testing.T) {
 	}
 }
 
-// Only a part of a preemptible gang's GPU time counts for its place.
+// For the place of a preemptible gang in the queue, only a part of its GPU time counts
+// ([Options.Credit]).
 func TestCredit(t *testing.T) {
 	for credit, want := range map[float64]string{0: "shorter", 0.9: "shorter", DefaultCredit: "stoppable"} {
 		o := Default()
@@ -106,8 +107,8 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// Of a gang that runs and may be stopped only a part of its GPU time counts for one that may not,
-// unless that is short.
+// If a gang that is not preemptible looks for victims, only a part of the GPU time of a running
+// preemptible gang counts, unless the gang that looks for victims is short.
 func TestCreditOfWhoIsStopped(t *testing.T) {
 	for _, c := range []struct {
 		what   string

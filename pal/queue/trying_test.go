@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// When the queue panics, it says which gang it was considering.
+// After a panic, Trying names the gang that the queue was considering.
 func TestTrying(t *testing.T) {
 	q, err := New(Default())
 	if err != nil {

@@ -66,7 +66,7 @@ func TestPricedUsage(t *testing.T) {
 	}
 }
 
-// GPUs in use count as one more hour, also by price, until they are released.
+// Each GPU in use counts as one more hour, weighted by its price, until it is released.
 func TestPricedCharge(t *testing.T) {
 	w := marketWorld(t)
 	w.queue.opt.Usage, w.queue.opt.FairShare = UsagePriced, true
