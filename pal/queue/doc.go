@@ -45,9 +45,9 @@
 // look up a placement at the moment when it needs one. Decisions that are not reported yet (starts,
 // moves, claims) are plans, and in no ledger.
 //
-// Before each Decide the caller reports the exact GPUs of every gang that runs or is being stopped
-// ([Queue.SetPlacement]). Reporting the same placement again changes nothing, so the caller reports
-// whatever may have changed and need not compare. It need not report unchanged gangs, so 10,000
+// Before each Decide the caller reports the exact GPUs of all gangs that run or are being stopped
+// and whose GPUs may have changed ([Queue.SetPlacement]). Reporting the same placement again
+// changes nothing, so the caller need not compare. It need not report other gangs, so 10,000
 // unchanged gangs cost nothing.
 //
 // # What must stay true
@@ -61,13 +61,13 @@
 //     marks GPUs as taken, until the caller undoes that.
 //   - Questions are all methods that return something about gangs, tenants or the history: Waiting,
 //     WaitingAt, WaitsIf, RoomFor, Look, Wake, Ends, Tenants, RunTimes and so on. All other methods
-//     report or set something, except Decide. After a question, the Queue answers and decides as if
-//     nobody had asked.
-//   - Questions write nevertheless. They fill caches and buffers, resize elastic gangs and put them
-//     back, and bring levels and deadlines up to date. Three effects can be seen from outside: a
-//     level that a question has computed is not computed again before it is due; [Queue.RoomFor]
-//     and [Queue.TenantUse] add a namespace that is new; and [Queue.WaitsIf] forgets since when the
-//     gang has declined GPUs. So the placer asks a clone, where it can.
+//     report or set something, except Decide. A question must not change later answers and actions.
+//   - Questions write to the Queue nevertheless. They fill caches and buffers, resize elastic gangs
+//     for a moment, and bring levels and deadlines up to date. Three small effects can be seen from
+//     outside: a level that a question has computed is not computed again before it is due;
+//     [Queue.RoomFor] and [Queue.TenantUse] add a namespace that is new; and [Queue.WaitsIf]
+//     forgets since when the gang has declined GPUs. So ask a clone if possible, as the placer
+//     does.
 //   - [Queue.Clone] copies all that changes in place. Each new field needs its place in clone.go:
 //     pointers to entries, claims, buckets, levels and tenants must lead to their copies, slices
 //     and maps must be copied unless they are replaced as a whole, and caches may start empty.
@@ -103,10 +103,10 @@
 //
 // With [Options.Preempt] a gang may stop gangs of a worse level that allow it. Levels are powers,
 // so gangs of similar rank never stop each other. A preemptible gang starts wherever it fits,
-// whatever is reserved for the head, unless its priority is lower than the head's. That holds even
-// at the head's own level, where the head cannot stop it. Keeping GPUs from such gangs would
-// shorten some waits and lengthen others, and the turns of overdue gangs bound the head's wait
-// anyway.
+// whatever is reserved for the head, unless priorities count and its priority is lower than the
+// head's. That holds even at the head's own level, where the head cannot stop it. Keeping GPUs from
+// such gangs would shorten some waits and lengthen others, and the turns of overdue gangs bound the
+// head's wait anyway.
 //
 // A gang holds up nobody if it could not run even on an empty cluster, or if its tenant's limit is
 // reached. [Default] is the policy of the agent and of the simulator's tables.
