@@ -199,7 +199,7 @@ func (e *nomadEngine) occupy(g, gpus int) {
 func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
 
 // unblock tries every blocked evaluation, oldest first. The evaluation of the job again comes last,
-// unless again is -1. When no GPU is free any more, the remaining evaluations stay blocked.
+// unless again is -1. As soon as no GPU is free, the remaining evaluations stay blocked.
 // evaluate appends jobs that block again to e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked

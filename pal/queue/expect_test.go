@@ -242,7 +242,7 @@ func TestExpectInLine(t *testing.T) {
 }
 
 // A gang that a window keeps from starting is not expected to start before the window ends, however
-// short others waited. Its reason says whether the window is open or will open.
+// short others waited. Its reason tells an open window from one that will open.
 func TestExpectBehindWindow(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(1, ""), pal.TwoTier(1.7))
 	if err != nil {
