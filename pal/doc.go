@@ -34,6 +34,6 @@
 //   - Counts of free GPUs change only in refresh and countOutliers.
 //   - All that can change and affects a search is part of the state hash (statehash.go). Otherwise
 //     [ExplainFound] would reuse a search that is out of date.
-//   - All that a search reads of a Gang is compared in Gang.same and, if it decides whether the
-//     gang fits, is part of [Gang.Demand].
+//   - All that a search reads of a Gang is compared in Gang.same. If it decides whether a waiting
+//     gang fits, it is part of [Gang.Demand], too, except for the class and MaxTier.
 package pal

@@ -13,9 +13,9 @@
 //
 // Jobs are in order of submission.
 //
-// A change of this package must keep the following. A job is never dropped or changed silently: the
-// trace has each such job in LeftOut or in [Job.Notes]. An unclear value is an error, not a guess.
-// A generator gives the same workload for the same seed.
+// A change of this package must keep the following. No job is dropped silently: it is in LeftOut
+// with the reason. [Job.Notes] say how a job is played differently if that may change the results.
+// An unclear value is an error, not a guess. A generator gives the same workload for the same seed.
 package trace
 
 import (
