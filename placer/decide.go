@@ -381,7 +381,7 @@ func (p *Placer) arrived(now time.Time) []*start {
 			continue
 		}
 		to := t.Target
-		if to == nil { // the target was dropped: the job was edited, or the view was built anew
+		if to == nil { // the target was dropped: the job was edited, or the view was built again
 			continue
 		}
 		if t.Nomad != gang.Waiting || t.Refused != nil || slices.ContainsFunc(to.GPUs(), func(u int) bool { return !p.m.View.Cluster.Available(u) }) {

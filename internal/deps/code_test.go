@@ -254,7 +254,7 @@ var ofBeds = regexp.MustCompile(`^(research|bench|e2e|release|placer/nomadtest)(
 
 var (
 	docLink   = regexp.MustCompile("(?:^|[\\s(\"])\\[\\*?([A-Za-z]\\w*)(?:\\.(\\w+))?(?:\\.(\\w+))?\\](?:[^(:\\]`]|$)")
-	codeFile  = regexp.MustCompile(`\b[a-z_]+\.go\b`)
+	codeFile  = regexp.MustCompile(`[a-z_/]*\b[a-z_]+\.go\b`)
 	camelCase = regexp.MustCompile(`\b[a-z]+[a-z0-9]*[A-Z]\w*\b`)
 )
 
@@ -262,8 +262,8 @@ var (
 var foreign = []string{"arXiv", "client.go", "fireRpcRetryWatcher", "gRPC", "initialHeartbeatStagger", "jobIsGCable", "kB", "nvidiaN", "reclaimWithinCohort", "rpc.go", "runDriver", "server.go"}
 
 // TestCommentsNameWhatIsThere: what a comment links to ([Name], [Type.Member],
-// [package.Name]) exists. In the same folder, each camel-case name and each Go file that a
-// comment names exists, too.
+// [package.Name]) exists, and so does each Go file that it names, with its path or in the same
+// folder, and each camel-case name in the same folder.
 func TestCommentsNameWhatIsThere(t *testing.T) {
 	links, names := 0, 0
 	files, folders := parsed(t)
@@ -280,7 +280,13 @@ func TestCommentsNameWhatIsThere(t *testing.T) {
 						}
 					}
 					for _, w := range codeFile.FindAllString(c.Text, -1) {
-						if d.files[path.Join(path.Dir(name), w)] == nil && !slices.Contains(foreign, w) {
+						in := d
+						if strings.Contains(w, "/") { // a path within the repository
+							in = folders[path.Dir(w)]
+						} else {
+							w = path.Join(path.Dir(name), w)
+						}
+						if (in == nil || in.files[w] == nil) && !slices.Contains(foreign, path.Base(w)) {
 							t.Errorf("%s:%d: a comment names the file %s, which does not exist", name, at, w)
 						}
 					}

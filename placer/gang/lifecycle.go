@@ -59,12 +59,12 @@
 // # To add an effect
 //
 //   - Declare the type in event.go, with its method awaits.
-//   - If it has an answer, carry it out in askNomad (placer/effects.go), and note there what changes
-//     a job. Only [Commit] is carried out elsewhere, by commit in placer/decide.go. Handle its answer
-//     in [Lifecycle.answer] or [Lifecycle.done], and its failure in [Lifecycle.failed] and
-//     [Lifecycle.putOff].
-//   - If it has none, carry it out in carryOutHere (placer/effects.go), or in model.Model.Update if
-//     it changes only the model.
+//   - Carry it out in placer/effects.go, which has one function for effects with an answer and one
+//     for those without; the first also notes what changes a job. Two kinds of effect are carried
+//     out elsewhere: [Commit] in placer/decide.go, and what changes only the model in
+//     model.Model.Update.
+//   - If it has an answer, handle that in [Lifecycle.answer] or [Lifecycle.done], and its failure in
+//     [Lifecycle.failed] and [Lifecycle.putOff].
 //   - The compiler does not notice an effect without a case: the placer would do nothing, and answer
 //     [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
 //   - Describe it in told (stories_test.go), answer it in random_test.go, and add to check there
