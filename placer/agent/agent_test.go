@@ -141,7 +141,10 @@ func TestElection(t *testing.T) {
 	second := f.run(config)
 	until(t, "the second one tries", func() bool { return second.url() != "" && len(f.askedFor("PUT /v1/var/nomad-pal/lock")) > 3 })
 	if second.agent.leads.Load() {
-		t.Error("both lead")
+		if first.agent.leads.Load() {
+			t.Error("both lead")
+		}
+		first, second = second, first // on a starved machine the first one could not renew its lock in time
 	}
 	second.configure(f, config+"resync = \"soon\"\n")
 	second.reload <- syscall.SIGHUP
