@@ -63,7 +63,14 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
-	c, ok := s.judged(w, r, func(c *caller, ctx context.Context) error { return c.submits(ctx, k) })
+	var name string
+	_, ok = s.judged(w, r, func(c *caller, ctx context.Context) (err error) {
+		if err = c.submits(ctx, k); err != nil {
+			return err
+		}
+		name, err = c.name(ctx)
+		return err
+	})
 	if !ok {
 		return
 	}
@@ -72,7 +79,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		refuse(w, errNotAtWork)
 		return
 	}
-	said := &gang.Said{By: cmp.Or(c.name(r.Context()), in.By), At: time.Now().UTC(), Why: in.Why}
+	said := &gang.Said{By: cmp.Or(name, in.By), At: time.Now().UTC(), Why: in.Why}
 	is, err := p.Control(r.Context(), k, func(of *gang.Control) { change(of, said, in.Priority) })
 	if err != nil {
 		refuse(w, err)
@@ -136,12 +143,17 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 }
 
 // name returns the name of the caller's token; "" if Nomad has no access control.
-func (c *caller) name(ctx context.Context) string {
+func (c *caller) name(ctx context.Context) (string, error) {
 	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
-	if err != nil || self == nil || self.AccessorID == "acls-disabled" {
-		return ""
+	switch {
+	case nomad.StatusOf(err) == http.StatusBadRequest: // Nomad has no access control
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading the name of the caller's token: %w", err)
+	case self == nil || self.AccessorID == "acls-disabled":
+		return "", nil
 	}
-	return cmp.Or(self.Name, self.AccessorID)
+	return cmp.Or(self.Name, self.AccessorID), nil
 }
 
 // serveReread makes the placer read at once what operators have written to Nomad's variables:

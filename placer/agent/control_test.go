@@ -5,6 +5,7 @@ package agent
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -37,10 +38,14 @@ func TestControlRights(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.token, c.path, status, text)
 		}
 	}
+	f.set(func() { f.broken = regexp.MustCompile("GET /v1/acl/token/self") })
+	if status, text := r.send(http.MethodPut, hold, "alice", `{"by": "somebody else"}`); status != http.StatusBadGateway || !strings.Contains(text, "the name of the caller's token") {
+		t.Errorf("the name of the token cannot be read: %d %s", status, text)
+	}
 	f.mu.Lock()
 	kept := f.vars["nomad-pal/controls"]
 	f.mu.Unlock()
-	if !strings.Contains(kept, "research/mine") || !strings.Contains(kept, "data") {
+	if strings.Contains(kept, "somebody else") || !strings.Contains(kept, "research/mine") || !strings.Contains(kept, "data") {
 		t.Errorf("kept: %s", kept)
 	}
 }
