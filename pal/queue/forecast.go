@@ -63,7 +63,7 @@ type prediction struct {
 // forecasts contains what the Queue has learned about waits.
 type forecasts struct {
 	waits []*prediction // the latest, as a ring buffer
-	next  int           // index in waits of the next to be replaced
+	next  int           // index in waits of the oldest one, which is replaced next; 0 until waits is full
 	// Ranges are extended by these factors, as logarithms, at the lower and the upper end.
 	from, until float64
 }
@@ -97,11 +97,12 @@ func (f *forecasts) learnWait(now time.Duration, e *entry) {
 // forget drops the predictions for a gang that leaves without a start, because its full wait is
 // unknown.
 func (f *forecasts) forget(e *entry) {
-	for _, r := range e.predictions {
-		f.waits = slices.DeleteFunc(f.waits, func(o *prediction) bool { return o == r })
+	if len(e.predictions) == 0 {
+		return
 	}
-	f.next = 0
-	e.predictions = nil
+	oldestFirst := slices.Concat(f.waits[f.next:], f.waits[:f.next])
+	f.waits = slices.DeleteFunc(oldestFirst, func(r *prediction) bool { return slices.Contains(e.predictions, r) })
+	f.next, e.predictions = 0, nil
 }
 
 // remember stores a prediction, at the place of an older one if there are already maxWaits.
@@ -110,9 +111,8 @@ func (f *forecasts) remember(r *prediction) {
 		f.waits = append(f.waits, r)
 		return
 	}
-	f.next %= maxWaits
 	f.waits[f.next] = r
-	f.next++
+	f.next = (f.next + 1) % maxWaits
 }
 
 // so returns how long the gang waited after the prediction. A gang that still waits is expected to

@@ -84,6 +84,43 @@ func TestForgottenGangTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestOldestWaitIsReplaced: a new wait replaces the oldest one, whichever gangs have left the queue
+// meanwhile.
+func TestOldestWaitIsReplaced(t *testing.T) {
+	q := newQueue(t)
+	waits := func(ats ...int) (es []*entry) {
+		for _, at := range ats {
+			r := &prediction{at: time.Duration(at)}
+			q.forecasts.remember(r)
+			es = append(es, &entry{predictions: []*prediction{r}})
+		}
+		return es
+	}
+	for i := range maxWaits {
+		waits(i)
+	}
+	waits(1000, 1001)
+	q.forecasts.forget(&entry{}) // a gang that had started long ago ends
+	gone := waits(1002)[0]
+	oldest := func() time.Duration {
+		least := time.Duration(math.MaxInt64)
+		for _, r := range q.forecasts.waits {
+			least = min(least, r.at)
+		}
+		return least
+	}
+	if at := oldest(); at != 3 || len(q.forecasts.waits) != maxWaits {
+		t.Errorf("the oldest of %d waits is number %d, want 3 of %d", len(q.forecasts.waits), at, maxWaits)
+	}
+	q.forecasts.forget(gone)
+	if waits(1003); oldest() != 3 || len(q.forecasts.waits) != maxWaits {
+		t.Errorf("a wait was forgotten: the oldest of %d is number %d", len(q.forecasts.waits), oldest())
+	}
+	if waits(1004); oldest() != 4 {
+		t.Errorf("one more wait: the oldest is number %d, want 4", oldest())
+	}
+}
+
 // TestChecksComeFromAllOfTheQueue: gangs in front wait less than those behind. So the queue learns
 // from expected starts at all places of the queue alike, however long it is, and uses what it
 // learned for all.

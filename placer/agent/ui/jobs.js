@@ -64,7 +64,7 @@ export function jobsPage(params, navigate) {
     h("span", {}, `${(q.offset + 1).toLocaleString()} to ${Math.min(q.offset + limit, p.matching).toLocaleString()} of ${p.matching.toLocaleString()}`),
     h("button", {disabled: q.offset + limit >= p.matching, title: "Next page", onclick: () => change({offset: q.offset + limit})}, "Next"));
 
-  // later reads at most every 5 s, because a busy queue changes all the time.
+  // later reads at most every 5 s, because a long queue changes all the time.
   const later = () => { clearTimeout(timer); timer = setTimeout(read, Math.max(0, last + 5000 - Date.now())); };
   const stop = listen(what => { if (what === "jobs") later(); });
   read();
