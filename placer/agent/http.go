@@ -51,7 +51,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	h := cmp.Or(file.HTTP, &HTTP{})
 	l, err := a.open(h)
 	if err != nil && h.BindPort == nil {
-		a.log.Warn("the default port is taken: running without the HTTP API; set http { bind_port }", "error", err)
+		a.log.Warn("cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another one", "error", err)
 		return nil, nil
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -162,10 +163,25 @@ func jsonError(name string, data []byte, offset int64, err error) error {
 	case errors.As(err, &syntax):
 		offset = max(offset, syntax.Offset)
 	case errors.As(err, &kind):
-		err = fmt.Errorf("field %q is a %s, want a %s", kind.Field, kind.Value, kind.Type)
+		err = fmt.Errorf("field %q is a JSON %s, want %s", kind.Field, kind.Value, inJSON(kind.Type))
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	return fmt.Errorf("%s:%d: %s", name, line(data, int(offset)), text)
+}
+
+// inJSON names the JSON value that a Go type is read from.
+func inJSON(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return "a number"
 }
 
 // start returns the offset at which the next value after offset begins.

@@ -74,7 +74,7 @@ func TestReadErrors(t *testing.T) {
 		{"unprintable", "gpu,app,time,model\nG1,A,1,\"M\n1\"\n", `f:2: "M\n1" contains characters that cannot be printed`},
 		{"no application", "gpu,app,time\nG1,,1\n", "f:2: no application"},
 		{"JSON cut short", "[\n{\"gpu\": \"G1\",", "f:2: unexpected EOF"},
-		{"JSON of another kind", "[\n\n{\"gpu\": \"G1\", \"app\": \"A\", \"time\": \"1\"}]", `f:3: field "time" is a string, want a float64`},
+		{"JSON of another kind", "[\n\n{\"gpu\": \"G1\", \"app\": \"A\", \"time\": \"1\"}]", `f:3: field "time" is a JSON string, want a number`},
 		{"JSON field", "[\n{\"gpu\": \"G1\", \"apps\": \"A\"}]", `f:2: unknown field "apps"`},
 		{"JSON time", "[\n{\"gpu\": \"G1\", \"app\": \"A\"}\n]", "f:2: time 0 is not a positive number"},
 		{"JSON, no rows", "[]", "f: the file holds no measurements"},

@@ -152,7 +152,7 @@ func printImported(b *base, im imported) {
 		b.printf("  %s\n", e)
 	}
 	if len(im.Changes) > few {
-		b.printf("  and %d more changes\n", len(im.Changes)-few)
+		b.printf("  and %s\n", counted(len(im.Changes)-few, "more change"))
 	}
 	if !im.DryRun {
 		b.printf("The agent uses them from its next full read, or at once on SIGHUP.\n")
