@@ -225,7 +225,7 @@ func (p *Placer) saveAll() {
 		p.log.Warn("the run times learned in the last minute are lost", "error", err)
 	}
 	if err := writeNow(ctx, p.usageNow(p.m.Time)); err != nil {
-		p.log.Warn("the GPU time that namespaces used in the last minutes is lost", "error", err)
+		p.log.Warn("the GPU time that namespaces have used since the last write may be lost", "error", err)
 	}
 }
 

@@ -29,7 +29,7 @@ var architectures = []string{"amd64", "arm64"}
 func main() {
 	r := release{}
 	flag.StringVar(&r.version, "version", "", "the version, without the v")
-	seconds := flag.Int64("time", 0, "the time of all files, in seconds since 1970")
+	seconds := flag.Int64("time", 0, "the modification time of all packed files, in seconds since 1970")
 	flag.StringVar(&r.root, "root", ".", "the repository")
 	flag.StringVar(&r.stage, "stage", "build/release/stage", "what to pack")
 	flag.StringVar(&r.out, "out", "build/release/out", "the folder to write to")

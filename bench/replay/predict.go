@@ -98,19 +98,18 @@ func traced(jobs []Job) []trace.Job {
 	return out
 }
 
-// jitters is how often a run is simulated with jitter. jitter is how much later than planned a job
-// may be submitted.
+// jitters is the number of simulations of a run with jitter. jitter is the longest delay of a
+// submission.
 const (
 	jitters = 20
 	jitter  = 500 * time.Millisecond
 )
 
 // PredictRun simulates a measured run: the same jobs, submitted at the same times. Each start takes
-// the run's average start time, plus the run's extra time if another gang has just held the GPUs
-// (see [Result.ending]). Then PredictRun simulates
-// the run again several times. Each time, submissions are up to half a second later, and each start
-// takes as long as a random start of the run. A difference within the range of these averages is
-// chance.
+// as long as the run's average start, plus the run's extra time if another gang has just held the
+// GPUs (see [Result.ending]). Then PredictRun simulates the run again several times. Each time,
+// submissions are up to half a second later, and each start takes as long as a random start of the
+// run. A difference within the range of these averages is chance.
 func PredictRun(r *Result, g *GPUs, penalty float64, o queue.Options, times sim.Config) (Prediction, error) {
 	jobs := r.submitted()
 	starts := r.starting()

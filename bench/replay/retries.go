@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// retries makes plain Nomad place gangs again whose ranks gave up. Nomad itself waits at least 5 s,
-// which would be many minutes in compressed time. So retries requests an evaluation as soon as
+// retries makes plain Nomad replace ranks that gave up without delay. Nomad itself waits at least
+// 5 s, which is many minutes of the trace's time. So retries requests an evaluation as soon as
 // Nomad knows that a rank has ended. Each evaluation costs Nomad time, so retries requests one per
 // job for all ranks that have ended by then.
 type retries struct {

@@ -217,7 +217,7 @@ func (r Runner) List(ctx context.Context) ([]gpu.Device, error) {
 		devices = append(devices, d)
 	}
 	if limited.Err() != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("listing GPUs: the CUDA driver does not answer within %s", gpu.DriverWithin)
+		return nil, fmt.Errorf("listing GPUs: the CUDA driver did not answer within %s", gpu.DriverWithin)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing GPUs: %w", err)

@@ -213,7 +213,7 @@ func (s *session) fallBack(err error) bool {
 	if !slices.ContainsFunc(computeKernels(), func(k kernel) bool { return k.id == c.kernel }) {
 		return false
 	}
-	s.warn("%v; a weaker kernel is tried", c)
+	s.warn("%v; trying again without this kernel", c)
 	s.plan.Avoid = append(s.plan.Avoid, c.kernel)
 	return true
 }

@@ -15,7 +15,7 @@ const (
 	recordsFormat = "nomad-pal/measurements/1"
 )
 
-// recordsForm is the form of the file of results.
+// recordsForm is the content of the file of results.
 type recordsForm struct {
 	Format string            `json:"format"`
 	GPUs   map[string]record `json:"gpus"`

@@ -272,7 +272,7 @@ func TestCommentsNameWhatIsThere(t *testing.T) {
 			for _, group := range f.Comments {
 				for _, c := range group.List {
 					at := files.Position(c.Pos()).Line
-					if !strings.HasSuffix(name, "_test.go") { // test stories use brackets for other things
+					if !strings.HasSuffix(name, "_test.go") { // comments in tests also use brackets for other things
 						for _, m := range docLink.FindAllStringSubmatch(c.Text, -1) {
 							if links++; !d.links(folders, m[1], m[2], m[3]) {
 								t.Errorf("%s:%d: a comment links to %s, which does not exist", name, at, m[0])

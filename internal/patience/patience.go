@@ -132,7 +132,7 @@ func (s *spent) at(now time.Time, m machine) error {
 	case s.still >= s.limits.Still:
 		return fmt.Errorf("nothing moved for %v, after %v%s", s.limits.Still, wait.Round(time.Second), s.load())
 	case wait-s.busy >= s.limits.Longest, wait >= byTheClock*s.limits.Longest:
-		return fmt.Errorf("not reached after %v, although things still move, last %q%s", wait.Round(time.Second), s.news, s.load())
+		return fmt.Errorf("not reached after %v, although things still move (last change: %q)%s", wait.Round(time.Second), s.news, s.load())
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (s *spent) load() string {
 	if s.busy < time.Second {
 		return ""
 	}
-	return fmt.Sprintf(" (%v do not count, because the machine was busy)", s.busy.Round(time.Second))
+	return fmt.Sprintf(" (not counting %v for which the machine was busy)", s.busy.Round(time.Second))
 }
 
 // The least time between polls is 25 ms, short against anything that tests wait for. It is

@@ -49,11 +49,11 @@ func TestWaits(t *testing.T) {
 	}{
 		"an idle machine":              {idle, quiet, 40, "nothing moved for 10s, after 10s"},
 		"a move after half the time":   {idle, moving(20), 60, "nothing moved for 10s, after 15s"},
-		"something moves all the time": {idle, moving(1000), 400, `not reached after 1m40s, although things still move, last "xxx`},
+		"something moves all the time": {idle, moving(1000), 400, `not reached after 1m40s, although things still move (last change: "xxx`},
 		"something comes and goes":     {idle, turns, 41, "nothing moved for 10s, after 10s"},
 		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "not reached after 3m20s"},
 		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "not reached after 5m0s"},
-		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "nothing moved for 10s, after 20s (10s do not count, because the machine was busy)"},
+		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "nothing moved for 10s, after 20s (not counting 10s for which the machine was busy)"},
 		"all of it is taken":           {starvedBy(1), quiet, 400, "nothing moved for 10s, after 1m40s (1m30s do not count"},
 		"twenty want two processors": {func(int) machine { return machine{runnable: 8, running: 2} }, quiet, 160,
 			"nothing moved for 10s, after 40s (30s do not count"},

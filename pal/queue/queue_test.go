@@ -245,8 +245,8 @@ func (w *world) moving(lines string) (members [][]pal.Gang) {
 	return members
 }
 
-// change asks where running gangs, one "id gpus [tenant [user]]" per line, could run with this
-// number of GPUs.
+// change takes lines "id gpus [tenant [user]]". For each running gang it asks where the gang could
+// run with that many GPUs instead.
 func (w *world) change(lines string) string {
 	var b strings.Builder
 	for _, s := range strings.Split(strings.TrimSpace(lines), "\n") {

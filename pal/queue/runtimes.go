@@ -192,7 +192,7 @@ func (fs *foresight) RunTimes() []RunTimes {
 // Lessons counts the runs learned so far. While it is unchanged, so is the history.
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
-// Remember replaces the history by that of an earlier Queue, without invalid runs. These runs count
+// Remember replaces the history with that of an earlier Queue, leaving out invalid runs. These runs count
 // as the last submissions before those to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	for name := range fs.runTimes {

@@ -297,8 +297,8 @@ type Seen struct {
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
 	PackedSlowdown    float64 `json:"packed_slowdown,omitempty"`
 	AnySlowdown       float64 `json:"any_slowdown,omitempty"`
-	// The additional GPU hours that the runs would have taken with packing, and on any GPUs of the
-	// model.
+	// SavedGPUHours are the additional GPU hours that packing would have taken. SavedAnyGPUHours is
+	// the same for the mean over any GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }

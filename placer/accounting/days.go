@@ -31,15 +31,12 @@ func monthOf(day int64) int64 {
 type sum int
 
 const (
-	// All GPU time; GPU time of allocations that failed or were lost; GPU time held while other
-	// members were missing; GPU time in which GPUs are known to have computed nothing. Then the
-	// additional GPU time predicted for packing, and for any GPUs of the model.
-	gpuTime sum = iota
-	failedTime
-	vainTime
-	idleTime
-	savedTime
-	savedAnyTime
+	gpuTime      sum = iota // all GPU time
+	failedTime              // GPU time of allocations that failed or were lost
+	vainTime                // GPU time held while other members were missing
+	idleTime                // GPU time in which GPUs are known to have computed nothing
+	savedTime               // additional GPU time that packing would have taken, as predicted
+	savedAnyTime            // the same for the mean over any GPUs of the model
 	// Runs that ended on the day, and their total waiting time.
 	runsEnded
 	runsComplete

@@ -87,7 +87,7 @@ var (
 	inLine        = handler{do: (*Lifecycle).waitInQueue, say: "join the queue, or tell it that the gang has stopped", to: []State{Waiting, Rejected}}
 	atWork        = handler{do: (*Lifecycle).runInQueue, say: "tell the queue that it runs"}
 	whileStopping = handler{do: (*Lifecycle).staysInQueue}
-	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that it runs as it is, if the queue does not know"}
+	whileEdited   = handler{do: (*Lifecycle).runsOnInQueue, say: "tell the queue that the gang still runs with its present members, if the queue does not know"}
 	begin         = handler{do: (*Lifecycle).commit, say: "register the job with its pins", to: []State{Committing, Starting, Waiting, Completing}}
 	preempt       = handler{do: (*Lifecycle).preempt, say: "add the gate, keep the pins, and stop the members", to: []State{Stopping, Completing}}
 	makesRoom     = handler{do: (*Lifecycle).preemptChanged, say: "stop its members, if it still runs while its new request waits for room", to: []State{Completing}}

@@ -265,7 +265,7 @@ func CheckClocks(written, worked, now time.Time) Check {
 func ChecksFailed(err error) Check {
 	c := Check{"reading nomad", Fail, err.Error(), NextServers}
 	if nomad.Refused(err) {
-		c.Next = "doctor needs a token that reads nodes, lists jobs, and reads the variables nomad-pal/*, for example the agent's token"
+		c.Next = "doctor needs a token that may read nodes, list jobs, and read the variables nomad-pal/*, for example the agent's token"
 	}
 	return c
 }

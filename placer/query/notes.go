@@ -213,7 +213,7 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 		said += "; it may start later"
 	}
 	if d.Urgent {
-		said += ". The deadline is in danger: only overdue jobs go before this job"
+		said += ". The deadline is in danger, so only overdue jobs go before this job"
 	}
 	return said
 }

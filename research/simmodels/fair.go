@@ -28,7 +28,7 @@ type fair struct {
 	live []*sharing
 }
 
-// sharing is a job that has arrived and not ended.
+// sharing is a job that has arrived but has not ended.
 type sharing struct {
 	*job
 	kind     int

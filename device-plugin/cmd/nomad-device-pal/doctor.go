@@ -128,7 +128,7 @@ func (d *diagnosis) add(status, check, message, fix string) {
 	d.findings = append(d.findings, finding{check, status, message, fix})
 }
 
-// driver checks the kernel's view of the driver, apart from NVML.
+// driver checks in /proc, without NVML, whether the kernel driver is loaded.
 func (d *diagnosis) driver() {
 	data, err := os.ReadFile(d.path("/proc/driver/nvidia/version"))
 	switch {

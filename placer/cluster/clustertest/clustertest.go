@@ -44,7 +44,7 @@ func SmallJob(id string, index uint64, gpus bool) *api.Job {
 	}
 }
 
-// Nodes are nodes with four GPUs each, "n<node>-<k>".
+// Nodes returns this many nodes, each with four H200 GPUs whose ids are n<node>-<k>.
 func Nodes(nodes int) (all []*api.Node) {
 	for n := range nodes {
 		d := &api.NodeDeviceResource{Vendor: "nvidia", Type: "gpu", Name: "H200", Attributes: map[string]*api.Attribute{}}

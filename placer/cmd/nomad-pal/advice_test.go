@@ -26,7 +26,7 @@ var followedBy = map[string]string{
 	"Set its expected run time (pal_duration): there is no earlier run to learn it from.":                                                                                                     "TestAsksForAnEstimate",
 	"request the same number in both, or add pal_neighbours = \"any,self\"":                                                                                                                   "TestUnlikePartsOfAGang",
 	"too many requests with jobs are being answered: try again":                                                                                                                               "TestBodiesShareRoom",
-	"cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another one":                                                                                                         "TestDefaultPortIsTaken",
+	"cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another one":                                                                              "TestDefaultPortIsTaken",
 	"two placers are active, %s and %s, and disturb each other: stop one, or set high_availability for both":                                                                                  "TestTwoAtWork",
 	"it does not produce JSON, but %s: write texts as {{ json .Text }}, or set headers = { Content-Type = ... }":                                                                              "TestNotifyConfiguration",
 	"start one (nomad-pal agent), or set NOMAD_PAL_ADDR":                                                                                                                                      "TestWithoutAgent",

@@ -77,7 +77,7 @@ type controlled struct {
 }
 
 // orders describes the orders in errors, by their names in the agent's API.
-var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold of", "requeue": "requeueing", "priority": "changing the priority of"}
+var orders = map[string]string{"hold": "holding", "unhold": "lifting the hold on", "requeue": "requeueing", "priority": "changing the priority of"}
 
 // tell sends the orders in what, about each of the jobs, to the placer.
 func tell(b *base, ids []string, in agent.ControlRequest, what ...string) ([]controlled, error) {
@@ -178,7 +178,7 @@ func runHold(b *base, args []string) int {
 	case *lift && *why != "":
 		return b.fail(errors.New("-reason cannot be combined with -lift"))
 	case *lift:
-		return control(b, ids, agent.ControlRequest{}, "Lifted the hold of", "unhold")
+		return control(b, ids, agent.ControlRequest{}, "Lifted the hold on", "unhold")
 	}
 	return control(b, ids, agent.ControlRequest{Why: *why}, "Held", "hold")
 }

@@ -58,7 +58,7 @@ func TestHold(t *testing.T) {
 			t.Errorf("%s: %d %s", args, code, said)
 		}
 	}
-	if code, out, said := c.does("release", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold of default/train") {
+	if code, out, said := c.does("release", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold on default/train") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	says("runs on 4 GPUs", "explain", "train")
@@ -103,7 +103,7 @@ func TestRequeue(t *testing.T) {
 	if code, out, said := c.does("requeue", "train"); code != 0 || !strings.HasPrefix(out, "default/train is already waiting: nothing was stopped\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
-	if code, out, said := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold of default/train\n") {
+	if code, out, said := c.does("hold", "-lift", "train"); code != 0 || !strings.HasPrefix(out, "Lifted the hold on default/train\n") {
 		t.Fatalf("%d %s%s", code, out, said)
 	}
 	c.until("the job runs once more", func() bool {

@@ -138,12 +138,12 @@ func isHeld(b *base, id string) (bool, error) {
 	return false, err
 }
 
-// unhold lifts the holds of jobs.
+// unhold lifts the holds on jobs.
 func unhold(b *base, ids []string) int {
 	told, err := tell(b, ids, agent.ControlRequest{}, "unhold")
 	if err != nil {
 		return b.fail(err)
 	}
 	jobs := each(told, func(c controlled) string { return c.Job })
-	return b.show(jobs, func() { b.printEach(jobs, "Lifted the hold of", "") })
+	return b.show(jobs, func() { b.printEach(jobs, "Lifted the hold on", "") })
 }

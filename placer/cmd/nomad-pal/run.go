@@ -44,8 +44,8 @@ agent does not accept the job, it is registered at Nomad with its gate.
 
 Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as
 that Nomad refuses the job; 2 the job will not start as it is: no placer could serve it
-and it was not registered, or it is rejected, unschedulable or failed; 3 it waits, and
-no placer is active.
+and it was not registered, or it is rejected, unschedulable or failed; 3 it waits
+because no agent answers or no placer is active.
 
 Run Options:
 

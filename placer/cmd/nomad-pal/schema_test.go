@@ -205,15 +205,37 @@ func (c comments) add(pkg string, f *ast.File) {
 			key := pkg + "." + n.Name.Name
 			c[key], group = group+n.Doc.Text(), ""
 			if s, ok := n.Type.(*ast.StructType); ok {
-				for _, field := range s.Fields.List {
-					for _, name := range field.Names {
-						c[key+"."+name.Name] = field.Doc.Text() + field.Comment.Text()
-					}
-				}
+				c.addFields(key, s)
 			}
 		}
 		return true
 	})
+}
+
+// addFields adds the comments of a type's fields. If a field has none and the comment before it
+// names it, it gets the sentences with its name; a sentence that begins with its name moves.
+func (c comments) addFields(key string, s *ast.StructType) {
+	before := ""
+	for _, field := range s.Fields.List {
+		for _, name := range field.Names {
+			at := key + "." + name.Name
+			if c[at] = field.Doc.Text() + field.Comment.Text(); c[at] != "" {
+				before = at
+				continue
+			}
+			var stay, own []string
+			for _, sentence := range strings.SplitAfter(strings.Join(strings.Fields(c[before]), " "), ". ") {
+				named := regexp.MustCompile(`\b` + name.Name + `\b`).MatchString(sentence)
+				if named {
+					own = append(own, strings.TrimSpace(sentence))
+				}
+				if !named || !strings.HasPrefix(sentence, name.Name+" ") {
+					stay = append(stay, strings.TrimSpace(sentence))
+				}
+			}
+			c[at], c[before] = strings.Join(own, " "), strings.Join(stay, " ")
+		}
+	}
 }
 
 var link = regexp.MustCompile(`\[([A-Za-z.]+)\]`)

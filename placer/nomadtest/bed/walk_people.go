@@ -100,7 +100,7 @@ func (x *Walk) lift(k nomadtest.Key) bool {
 func (x *Walk) liftAll() {
 	for _, k := range x.rules.authoredJobs() {
 		if x.told[k] && !x.lift(k) {
-			x.T.Errorf("lifting the hold of %s failed", k)
+			x.T.Errorf("lifting the hold on %s failed", k)
 		}
 	}
 }
