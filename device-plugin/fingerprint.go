@@ -281,7 +281,7 @@ func (s *stream) look() bool {
 // watch handles a scan that takes too long.
 func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
-	if limit := s.cfg.Watchdog; limit > 0 && running > limit && time.Since(s.p.started) >= min(limit, leastUptime) {
+	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
 		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts it again", "for", running.Round(time.Second))
 		s.p.exit(hungExit)
 	}

@@ -614,22 +614,29 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	}
 }
 
-// Neither configuring the plugin again nor ending a command waits for a driver that hangs.
+// Neither configuring the plugin again nor ending a command waits for a driver that hangs, in a
+// call that runs or in the shutdown.
 func TestCloseWaitsForNoCall(t *testing.T) {
-	n := open(t, nvmltest.H200(1))
-	n.scan()
-	n.set("gpu0", "hang", "1")
-	n.Sample([]string{nvmltest.UUID(0)})
-	closed := make(chan struct{})
-	go func() { n.Close(); close(closed) }()
-	select {
-	case <-closed:
-	case <-patience.Over(t):
-		t.Error("Close waits for a call that hangs")
+	for _, scope := range []string{"gpu0", "sys"} {
+		t.Run(scope, func(t *testing.T) {
+			n := open(t, nvmltest.H200(1))
+			n.scan()
+			n.set(scope, "hang", "1")
+			if scope != "sys" {
+				n.Sample([]string{nvmltest.UUID(0)})
+			}
+			closed := make(chan struct{})
+			go func() { n.Close(); close(closed) }()
+			select {
+			case <-closed:
+			case <-patience.Over(t):
+				t.Error("Close waits for the driver")
+			}
+			n.set(scope, "hang", "")
+			<-closed
+			patience.Eventually(t, "NVML is shut down", func() bool { return !n.connected(n.driverLoad()) })
+		})
 	}
-	n.set("gpu0", "hang", "")
-	<-closed
-	patience.Eventually(t, "NVML is shut down", func() bool { return !n.connected(n.driverLoad()) })
 }
 
 // If a plugin starts before the fabric is up, or while a GPU does not answer, it learns

@@ -102,16 +102,9 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 	}
 }
 
-// Close shuts NVML down once the running calls have returned. It does not wait for them,
-// because one may hang with the driver.
-func (b *Backend) Close() {
-	if b.conn.TryLock() {
-		defer b.conn.Unlock()
-		b.shutdown()
-		return
-	}
-	go b.Disconnect()
-}
+// Close shuts NVML down once the running calls have returned. It waits neither for them nor for
+// the shutdown, because each may hang with the driver.
+func (b *Backend) Close() { go b.Disconnect() }
 
 // connect initialises NVML if it is not up, or if the driver was reloaded.
 func (b *Backend) connect() error {

@@ -225,8 +225,8 @@ func (a *accounts) get() (*accounting.DB, error) {
 	if db := a.db.Load(); db != nil {
 		return db, nil
 	}
-	if text := a.trouble.Load(); text != nil && *text != "" {
-		return nil, errors.New("the history can be neither read nor written until this is fixed: " + *text)
+	if text := a.trouble.Load(); text != nil && *text != "" { // the text may name the database's host
+		return nil, errors.New("the history can be neither read nor written: nomad-pal doctor tells an operator why")
 	}
 	return nil, errors.New("the history is not open yet")
 }

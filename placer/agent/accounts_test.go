@@ -84,13 +84,13 @@ func TestNoHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = f.run(openConfig + fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(taken, "history.db"))).ready()
-	until(t, "the error says why", func() bool {
+	until(t, "the error says where the cause is told", func() bool {
 		status, text := r.send(http.MethodGet, "/v1/usage", "ops", "")
-		return status == http.StatusServiceUnavailable && strings.Contains(text, "the history can be neither read nor written until this is fixed: making the directory")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "nomad-pal doctor tells an operator why") && !strings.Contains(text, taken)
 	})
 	until(t, "it warns", func() bool {
 		_, text := r.send(http.MethodGet, "/v1/health", "ops", "")
-		return strings.Contains(text, "the history is not written")
+		return strings.Contains(text, "the history is not written") && strings.Contains(text, "making the directory")
 	})
 }
 

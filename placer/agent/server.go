@@ -192,7 +192,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if q.Get("live") == "true" {
-		if err := query.AddLive(r.Context(), &s.live, c.nomad, gpus); err != nil {
+		if err := query.AddLive(r.Context(), &s.live, c.nomad, gpus, publicError); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
@@ -265,7 +265,7 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 		return
 	}
 	gpus := snapshot.SomeGPUs(query.GPUFilter{Job: e.Namespace + "/" + e.Job})
-	if query.AddLive(ctx, &s.live, c.nomad, gpus) != nil {
+	if query.AddLive(ctx, &s.live, c.nomad, gpus, publicError) != nil {
 		return
 	}
 	e.Live, e.Idle = map[string]live.Use{}, map[string]time.Time{}

@@ -14,8 +14,8 @@ import (
 )
 
 // AddLive reads the current load of GPUs from their nodes. It fails for more than [live.MostNodes]
-// nodes. If a node does not answer, its GPUs carry the error.
-func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU) error {
+// nodes. If a node does not answer, its GPUs carry the error as say writes it.
+func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU, say func(error) string) error {
 	nodes := make([]string, len(gpus))
 	for i, g := range gpus {
 		nodes[i] = g.NodeID
@@ -31,7 +31,7 @@ func AddLive(ctx context.Context, reader *live.Reader, c *api.Client, gpus []GPU
 		case ok:
 			g.Live = &use
 		case why != nil:
-			g.NotLive = "node " + g.Node + " does not answer: " + why.Error()
+			g.NotLive = "node " + g.Node + " does not answer: " + say(why)
 		default:
 			g.NotLive = "the plugin on node " + g.Node + " sends no statistics of this GPU"
 		}

@@ -135,7 +135,7 @@ func adviceOfChecks(t *testing.T, f *advice.Followed) {
 		}, then: []string{"-token=root"}, becomes: query.OK},
 		{check: "token", says: "nomad acl token create, with the agent's policy", args: []string{"-token=deleted"}, then: []string{"-token=root"}, becomes: query.OK},
 		{check: "nomad", says: "is NOMAD_ADDR (or -address) right, and is Nomad running there?", args: []string{"-address=http://127.0.0.1:1"}, then: []string{"-address=" + c.url}, becomes: query.OK},
-		{check: "reading nomad", says: "doctor needs a token that reads nodes", before: func() {
+		{check: "reading nomad", says: "doctor needs a token that may read nodes", before: func() {
 			c.nomad.SetTokens(map[string]nomadtest.Token{"": {Management: true}, "root": {Management: true}, "users": {Namespaces: map[string][]string{"default": {"list-jobs"}}}})
 		}, args: []string{"-token=users"}, then: []string{"-token=root"}},
 	} {

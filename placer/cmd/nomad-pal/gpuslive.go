@@ -45,7 +45,7 @@ func (r *gpuReader) read() (gpus []query.GPU, err error) {
 	}
 	gpus = r.plain.SomeGPUs(r.filter)
 	if r.live {
-		err = query.AddLive(r.b.ctx, &r.reader, client.API(), gpus)
+		err = query.AddLive(r.b.ctx, &r.reader, client.API(), gpus, error.Error)
 	}
 	return gpus, err
 }

@@ -104,12 +104,12 @@ func TestHistoryOutOfReach(t *testing.T) {
 	}
 	c := newCluster(t)
 	c.agent("", atAnyPort+fmt.Sprintf("history {\n  database = %q\n}\n", filepath.Join(file, "history.db")))
-	c.until("the error says why", func() bool {
+	c.until("the error says where the cause is told", func() bool {
 		code, _, said := c.does("usage")
 		if strings.Contains(said, "no agent answers") {
 			t.Fatalf("%d %s", code, said)
 		}
-		return code == 1 && strings.Contains(said, "answers: the history can be neither read nor written until this is fixed: making the directory of the database")
+		return code == 1 && strings.Contains(said, "answers: the history can be neither read nor written: nomad-pal doctor tells an operator why")
 	})
 }
 

@@ -185,7 +185,7 @@ int nvmlInit_v2(void) {
 	return SUCCESS;
 }
 int nvmlInitWithFlags(unsigned f) { (void)f; return nvmlInit_v2(); }
-int nvmlShutdown(void) { count(__func__); if (inits) inits--; return SUCCESS; }
+int nvmlShutdown(void) { count(__func__); refresh(); hang("sys"); if (inits) inits--; return SUCCESS; }
 const char *nvmlErrorString(int r) { return r ? "fake error" : "Success"; }
 int nvmlSystemGetDriverVersion(char *b, unsigned n) { GATE(0); return find("sys", "driver", b, n) ? SUCCESS : NOT_SUPPORTED; }
 int nvmlSystemGetCudaDriverVersion(int *v) { u64 x; GATE(0); int r = num("sys", "cuda", &x); if (!r) *v = (int)x; return r; }
