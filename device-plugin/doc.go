@@ -15,8 +15,8 @@
 //     has a stored list of GPUs.
 //   - The fingerprint stream never carries an error, and the plugin never closes it before its
 //     context ends. Either makes Nomad drop all devices until the agent restarts.
-//   - A driver call may never return. So the plugin calls the driver neither under a lock nor in
-//     the goroutine of a stream.
+//   - A driver call may never return. So no driver call runs while Plugin.mu is held, or in the
+//     goroutine of a stream.
 //   - A scan that takes longer than 10 s (the first one: 17 s) makes all GPUs unhealthy. After the
 //     time in the config key watchdog (default 2m, 0: never), the process ends, and Nomad starts a
 //     new one.

@@ -76,7 +76,7 @@ func (r release) imageOf(arch string) (v1.Image, error) {
 func (r release) configOf(arch string, image v1.Image) *v1.ConfigFile {
 	file, err := image.ConfigFile()
 	if err != nil {
-		panic(err) // writing to memory cannot fail
+		panic(err) // cannot fail: the image is in memory
 	}
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created = "linux", arch, v1.Time{Time: r.time}

@@ -54,9 +54,9 @@ func TestWaits(t *testing.T) {
 		"all moves, half is taken":     {starvedBy(0.5), moving(2000), 800, "not reached after 3m20s"},
 		"all moves, all is taken":      {starvedBy(1), moving(2000), 1200, "not reached after 5m0s"},
 		"half of the time is taken":    {starvedBy(0.5), quiet, 80, "nothing moved for 10s, after 20s (not counting 10s for which the machine was busy)"},
-		"all of it is taken":           {starvedBy(1), quiet, 400, "nothing moved for 10s, after 1m40s (1m30s do not count"},
+		"all of it is taken":           {starvedBy(1), quiet, 400, "nothing moved for 10s, after 1m40s (not counting 1m30s"},
 		"twenty want two processors": {func(int) machine { return machine{runnable: 8, running: 2} }, quiet, 160,
-			"nothing moved for 10s, after 40s (30s do not count"},
+			"nothing moved for 10s, after 40s (not counting 30s"},
 	} {
 		s := newSpent(Limits{Still: 10 * time.Second, Longest: 100 * time.Second}, time.Unix(0, 0), machine{counted: true})
 		if beats, err := after(s, 2000, tc.machine, tc.signs); beats != tc.beats || err == nil || !strings.Contains(err.Error(), tc.why) {

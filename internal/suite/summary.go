@@ -80,7 +80,7 @@ func readNotes() (all []note, err error) {
 	return all, nil
 }
 
-// remedies are commands that would make skipped tests run, by the reason for the skip.
+// remedies are what would make skipped tests run, by the reason for the skip.
 var remedies = []struct{ said, remedy string }{
 	{"gcc", "apt-get install gcc"},
 	{"PAL_DATA", "PAL_DATA=the PAL artifact's data (hal-uw/blox-pal, branch artifact)"},
@@ -91,7 +91,7 @@ var remedies = []struct{ said, remedy string }{
 	{"promtool", "apt-get install prometheus"},
 	{"docker", "run the tests as root, after apt-get install docker.io"},
 	{"iproute2", "run the tests as root, after apt-get install iproute2"},
-	{"NACP_BIN", "network, to build the proxy, or NACP_BIN=its path"},
+	{"NACP_BIN", "access to the network, to build the proxy; or NACP_BIN=<path of a built proxy>"},
 	{"no Nomad", "make nomad"},
 	{"E2E_BIN", "make e2e"},
 	{"make ", ""}, // the reason already names the command

@@ -20,8 +20,8 @@ const (
 	// KMeans is what the PAL artifact effectively does: K = 2 + number of outliers, fitted to all
 	// GPUs.
 	KMeans Method = "kmeans"
-	// KMeansSilhouette is the method of the PAL paper: K, from 2 to 10, by the best mean silhouette
-	// of the GPUs that are not outliers, plus the outliers.
+	// KMeansSilhouette is the method of the PAL paper: the number of clusters, from 2 to 10, with
+	// the best mean silhouette of the GPUs that are not outliers, plus the number of outliers.
 	KMeansSilhouette Method = "kmeans-silhouette"
 )
 

@@ -75,8 +75,9 @@
 //     longer than a pass must be dropped there. Whenever a GPU may have come free, Queue.version
 //     must grow: on an exclusive cluster ([Options.Exclusive]) a failed search is not repeated
 //     before.
-//   - A gang's signature contains all that decides where the gang fits. If it lacks something,
-//     gangs that differ share one search and one cache.
+//   - A gang's signature contains all that decides where the gang fits, but for two things: its run
+//     time, which decides beside windows, and whether it has its turn. Caches by signature must
+//     handle both. If a signature lacks anything else, gangs that differ share one search.
 //
 // # Its parts
 //
@@ -134,7 +135,8 @@
 // after [Options.MaxWait]. Overdue gangs keep their places in the queue. In addition they are
 // served in order of submission, one turn after the other. The gang whose turn it is starts if it
 // fits, or stops other gangs if that makes room. Otherwise GPUs are kept for it until all of them
-// are free. A gang that started in its turn is not stopped for others.
+// are free. A gang that started in its turn is not stopped for others, until the
+// placer starts again.
 //
 // The rest of the queue goes on meanwhile: backfill, preemption, moves and waiting for close GPUs.
 // Other gangs use kept GPUs only if they can be stopped for the turn, or if they are expected to

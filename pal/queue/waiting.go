@@ -54,8 +54,8 @@ type Wait struct {
 	User    string  `json:"user,omitempty"`
 	// LimitsJobs is set if Limit bounds the running jobs of User, not their GPUs.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
-	Ahead      string `json:"ahead,omitempty"` // the gang at the head of the queue; "" for the head itself
-	// AheadGPUs is the number of GPUs that all gangs ahead need.
+	Ahead      string `json:"ahead,omitempty"` // the gang that goes first; "" for none
+	// AheadGPUs is the number of GPUs that gangs ahead need that wait only for GPUs.
 	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it

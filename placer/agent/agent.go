@@ -16,9 +16,9 @@
 //   - [server.handler] registers each route, and docs/reference/http-api.md lists it. A standby
 //     agent forwards a request to the active agent, unless [ofItself] accepts its path. Add a path
 //     there only if each agent, active or not, can answer it by itself.
-//   - An error from a request to Nomad reaches a caller only through [publicError], which [refuse]
-//     and [refuseAs] call. The text of a failed connection contains Nomad's address, and belongs
-//     only in the agent's log.
+//   - The text of a failed connection contains an address of Nomad or of the database. It belongs
+//     in the agent's log and, for operators, in /v1/health. Other callers get an error of a request
+//     to Nomad through [publicError], which [refuse] calls, or as Nomad's own answer ([refuseAs]).
 //   - A handler reads a body only with [bodies.decode]: anybody can send a body, and decode limits
 //     the memory that all bodies use together.
 //   - Each block of the configuration is a field of [File]. Most blocks are structs in config.go;

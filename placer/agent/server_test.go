@@ -58,9 +58,9 @@ func TestExplainIsWorded(t *testing.T) {
 	f.has(gpuJob("research", "wide", 16))
 	r := f.run(openConfig).ready()
 	for path, want := range map[string]string{
-		"mine/explain?namespace=research":                   `"summary": "mine runs on 1 GPU of node one since [-0-9]+ [:0-9]+ UTC \(`,
-		"mine/explain?namespace=research&zone=Asia/Kolkata": `"summary": "mine runs on 1 GPU of node one since [-0-9]+ [:0-9]+ IST \(`,
-		"mine/explain?namespace=research&zone=Nowhere":      `"summary": "mine runs on 1 GPU of node one since [-0-9]+ [:0-9]+ UTC \(`,
+		"mine/explain?namespace=research":                   `"summary": "mine runs on 1 GPU of node one, placed [-0-9]+ [:0-9]+ UTC \(`,
+		"mine/explain?namespace=research&zone=Asia/Kolkata": `"summary": "mine runs on 1 GPU of node one, placed [-0-9]+ [:0-9]+ IST \(`,
+		"mine/explain?namespace=research&zone=Nowhere":      `"summary": "mine runs on 1 GPU of node one, placed [-0-9]+ [:0-9]+ UTC \(`,
 		"wide/explain?namespace=research": `"summary": "wide can never start here as written: needs 16 GPUs; .*\s+"next": \[\s+` +
 			`"It could run with 3 instead of 16 GPUs for each member \(gpus=3\)\.",\s+"To try a change without making it: nomad-pal explain -what-if gpus=3 -namespace research wide"\s+\]`,
 	} {

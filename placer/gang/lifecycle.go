@@ -23,7 +23,7 @@
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
 // receiver and the layers inside it. Give a new method the innermost receiver that has the fields
-// it changes. No method changes an Observed: it is replaced, see there for the one exception.
+// it changes. No method changes an Observed: an event replaces it, see there for the one exception.
 //
 // [World] is what a gang may ask about the rest of the placer in this cycle. Its methods change
 // nothing and make no requests. Package model implements it; a handler that needs something new
@@ -39,7 +39,8 @@
 //   - Derive it in [Observed.state] if Nomad's objects alone show it, and name it in the comment of
 //     Observed.Nomad; otherwise derive it in [Lifecycle.State]. [State.Ours] decides whether the
 //     placer acts in it.
-//   - In table.go, list its duties (each state of ours has some), and in own the handlers that
+//   - In table.go, list its duties (each state of ours has some, but Unschedulable, in which the
+//     machine sees Waiting), and in own the handlers that
 //     differ from elsewhere. Name it in the to of each duty and handler that leads to it.
 //   - Decide in [Lifecycle.Quiet] whether it needs attention in each cycle, and in
 //     memory.Unsettled whether something becomes due in it without an event.
@@ -87,8 +88,9 @@ import (
 )
 
 // Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it. Outside this package,
-// package model and the placer set only Control, Refused, Queued, Placed and Target, and the
-// Observed of an isolated job. Package query changes only copies.
+// package model and the placer set only Control, Refused, Queued, Placed and Target, the Observed
+// of an isolated job, and the Job of a submitted one once it is registered. Package query changes
+// only copies.
 type Lifecycle struct {
 	memory
 

@@ -114,9 +114,9 @@ func runsSentence(e *Explanation, now time.Time) string {
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)
 	switch {
 	case !e.Restarted.IsZero():
-		text += " since " + When(e.Restarted, now) + ". Nomad restarted its members then; the placer chose their GPUs " + When(e.Decided, now)
+		text += ", placed " + When(e.Decided, now) + "; Nomad restarted its members " + When(e.Restarted, now)
 	case !e.Decided.IsZero():
-		text += " since " + When(e.Decided, now)
+		text += ", placed " + When(e.Decided, now)
 	}
 	if pending && e.State == gang.Running {
 		text += ". " + e.Reason.Sentence() + " "

@@ -12,10 +12,11 @@
 // What must stay true:
 //   - An answer changes nothing in Nomad. It undoes what it tries on the snapshot's cluster before
 //     it releases mu; [Snapshot.Plan] works on a copy.
-//   - It holds mu while it uses the model, and not during requests to Nomad.
+//   - It holds mu while it uses the queue or the view, which tries change, and not during requests
+//     to Nomad. Nomad's state, the time and the failures never change in a snapshot.
 //   - It knows all namespaces. Before a user gets it, the agent redacts the names of jobs that the
 //     user may not see: [Explanation.For], [GPU.For], [model.JobStatus.For]. A new field that names
-//     jobs of others must be redacted there.
+//     jobs of others, or a reason that may name them, must be redacted there.
 package query
 
 import (

@@ -153,7 +153,7 @@ has the means of the pairs on a V100, by class. Nobody has measured such pairs w
 | C | recommendation (autoencoder) |
 | D | ResNet-18 on small images |
 
-Of all ways to divide the seven applications among four classes, this one explains most of the V100's pairs.
+Of all ways to divide the seven applications among four classes, this one explains the V100's pairs best.
 
 ## The table
 
@@ -229,7 +229,7 @@ func memory(b *bytes.Buffer, ps trace.Pairs) {
 const neighboursMeans = `
 ## What that means
 
-* On the GPU model of the pairs, four classes explain more than half of what neighbours cost, and nearly as much for a new batch size of
+* On the V100, to which they are fitted, the four classes explain more than half of what neighbours cost, and nearly as much for a new batch size of
   a known application.
 * The classes tell nothing about another GPU model, nor about an application that has no class. On P100 and K80 two jobs run as if they took
   turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.

@@ -169,7 +169,7 @@ func (o *options) inputFlags(f *flag.FlagSet) {
 	o.elastic.Least, o.elastic.Most = 0.5, 2
 	f.Func("elastic-members", "with -elastic: the least and the most members, as `LOW:HIGH` multiples of the trace's number (default 0.5:2)", func(s string) error {
 		if n, err := fmt.Sscanf(s, "%g:%g", &o.elastic.Least, &o.elastic.Most); n != 2 || err != nil || !(0 < o.elastic.Least && o.elastic.Least <= 1 && 1 <= o.elastic.Most) {
-			return fmt.Errorf("not LOW:HIGH with LOW of at most 1 and HIGH of at least 1, such as 0.5:2")
+			return fmt.Errorf("want LOW:HIGH with 0 < LOW ≤ 1 ≤ HIGH, such as 0.5:2")
 		}
 		return nil
 	})

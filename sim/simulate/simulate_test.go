@@ -82,7 +82,7 @@ func TestBadInput(t *testing.T) {
 		"queue of a baseline": {[]string{"-trace", good, "-policy", "las", "-order", "fifo"}, "-order does not go with -policy las, which has a queue of its own"},
 		"elastic baseline":    {[]string{"-trace", good, "-policy", "las", "-elastic", "1"}, "-elastic does not go with -policy las"},
 		"elastic share":       {[]string{"-trace", good, "-elastic", "2"}, "-elastic 2 is not between 0 and 1"},
-		"elastic members":     {[]string{"-trace", good, "-elastic-members", "2:1"}, "not LOW:HIGH"},
+		"elastic members":     {[]string{"-trace", good, "-elastic-members", "2:1"}, "want LOW:HIGH"},
 		"elastic efficiency":  {[]string{"-trace", good, "-elastic-efficiency", "0.4"}, "-elastic-efficiency 0.4 is not between 0.5 and 1"},
 		"progress":            {[]string{"-progress", "1.1"}, "-progress 1.1 is not between 0 and 1"},
 		"wrong progress":      {[]string{"-progress", "1", "-progress-wrong", "0.5"}, "-progress-wrong 0.5 is not between 1 and 100"},

@@ -344,10 +344,10 @@ func (d *diagnosis) blockName() string {
 // as its label.
 func (d *diagnosis) label(c nomadConfig, want string) {
 	if slices.Contains(c.labels(), want) {
-		d.add(statusOK, "placement", fmt.Sprintf("there is a block plugin %q", want), "")
+		d.add(statusOK, "placement", fmt.Sprintf("there is a plugin block %q", want), "")
 		return
 	}
-	d.add(statusFail, "placement", fmt.Sprintf("no block plugin %q in %s (found: %s)", want, d.nomadConfig, cmp.Or(strings.Join(c.labels(), ", "), "none")),
+	d.add(statusFail, "placement", fmt.Sprintf("no plugin block %q in %s (found: %s)", want, d.nomadConfig, cmp.Or(strings.Join(c.labels(), ", "), "none")),
 		fmt.Sprintf("add: plugin %q { config {} }  — the label is the file's name, not \"nvidia\"", want))
 }
 

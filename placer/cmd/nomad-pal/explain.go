@@ -304,7 +304,11 @@ func printWait(b *base, e *query.Explanation) {
 	w := e.Wait
 	rows := []string{row("Position", w.Position), row("Waits for", e.WaitsFor.String())}
 	if w.Ahead != "" {
-		rows = append(rows, row("Ahead", fmt.Sprintf("%s goes first; the jobs ahead need %s in all", w.Ahead, reason.Amount(w.AheadGPUs))))
+		first := w.Ahead + " goes first"
+		if w.AheadGPUs > 0 {
+			first += "; the jobs ahead that wait only for GPUs need " + reason.Amount(w.AheadGPUs)
+		}
+		rows = append(rows, row("Ahead", first))
 	}
 	if w.Reason == reason.Locality && !e.StartTo.IsZero() {
 		rows = append(rows, row("At most until", query.When(e.StartTo, time.Now())+": it then starts on the GPUs that are free"))

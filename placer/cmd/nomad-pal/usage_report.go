@@ -234,7 +234,7 @@ func (r usageReport) predicted() plot.Section {
 		all := float64(f.Told)
 		t.Rows = append(t.Rows, []string{row.name, grouped(f.Told), shareOf(float64(f.Held), all), shareOf(float64(f.Early), all), shareOf(float64(f.Told-f.Held-f.Early), all)})
 	}
-	return plot.Section{Title: "How well predictions held", Table: t, Notes: []string{"Predicted starts are ranges that should hold eight times in ten. Predicted run times come from estimates and earlier runs, plus 40 %."}}
+	return plot.Section{Title: "How well predictions held", Table: t, Notes: []string{"Predicted starts are ranges that should hold eight times in ten. Those of run times come from estimates and earlier runs, and are a factor of 1.4 wider at both ends."}}
 }
 
 func hoursOf(h float64) string {
