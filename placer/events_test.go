@@ -61,17 +61,17 @@ func TestEventFor(t *testing.T) {
 	t.Parallel()
 	mine := func(namespace string) bool { return namespace == "mine" }
 	no, yes := func() bool { return false }, func() bool { return true }
-	if e, ok := (placer.Event{Namespace: "mine", ForJob: "theirs/secret"}).For(mine, no); !ok || e.ForJob != model.Unseen {
+	if e, ok := (placer.Event{Namespace: "mine", ForJob: "theirs/secret"}).RedactedFor(mine, no); !ok || e.ForJob != model.Unseen {
 		t.Errorf("%+v, %v", e, ok)
 	}
-	if e, ok := (placer.Event{Namespace: "mine"}).For(mine, no); !ok || e.ForJob != "" {
+	if e, ok := (placer.Event{Namespace: "mine"}).RedactedFor(mine, no); !ok || e.ForJob != "" {
 		t.Errorf("%+v, %v", e, ok)
 	}
-	if _, ok := (placer.Event{Namespace: "theirs"}).For(mine, yes); ok {
+	if _, ok := (placer.Event{Namespace: "theirs"}).RedactedFor(mine, yes); ok {
 		t.Error("it names a job that the reader may not see")
 	}
 	for who, operator := range map[bool]func() bool{true: yes, false: no} {
-		if _, ok := (placer.Event{GPUs: []string{"GPU-1"}}).For(mine, operator); ok != who {
+		if _, ok := (placer.Event{GPUs: []string{"GPU-1"}}).RedactedFor(mine, operator); ok != who {
 			t.Errorf("event about a GPU: %v", ok)
 		}
 	}

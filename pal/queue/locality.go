@@ -14,7 +14,7 @@ import (
 // costs at least this factor times the least possible cost.
 const muchFarther = 1.2
 
-// waitsForLocality returns until when the gang should wait for GPUs that are closer together or
+// waitsForBetterGPUs returns until when the gang should wait for GPUs that are closer together or
 // faster instead of starting on the placement, and whether that time lies ahead (delay scheduling,
 // Zaharia 2010). An overdue gang in its turn does not wait.
 //
@@ -24,7 +24,7 @@ const muchFarther = 1.2
 // keeps GPUs from others counts too (see [pal.Market]), and the wait begins when the gang first
 // declined GPUs. A gang that may move waits a quarter of that, because it can start now and move
 // when better GPUs come free.
-func (p *finder) waitsForLocality(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
+func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.waitsForCloser(p.opt) {
 		return 0, false
 	}
@@ -60,10 +60,10 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut is waitsForLocality, but also records the end of the wait, so that [Queue.Wake] requests
+// holdsOut is waitsForBetterGPUs, but also records the end of the wait, so that [Queue.Wake] requests
 // a pass when the first such wait ends.
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
-	until, waits := p.waitsForLocality(e, pl)
+	until, waits := p.waitsForBetterGPUs(e, pl)
 	if waits {
 		e.offered = e.offeredFrom(p.now)
 	}

@@ -227,7 +227,7 @@ func (p *asker) whys(queue []*entry) []Wait {
 		}
 		if w.Reason == reason.Locality {
 			pl, _ := p.placeNow(e)
-			w.Until, _ = p.waitsForLocality(e, pl)
+			w.Until, _ = p.waitsForBetterGPUs(e, pl)
 		}
 		if w.Reason == reason.InWindow {
 			w.barredBy(p.barring(e), p.now)
@@ -366,7 +366,7 @@ func (p *asker) reason(e, head *entry, free int) (r reason.Kind, spares *entry) 
 	case head != nil && pal.Compete(p.c, head.job.Gang, e.job.Gang):
 		return reason.Reserved, nil
 	}
-	if _, waits := p.waitsForLocality(e, pl); waits {
+	if _, waits := p.waitsForBetterGPUs(e, pl); waits {
 		return reason.Locality, nil
 	}
 	if p.ends(e) {

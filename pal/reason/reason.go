@@ -3,11 +3,11 @@
 
 // Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is
 // a value, made by the code that decides. Other code branches on its kind and redacts its fields
-// ([Reason.For]). Only text.go turns it into text, for commands, JSON, logs and the web page, and
+// ([Reason.RedactedFor]). Only text.go turns it into text, for commands, JSON, logs and the web page, and
 // no code parses that text.
 //
 // When you change the package: a kind's value is part of the JSON output and stays. A field that
-// names jobs must be redacted by [Reason.For], which leaves Cause unchanged. Each kind needs a text
+// names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged. Each kind needs a text
 // in voice and an example in the test.
 //
 // The package imports no other package of nomad-pal, so all of them may import it.
@@ -167,10 +167,10 @@ func (r Reason) Over(others ...Reason) Reason {
 // new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// For returns the reason as a certain reader may see it. It replaces each job, namespace/id, by
+// RedactedFor returns the reason as a certain reader may see it. It replaces each job, namespace/id, by
 // what name returns: the job itself, or a placeholder if the reader may not see the job. It leaves
 // Cause unchanged.
-func (r Reason) For(name func(job string) string) Reason {
+func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
 			names = append(names, name(job))
@@ -179,7 +179,7 @@ func (r Reason) For(name func(job string) string) Reason {
 	}
 	of := func(rs []Reason) (known []Reason) {
 		for _, r := range rs {
-			known = append(known, r.For(name))
+			known = append(known, r.RedactedFor(name))
 		}
 		return known
 	}

@@ -314,7 +314,7 @@ func wrapped(text string, columns int) string {
 func TestFor(t *testing.T) {
 	for _, e := range examples {
 		for _, r := range e.of {
-			hidden := Reason{Kind: NotWhole, Because: []Reason{r}}.And(r).For(func(string) string { return "(hidden)" })
+			hidden := Reason{Kind: NotWhole, Because: []Reason{r}}.And(r).RedactedFor(func(string) string { return "(hidden)" })
 			b, err := json.Marshal(hidden)
 			if err != nil {
 				t.Fatal(err)

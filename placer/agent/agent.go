@@ -11,10 +11,10 @@
 //
 //   - The agent's own token reads everything in Nomad. Each handler therefore checks the caller's
 //     token ([server.judged], [server.snapshotFor]) before it uses such data. It then removes what
-//     this caller may not see, with the value's method For or with [caller.sees]. An answer that
+//     this caller may not see, with the value's method RedactedFor or with [caller.sees]. An answer that
 //     needs no token names no job, node, GPU, namespace or user.
 //   - [server.handler] registers each route, and docs/reference/http-api.md lists it. A standby
-//     agent forwards a request to the active agent, unless [ofItself] accepts its path. Add a path
+//     agent forwards a request to the active agent, unless [answersItself] accepts its path. Add a path
 //     there only if each agent, active or not, can answer it by itself.
 //   - The text of a failed connection contains an address of Nomad or of the database. It belongs
 //     in the agent's log and, for operators, in /v1/health. Other callers get an error of a request

@@ -119,7 +119,7 @@ func (c *caller) visible(ctx context.Context, jobs []model.JobStatus) ([]model.J
 			return nil, err
 		}
 		if can {
-			out = append(out, j.For(c.sees(ctx)))
+			out = append(out, j.RedactedFor(c.sees(ctx)))
 		}
 	}
 	return out, nil

@@ -68,7 +68,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		var told []placer.Event
 		for _, e := range events {
 			after = e.ID
-			if mine, ok := e.For(sees, operates); ok && wanted(e) {
+			if mine, ok := e.RedactedFor(sees, operates); ok && wanted(e) {
 				told = append(told, mine)
 			}
 		}

@@ -24,10 +24,10 @@ import (
 // agent. Such a request is not forwarded again, to prevent loops.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// ofItself reports whether each agent answers the request itself, active or not: it is about the
+// answersItself reports whether each agent answers the request itself, active or not: it is about the
 // agent that receives it, or needs no data of the placer. Only the active agent can answer other
 // requests.
-func ofItself(r *http.Request) bool {
+func answersItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
 		return true
@@ -38,12 +38,12 @@ func ofItself(r *http.Request) bool {
 	}
 }
 
-// byActive forwards requests that only the active agent can answer, while this agent stands by.
-func (s *server) byActive(mux *http.ServeMux) http.Handler {
+// forwardIfStandby forwards requests that only the active agent can answer, while this agent stands by.
+func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, served := mux.Handler(r)
 		alone := s.file.HA == nil || !s.file.HA.Enabled
-		if alone || s.agent.current.Load() != nil || served == "" || ofItself(r) {
+		if alone || s.agent.current.Load() != nil || served == "" || answersItself(r) {
 			mux.ServeHTTP(w, r)
 			return
 		}

@@ -228,7 +228,7 @@ func (n *notifier) wants(e placer.Event) (placer.Event, bool) {
 	sees := func(namespace string) bool {
 		return slices.ContainsFunc(n.of.Namespaces, func(pattern string) bool { ok, _ := path.Match(pattern, namespace); return ok })
 	}
-	return e.For(sees, func() bool { return false })
+	return e.RedactedFor(sees, func() bool { return false })
 }
 
 // run sends the events after the given ID until ctx ends. It returns the ID of the last event that

@@ -67,7 +67,7 @@ func (a *Agent) newServer(file File) (*server, error) {
 }
 
 // handler returns the routes. [server.guarded] adds the guards around them. A standby agent
-// forwards most requests to the active one: see [server.byActive].
+// forwards most requests to the active one: see [server.forwardIfStandby].
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.serveHealth)
@@ -102,7 +102,7 @@ func (s *server) handler() http.Handler {
 		mux.HandleFunc("POST /v1/jobs", s.serveRegister)
 		mux.HandleFunc("PUT /v1/jobs", s.serveRegister)
 	}
-	return s.byActive(mux)
+	return s.forwardIfStandby(mux)
 }
 
 // packed compresses long answers for clients that accept it.
@@ -200,7 +200,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	for i, g := range gpus {
 		g.IdleSince = s.agent.idle.of(g, now)
-		gpus[i] = g.For(sees, operator)
+		gpus[i] = g.RedactedFor(sees, operator)
 	}
 	writeJSON(w, http.StatusOK, gpus)
 }
@@ -246,7 +246,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 		e.StoppedFor = s.agent.hooks.Events.StoppedFor(k)
 	}
 	s.addLive(r.Context(), c, snapshot, e)
-	e = e.For(c.sees(r.Context()))
+	e = e.RedactedFor(c.sees(r.Context()))
 	writeJSON(w, http.StatusOK, explanation{e, e.Headline(time.Now().In(zoneOf(r))), e.Next("")})
 }
 
@@ -324,7 +324,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, e.For(c.sees(r.Context())))
+	writeJSON(w, http.StatusOK, e.RedactedFor(c.sees(r.Context())))
 }
 
 // serveActivity returns whether a placer is active, in this agent or another, and its agent's

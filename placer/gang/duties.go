@@ -119,13 +119,13 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// makeWhole acts on a job that is still incomplete after the timeout while Nomad is doing nothing
+// repairOrRequeue acts on a job that is still incomplete after the timeout while Nomad is doing nothing
 // for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
-// unhealthy, or a node that went down. makeWhole takes the first of these actions that is possible:
+// unhealthy, or a node that went down. repairOrRequeue takes the first of these actions that is possible:
 // an elastic gang continues with fewer members; members that do not need the missing ones keep
 // running; pins that name a class get more nodes. If no more nodes fit, a gang with such pins waits,
 // unless it has lost members that the others need. In all other cases the whole gang is requeued.
-func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
+func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
 		return nothing()
@@ -166,7 +166,7 @@ func (g *Lifecycle) makeWhole(w World) ([]Effect, bool) {
 }
 
 // haveEvaluated asks Nomad to evaluate a job that Nomad has stopped evaluating. why says why the
-// missing members do not start. enough reports that makeWhole has nothing else to do for now.
+// missing members do not start. enough reports that repairOrRequeue has nothing else to do for now.
 func (g *Lifecycle) haveEvaluated(why reason.Reason, blocked bool, w World) (es []Effect, enough bool) {
 	now := w.Now()
 	lately := now.Sub(g.evaluatedAt) < evaluateAgain

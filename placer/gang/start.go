@@ -59,7 +59,7 @@ func (g *memory) notStarted(s Start, err error, w World) []Effect {
 	}
 	g.fail(w.Now(), reasonOf(err))
 	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {
-		g.avoidUnfit(refused, w)
+		g.retryRefused(refused, w)
 	}
 	g.stumbled = fmt.Sprintf("%T", Commit{})
 	return append(out, g.log(Warn, "could not place", "error", err, "retry_in", g.RetryAt.Sub(w.Now())))
@@ -124,9 +124,9 @@ func (r *DryRunRefusal) Error() string { return r.Why.String() }
 // no event reports that a port or a volume has become free.
 const refusedAgain = 30 * time.Second
 
-// avoidUnfit retries a gang whose start the dry run refused: almost at once if
+// retryRefused retries a gang whose start the dry run refused: almost at once if
 // there are now nodes to avoid.
-func (g *memory) avoidUnfit(r *DryRunRefusal, w World) {
+func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
 		g.Never, g.RetryAt = &Never{r.Never, *g.Job.JobModifyIndex, w.NodeChanges(), until}, until

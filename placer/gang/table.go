@@ -53,7 +53,7 @@ var duties = map[State][]duty{
 		atWorkFinished, dutyRequeue,
 		{say: "record the decision if the members take long", do: (*Lifecycle).saveSlow},
 		{say: "gate it if its pins cannot hold all members that its author now requests (nomad job scale): it keeps running until they fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
-		{say: "if it stays incomplete: give missing members other nodes, continue without them, requeue the gang, or ask Nomad to evaluate it", do: (*Lifecycle).makeWhole, registers: true, to: []State{Stopping, Completing, Running, Failed}},
+		{say: "if it stays incomplete: give missing members other nodes, continue without them, requeue the gang, or ask Nomad to evaluate it", do: (*Lifecycle).repairOrRequeue, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
 	Running: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, atWorkFinished, dutyRequeue,

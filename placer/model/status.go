@@ -286,10 +286,10 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 // an unhealthy GPU may also be allocated.
 type GPUState string
 
-// For returns the status for a user who may see this job. It hides the names of jobs in namespaces
+// RedactedFor returns the status for a user who may see this job. It hides the names of jobs in namespaces
 // that the user may not see.
-func (j JobStatus) For(sees Sees) JobStatus {
-	j.Reason = j.Reason.For(sees.Name)
+func (j JobStatus) RedactedFor(sees Sees) JobStatus {
+	j.Reason = j.Reason.RedactedFor(sees.Name)
 	return j
 }
 

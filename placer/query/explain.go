@@ -624,17 +624,17 @@ func (s facts) allocations(st gang.Observed) []Allocation {
 	return as
 }
 
-// For returns the explanation as a user may see it. It replaces the names of jobs in namespaces
+// RedactedFor returns the explanation as a user may see it. It replaces the names of jobs in namespaces
 // that the user may not see.
-func (e Explanation) For(sees model.Sees) *Explanation {
+func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)
 		e.Wait = &now
 	}
-	e.Reason, e.WaitsFor, e.StoppedWhy = e.Reason.For(sees.Name), e.WaitsFor.For(sees.Name), e.StoppedWhy.For(sees.Name)
+	e.Reason, e.WaitsFor, e.StoppedWhy = e.Reason.RedactedFor(sees.Name), e.WaitsFor.RedactedFor(sees.Name), e.StoppedWhy.RedactedFor(sees.Name)
 	if e.Decision != nil {
 		d := *e.Decision
-		d.Reason = d.Reason.For(sees.Name)
+		d.Reason = d.Reason.RedactedFor(sees.Name)
 		e.Decision = &d
 	}
 	e.StoppedFor = sees.Name(e.StoppedFor)

@@ -303,9 +303,9 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 	return out
 }
 
-// For returns the GPU as a user may see it. The reason of a quarantine may name jobs and tasks in
+// RedactedFor returns the GPU as a user may see it. The reason of a quarantine may name jobs and tasks in
 // any namespace, so only operators see it.
-func (g GPU) For(sees model.Sees, operator bool) GPU {
+func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 	g.Job = sees.Name(g.Job)
 	g.WindowFor = windowFor(sees, g.WindowFor)
 	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {

@@ -37,14 +37,14 @@ func TestRedaction(t *testing.T) {
 		j.Wait(&model.Wait{Wait: c.wait})
 		e := Explanation{Reason: c.wait.Why()}
 		e.takeWait(&model.Wait{Wait: c.wait}, &pal.Decision{}, 0)
-		if got := j.For(all); got.Reason.String() != j.Reason.String() && c.wait.Ahead != "secret" {
+		if got := j.RedactedFor(all); got.Reason.String() != j.Reason.String() && c.wait.Ahead != "secret" {
 			t.Errorf("%s: who sees all reads %q", c.name, got.Reason.String())
 		}
-		got := j.For(mine)
+		got := j.RedactedFor(mine)
 		if got.Reason.String() != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got.Reason.String(), c.want)
 		}
-		his := e.For(mine)
+		his := e.RedactedFor(mine)
 		if his.Reason.String() != c.want || his.Wait.Why().String() != c.want {
 			t.Errorf("%s: explained %q, %q", c.name, his.Reason.String(), his.Wait.Why())
 		}
@@ -53,13 +53,13 @@ func TestRedaction(t *testing.T) {
 		}
 	}
 	g := GPU{Job: "theirs/secret", Quarantine: &failure.Quarantine{Reason: "task secret failed", Strikes: 2}}
-	if got := g.For(mine, false); got.Job != model.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
+	if got := g.RedactedFor(mine, false); got.Job != model.Unseen || strings.Contains(got.Quarantine.Reason, "secret") || got.Quarantine.Strikes != 2 || !strings.Contains(g.Quarantine.Reason, "secret") {
 		t.Errorf("%+v", got)
 	}
-	if got := g.For(all, true); got.Job != g.Job || got.Quarantine.Reason != g.Quarantine.Reason {
+	if got := g.RedactedFor(all, true); got.Job != g.Job || got.Quarantine.Reason != g.Quarantine.Reason {
 		t.Errorf("to an operator: %+v", got)
 	}
-	if got := (GPU{}).For(mine, false); got.Job != "" {
+	if got := (GPU{}).RedactedFor(mine, false); got.Job != "" {
 		t.Errorf("a free GPU: %+v", got)
 	}
 }

@@ -15,7 +15,7 @@
 //   - It holds mu while it uses the queue or the view, which tries change, and not during requests
 //     to Nomad. Nomad's state, the time and the failures never change in a snapshot.
 //   - It knows all namespaces. Before a user gets it, the agent redacts the names of jobs that the
-//     user may not see: [Explanation.For], [GPU.For], [model.JobStatus.For]. A new field that names
+//     user may not see: [Explanation.RedactedFor], [GPU.RedactedFor], [model.JobStatus.RedactedFor]. A new field that names
 //     jobs of others, or a reason that may name them, must be redacted there.
 package query
 

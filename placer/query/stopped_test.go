@@ -38,7 +38,7 @@ func TestStoppedFor(t *testing.T) {
 					w.T.Errorf("by its events it was stopped for %q", got)
 				}
 				e.StoppedFor = namespace + "/high"
-				if got := e.For(func(string) bool { return false }).StoppedFor; got != model.Unseen {
+				if got := e.RedactedFor(func(string) bool { return false }).StoppedFor; got != model.Unseen {
 					w.T.Errorf("who may not see the other job is told %q", got)
 				}
 			})
