@@ -48,7 +48,7 @@ func TestClassify(t *testing.T) {
 			}
 		}
 		out, code := b.pal("classify", "-for=12s", "-every=500ms", "-save", "train")
-		if code != 0 || !strings.Contains(out, step.want) || !strings.Contains(out, `as the file of "train"`) {
+		if code != 0 || !strings.Contains(out, step.want) || !strings.Contains(out, `Stored for "train".`) {
 			t.Errorf("%v: exit code %d\n%s", step.values, code, out)
 		}
 	}

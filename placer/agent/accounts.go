@@ -226,7 +226,7 @@ func (a *accounts) get() (*accounting.DB, error) {
 		return db, nil
 	}
 	if text := a.trouble.Load(); text != nil && *text != "" { // the text may name the database's host
-		return nil, errors.New("the history can be neither read nor written: nomad-pal doctor tells an operator why")
+		return nil, errors.New("the history can be neither read nor written; the log and the health of the agent say why")
 	}
 	return nil, errors.New("the history is not open yet")
 }
