@@ -106,6 +106,10 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 // the shutdown, because each may hang with the driver.
 func (b *Backend) Close() { go b.Disconnect() }
 
+// starting is held while a backend initialises NVML or shuts it down: both write variables of
+// go-nvml that all backends share. One backend may shut down while the next one starts.
+var starting sync.Mutex
+
 // connect initialises NVML if it is not up, or if the driver was reloaded.
 func (b *Backend) connect() error {
 	load := b.driverLoad()
@@ -120,7 +124,10 @@ func (b *Backend) connect() error {
 			return err
 		}
 	}
-	if ret := b.lib.Init(); ret != nvml.SUCCESS {
+	starting.Lock()
+	ret := b.lib.Init()
+	starting.Unlock()
+	if ret != nvml.SUCCESS {
 		return b.unavailable(ret)
 	}
 	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // initialising may have loaded the module
@@ -179,6 +186,8 @@ func (b *Backend) Disconnect() {
 func (b *Backend) shutdown() {
 	if b.up {
 		b.up = false
+		starting.Lock()
+		defer starting.Unlock()
 		b.lib.Shutdown()
 	}
 }
