@@ -89,7 +89,7 @@ func (q *Queue) Reported(now time.Duration, id string, done float64) {
 	before, told := e.reports, e.tells(now)
 	e.reports.hear(done, e.work(now))
 	if e.reports != before && (told || e.tells(now)) && e.state == running {
-		q.expectAnew(now, e)
+		q.expectAgain(now, e)
 	}
 }
 
@@ -188,9 +188,9 @@ func remainingByReports(e *entry, now time.Duration) (least, most time.Duration,
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAnew updates a running gang after a report: its level, and its expected end if that changed
+// expectAgain updates a running gang after a report: its level, and its expected end if that changed
 // noticeably.
-func (q *Queue) expectAnew(now time.Duration, e *entry) {
+func (q *Queue) expectAgain(now time.Duration, e *entry) {
 	if e.rated {
 		e.levelDue = now
 		q.levels.due.fix(e)

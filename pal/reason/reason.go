@@ -3,12 +3,12 @@
 
 // Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is
 // a value, made by the code that decides. Other code branches on its kind and redacts its fields
-// ([Reason.RedactedFor]). Only text.go turns it into text, for commands, JSON, logs and the web page, and
-// no code parses that text.
+// ([Reason.RedactedFor]). Only text.go turns it into text, for commands, JSON, logs and the web
+// page, and no code parses that text.
 //
 // When you change the package: a kind's value is part of the JSON output and stays. A field that
-// names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged. Each kind needs a text
-// in voice and an example in the test.
+// names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged. Each kind needs
+// a text in voice and an example in the test.
 //
 // The package imports no other package of nomad-pal, so all of them may import it.
 package reason
@@ -167,8 +167,8 @@ func (r Reason) Over(others ...Reason) Reason {
 // new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason as a certain reader may see it. It replaces each job, namespace/id, by
-// what name returns: the job itself, or a placeholder if the reader may not see the job. It leaves
+// RedactedFor returns the reason as a certain reader may see it. It replaces each job, namespace/id,
+// by what name returns: the job itself, or a placeholder if the reader may not see the job. It leaves
 // Cause unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {

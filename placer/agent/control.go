@@ -120,13 +120,11 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 	if !s.cfg.Queue.LimitsUsers(*job.Namespace) {
 		return nil
 	}
-	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
+	self, err := c.token(ctx)
 	switch {
-	case nomad.StatusOf(err) == http.StatusBadRequest: // Nomad has no access control
-		return nil
 	case err != nil:
 		return needs(err, "a name")
-	case self == nil || self.Type == "management" || self.AccessorID == "anonymous" || self.AccessorID == "acls-disabled":
+	case self == nil || self.Type == "management" || self.AccessorID == "anonymous":
 		return nil
 	}
 	name := cmp.Or(self.Name, self.AccessorID)
@@ -144,16 +142,23 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 
 // name returns the name of the caller's token; "" if Nomad has no access control.
 func (c *caller) name(ctx context.Context) (string, error) {
-	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
-	switch {
-	case nomad.StatusOf(err) == http.StatusBadRequest: // Nomad has no access control
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("reading the name of the caller's token: %w", err)
-	case self == nil || self.AccessorID == "acls-disabled":
-		return "", nil
+	self, err := c.token(ctx)
+	if err != nil || self == nil {
+		return "", err
 	}
 	return cmp.Or(self.Name, self.AccessorID), nil
+}
+
+// token reads the caller's token; nil if Nomad has no access control.
+func (c *caller) token(ctx context.Context) (*api.ACLToken, error) {
+	self, _, err := c.nomad.ACLTokens().Self((&api.QueryOptions{}).WithContext(ctx))
+	switch {
+	case nomad.StatusOf(err) == http.StatusBadRequest || err == nil && (self == nil || self.AccessorID == "acls-disabled"):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the name of the caller's token: %w", err)
+	}
+	return self, nil
 }
 
 // serveReread makes the placer read at once what operators have written to Nomad's variables:
