@@ -192,7 +192,7 @@ func (l *Learner) read(ctx context.Context, k cluster.JobKey, s *study) {
 			}
 		}
 	}
-	f := classify.Summarise(s.readings)
+	f := classify.Summarize(s.readings)
 	if f.Readings < learnFrom {
 		return
 	}

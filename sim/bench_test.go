@@ -74,7 +74,7 @@ func BenchmarkJobs(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(size.jobs), "µs/job")
-				b.ReportMetric(out.Utilisation, "utilisation")
+				b.ReportMetric(out.Utilization, "utilization")
 			}
 		})
 	}

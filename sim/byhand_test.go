@@ -152,7 +152,7 @@ func TestUseful(t *testing.T) {
 			if tc.name == "plain Nomad" {
 				gpus = 8
 			}
-			got := []float64{out.Useful * gpus * tc.last, out.Utilisation * gpus * tc.last, out.LostGPUh * 3600, out.MakespanS}
+			got := []float64{out.Useful * gpus * tc.last, out.Utilization * gpus * tc.last, out.LostGPUh * 3600, out.MakespanS}
 			for i, want := range []float64{tc.useful, tc.held, tc.lost, tc.last} {
 				if math.Abs(got[i]-want) > 1e-3 {
 					t.Errorf("useful, held and lost GPU seconds and makespan: got %v, want %v", got, []float64{tc.useful, tc.held, tc.lost, tc.last})

@@ -133,7 +133,7 @@ func TestEndsTakeTime(t *testing.T) {
 }
 
 // TestEngineConserves: whatever the policy, time on GPUs is work times cost plus restarts, and
-// its sum agrees with the utilisation.
+// its sum agrees with the utilization.
 func TestEngineConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		preempt := rapid.Bool().Draw(rt, "preempt")
@@ -173,8 +173,8 @@ func TestEngineConserves(t *testing.T) {
 			}
 			held, last = held+j.HeldS*float64(j.GPUs), max(last, j.Finish)
 		}
-		if got := out.Utilisation * 8 * last; math.Abs(got-held) > 1e-6*held+1e-3 {
-			rt.Errorf("utilisation says %v GPU seconds, the jobs held %v", got, held)
+		if got := out.Utilization * 8 * last; math.Abs(got-held) > 1e-6*held+1e-3 {
+			rt.Errorf("utilization says %v GPU seconds, the jobs held %v", got, held)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 // Outcome is the result of a run.
 type Outcome struct {
 	Jobs        []JobResult
-	Utilisation float64 // share of the GPU time that gangs held, until the last finish
+	Utilization float64 // share of the GPU time that gangs held, until the last finish
 	Useful      float64 // work that was done and kept, at cost 1, as a share of the GPU time; above 1 is possible if GPUs are shared
 	LostGPUh    float64 // GPU hours that were held without kept work
 	Preemptions int     // runs beyond the first of each job, without changes of size
@@ -112,7 +112,7 @@ func (o *Outcome) totals(u *usage) {
 		return
 	}
 	o.MakespanS = last - first
-	o.Utilisation = u.busyS / (float64(u.gpus) * last)
+	o.Utilization = u.busyS / (float64(u.gpus) * last)
 	o.Useful = u.workS / (float64(u.whole) * last)
 }
 

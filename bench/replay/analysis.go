@@ -114,13 +114,13 @@ func (r *Result) end() time.Time {
 func (r *Result) AvgJCTAtLeast() time.Duration { return r.AtLeast(1).AvgJCT }
 
 // AtLeast returns the figures over all submitted jobs. Unfinished jobs count as if they had
-// finished at the end of the run, so JCTs and makespan are lower bounds. The utilisation is that of
+// finished at the end of the run, so JCTs and makespan are lower bounds. The utilization is that of
 // the finished jobs, until the end of the run.
 func (r *Result) AtLeast(gpus int) Summary {
 	all := *r
 	all.Jobs = slices.Clone(r.Jobs)
 	all.Jobs = slices.DeleteFunc(all.Jobs, func(j JobResult) bool { return j.SubmittedAt.IsZero() })
-	s, end := r.Summarise(gpus), r.end()
+	s, end := r.Summarize(gpus), r.end()
 	if s.Finished == len(all.Jobs) {
 		return s
 	}
@@ -129,10 +129,10 @@ func (r *Result) AtLeast(gpus int) Summary {
 			all.Jobs[i].FinishedAt = end
 		}
 	}
-	least := all.Summarise(gpus)
+	least := all.Summarize(gpus)
 	least.Finished, least.Jobs = s.Finished, s.Jobs
 	scale := s.Makespan.Seconds() / least.Makespan.Seconds()
-	least.Utilisation, least.Useful = s.Utilisation*scale, s.Useful*scale
+	least.Utilization, least.Useful = s.Utilization*scale, s.Useful*scale
 	return least
 }
 

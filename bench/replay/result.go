@@ -210,13 +210,13 @@ type Summary struct {
 	Finished, Jobs     int
 	AvgJCT, GeomeanJCT time.Duration
 	Makespan           time.Duration
-	// Utilisation is the share of GPU time, from the first submission to the last finish, in which
+	// Utilization is the share of GPU time, from the first submission to the last finish, in which
 	// gangs ran. Useful is the share that their work would have taken on median GPUs of one node.
-	Utilisation, Useful float64
+	Utilization, Useful float64
 }
 
-// Summarise computes the figures.
-func (r *Result) Summarise(gpus int) Summary {
+// Summarize computes the figures.
+func (r *Result) Summarize(gpus int) Summary {
 	s := Summary{Jobs: len(r.Jobs)}
 	var first, last time.Time
 	var logs, ran, useful float64
@@ -242,7 +242,7 @@ func (r *Result) Summarise(gpus int) Summary {
 	s.AvgJCT /= time.Duration(s.Finished)
 	s.GeomeanJCT = time.Duration(math.Exp(logs/float64(s.Finished)) * float64(time.Second))
 	s.Makespan = last.Sub(first)
-	s.Utilisation = ran / (s.Makespan.Seconds() * float64(gpus))
+	s.Utilization = ran / (s.Makespan.Seconds() * float64(gpus))
 	s.Useful = useful / (s.Makespan.Seconds() * float64(gpus))
 	return s
 }

@@ -107,7 +107,7 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// Utilisation counts as use only if it is high in looksAtLoad readings, loadPause apart.
+// Utilization counts as use only if it is high in looksAtLoad readings, loadPause apart.
 // The first reading after NVML starts, or after a GPU wakes up, may show that start itself.
 const (
 	looksAtLoad = 4

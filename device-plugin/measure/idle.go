@@ -21,7 +21,7 @@ import (
 // use describes what uses a GPU; the zero value means unused.
 type use struct {
 	task bool   // a task was given the GPU, even if it does not use it
-	busy bool   // by is only the driver's utilisation
+	busy bool   // by is only the driver's utilization
 	by   string // what uses it according to the driver, for display
 }
 
@@ -133,7 +133,7 @@ func busyBy(s gpu.Sample, systemMemory bool) use {
 	case used != nil && *used > idleMemoryMiB && !systemMemory:
 		return use{by: fmt.Sprintf("%d MiB of its memory", *used)}
 	case s.GPUPercent != nil && *s.GPUPercent > 0:
-		return use{by: fmt.Sprintf("utilisation %d %%", *s.GPUPercent), busy: true}
+		return use{by: fmt.Sprintf("utilization %d %%", *s.GPUPercent), busy: true}
 	}
 	return use{}
 }

@@ -190,7 +190,7 @@ func TestTasksThatAskForTheirGPU(t *testing.T) {
 	}
 }
 
-// The first utilisation that NVML reads may be that of its own start.
+// The first utilization that NVML reads may be that of its own start.
 func TestLoadThatDoesNotLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
@@ -205,7 +205,7 @@ func TestLoadThatDoesNotLast(t *testing.T) {
 			return out
 		}}
 		got := r.InUse([]gpu.Device{{ID: "GPU-a"}, {ID: "GPU-b"}}, []string{"GPU-a", "GPU-b"})
-		if diff := cmp.Diff(map[string]string{"GPU-b": "utilisation 100 %"}, got); diff != "" {
+		if diff := cmp.Diff(map[string]string{"GPU-b": "utilization 100 %"}, got); diff != "" {
 			t.Errorf("in use (-want +got)\n%s", diff)
 		}
 	})

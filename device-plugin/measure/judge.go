@@ -18,7 +18,7 @@ func (s *session) finish(r *childReady, ws []Repetition, rs []reading) {
 		s.warn("class %s: no window is usable", r.Class)
 		return
 	}
-	sum := summarise(times)
+	sum := summarize(times)
 	a.Ms, a.Sigma, a.CI = sum.Median, sum.Sigma, math.Min(1, sum.CI)
 	a.Converged = len(times) >= s.plan.MinWindows && a.CI <= s.plan.CI
 	if !a.Converged {

@@ -16,22 +16,22 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-func TestSummarise(t *testing.T) {
+func TestSummarize(t *testing.T) {
 	near := cmpopts.EquateApprox(0, 1e-9)
-	s := summarise([]float64{10, 12, 10, 12, 10, 12, 10, 12, 11})
+	s := summarize([]float64{10, 12, 10, 12, 10, 12, 10, 12, 11})
 	want := summary{Median: 11, Sigma: 1.4826 / 11, CI: 1.96 * 1.2533 * 1.4826 / 11 / 3}
 	if diff := cmp.Diff(want, s, near); diff != "" {
 		t.Errorf("alternating values (-want +got)\n%s", diff)
 	}
 	// Neighboring windows that are alike count for less, so the same values in ascending order have
 	// a wider interval.
-	if sorted := summarise([]float64{10, 10, 10, 10, 11, 12, 12, 12, 12}); sorted.CI < 2*s.CI || sorted.Median != 11 {
+	if sorted := summarize([]float64{10, 10, 10, 10, 11, 12, 12, 12, 12}); sorted.CI < 2*s.CI || sorted.Median != 11 {
 		t.Errorf("values that drift: %+v, alternating: %+v", sorted, s)
 	}
-	if s := summarise([]float64{5, 5}); !math.IsInf(s.CI, 1) || s.Median != 5 {
+	if s := summarize([]float64{5, 5}); !math.IsInf(s.CI, 1) || s.Median != 5 {
 		t.Errorf("two windows: %+v", s)
 	}
-	if s := summarise([]float64{5, 5, 5, 5}); s.CI != 0 || s.Sigma != 0 {
+	if s := summarize([]float64{5, 5, 5, 5}); s.CI != 0 || s.Sigma != 0 {
 		t.Errorf("constant values: %+v", s)
 	}
 }

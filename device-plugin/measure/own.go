@@ -48,7 +48,7 @@ func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Res
 		ws = append(ws, Repetition{Ms: 1000 * seconds, Units: 1})
 	}
 	if len(ws) > 0 {
-		sum := summarise(kept(ws))
+		sum := summarize(kept(ws))
 		s.result.Apps = append(s.result.Apps, App{App: pal.AppClass(o.App), Kernel: "command", Work: o.Command, Windows: ws,
 			Ms: sum.Median, Sigma: sum.Sigma, CI: math.Min(1, sum.CI), LimitedBy: LimitUnknown, Converged: sum.CI <= 0.01})
 	}

@@ -582,7 +582,7 @@ func (s *Scheduler) look(now time.Time) {
 	for _, id := range ids {
 		u := uses[id]
 		if s.records[id].Asks && u.busy {
-			u = use{} // the utilisation is this task's own: no other task can have the GPU, and no process computes there
+			u = use{} // the utilization is this task's own: no other task can have the GPU, and no process computes there
 		}
 		by := u
 		if by == (use{}) {

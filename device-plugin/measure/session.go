@@ -403,7 +403,7 @@ func (s *session) class(ctx context.Context, c pal.AppClass, share time.Duration
 		}
 		ws = append(ws, w)
 		good := kept(ws)
-		return now.Sub(from) >= share || len(good) >= s.plan.MinWindows && summarise(good).CI <= s.plan.CI
+		return now.Sub(from) >= share || len(good) >= s.plan.MinWindows && summarize(good).CI <= s.plan.CI
 	})
 	if ready != nil && len(ws) > 0 {
 		s.finish(ready, ws, s.watch.between(from, time.Now()))

@@ -9,7 +9,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// summary summarises a series of window times.
+// summary summarizes a series of window times.
 type summary struct {
 	Median float64
 	Sigma  float64 // robust standard deviation, relative to the median
@@ -18,9 +18,9 @@ type summary struct {
 	CI float64
 }
 
-// summarise reads the times in the order in which they were measured. Consecutive windows
+// summarize reads the times in the order in which they were measured. Consecutive windows
 // are correlated, so they count for less than independent ones.
-func summarise(times []float64) summary {
+func summarize(times []float64) summary {
 	s := summary{Median: profile.Median(times), CI: math.Inf(1)}
 	if len(times) < 3 {
 		return s
@@ -33,7 +33,7 @@ func summarise(times []float64) summary {
 	return s
 }
 
-// autocorrelation returns the correlation of neighbouring values around the centre; 0 for
+// autocorrelation returns the correlation of neighbouring values around the center; 0 for
 // constant values.
 func autocorrelation(xs []float64, center float64) float64 {
 	var num, den float64

@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
 
-// unavailable explains a failed initialisation. After an upgrade of the library, this
+// unavailable explains a failed initialization. After an upgrade of the library, this
 // process keeps the old one as long as it runs, because the dynamic linker never unloads
 // it. Only a new process gets the new library.
 func (b *Backend) unavailable(ret nvml.Return) error {
@@ -31,7 +31,7 @@ func (b *Backend) unavailable(ret nvml.Return) error {
 	case nvml.ERROR_NO_PERMISSION:
 		u.What = "no permission to use the NVIDIA driver (run Nomad's client as root)"
 	default:
-		u.What = "NVML cannot be initialised: dmesg | grep NVRM shows why; a container may have lost the device files /dev/nvidia*: start it again"
+		u.What = "NVML cannot be initialized: dmesg | grep NVRM shows why; a container may have lost the device files /dev/nvidia*: start it again"
 	}
 	return u
 }

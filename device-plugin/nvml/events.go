@@ -60,7 +60,7 @@ func (b *Backend) Events(ctx context.Context, out chan<- gpu.Event) {
 type watch struct {
 	set   nvml.EventSet
 	gpus  string // the UUIDs, joined
-	init  int    // the initialisation of NVML that it belongs to
+	init  int    // the initialization of NVML that it belongs to
 	inUse bool   // a hung call may still use the set, so it is never freed
 }
 

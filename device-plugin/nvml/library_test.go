@@ -506,7 +506,7 @@ func TestModuleThatNVMLLoads(t *testing.T) {
 		loads[n.scan().DriverLoad] = true
 	}
 	if l.inits != 1 || len(loads) != 1 || loads[""] {
-		t.Errorf("NVML is initialised %d times, loads %v; want once, and one load", l.inits, loads)
+		t.Errorf("NVML is initialized %d times, loads %v; want once, and one load", l.inits, loads)
 	}
 }
 
@@ -891,7 +891,7 @@ func TestEventSetEndsWithNVML(t *testing.T) {
 		n.poll(&w)
 		n.poll(&w)
 		if c.sets != want {
-			t.Errorf("%d event sets after %d initialisations", c.sets, want)
+			t.Errorf("%d event sets after %d initializations", c.sets, want)
 		}
 		n.Disconnect() // the driver went away, and is back before anybody waits for events
 	}
@@ -1129,7 +1129,7 @@ func (l *loses) DeviceGetHandleByIndex(i int) (nvml.Device, nvml.Return) {
 	return l.Interface.DeviceGetHandleByIndex(i)
 }
 
-// Handles of an earlier initialisation of NVML are not used.
+// Handles of an earlier initialization of NVML are not used.
 func TestHandlesEndWithNVML(t *testing.T) {
 	n := open(t, nvmltest.H200(2))
 	l := &loses{Interface: n.lib}
@@ -1139,7 +1139,7 @@ func TestHandlesEndWithNVML(t *testing.T) {
 	l.lost = true
 	n.scan()
 	if len(n.physical) > 0 || len(n.handles) > 0 {
-		t.Errorf("%d GPUs and %d handles are used that this initialisation did not give", len(n.physical), len(n.handles))
+		t.Errorf("%d GPUs and %d handles are used that this initialization did not give", len(n.physical), len(n.handles))
 	}
 }
 

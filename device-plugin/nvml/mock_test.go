@@ -224,8 +224,8 @@ func TestEventsAreLookedForOnceASecond(t *testing.T) {
 	})
 }
 
-// After the driver was reloaded, NVML must be initialised again.
-func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
+// After the driver was reloaded, NVML must be initialized again.
+func TestReloadedDriverIsInitializedAgain(t *testing.T) {
 	b, s := mocked(t)
 	inits, shutdowns := 0, 0
 	s.InitFunc = func() nvml.Return { inits++; return nvml.SUCCESS }
@@ -235,7 +235,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.Scan(); err != nil || inits != 1 {
-		t.Fatalf("%d initialisations in two scans, %v; want 1", inits, err)
+		t.Fatalf("%d initializations in two scans, %v; want 1", inits, err)
 	}
 	// The kernel gives the directory a new time after it has dropped the directory from its cache.
 	module := filepath.Join(b.opts.Root, "sys/module/nvidia")
@@ -243,7 +243,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if same, err := b.Scan(); err != nil || inits != 1 || same.DriverLoad != first.DriverLoad {
-		t.Errorf("%d initialisations, %v, load %q then %q: a directory that was read again counts as a reload of the driver",
+		t.Errorf("%d initializations, %v, load %q then %q: a directory that was read again counts as a reload of the driver",
 			inits, err, first.DriverLoad, same.DriverLoad)
 	}
 	if err := errors.Join(os.Rename(module, module+".old"), os.Mkdir(module, 0o755)); err != nil {
@@ -251,7 +251,7 @@ func TestReloadedDriverIsInitialisedAgain(t *testing.T) {
 	}
 	second, err := b.Scan()
 	if err != nil || inits != 2 || shutdowns != 1 {
-		t.Errorf("%d initialisations, %d shutdowns, %v; want 2 and 1", inits, shutdowns, err)
+		t.Errorf("%d initializations, %d shutdowns, %v; want 2 and 1", inits, shutdowns, err)
 	}
 	if first.DriverLoad == second.DriverLoad {
 		t.Error("the loads of the driver have the same identifier: latched faults would stay")
@@ -265,7 +265,7 @@ func TestUnavailableDriver(t *testing.T) {
 		nvml.ERROR_DRIVER_NOT_LOADED:       "not loaded",
 		nvml.ERROR_LIB_RM_VERSION_MISMATCH: "different versions",
 		nvml.ERROR_NO_PERMISSION:           "no permission",
-		nvml.ERROR_UNKNOWN:                 "cannot be initialised",
+		nvml.ERROR_UNKNOWN:                 "cannot be initialized",
 	} {
 		b, s := mocked(t)
 		s.InitFunc = func() nvml.Return { return ret }

@@ -41,13 +41,13 @@ type Backend struct {
 	within, lateWithin, eventsEvery time.Duration
 
 	// conn is locked for reading around every use of the library, and for writing while
-	// NVML is initialised or shut down.
+	// NVML is initialized or shut down.
 	conn    sync.RWMutex
 	up      bool
 	path    string // path of the library
 	wasUp   bool   // NVML has been up in this process
-	loaded  string // driver load during which it was initialised
-	inits   int    // number of initialisations
+	loaded  string // driver load during which it was initialized
+	inits   int    // number of initializations
 	symbols *symbols
 	// overruns means that the driver writes longer process records than NVML expects.
 	overruns bool
@@ -106,11 +106,11 @@ func newBackend(o Options, lib nvml.Interface, lookup func(string) error) *Backe
 // the shutdown, because each may hang with the driver.
 func (b *Backend) Close() { go b.Disconnect() }
 
-// starting is held while a backend initialises NVML or shuts it down: both write variables of
+// starting is held while a backend initializes NVML or shuts it down: both write variables of
 // go-nvml that all backends share. One backend may shut down while the next one starts.
 var starting sync.Mutex
 
-// connect initialises NVML if it is not up, or if the driver was reloaded.
+// connect initializes NVML if it is not up, or if the driver was reloaded.
 func (b *Backend) connect() error {
 	load := b.driverLoad()
 	if b.connected(load) {
@@ -130,13 +130,13 @@ func (b *Backend) connect() error {
 	if ret != nvml.SUCCESS {
 		return b.unavailable(ret)
 	}
-	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // initialising may have loaded the module
+	b.up, b.wasUp, b.loaded = true, true, cmp.Or(load, b.driverLoad()) // initializing may have loaded the module
 	b.inits++
 	b.symbols = newSymbols(b.lookup)
 	driver, _ := value(&reader{sym: b.symbols}, "nvmlSystemGetDriverVersion", b.lib.SystemGetDriverVersion)
 	b.overruns = overruns(driver)
 	b.mu.Lock()
-	// Values from an earlier initialisation are invalid.
+	// Values from an earlier initialization are invalid.
 	b.gpm, b.handles, b.physical = map[string]*gpmState{}, map[string]handle{}, map[string]nvml.Device{}
 	b.mu.Unlock()
 	return nil

@@ -54,7 +54,7 @@ type found struct {
 	devices  []gpu.Device
 	handles  map[string]handle
 	dev      nvml.Device
-	init     int // the initialisation of NVML that the handles belong to
+	init     int // the initialization of NVML that the handles belong to
 	links    links
 	warnings []string
 	// signals apply to all of the GPU's devices.
@@ -292,7 +292,7 @@ func (b *Backend) start(s *slot) {
 	}()
 }
 
-// current reports whether a read belongs to the present initialisation of NVML.
+// current reports whether a read belongs to the present initialization of NVML.
 func (b *Backend) current(f found) bool {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
@@ -393,7 +393,7 @@ func (b *Backend) vanished(seen map[string]bool) []found {
 }
 
 // remember stores the handles of GPUs that answer, for samples and events. Handles of an
-// earlier initialisation of NVML are invalid.
+// earlier initialization of NVML are invalid.
 func (b *Backend) remember(fs []found) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()

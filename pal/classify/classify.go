@@ -6,7 +6,7 @@
 // most), and the power drawn. If the GPU reports them, it also uses the load of the tensor cores
 // and of the memory.
 //
-// [Summarise] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one
+// [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one
 // job by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if there are
 // enough of them.
 package classify
@@ -21,7 +21,7 @@ import (
 
 // Reading is one sample of one GPU of a job. nil means unknown; shares are 0 to 1.
 type Reading struct {
-	Utilisation *float64 // share of time in which any kernel ran
+	Utilization *float64 // share of time in which any kernel ran
 	PowerCap    *float64 // share of time in which the power cap limited the clocks
 	Power       *float64 // power drawn, relative to the enforced limit
 	Compute     *float64 // load of the tensor cores or the floating-point units, whichever is higher
@@ -36,19 +36,19 @@ type Features struct {
 }
 
 const (
-	// active is the utilisation from which a reading counts: a job that waits for data shows
+	// active is the utilization from which a reading counts: a job that waits for data shows
 	// nothing about its kernels.
 	active = 0.05
 	// enough is the minimum number of readings for a verdict.
 	enough = 10
 )
 
-// Summarise returns the medians. It ignores readings of idle GPUs. It also ignores readings without
-// a utilisation, because these may be of idle GPUs.
-func Summarise(rs []Reading) Features {
+// Summarize returns the medians. It ignores readings of idle GPUs. It also ignores readings without
+// a utilization, because these may be of idle GPUs.
+func Summarize(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
-		if r.Utilisation != nil && *r.Utilisation > active {
+		if r.Utilization != nil && *r.Utilization > active {
 			kept = append(kept, r)
 		}
 	}

@@ -16,12 +16,12 @@ import (
 
 func v(x float64) *float64 { return &x }
 
-func TestSummarise(t *testing.T) {
-	f := Summarise([]Reading{
-		{Utilisation: v(0.9), Power: v(0.5), PowerCap: v(0)},
-		{Utilisation: v(0.01), Power: v(0.1), PowerCap: v(0)}, // waits for data
+func TestSummarize(t *testing.T) {
+	f := Summarize([]Reading{
+		{Utilization: v(0.9), Power: v(0.5), PowerCap: v(0)},
+		{Utilization: v(0.01), Power: v(0.1), PowerCap: v(0)}, // waits for data
 		{Power: v(0.1)}, // unknown load
-		{Utilisation: v(1), Power: v(0.7), Memory: v(0.3)},
+		{Utilization: v(1), Power: v(0.7), Memory: v(0.3)},
 	})
 	if f.Readings != 2 || math.Abs(f.Power-0.6) > 1e-12 || f.PowerCap != 0 || f.Memory != 0.3 || !math.IsNaN(f.Compute) {
 		t.Errorf("%+v", f)

@@ -60,7 +60,7 @@ func classOf(t *testing.T, p *Profile, gpu string) Entry {
 	return e
 }
 
-func TestBuildNormalisesToTheMedianGPU(t *testing.T) {
+func TestBuildNormalizesToTheMedianGPU(t *testing.T) {
 	p := mustBuild(t, fleet(twenty()...), DefaultOptions(), nil)
 	g, ok := p.Group(model, pal.ClassA, "k")
 	if !ok || g.Provisional || g.SingleClass || g.Dropped != 0 || g.Measured != 20 {

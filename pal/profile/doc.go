@@ -4,7 +4,7 @@
 // Package profile turns measured times into a calibrated profile: how fast every GPU is for every
 // application class, relative to the median GPU of its kind, and its variability class (bin).
 //
-// A [Sample] is one measured time. [Build] normalises samples per (comparability key, model,
+// A [Sample] is one measured time. [Build] normalizes samples per (comparability key, model,
 // application class) to the median GPU: 1.0 is the median, and larger is slower. Then it bins the
 // scores by fixed edges with hysteresis, or by PAL's k-means with outlier bins ([KMeans]). Fixed
 // edges are the default: silhouettes are flat on real data, and GPUs must not flip classes. The

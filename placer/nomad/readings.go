@@ -74,7 +74,7 @@ func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([
 func readingOf(attributes map[string]*api.StatValue) classify.Reading {
 	percent := func(name string) *float64 { return scaled(attributes[name], 100) }
 	r := classify.Reading{
-		Utilisation: percent(attr.StatUtilization),
+		Utilization: percent(attr.StatUtilization),
 		PowerCap:    percent("Power cap time"),
 		Compute:     percent("Tensor active"),
 		Memory:      percent("DRAM active"),

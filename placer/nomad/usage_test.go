@@ -58,7 +58,7 @@ func TestGPUReadings(t *testing.T) {
 	}
 	v := func(x float64) *float64 { return &x }
 	want := []GPUReading{{GPU: "GPU-2"}, {"GPU-1", time.Date(2026, 1, 20, 12, 0, 0, 0, time.UTC),
-		classify.Reading{Utilisation: v(0.97), Power: v(0.9), PowerCap: v(0.42), Compute: v(0.8)}}}
+		classify.Reading{Utilization: v(0.97), Power: v(0.9), PowerCap: v(0.42), Compute: v(0.8)}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

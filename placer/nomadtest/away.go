@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// This file models a group's disconnect block, as far as its behavior was seen on 1.11.3
+// This file models a group's disconnect block, as far as its behaviour was seen on 1.11.3
 // (scenarios "away…").
 
 func (a *alloc) disconnect() api.DisconnectStrategy {

@@ -18,7 +18,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// Options configure a cluster's behavior. Zero values mean the defaults.
+// Options configure a cluster's behaviour. Zero values mean the defaults.
 type Options struct {
 	// Seed determines all random choices.
 	Seed uint64

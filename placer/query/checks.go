@@ -106,7 +106,7 @@ func (s facts) checkGPUs() Check {
 	return Check{"gpus", OK, found, ""}
 }
 
-// checkPlugin recognises our device plugin by an attribute that it always sets.
+// checkPlugin recognizes our device plugin by an attribute that it always sets.
 func (s facts) checkPlugin() Check {
 	with, _ := s.gpusOn()
 	var others []string

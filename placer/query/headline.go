@@ -15,7 +15,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 )
 
-// Headline summarises an explanation in a sentence or two: what happens, since when, and why. Times
+// Headline summarizes an explanation in a sentence or two: what happens, since when, and why. Times
 // are in the zone of now.
 func (e *Explanation) Headline(now time.Time) string {
 	text := mainSentence(e, now)

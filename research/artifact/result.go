@@ -12,9 +12,9 @@ import (
 // Result is the outcome of a run.
 type Result struct {
 	Jobs []sim.JobResult
-	// Utilisation is the allocated share of the cluster's GPU time from 0 to the last finish of a
+	// Utilization is the allocated share of the cluster's GPU time from 0 to the last finish of a
 	// tracked job.
-	Utilisation float64
+	Utilization float64
 	Rounds      int
 }
 
@@ -30,7 +30,7 @@ func (r *rounds) result() Result {
 		end = max(end, j.finish)
 	}
 	if end > 0 {
-		res.Utilisation = r.busyS / (float64(r.Cluster.NumGPUs()) * end)
+		res.Utilization = r.busyS / (float64(r.Cluster.NumGPUs()) * end)
 	}
 	return res
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// Rows has, per application class, the normalised measurements to draw from, in file order.
+// Rows has, per application class, the normalized measurements to draw from, in file order.
 type Rows [pal.NumClasses][]float64
 
 // DrawRows draws the artifact's cluster (cluster_state.py:64-107): a measurement for every GPU

@@ -54,7 +54,7 @@ type report struct {
 	GeoJCT      float64 `json:"geomean_jct_s"`
 	MaxJCT      float64 `json:"max_jct_s"`
 	Makespan    float64 `json:"makespan_s"`
-	Utilisation float64 `json:"utilisation"`
+	Utilization float64 `json:"utilization"`
 	Jobs        []job   `json:"jobs"`
 }
 
@@ -209,13 +209,13 @@ func (o *options) ours(t trace.Trace, c *pal.Cluster) (artifact.Result, error) {
 		return j
 	}
 	out, err := cfg.Run()
-	return artifact.Result{Jobs: out.Jobs, Utilisation: out.Utilisation}, err
+	return artifact.Result{Jobs: out.Jobs, Utilization: out.Utilization}, err
 }
 
 func (o *options) report(t trace.Trace, res artifact.Result) report {
 	f := sim.FiguresOf(res.Jobs)
 	r := report{Trace: t.Name, Policy: o.policy, Order: o.order, AvgJCT: f.AvgJCT, GeoJCT: f.GeoJCT, MaxJCT: f.MaxJCT,
-		Makespan: f.Makespan, Utilisation: res.Utilisation}
+		Makespan: f.Makespan, Utilization: res.Utilization}
 	for _, j := range res.Jobs {
 		r.Jobs = append(r.Jobs, job{j.ID, j.Start, j.Finish, j.Wait})
 	}

@@ -47,7 +47,7 @@ func TestFaithfulCommand(t *testing.T) {
 		"Default-Packed-NS": "packed-nonsticky", "Default-Random-S": "random-sticky", "Default-Random-NS": "random-nonsticky"}
 	checked := 0
 	for _, r := range rows[1:] {
-		if r[12] == "" { // runs without utilisation are repetitions
+		if r[12] == "" { // runs without utilization are repetitions
 			continue
 		}
 		trace := filepath.Join(dir, "sia_"+strings.Replace(r[0], "-", "_", 1))
@@ -57,7 +57,7 @@ func TestFaithfulCommand(t *testing.T) {
 			Avg  float64 `json:"avg_jct_s"`
 			Geo  float64 `json:"geomean_jct_s"`
 			Make float64 `json:"makespan_s"`
-			Util float64 `json:"utilisation"`
+			Util float64 `json:"utilization"`
 		}
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)

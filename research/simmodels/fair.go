@@ -11,7 +11,7 @@ import (
 )
 
 // fair simulates Gavel's policy of finish-time fairness as a fluid. Whenever a job arrives or
-// ends, it divides all GPUs again. The policy minimises the greatest ratio of a job's finish time
+// ends, it divides all GPUs again. The policy minimizes the greatest ratio of a job's finish time
 // to its finish time with 1/n of each model, where n is the number of jobs. It knows run times,
 // shares GPUs in any fractions, and stops and moves jobs at no cost. Jobs with equal speeds share
 // as one.

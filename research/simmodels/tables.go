@@ -110,7 +110,7 @@ counts two or four times as much, or a gang waits for a better model as long as 
 const fairness = `
 ## Gavel's finish-time fairness
 
-Gavel's policy minimises the greatest ratio of a job's finish time to that with 1/n of each model, for n jobs. No real scheduler can do all that
+Gavel's policy minimizes the greatest ratio of a job's finish time to that with 1/n of each model, for n jobs. No real scheduler can do all that
 this policy does: it knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
 The four workloads with three models:
 

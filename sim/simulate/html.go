@@ -46,7 +46,7 @@ func (r *Report) results() *plot.Table {
 	return &plot.Table{
 		Head: []string{"average JCT", "geometric mean", "median", "p99", "longest", "average wait", "makespan", "GPU time held", "restarts", "GPU hours lost"},
 		Rows: [][]string{{hours(r.AvgJCT), hours(r.GeoJCT), hours(r.P50), hours(r.P99), hours(r.MaxJCT), hours(r.AvgWait), hours(r.Makespan),
-			fmt.Sprintf("%.1f %%", 100*r.Utilisation), fmt.Sprint(r.Restarts), fmt.Sprintf("%.0f", r.LostGPUh)}},
+			fmt.Sprintf("%.1f %%", 100*r.Utilization), fmt.Sprint(r.Restarts), fmt.Sprintf("%.0f", r.LostGPUh)}},
 	}
 }
 

@@ -47,8 +47,8 @@ type Report struct {
 	MaxJCT      float64 `json:"max_jct_s"`
 	AvgWait     float64 `json:"avg_wait_s"`
 	Makespan    float64 `json:"makespan_s"`
-	Utilisation float64 `json:"utilisation"`        // share of GPU time that gangs held
-	Useful      float64 `json:"useful_utilisation"` // share of GPU time: work done and kept, at cost 1
+	Utilization float64 `json:"utilization"`        // share of GPU time that gangs held
+	Useful      float64 `json:"useful_utilization"` // share of GPU time: work done and kept, at cost 1
 	Restarts    int     `json:"restarts"`
 	Resizes     int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
 	LostGPUh    float64 `json:"gpu_hours_lost"`    // to restarts and failures
@@ -64,7 +64,7 @@ type Report struct {
 	heat    *heat
 }
 
-// row summarises the jobs of one kind.
+// row summarizes the jobs of one kind.
 type row struct {
 	Kind     string  `json:"kind"`
 	Jobs     int     `json:"jobs"`
@@ -153,7 +153,7 @@ func (r *Report) fill(out sim.Outcome, c *pal.Cluster) {
 	r.AvgJCT, r.GeoJCT, r.P50, r.P90, r.P99, r.MaxJCT, r.Makespan = f.AvgJCT, f.GeoJCT, f.P50, f.P90, f.P99, f.MaxJCT, f.Makespan
 	r.AvgWait /= float64(max(1, len(done)))
 	r.Resizes = out.Resizes
-	r.Utilisation, r.Useful, r.Restarts, r.LostGPUh, r.Unfinished = out.Utilisation, out.Useful, out.Preemptions, out.LostGPUh, out.Stuck
+	r.Utilization, r.Useful, r.Restarts, r.LostGPUh, r.Unfinished = out.Utilization, out.Useful, out.Preemptions, out.LostGPUh, out.Stuck
 	r.BySize = group(done, sizeOf, "1 GPU", "2-4 GPUs", "5-8 GPUs", "more than 8 GPUs")
 	r.ByTier = group(done, func(j sim.JobResult) string { return j.Tier.String() }, tiers()...)
 	r.ByClass = group(done, func(j sim.JobResult) string { return string(j.Class) }, "A", "B", "C", "D")
@@ -197,7 +197,7 @@ func sizeOf(j sim.JobResult) string {
 	return "more than 8 GPUs"
 }
 
-// group summarises the jobs by kind, in the order of kinds, without kinds that have no jobs.
+// group summarizes the jobs by kind, in the order of kinds, without kinds that have no jobs.
 func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...string) []row {
 	byKind := map[string][]sim.JobResult{}
 	for _, j := range jobs {
@@ -287,7 +287,7 @@ func (r *Report) writeTable(out io.Writer) error {
 	}
 	fmt.Fprintf(w, "median, p90, p99, longest\t%.0f, %.0f, %.0f, %.0f s\n", r.P50, r.P90, r.P99, r.MaxJCT)
 	fmt.Fprintf(w, "average wait\t%.1f s\tmakespan\t%.0f s\n", r.AvgWait, r.Makespan)
-	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilisation)
+	fmt.Fprintf(w, "GPU time held\t%.1f %%\n", 100*r.Utilization)
 	fmt.Fprintf(w, "useful\t%.1f %%\trestarts\t%d\tGPU hours lost\t%.1f\n", 100*r.Useful, r.Restarts, r.LostGPUh)
 	for _, rows := range [][]row{r.BySize, r.ByTier, r.ByClass, r.ByModel} {
 		if len(rows) == 0 {

@@ -82,7 +82,7 @@ func (s *stage) compare(plain, placed *replay.Result) {
 	n := len(s.gpus.All)
 	fmt.Fprintln(s.out)
 	for _, r := range []*replay.Result{plain, placed} {
-		sum := r.Summarise(n)
+		sum := r.Summarize(n)
 		fmt.Fprintf(s.out, "%-12s %d of %d jobs finished; completion time average %s, geomean %s; makespan %s; useful GPU time %.0f %%; gangs were half placed for %s in total, %s of it while no gang ran at all.\n",
 			r.Mode+":", sum.Finished, sum.Jobs, seconds(sum.AvgJCT), seconds(sum.GeomeanJCT), seconds(sum.Makespan), 100*sum.Useful, seconds(r.HalfPlaced), seconds(r.Deadlocked))
 	}

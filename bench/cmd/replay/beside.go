@@ -28,7 +28,7 @@ func (l *line) beside() []beside {
 		if r.Predicted == nil {
 			continue
 		}
-		b := beside{seed: r.Seed, measured: r.Summarise(l.gpus).AvgJCT.Seconds(), simulated: r.Predicted.AvgJCTOf(r)}
+		b := beside{seed: r.Seed, measured: r.Summarize(l.gpus).AvgJCT.Seconds(), simulated: r.Predicted.AvgJCTOf(r)}
 		if js := r.Predicted.Jittered; len(js) > 0 {
 			b.low, b.high = js[0], js[len(js)-1]
 		}

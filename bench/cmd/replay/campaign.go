@@ -197,7 +197,7 @@ func (c *campaign) do(ctx context.Context, t task) error {
 	defer c.mu.Unlock()
 	c.report.add(t, r)
 	c.done++
-	s := r.Summarise(c.report.GPUs)
+	s := r.Summarize(c.report.GPUs)
 	c.say("", fmt.Sprintf("%d of %d: %v: %d of %d jobs, avg JCT %.1f s, makespan %.0f s, useful %.1f %%; %.0f s in total",
 		c.done, len(c.tasks), t, s.Finished, s.Jobs, s.AvgJCT.Seconds(), s.Makespan.Seconds(), 100*s.Useful, time.Since(begin).Seconds()))
 	return c.report.write(c.JSON)

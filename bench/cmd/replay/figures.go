@@ -29,7 +29,7 @@ func readReport(path string) (*report, error) {
 			return nil, fmt.Errorf("read results %q: scheduler %q has no population: the file was written by an older version", path, l.Scheduler)
 		}
 		l.gpus = r.GPUs
-		l.summarise(r)
+		l.summarize(r)
 	}
 	r.Margins = r.margins()
 	return r, nil
@@ -128,7 +128,7 @@ func (v view) makespan() plot.Figure {
 }
 
 func (v view) useful() plot.Figure {
-	return v.bars("replay-useful", "Utilisation by useful work until the last finish", "% of GPU time; line: range of the repetitions",
+	return v.bars("replay-useful", "Utilization by useful work until the last finish", "% of GPU time; line: range of the repetitions",
 		func(l *line) float64 { return 100 * l.Useful }, func(_ *replay.Result, s replay.Summary) float64 { return 100 * s.Useful }).Figure()
 }
 

@@ -46,7 +46,7 @@ func (v view) held() (f plot.Figure, ok bool) {
 }
 
 func (v view) panel(l *line, r *replay.Result) plot.Panel {
-	s := r.Summarise(v.GPUs)
+	s := r.Summarize(v.GPUs)
 	p := plot.Panel{Title: fmt.Sprintf("%s: all %d jobs done after %.0f s", l.title(), s.Jobs, s.Makespan.Seconds())}
 	if s.Finished < s.Jobs {
 		p.Title = fmt.Sprintf("%s: %d of %d jobs never finish", l.title(), s.Jobs-s.Finished, s.Jobs)

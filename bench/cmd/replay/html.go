@@ -22,7 +22,7 @@ func (r *report) Page() plot.Page {
 			"Lines named nomad are plain Nomad, those named slurm are Slurm with backfill, the others are the placer. Slurm gets the true work of each job, or (…-guesses) a user's guess; no job is stopped by a time limit. Gangs of nomad-binpack wait forever for their missing ranks; those of …-retry10m and …-retry30m give up after 10 and 30 minutes of the trace's time and are placed again at once (Nomad itself would wait 5 s more, which is many minutes of the trace's time). If plain Nomad leaves jobs unfinished, averages over the finished ones favour it.",
 		},
 		Sections: []plot.Section{{Title: "Against plain Nomad and Slurm", Notes: []string{
-			fmt.Sprintf("Ratio to the other line on the same jobs and GPUs: geometric mean over the repetitions, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilisation (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” if the whole interval meets the target, “mean” if only the mean does. Repetitions in which plain Nomad deadlocked have no ratio. “At least”: jobs that it did not finish count as if they had finished at the end of the run (after %.0f s at most).", r.BoundS)},
+			fmt.Sprintf("Ratio to the other line on the same jobs and GPUs: geometric mean over the repetitions, as change in percent, with its 95 %% confidence interval. Targets met: geomean JCT (−42 %%), useful utilization (+28 %%), makespan (−47 %%), PAL's margins over its baselines; “yes” if the whole interval meets the target, “mean” if only the mean does. Repetitions in which plain Nomad deadlocked have no ratio. “At least”: jobs that it did not finish count as if they had finished at the end of the run (after %.0f s at most).", r.BoundS)},
 			Table: r.marginTable()}},
 	}
 	for _, v := range r.views() {
@@ -32,7 +32,7 @@ func (r *report) Page() plot.Page {
 }
 
 func (r *report) marginTable() *plot.Table {
-	t := &plot.Table{Head: []string{"scheduler", "population", "against", "pairs", "geomean JCT", "useful utilisation", "makespan", "targets met"}}
+	t := &plot.Table{Head: []string{"scheduler", "population", "against", "pairs", "geomean JCT", "useful utilization", "makespan", "targets met"}}
 	for _, m := range r.Margins {
 		c := m.cells()
 		t.Rows = append(t.Rows, append([]string{c[0], m.Population}, c[1:]...))

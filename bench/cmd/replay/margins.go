@@ -33,7 +33,7 @@ type margin struct {
 	// had finished at the end of the run, so the true margins are larger.
 	AtLeast    bool   `json:"at_least"`
 	GeomeanJCT *ratio `json:"geomean_jct,omitempty"`
-	Useful     *ratio `json:"useful_utilisation,omitempty"`
+	Useful     *ratio `json:"useful_utilization,omitempty"`
 	Makespan   *ratio `json:"makespan,omitempty"`
 	title      string
 }
@@ -44,7 +44,7 @@ type ratio struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
-	// Target is the largest (JCT, makespan) or smallest (utilisation) ratio that meets the target;
+	// Target is the largest (JCT, makespan) or smallest (utilization) ratio that meets the target;
 	// 0: no target. Met reports whether the mean meets it, Surely whether the whole interval does.
 	Target float64 `json:"target,omitempty"`
 	Met    bool    `json:"met"`

@@ -72,8 +72,8 @@ type line struct {
 	P50       float64  `json:"p50_jct_s"`
 	P99       float64  `json:"p99_jct_s"`
 	Makespan  float64  `json:"makespan_s"`
-	Useful    float64  `json:"useful_utilisation"`
-	Busy      float64  `json:"utilisation"`
+	Useful    float64  `json:"useful_utilization"`
+	Busy      float64  `json:"utilization"`
 	// HalfPlaced is a sum over gangs, HeldGPU a sum over GPUs. HeldShare is the share of the run's
 	// GPU time.
 	HalfPlaced float64 `json:"half_placed_s"`
@@ -91,7 +91,7 @@ type intervals struct {
 	AvgJCT     [2]float64 `json:"avg_jct_s"`
 	GeomeanJCT [2]float64 `json:"geomean_jct_s"`
 	Makespan   [2]float64 `json:"makespan_s"`
-	Useful     [2]float64 `json:"useful_utilisation"`
+	Useful     [2]float64 `json:"useful_utilization"`
 }
 
 func newReport(o options) *report {
@@ -164,7 +164,7 @@ func (r *report) add(t task, res *replay.Result) {
 	}
 	l.Raw = append(l.Raw, res)
 	slices.SortFunc(l.Raw, func(a, b *replay.Result) int { return cmp.Compare(a.Seed, b.Seed) })
-	l.summarise(r)
+	l.summarize(r)
 	r.Margins = r.margins()
 }
 
@@ -178,14 +178,14 @@ func (l *line) of(seed uint64) *replay.Result {
 	return nil
 }
 
-// summarise computes the line's figures, most of them medians over the repetitions.
-func (l *line) summarise(r *report) {
+// summarize computes the line's figures, most of them medians over the repetitions.
+func (l *line) summarize(r *report) {
 	l.Repetitions = len(l.Raw)
 	median := l.median
 	l.Finished = median(func(_ *replay.Result, s replay.Summary) float64 { return float64(s.Finished) })
 	l.GeomeanJCT, l.AvgJCT, l.Makespan, l.Useful = median(geomeanJCT), median(avgJCT), median(makespan), median(useful)
 	l.AvgJCTAll = median(func(r *replay.Result, _ replay.Summary) float64 { return r.AvgJCTAtLeast().Seconds() })
-	l.Busy = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Utilisation })
+	l.Busy = median(func(_ *replay.Result, s replay.Summary) float64 { return s.Utilization })
 	l.P50 = median(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.5) })
 	l.P99 = median(func(r *replay.Result, _ replay.Summary) float64 { return percentile(r, 0.99) })
 	l.HalfPlaced = median(func(r *replay.Result, _ replay.Summary) float64 { return r.HalfPlaced.Seconds() })
@@ -209,7 +209,7 @@ func (l *line) summarise(r *report) {
 func (l *line) count() {
 	l.Unfinished, l.DeadlockedRuns, l.BoundedRuns = 0, 0, 0
 	for _, r := range l.Raw {
-		s := r.Summarise(l.gpus)
+		s := r.Summarize(l.gpus)
 		l.Unfinished += s.Jobs - s.Finished
 		if r.Stuck {
 			l.DeadlockedRuns++
@@ -234,7 +234,7 @@ func (l *line) median(f func(*replay.Result, replay.Summary) float64) float64 {
 func (l *line) each(f func(*replay.Result, replay.Summary) float64) []float64 {
 	var xs []float64
 	for _, r := range l.Raw {
-		xs = append(xs, f(r, r.Summarise(l.gpus)))
+		xs = append(xs, f(r, r.Summarize(l.gpus)))
 	}
 	return xs
 }

@@ -48,8 +48,8 @@ const spans = {
   "30d": ["last 30 days", now => [midnight(new Date(now - 29 * day))]],
   year: ["last 12 months", now => [new Date(Date.UTC(now.getUTCFullYear() - 1, now.getUTCMonth(), 1))]],
 };
-const columns = {user: "User", namespace: "Tenant", class: "Class", model: "GPU model", month: "Month"};
-const filters = {user: "User", namespace: "Tenant", class: "Class", model: "GPU model"};
+const columns = {user: "User", namespace: "Namespace", class: "Class", model: "GPU model", month: "Month"};
+const filters = {user: "User", namespace: "Namespace", class: "Class", model: "GPU model"};
 const states = ["pending", "running", "complete", "failed", "stopped", "unknown"];
 
 const hours = n => n.toLocaleString("en", {maximumFractionDigits: Math.abs(n) < 10 ? 2 : 0});

@@ -72,7 +72,7 @@ func runClassify(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	f := classify.Summarise(readings)
+	f := classify.Summarize(readings)
 	out.Readings = f.Readings
 	out.Medians = map[string]*float64{"power_cap": known(f.PowerCap), "power": known(f.Power), "compute": known(f.Compute), "memory": known(f.Memory)}
 	v, ok := judge(b, client, f, &out)

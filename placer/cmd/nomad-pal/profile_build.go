@@ -68,7 +68,7 @@ func runProfileBuild(b *base, args []string) int {
 	if *out == "" || *out == "-" {
 		return 0
 	}
-	return b.show(summarise(p, ""), func() { printProfile(b, p, "", false) })
+	return b.show(summarize(p, ""), func() { printProfile(b, p, "", false) })
 }
 
 // calibration returns the starting point: the cluster's measurements or none, and the previous

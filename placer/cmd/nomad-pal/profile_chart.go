@@ -16,9 +16,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// summarise returns a summary of each group of the profile, or only of app's groups if app is not
+// summarize returns a summary of each group of the profile, or only of app's groups if app is not
 // "".
-func summarise(p *profile.Profile, app string) []groupSummary {
+func summarize(p *profile.Profile, app string) []groupSummary {
 	var out []groupSummary
 	for _, g := range p.Groups {
 		if app != "" && g.App != pal.AppClass(app) {

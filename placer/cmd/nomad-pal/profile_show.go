@@ -47,7 +47,7 @@ func runProfileShow(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	groups := summarise(p, *app)
+	groups := summarize(p, *app)
 	if len(groups) == 0 {
 		return b.fail(fmt.Errorf("the profile holds nothing for application %q", *app))
 	}
@@ -145,7 +145,7 @@ func printProfile(b *base, p *profile.Profile, app string, verbose bool) {
 	}
 	b.pairs(append(rows, row("GPUs", fmt.Sprintf("%d, %d of them unmeasured", len(p.GPUs), unmeasured))))
 	printSpeeds(b, modelSpeeds(p, app), 1)
-	for _, g := range summarise(p, app) {
+	for _, g := range summarize(p, app) {
 		printGroup(b, g, verbose)
 	}
 }

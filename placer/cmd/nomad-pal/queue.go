@@ -154,7 +154,7 @@ func (b *base) shown(limit, n int) int {
 	return min(limit, n)
 }
 
-// noneWaits reports that the queue has no job that matches, and summarises the others.
+// noneWaits reports that the queue has no job that matches, and summarizes the others.
 func noneWaits(onlyMine bool, all []model.JobStatus) string {
 	others := slices.DeleteFunc(slices.Clone(all), func(j model.JobStatus) bool { return !queueFilter{states: listedStates}.shows(j) })
 	switch {

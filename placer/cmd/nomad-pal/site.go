@@ -32,7 +32,7 @@ type site struct {
 	Servers string
 	// Namespaces are those that the token may see.
 	Namespaces []string
-	// RackMeta is the node meta key that names racks, "" if there is none. Racks summarises its
+	// RackMeta is the node meta key that names racks, "" if there is none. Racks summarizes its
 	// values.
 	RackMeta, Racks string
 	// OtherPlugin begins a sentence on the nodes whose GPUs come from another device plugin; "" if
@@ -187,7 +187,7 @@ func driver(n *api.Node) string {
 	return "raw_exec"
 }
 
-// found summarises the cluster in one sentence.
+// found summarizes the cluster in one sentence.
 func (s *site) found() string {
 	text := fmt.Sprintf("%s has %s on %s", s.Address, pal.CountGPUs(s.GPUs), counted(s.Nodes, "node"))
 	if s.RackMeta != "" {

@@ -27,7 +27,7 @@ type usageReport struct {
 }
 
 // reportColumns are the columns by which a report groups usage, and their names in it.
-var reportColumns = [][2]string{{"namespace", "tenant"}, {"user", "user"}, {"class", "application class"}, {"model", "GPU model"}}
+var reportColumns = [][2]string{{"namespace", "namespace"}, {"user", "user"}, {"class", "application class"}, {"model", "GPU model"}}
 
 // readUsageReport reads the usage from the agent. Without since in q, the period begins with this
 // month.

@@ -67,7 +67,7 @@ import (
 type Options struct {
 	// Seed determines all random choices.
 	Seed uint64
-	// Nomad describes the cluster's behavior; its seed is Seed.
+	// Nomad describes the cluster's behaviour; its seed is Seed.
 	Nomad nomadtest.Options
 	// Placer changes the placer's configuration.
 	Placer func(*model.Config)

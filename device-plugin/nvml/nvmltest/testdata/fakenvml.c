@@ -12,7 +12,7 @@
 // "ret.<function>" in any scope makes that function return a code; "lost 1"
 // makes all calls for a GPU return GPU_IS_LOST, "hang 1" makes them wait until
 // the line is gone. "sys event.<n> GPU TYPE DATA GI" are events, delivered in
-// the order of n, each once; "sys init CODE" fails initialisation, and with it
+// the order of n, each once; "sys init CODE" fails initialization, and with it
 // every call. "sys call_us N" makes every call compute for N microseconds, so that
 // the CPU time of an idle plugin is realistic.
 
