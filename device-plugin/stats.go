@@ -59,7 +59,8 @@ func (p *Plugin) sendStats(ctx context.Context, interval time.Duration, out chan
 }
 
 // nextStats returns the time until the next statistics. They fall on a whole multiple of
-// interval, late enough that the GPUs are read again, because some statistics are rates.
+// interval, at least nine tenths of interval from now. Sooner, an old reading might be sent again,
+// and shares of the time since the last reading would cover too short a time.
 func nextStats(now time.Time, interval time.Duration) time.Duration {
 	wait := gpu.UntilTick(now, interval)
 	if wait < interval-interval/10 {

@@ -29,7 +29,7 @@ func TestPlacerLife(t *testing.T) {
 	const preempting = "queue {\n  order = \"priority\"\n  preempt = true\n  quantum = \"1s\"\n  restart_cost = \"1s\"\n}\n"
 	b.tell([]scene{
 		{"priority preempts", preempting, testPreempt},
-		{"fails by its own fault", "retries = 1\n", testUserFailure},
+		{"fails through its own fault", "retries = 1\n", testUserFailure},
 		{"moved to better GPUs", "queue {\n  migrate = true\n  locality_wait = false\n  restart_cost = \"1s\"\n}\n", testMoved},
 		{"quota of a namespace", "tenant \"default\" {\n  quota           = 4\n  borrowing_limit = 0\n}\n", testQuota},
 		{"two GPU tasks in a group", "", testTwoTasks},

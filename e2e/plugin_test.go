@@ -96,7 +96,7 @@ func killPlugin(t *testing.T, c *cluster.Cluster, node *cluster.Agent) {
 	})
 	again := time.Now()
 	// Nomad's server still has the GPUs of the old plugin. If a GPU is lost
-	// before the new plugin has seen it, the new plugin does not know it. So
+	// before the new plugin has seen it, the new plugin never learns of it. So
 	// wait until it knows all four.
 	clustertest.Until(t, c, "the new plugin knows four GPUs", func(ctx context.Context) (string, error) {
 		stats, err := node.API().Nodes().Stats("", (&api.QueryOptions{}).WithContext(ctx))

@@ -182,7 +182,7 @@ type Entry struct {
 	Product float64 `json:"product"` // bin × penalty
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`
-	// PassedOver: the gang would fit, but on a node with more free GPUs, or on more nodes. They
-	// are left to wider gangs (see [Policy.RoomForWide]).
+	// PassedOver: the gang would fit here too, but on a node with more free GPUs than the chosen
+	// one, or on more nodes. These are left to wider gangs (see [Policy.RoomForWide]).
 	PassedOver bool `json:"passed_over,omitempty"`
 }

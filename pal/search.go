@@ -72,7 +72,7 @@ func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 func (g *Gang) class() int {
 	k := g.Class.Index()
 	if k < 0 {
-		panic(fmt.Sprintf("pal: gang %q: application class %q", g.ID, g.Class))
+		panic(fmt.Sprintf("pal: gang %q: application class %q is unknown", g.ID, g.Class))
 	}
 	return k
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest/bed"
 )
 
-// A gang that fails by its own fault is tried on other nodes each time, as long as there are nodes
-// on which its members have not failed.
+// A gang that fails through its own fault is tried on other nodes each time, as long as there are
+// nodes on which its members have not failed.
 func TestRetriesGoElsewhere(t *testing.T) {
 	oneFails, allFail := "sleep 5; [ $NOMAD_ALLOC_INDEX = 0 ] && exit 3; sleep infinity", "sleep 5; exit 3"
 	for _, c := range []struct {

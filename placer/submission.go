@@ -41,8 +41,8 @@ type submission struct {
 	// job or by the placer afterwards.
 	answer   chan submitted
 	answered bool
-	// gang is the tracked job until Nomad has it; nil if the job is only to be registered with its
-	// gate.
+	// gang is the tracked job until Nomad has the job. It is nil afterwards, and for a job that is
+	// only registered with its gate, because it cannot start at once.
 	gang *model.Tracked
 }
 

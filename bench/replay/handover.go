@@ -88,8 +88,8 @@ func (r *Result) ending() float64 {
 	return max(0, decided(hs, true)-decided(hs, false))
 }
 
-// decided returns the median time to place the gangs whose GPUs another gang had held (after), or
-// those that found theirs free; 0 without such gangs.
+// decided returns the median time in seconds to place gangs: those whose GPUs another gang had held
+// if after is set, otherwise those that found theirs free; 0 without such gangs.
 func decided(hs []Handover, after bool) float64 {
 	var ds []float64
 	for _, h := range hs {

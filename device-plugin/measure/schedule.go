@@ -22,7 +22,7 @@ type Mode string
 const (
 	// Off never measures, and does not publish earlier results.
 	Off Mode = "off"
-	// Manual measures only when nomad-device-pal remeasure orders it.
+	// Manual measures only on request (nomad-pal measure, nomad-device-pal remeasure).
 	Manual Mode = "manual"
 	// Idle measures idle GPUs: when they first appear, and then every interval.
 	Idle Mode = "idle"

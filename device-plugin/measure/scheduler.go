@@ -106,7 +106,7 @@ func (s *Scheduler) recover() {
 		s.records[id] = r
 		next := fmt.Sprintf("in %s at the earliest", s.cfg.pause(r))
 		if r.Downs >= mostDowns {
-			next = "only when ordered, with nomad-device-pal remeasure"
+			next = "only on request: nomad-pal measure or nomad-device-pal remeasure"
 		}
 		s.log.Warn("the plugin or the machine went down while the GPU was measured", "gpu", id, "times", r.Downs, "measured_again", next)
 	}

@@ -96,7 +96,7 @@ func TestJoinErrors(t *testing.T) {
 	}{
 		{"none", nil, "no shards"},
 		{"one missing", ps[1:], fmt.Sprintf("profile version 1: %d of %d shards", len(ps)-1, len(ps))},
-		{"twice the same", append([]Shard{ps[1]}, ps[1:]...), "out of range or twice"},
+		{"twice the same", append([]Shard{ps[1]}, ps[1:]...), "out of range or appears twice"},
 		{"mixed versions", append([]Shard{qs[0]}, ps[1:]...), "mixed"},
 		{"changed", append([]Shard{ps[0], broken}, ps[2:]...), "checksum is wrong"},
 	} {

@@ -93,9 +93,9 @@ func cut(s string, size int) []string {
 	return append(pieces, s)
 }
 
-// Join joins the pieces of one profile, in any order. It fails if a piece is missing, or if they
-// belong to different profiles. That happens if a profile is written during the read: the caller
-// should then read again.
+// Join joins the pieces of one profile, in any order. It fails if a piece is missing, or if the
+// pieces belong to different profiles. That happens if a profile is written during the read: the
+// caller should then read again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")
@@ -103,7 +103,7 @@ func Join(shards []Shard) (*Profile, error) {
 	first := shards[0]
 	of, err := strconv.Atoi(first["of"])
 	if err != nil || of < 1 {
-		return nil, fmt.Errorf("profile: shard item \"of\" is %q, want a number from 1", first["of"])
+		return nil, fmt.Errorf("profile: shard item \"of\" is %q, want a number of at least 1", first["of"])
 	}
 	if of != len(shards) {
 		return nil, fmt.Errorf("profile version %s: %d of %d shards", first["version"], len(shards), of)
@@ -115,7 +115,7 @@ func Join(shards []Shard) (*Profile, error) {
 		}
 		i, err := strconv.Atoi(s["shard"])
 		if err != nil || i < 0 || i >= of || parts[i] != "" {
-			return nil, fmt.Errorf("profile version %s: shard number %q of %d is out of range or twice", s["version"], s["shard"], of)
+			return nil, fmt.Errorf("profile version %s: shard number %q of %d is out of range or appears twice", s["version"], s["shard"], of)
 		}
 		parts[i] = s["data"]
 	}

@@ -135,7 +135,7 @@ func (p *finder) toLeast(e *entry) { p.during(e, e.job.Least) }
 // there is room for, but fewer if the gang would otherwise wait for closer GPUs, or end later
 // because of an outlier. An elastic gang that does not fit is left at its least size. The sizes
 // tried are all members, as many as there are free GPUs for, and as many as there are free GPUs
-// that are no outliers. Then sizes are halved. That bounds the number of searches by the logarithm
+// that are not outliers. Then sizes are halved. That bounds the number of searches by the logarithm
 // of the members; a gang that starts smaller than it could grows later.
 func (p *finder) asManyAsFit(e *entry, find func(*entry) (pal.Found, bool)) (best pal.Found, ok bool) {
 	if e.elastic == nil {

@@ -97,7 +97,8 @@ type openingOfKind struct {
 // these have no expected start.
 const mostOpenings = 100
 
-// next returns when the gang, as the next one of its kind, fits in the early and in the late case.
+// next predicts when the gang, as the next one of its kind, fits in the early and in the late case;
+// ok is false if that is unknown.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
 	of := r.p.kindOf(e)
 	k := r.kinds[of]

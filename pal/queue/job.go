@@ -101,8 +101,8 @@ type Options struct {
 	// Patience says when other gangs are overdue: after waiting for this many times the estimate or
 	// the limit, whichever is shorter, but at least [leastPatience]; 0: after MaxWait.
 	Patience float64
-	// FreeStops is how often a gang may be stopped or moved at the normal rate. Each further stop
-	// doubles the time for which the gang then runs undisturbed. 0: no bound.
+	// FreeStops is the number of stops and moves without a penalty. Each further one doubles the time
+	// for which the gang then runs undisturbed. 0: that time never grows.
 	FreeStops int
 	// Credit discounts preemptible gangs under Adaptive: only this part of their GPU time counts for
 	// their place in the queue. Without the discount, preemptible gangs would gain less than the

@@ -56,7 +56,7 @@ func (q *Queue) Look(c *pal.Cluster, g pal.Gang) (f pal.Found, by pal.Policy, ok
 	return q.opt.avoiding(c, g, placementOf(q, q.entries[g.ID]), q.market(q.entries[g.ID], c), func(by pal.Policy) bool { return !p.fitsLater(g, by) })
 }
 
-// avoiding looks for GPUs that are no outliers, or for any GPUs if the gang needs outliers.
+// avoiding looks for GPUs that are not outliers, or for any GPUs if the gang needs outliers.
 func (o *Options) avoiding(c *pal.Cluster, g pal.Gang, by pal.Policy, m pal.Market, needs func(pal.Policy) bool) (f pal.Found, used pal.Policy, ok bool) {
 	by.Market = m
 	if o.OutlierThreshold > 0 {

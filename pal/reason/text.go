@@ -126,7 +126,7 @@ const (
 	Error             Kind = "error"       // something failed
 
 	// Why it is not tried again, or was stopped.
-	GaveUp        Kind = "gave-up"       // it failed too often by its own fault
+	GaveUp        Kind = "gave-up"       // it failed too often through its own fault
 	LostTooOften  Kind = "lost-often"    // the infrastructure failed too often
 	FailedUnseen  Kind = "failed-alone"  // it failed while no placer was active
 	RequeueAsked  Kind = "requeue-asked" // somebody requeued it

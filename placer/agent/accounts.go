@@ -25,7 +25,7 @@ import (
 type History struct {
 	// Database is the path of an SQLite file, or an address postgres://…
 	Database string `hcl:"database"`
-	// Retention is how long the agent keeps single runs, 400 days by default. It keeps the daily
+	// Retention is how long the agent keeps individual runs, 400 days by default. It keeps the daily
 	// sums forever.
 	Retention string `hcl:"retention,optional"`
 }

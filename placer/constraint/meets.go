@@ -7,8 +7,9 @@
 // not know who holds which GPU.
 //
 // What must stay true when you change it: NodeMeets and DeviceMeets agree with Nomad's scheduler
-// (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing attribute. If they
-// accept more, Nomad refuses the placer's choice; if they accept less, a job that could run waits.
+// (package scheduler/feasible, Nomad 1.11.3) about each operator and each missing attribute. If
+// they accept more, Nomad refuses the placer's choice; if they accept less, a job that could run
+// waits.
 package constraint
 
 import (
@@ -97,7 +98,8 @@ func holds(operator string, l, r bool, order func() (int, bool), texts func() (l
 	return ok && matches(operator, left, right)
 }
 
-// matches evaluates the operators that nodes and devices share.
+// matches evaluates the operators for texts only: version, semver, regexp and set_contains. [holds]
+// evaluates the others.
 func matches(operand, l, r string) bool {
 	switch operand {
 	case api.ConstraintVersion:

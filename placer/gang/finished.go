@@ -147,8 +147,8 @@ func finishedVersions(job *api.Job, as []*cluster.Alloc, versions map[uint64]*ap
 }
 
 // leadsTo reports whether only our rewritings lead from version v to the present one. If a person
-// reverts to a version with pins, the restored version must run. leadsTo recognizes it: it equals an
-// earlier version and was submitted after the members had finished.
+// reverts to a version with pins, the restored version must run. leadsTo recognizes it: it equals
+// an earlier version and was submitted after the members had finished.
 func leadsTo(versions map[uint64]*api.Job, v uint64, last finish, job *api.Job) bool {
 	base, next := versions[v], versions[v+1]
 	if base == nil || next == nil {
@@ -230,8 +230,8 @@ func FinishedWell(job *api.Job, as []*cluster.Alloc) (at time.Time, ok bool) {
 	return finishedIn(job, version, as)
 }
 
-// finishedIn is [FinishedWell] for an earlier version that differs from the present one only by
-// stops.
+// finishedIn is [FinishedWell] for a given version: the present one, or an earlier one that differs
+// from it only by stops. Members of that version and of the present one count.
 func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time, ok bool) {
 	done, everywhere := map[string]map[string]bool{}, *job.Type == api.JobTypeSysbatch // by group, the names of members
 	for _, a := range as {

@@ -153,7 +153,7 @@ func topKeys() []Key {
 		{Name: "gang_ready_timeout", field: func(c *Config) any { return &c.GangReadyTimeout },
 			Doc: "How long a placed gang may be incomplete, while Nomad has no evaluation pending for it, before it is requeued. If this is shorter than Nomad needs to schedule a gang, healthy gangs are requeued"},
 		{Name: "retries", field: func(c *Config) any { return &c.Retries },
-			Doc: "How often a gang that fails by its own fault is tried on other GPUs before it is given up. Once it has run for 24 hours, the count starts again"},
+			Doc: "How often a gang that fails through its own fault is tried on other GPUs before it is given up. Once it has run for 24 hours, the count starts again"},
 		{Name: "resync", field: func(c *Config) any { return &c.Resync },
 			Doc: "Time between full reads of Nomad; in between, the agent follows Nomad's events. A full read fetches every changed node and job, and all allocations: about 1 s for 10,000 nodes"},
 	}
@@ -185,7 +185,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
 			Doc: "How many gangs may be moved within an hour"},
 		flag("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
-			"A gang whose free GPUs lie too far apart waits for closer ones, as long as that is expected to pay. `pal_locality_wait` limits that wait for one job"),
+			"A gang whose free GPUs lie too far apart waits for closer ones, as long as that is expected to pay off. `pal_locality_wait` limits that wait for one job"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "PM score above which GPUs are kept for gangs that could not run without them; 0: no limit"},
 		flag("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },

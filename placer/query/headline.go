@@ -174,7 +174,7 @@ func onlyFree(d *pal.Decision) string {
 		text = "It was the only free one"
 	}
 	if sparesOutliers(d) {
-		text += map[bool]string{true: " that is no outlier", false: " that are no outliers"}[d.Demand == 1]
+		text += map[bool]string{true: " that is not an outlier", false: " that are not outliers"}[d.Demand == 1]
 	}
 	return text + "."
 }

@@ -117,7 +117,7 @@ func (l Lack) freeGPUs() string {
 		text = "no matching GPUs are free"
 	}
 	if l.Threshold != 0 {
-		text += fmt.Sprintf(" that are no outliers (outlier_threshold %g)", l.Threshold)
+		text += fmt.Sprintf(", not counting outliers (outlier_threshold %g)", l.Threshold)
 	}
 	return text
 }
@@ -146,8 +146,8 @@ func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
 // the node, until found returns false. It ignores GPUs, free resources and whether the node is
-// ready. job is in its author's form, without our own constraints. Only Nomad's dry run can find some
-// lacks, for example of CSI volumes and of client networks.
+// ready. job is in its author's form, without our own constraints. Only Nomad's dry run can find
+// some lacks, for example of CSI volumes and of client networks.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return
@@ -298,7 +298,7 @@ func tooFewCores(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	if need == 0 || n.NodeResources == nil || n.NodeResources.Cpu.TotalCpuCores == 0 || need <= len(n.NodeResources.Cpu.ReservableCpuCores) {
 		return Lack{}, false
 	}
-	return Lack{Kind: LackResource, Name: "cores to reserve", Need: need}, true
+	return Lack{Kind: LackResource, Name: "reservable cores", Need: need}, true
 }
 
 // keptPort returns a lack if the node's own configuration reserves a static port of the group.

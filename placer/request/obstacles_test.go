@@ -155,7 +155,7 @@ func TestObstaclesOfOutliers(t *testing.T) {
 	job := addJob(t, s, clustertest.Jobspec("j", 1, 2, ""), 1)
 	v := view(t, s)
 	v.opts.OutlierThreshold = -1 // all GPUs count as outliers, measured or not
-	want := "fewer than 2 matching GPUs are free that are no outliers (outlier_threshold -1)"
+	want := "fewer than 2 matching GPUs are free, not counting outliers (outlier_threshold -1)"
 	if got := v.Obstacles(job, pal.ClassA); len(got) != 1 || got[0].What != want || !got[0].Now {
 		t.Errorf("%+v", got)
 	}

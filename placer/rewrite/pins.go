@@ -83,7 +83,7 @@ type GroupPins struct {
 // Racks are the racks of all nodes in a job's pins.
 type Racks struct {
 	Meta  string   // the node meta key that names a node's rack
-	Names []string // sorted; empty: not known, or not worth naming
+	Names []string // sorted; empty if the rack of a node is unknown, or if the racks hold most GPU nodes
 }
 
 // GPUs returns the instance ids of all groups, sorted.

@@ -184,7 +184,7 @@ func neighbours(ps trace.Pairs) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\nGavel's table does not have the memory of a job: we guess it from the number of jobs next to which it does not fit.\n")
+	b.WriteString("\nGavel's table does not say how much memory a job needs: we guess that from the number of jobs that do not fit beside it.\n")
 	b.WriteString("\nThe guess by both classes, fitted on one model and scored on another:\n\n| fitted on | pairs | fit | mean rate | work of two, over one |")
 	for _, model := range models {
 		fmt.Fprintf(&b, " scored on %s |", model)

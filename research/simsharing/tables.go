@@ -27,7 +27,7 @@ Each further seed assigns the applications to the jobs again. The queue is the p
   Finished runs can never teach more.
 * **wrong classes**: ours, but each job has a random class.
 * **exact pairs**: ours, with the measured pairs instead of classes. It is not a bound, because it is greedy, too.
-* **floor**: the average of the run times alone, without waits. If exclusive use is near it, sharing can gain nothing.
+* **floor**: the average run time without neighbours and without waits. The closer exclusive use is to it, the less sharing can gain.
 
 A job that leaves no memory for another asks for all parts of its GPU.
 

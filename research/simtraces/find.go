@@ -96,8 +96,8 @@ const (
 	minJobs     = 500
 )
 
-// clusters returns the largest virtual clusters of a trace. Rules may be chosen with every other
-// one.
+// clusters returns the largest virtual clusters of a trace. Every other one may be used to choose
+// rules; the others only test them.
 func clusters(t trace.Trace) []source {
 	var vs []source
 	for _, name := range t.Tenants() {

@@ -91,7 +91,7 @@ func hardwareOf(cluster string) (hardware, bool) {
 
 // Draw draws the cluster's GPUs, in order of node and index. The same spec and the same random
 // source give the same GPUs. If two specs differ only in Outliers, all IDs are the same, and so are
-// the scores of GPUs that are no outliers.
+// the scores of GPUs that are not outliers.
 func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	hw, ok := hardwareOf(s.Cluster)
 	if !ok {

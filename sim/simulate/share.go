@@ -101,7 +101,7 @@ func (o *options) pairs(jobs []trace.Job, devices []string) (trace.Pairs, error)
 	}
 	for _, m := range models {
 		if len(pairs[m]) == 0 {
-			return nil, fmt.Errorf("%s has no pairs on a %s; name the cluster's models by -gpus, such as -gpus 16xV100", o.sharing.pairsFile, m)
+			return nil, fmt.Errorf("%s has no pairs measured on GPU model %q; name the cluster's GPU models with -gpus, such as -gpus 16xV100", o.sharing.pairsFile, m)
 		}
 		apps := pairs.Apps(m)
 		for _, j := range jobs {

@@ -59,13 +59,13 @@ func TestShare(t *testing.T) {
 		t.Errorf("A beside A ends after %.0f s; alone it takes 1000 s, and on average 2.6 times as long beside A", a.JCT)
 	}
 	for want, args := range map[string][]string{
-		"large.csv has no pairs on a K80; name the cluster's models by -gpus": {"-gpus", "1xK80", "-share", "2", "-pairs", large},
-		`has no pairs of "bert", which job "x" runs`:                          {"-trace", write("other.csv", "job_id,gpus,submit_time,duration,model\nx,1,0,10,bert\n"), "-share", "2", "-pairs", pairs},
-		"-share does not go with -mtbf":                                       {"-share", "2", "-mtbf", "1h"},
-		"-share does not go with -policy fifo":                                {"-share", "2", "-policy", "fifo"},
-		"-share 1 is not between 2 and 48":                                    {"-share", "1"},
-		`-neighbours "best" is unknown`:                                       {"-share", "2", "-neighbours", "best"},
-		"-pairs and -neighbours need -share":                                  {"-pairs", pairs},
+		"large.csv has no pairs measured on GPU model \"K80\"; name the cluster's GPU models with -gpus": {"-gpus", "1xK80", "-share", "2", "-pairs", large},
+		`has no pairs of "bert", which job "x" runs`:                                                     {"-trace", write("other.csv", "job_id,gpus,submit_time,duration,model\nx,1,0,10,bert\n"), "-share", "2", "-pairs", pairs},
+		"-share does not go with -mtbf":                                                                  {"-share", "2", "-mtbf", "1h"},
+		"-share does not go with -policy fifo":                                                           {"-share", "2", "-policy", "fifo"},
+		"-share 1 is not between 2 and 48":                                                               {"-share", "1"},
+		`-neighbours "best" is unknown`:                                                                  {"-share", "2", "-neighbours", "best"},
+		"-pairs and -neighbours need -share":                                                             {"-pairs", pairs},
 	} {
 		if _, stderr := simulate(t, 1, append(append(one, "-quiet"), args...)...); !strings.Contains(stderr, want) {
 			t.Errorf("%v: %s\nwant %s", args, stderr, want)

@@ -64,7 +64,7 @@ func TestBadInput(t *testing.T) {
 		"unknown format":      {[]string{"-trace", write("x.csv", "a,b\n1,2\n")}, "x.csv:1: unknown trace format"},
 		"empty":               {[]string{"-trace", write("e.csv", header)}, "has no job that can be simulated\n"},
 		"unknown model":       {[]string{"-trace", write("m.csv", header+"0,1,5,10,llama\n")}, `m.csv:2: column "model": model "llama" is unknown`},
-		"negative duration":   {[]string{"-trace", write("d.csv", header+"0,1,5,-10,vgg19\n")}, `d.csv:2: column "duration": -10 is not a number of at least 0`},
+		"negative duration":   {[]string{"-trace", write("d.csv", header+"0,1,5,-10,vgg19\n")}, `d.csv:2: column "duration": -10 is less than 0`},
 		"NaN duration":        {[]string{"-trace", write("n.csv", header+"0,1,5,NaN,vgg19\n")}, `n.csv:2: column "duration": "NaN" is not a value`},
 		"unsorted":            {[]string{"-trace", write("u.csv", header+"0,1,5,10,vgg19\n1,1,4,10,vgg19\n")}, `u.csv:3: column "submit_time": 4 is before 5`},
 		"no GPU":              {[]string{"-trace", write("g.csv", header+"0,0,5,10,vgg19\n")}, `g.csv:2: column "num_gpus": 0 is less than 1`},
@@ -103,12 +103,12 @@ func TestBadInput(t *testing.T) {
 		"part of a node":      {[]string{"-gpus", "16xV100,6xP100"}, "-gpus: 6 GPUs of P100 are not whole nodes of 4 (-gpus-per-node)"},
 		"models and nodes":    {[]string{"-gpus", "16xV100,4xP100", "-nodes", "4"}, "-gpus does not go with -nodes"},
 		"mixed on one model":  {[]string{"-generate", "mixed"}, "-generate mixed needs a cluster of several GPU models"},
-		"unknown model mixed": {[]string{"-generate", "mixed", "-gpus", "4xV100,4xVoodoo"}, "how fast the generated jobs run on a Voodoo is not known; known are A10, A100"},
+		"unknown model mixed": {[]string{"-generate", "mixed", "-gpus", "4xV100,4xVoodoo"}, "the speed of the generated jobs on GPU model \"Voodoo\" is unknown; known models: A10, A100"},
 		"model choice":        {[]string{"-model-choice", "best"}, `-model-choice "best" is unknown (one of advantage, fastest, slowest-in-time, agnostic)`},
 		"choice of baseline":  {[]string{"-policy", "las", "-model-choice", "fastest"}, "-model-choice does not go with -policy las"},
 		"speeds of others":    {[]string{"-trace", good, "-speeds", write("sp.csv", "model,gpu_model,rate\nllm,V100,2\nllm,P100,1\n")}, `names no job of`},
 		"speeds":              {[]string{"-trace", good, "-speeds", write("sc.csv", "model,gpu,rate\nllm,V100,2\n")}, "sc.csv:1: its columns are model,gpu,rate, and not model,gpu_model,rate or gpu_type,model,local_batch,step_s"},
-		"no rate":             {[]string{"-trace", good, "-speeds", write("sr.csv", "model,gpu_model,rate\nllm,V100,0\n")}, "sr.csv:2: 0 is not a rate: it must be positive"},
+		"no rate":             {[]string{"-trace", good, "-speeds", write("sr.csv", "model,gpu_model,rate\nllm,V100,0\n")}, "sr.csv:2: the rate or step time must be positive"},
 		"argument":            {[]string{"extra"}, `argument "extra" is not a flag`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,8 +40,11 @@ func number(cell string, low float64) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a number", cell)
 	}
-	if math.IsNaN(v) || math.IsInf(v, 0) || v < low {
-		return 0, fmt.Errorf("%v is not a number of at least %v", v, low)
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%v is not a finite number", v)
+	}
+	if v < low {
+		return 0, fmt.Errorf("%v is less than %v", v, low)
 	}
 	return v, nil
 }

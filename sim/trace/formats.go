@@ -88,8 +88,8 @@ func formats() []format {
 	}
 }
 
-// sacct is a hint: the command that writes a readable log of Slurm.
-const sacct = "; to write it: sacct -a -D -P -S BEGIN -o JobID,JobName,User,Account,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,AllocTRES"
+// sacct is a hint: the command by which Slurm writes a readable file.
+const sacct = "; Slurm writes a readable file with: sacct -a -D -P -S BEGIN -o JobID,JobName,User,Account,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,AllocTRES"
 
 // paiColumns are those of pai_task_table.csv, which has no header.
 var paiColumns = []string{"job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type"}
@@ -255,7 +255,7 @@ func (r *row) setDeadline(cell string) (err error) {
 	}
 	s, other := r.clock.read(cell, r.column, r.line)
 	if other != nil {
-		return fmt.Errorf("%w, nor a time: %w", err, other)
+		return fmt.Errorf("neither a duration (%w) nor a time (%w)", err, other)
 	}
 	r.deadline.set(s)
 	return nil

@@ -48,7 +48,7 @@ func Applications(models []string) ([]App, error) {
 	v100 := dataSheets["V100"]
 	for _, m := range models {
 		if _, ok := dataSheets[m]; !ok {
-			return nil, fmt.Errorf("how fast the generated jobs run on a %s is not known; known are %s", m, strings.Join(slices.Sorted(maps.Keys(dataSheets)), ", "))
+			return nil, fmt.Errorf("the speed of the generated jobs on GPU model %q is unknown; known models: %s", m, strings.Join(slices.Sorted(maps.Keys(dataSheets)), ", "))
 		}
 	}
 	var apps []App

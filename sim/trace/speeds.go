@@ -150,7 +150,7 @@ func readRates(path string, f io.Reader) (models []string, rates map[string]map[
 		case app == "" || model == "":
 			return errors.New("the row names no application (model), or no GPU model")
 		case !(rate > 0):
-			return fmt.Errorf("%v is not a rate: it must be positive", rate)
+			return errors.New("the rate or step time must be positive")
 		}
 		if !slices.Contains(models, model) {
 			models = append(models, model)

@@ -116,7 +116,7 @@ func (t *table) columnsText(columns []string) string {
 	for i, c := range columns {
 		texts[i] = "column " + strings.NewReplacer("|", ", or ", "+", " and ").Replace(c)
 		if has := nearest.Name(c, slices.Sorted(maps.Keys(t.at))); has != "" {
-			texts[i] += fmt.Sprintf(" (did you mean it by %q?)", has)
+			texts[i] += fmt.Sprintf(" (is it %q here?)", has)
 		}
 	}
 	return strings.Join(texts, "; ")
@@ -145,7 +145,7 @@ func (t *table) unknown(all []format) error {
 	}
 	seen := "its columns are " + printable(strings.Join(t.header, ", "))
 	if len(t.header) == 1 {
-		seen = fmt.Sprintf("its first line is %q: separate the columns by commas, semicolons, tabs or |%s", t.header[0], all[0].hint)
+		seen = fmt.Sprintf("its first line is %q: separate the columns with commas, semicolons, tabs or |%s", t.header[0], all[0].hint)
 	} else if len(t.header[0]) > 0 && slurmID.MatchString(t.header[0]) {
 		seen = fmt.Sprintf("its first line is %q: there is no header%s", strings.Join(t.header, ", "), all[0].hint)
 	}
@@ -217,7 +217,7 @@ func (r *row) exact(last float64) error {
 	case !r.gpus.ok || r.gpus.v < 1:
 		return fmt.Errorf("column %q: %v is less than 1", "num_gpus", r.gpus.v)
 	case !r.lasted.ok || r.lasted.v < 0:
-		return fmt.Errorf("column %q: %v is not a number of at least 0", "duration", r.lasted.v)
+		return fmt.Errorf("column %q: %v is less than 0", "duration", r.lasted.v)
 	case !r.submit.ok || r.submit.v < last:
 		return fmt.Errorf("column %q: %v is before %v of the line above", "submit_time", r.submit.v, last)
 	}

@@ -37,10 +37,11 @@ var followedBy = map[string]string{
 	"the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory": "TestLogNamesTheRemedy",
 	"nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked":                  "TestLogNamesTheRemedy", "take the GPU out and have it tested": "TestLogNamesTheRemedy",
 	"in %s at the earliest": "TestMeasuringThatTakesTheMachineDownIsNotTriedAgainAtOnce",
-	"let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure":                                      "TestNothingIsMeasuredWithoutProof",
-	"only when ordered, with nomad-device-pal remeasure":                                                                     "TestMeasuringIsOrderedAfterCrashes",
-	"let the plugin ask Nomad (config block nomad), or drain the node, then: ":                                               "TestLogNamesTheRemedy",
-	"the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d": "TestOperatorsDaemon",
+	"let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure":                                                                                               "TestNothingIsMeasuredWithoutProof",
+	"only on request: nomad-pal measure or nomad-device-pal remeasure":                                                                                                                "TestMeasuringIsOrderedAfterCrashes",
+	"is measured only on request (nomad-pal measure or nomad-device-pal remeasure): measuring was cut short %d times in a row, because the plugin or the machine went down each time": "TestMeasuringIsOrderedAfterCrashes",
+	"let the plugin ask Nomad (config block nomad), or drain the node, then: ":                                                                                                        "TestLogNamesTheRemedy",
+	"the MPS control daemon of config key \"sharing.pipe_directory\" does not run: start it with nvidia-cuda-mps-control -d":                                                          "TestOperatorsDaemon",
 }
 
 // Once an operator has followed the advice of doctor or another command, that advice is gone. For

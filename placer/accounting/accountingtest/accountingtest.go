@@ -54,7 +54,8 @@ func StartPostgres(t testing.TB) *Postgres {
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
 
-// as runs a PostgreSQL program under a user that PostgreSQL accepts.
+// as returns the command of a PostgreSQL program, under a user that PostgreSQL accepts: postgres in
+// place of root.
 func (p *Postgres) as(program string, args ...string) *exec.Cmd {
 	args = slices.Concat([]string{filepath.Join(p.bin, program)}, args)
 	if os.Getuid() == 0 {

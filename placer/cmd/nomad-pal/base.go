@@ -169,7 +169,7 @@ func meantFlag(fs *flag.FlagSet, err error) string {
 func (b *base) given(name string) bool { return b.flagsGiven[name] }
 
 // fail prints an error and returns its exit code. If Nomad refused because it does not know the
-// token, it prints that instead, because then no right is missing.
+// token, fail says that instead, because no capability is missing then.
 func (b *base) fail(err error) int {
 	if nomad.Refused(err) {
 		if unknown := b.tokenUnknown(); unknown != "" {

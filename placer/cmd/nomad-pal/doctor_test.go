@@ -138,8 +138,7 @@ func TestDoctorWithoutLeader(t *testing.T) {
 	}
 }
 
-// An agent that answers is a problem all the same if it does not work, or does not report
-// its state.
+// doctor also reports an agent that answers, but does not work or does not report its state.
 func TestDoctorOfAgentInTrouble(t *testing.T) {
 	c := newCluster(t)
 	for _, health := range []struct {

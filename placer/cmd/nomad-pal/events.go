@@ -54,7 +54,7 @@ func runEvents(b *base, args []string) int {
 		return 1
 	}
 	if b.given("limit") && *limit < 0 {
-		return b.fail(fmt.Errorf("-limit %d is negative", *limit))
+		return b.fail(fmt.Errorf("-limit %d is negative; 0 shows all", *limit))
 	}
 	if *limit < 0 && b.io.terminal {
 		*limit = terminalEvents

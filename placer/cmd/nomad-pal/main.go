@@ -97,7 +97,7 @@ func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 		"defrag":         make("Show which gangs would be moved to better GPUs", helpDefrag, runDefrag),
 		"classify":       make("Find the application class of a running job", helpClassify, runClassify),
 		"schema":         make("Print the JSON schema of what a command prints", helpSchema, runSchema),
-		"simulate":       make("Play a trace or a workload under the placer's policies", helpSimulate, runSimulate),
+		"simulate":       make("Simulate a trace or a workload under the placer's policies", helpSimulate, runSimulate),
 		"cancel":         make("Stop jobs, and all runs of an array", helpCancel, runCancel),
 		"hold":           make("Hold waiting jobs, or lift a hold", helpHold, runHold),
 		"requeue":        make("Stop running jobs and queue them again", helpRequeue, runRequeue),

@@ -48,8 +48,9 @@ Queue Options:
 	"How many GPUs do waiting jobs of class A request?", "nomad-pal queue -class A -limit 1",
 ), exitCodes, outputOptions, generalOptions)
 
-// queueStates are the states of jobs that request GPUs and hold none. listedStates also includes
-// jobs that keep old GPUs until they get new ones.
+// queueStates are the states of jobs that wait for GPUs, are about to get some, or cannot get any.
+// Members of a completing job that are still ending may hold GPUs. listedStates also includes jobs
+// that keep old GPUs until they get new ones.
 var (
 	queueStates  = []gang.State{gang.Waiting, gang.Committing, gang.Completing, gang.Rejected, gang.Unschedulable, gang.Failed}
 	listedStates = append(slices.Clone(queueStates), gang.Resubmitted)

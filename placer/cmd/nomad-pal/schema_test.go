@@ -283,7 +283,7 @@ that are here keep name and meaning.
 		if d.Description != "" {
 			b.WriteString(d.Description + "\n\n")
 		}
-		b.WriteString("| field | is | what it says |\n|---|---|---|\n")
+		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
 		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
 			may := ""
 			if !slices.Contains(d.Required, p.Key) {
@@ -305,7 +305,7 @@ func typeText(s *jsonschema.Schema) string {
 	case s.Type == "array":
 		return "list of " + typeText(s.Items)
 	case s.Type == "object" && s.AdditionalProperties != nil:
-		return "object by key of " + typeText(s.AdditionalProperties)
+		return "map of string to " + typeText(s.AdditionalProperties)
 	case len(s.Enum) > 0:
 		var all []string
 		for _, e := range s.Enum {

@@ -87,7 +87,8 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 // namespaceName matches Nomad's namespace names; these are also safe in a script.
 var namespaceName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
 
-// namespaces returns the namespaces to write policies for; if there are none, it returns own.
+// namespaces returns the namespaces to write policies for. If there are none, it returns own, or
+// "default" if own is not a valid name.
 func namespaces(all []string, own string) []string {
 	all = slices.DeleteFunc(all, func(n string) bool { return !namespaceName.MatchString(n) })
 	switch {

@@ -93,7 +93,7 @@ func (r usageReport) page() plot.Page {
 		{Value: shareOf(float64(u.Complete), float64(u.Runs)), Name: "of them complete"},
 		{Value: meanWait(u), Name: "mean wait"},
 		{Value: shareOf(waste(u), u.GPUHours), Name: "of GPU hours wasted"},
-		{Value: shareOf(u.SavedGPUHours, u.GPUHours), Name: "more with packing, as predicted"},
+		{Value: shareOf(u.SavedGPUHours, u.GPUHours), Name: "more with packing (predicted)"},
 	}
 	p.Sections = append(p.Sections, r.days())
 	for _, c := range reportColumns {

@@ -191,8 +191,8 @@ func TestGateOnOneGroupMended(t *testing.T) {
 	})
 }
 
-// A job failed by its own fault an hour ago, while no placer was active. Since then more members
-// have failed than the placer remembers.
+// A job failed through its own fault an hour ago, while no placer was active. Since then more
+// members have failed than the placer remembers.
 func TestLongDeadIsNotStarted(t *testing.T) {
 	Run(t, Options{Seed: 1}, func(w *World) {
 		w.AddNodes(4, 4)

@@ -173,7 +173,7 @@ func TestGivenUpThenFailsUnseen(t *testing.T) {
 	}
 }
 
-// The servers' clocks are far behind the agent's. A gang that fails by its own fault is still
+// The servers' clocks are far behind the agent's. A gang that fails through its own fault is still
 // retried, because the placer has just seen it run.
 func TestOwnFailureWithClocksApart(t *testing.T) {
 	for _, apart := range []time.Duration{-20 * time.Minute, 0, 20 * time.Minute} {

@@ -178,7 +178,7 @@ func TestKilledBeforeItRecordedAnotherRun(t *testing.T) {
 
 // A gang was preempted and now runs on other GPUs. Its author reverts it to the version that ran
 // first. Later the placer restarts.
-func TestRecordOfAReverted(t *testing.T) {
+func TestRecordOfARevertedGang(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: preempting}, func(w *World) {
 		w.AddNodes(2, 2)
 		first := w.StartPlacer()
@@ -308,8 +308,8 @@ func TestKilledBeforeItRecordedASize(t *testing.T) {
 	}
 }
 
-// A placer is killed after it has recorded that a gang failed by its own fault, and before it has
-// stopped the remaining members. The next placer counts that failure once.
+// A placer is killed after it has recorded that a gang failed through its own fault, and before it
+// has stopped the remaining members. The next placer counts that failure once.
 func TestKilledAsItCountedAFailure(t *testing.T) {
 	Run(t, Options{Seed: 1, Unchecked: true, Placer: func(c *model.Config) { c.Retries = 2 }}, func(w *World) {
 		w.AddNodes(2, 2)
@@ -384,9 +384,9 @@ func TestFailureCountsOnceUnanswered(t *testing.T) {
 	}
 }
 
-// A gang fails by its own fault. The registration of its gate fails in each way, and the placer is
-// killed some time later. The failure counts once, with the gang's run time, and so do the next
-// failures.
+// A gang fails through its own fault. The registration of its gate fails in each way, and the
+// placer is killed some time later. The failure counts once, with the gang's run time, and so do
+// the next failures.
 func TestFailureCountsOnceAtTheGate(t *testing.T) {
 	for n, f := range []nomadtest.Fault{nomadtest.None, nomadtest.Failed, nomadtest.Broken, nomadtest.Unanswered, nomadtest.DoneButFailed, nomadtest.Lost, nomadtest.LateWrite, nomadtest.SlowWrite} {
 		for i, kill := range []time.Duration{-1, 0, 35 * time.Second} {

@@ -97,8 +97,8 @@ func heldWrong(t *model.Tracked, waiting bool) string {
 	return ""
 }
 
-// alike reports whether two reasons mean the same, even if one has more detail, such as the number
-// of free GPUs.
+// alike reports whether two reasons mean the same: they are of one kind, or both say that GPUs are
+// lacking, with the same numbers needed and free. It compares no other details.
 func alike(a, b reason.Reason) bool {
 	lacking := map[reason.Kind]bool{reason.GPUs: true, reason.Scattered: true, reason.Apart: true}
 	if lacking[a.Kind] && lacking[b.Kind] {

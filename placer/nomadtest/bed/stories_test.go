@@ -201,7 +201,7 @@ func TestListsFail(t *testing.T) {
 	}
 }
 
-// A gang that fails by its own fault is retried on other GPUs, even if its other members take
+// A gang that fails through its own fault is retried on other GPUs, even if its other members take
 // longer to end than the pause before the next try.
 func TestRetriesGoElsewhere(t *testing.T) {
 	for _, kill := range []time.Duration{300 * time.Millisecond, 5 * time.Second} {

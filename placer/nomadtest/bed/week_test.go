@@ -34,8 +34,8 @@ func days() time.Duration {
 	return 2 * time.Hour
 }
 
-// A gang fails by its own fault and is given up. Days later its author runs a corrected version. It
-// waits from then on, behind gangs that have waited longer.
+// A gang fails through its own fault and is given up. Days later its author runs a corrected
+// version. It waits from then on, behind gangs that have waited longer.
 func TestGivenUpThenRunAgain(t *testing.T) {
 	Run(t, Options{Seed: 1, Placer: func(c *model.Config) { c.Queue.Order = queue.FIFO }}, func(w *World) {
 		w.AddNodes(1, 2)
