@@ -116,7 +116,7 @@ func (t *table) columnsText(columns []string) string {
 	for i, c := range columns {
 		texts[i] = "column " + strings.NewReplacer("|", ", or ", "+", " and ").Replace(c)
 		if has := nearest.Name(c, slices.Sorted(maps.Keys(t.at))); has != "" {
-			texts[i] += fmt.Sprintf(" (is it %q here?)", has)
+			texts[i] += fmt.Sprintf(" (rename column %q?)", has)
 		}
 	}
 	return strings.Join(texts, "; ")

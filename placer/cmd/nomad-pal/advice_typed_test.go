@@ -223,7 +223,7 @@ func adviceOnTraces(t *testing.T, f *advice.Followed) {
 		{wrong: simulate(table(header+",tenant", row+",a,b")), says: "Leave that column out, or choose another separator", right: simulate(table(strings.ReplaceAll(header, ",", ";")+";tenant", strings.ReplaceAll(row, ",", ";")+";a,b"))},
 		{wrong: simulate(own("tennant", "x")), says: `did you mean "tenant"?`, right: simulate(own("tenant", "x"))},
 		{wrong: simulate(table("job_id,submit_time,gpus,duraton", row)), says: `did you mean "duration"?`, right: simulate(table(header, row))},
-		{wrong: simulate(table("JobID|Submitt|Start|End|State|AllocTRES", "1|2026-01-02T03:04:05|2026-01-02T03:05:05|2026-01-02T03:06:05|COMPLETED|gres/gpu=2")), says: `did you mean it by "submitt"?`, right: simulate(slurm("COMPLETED"))},
+		{wrong: simulate(table("JobID|Submitt|Start|End|State|AllocTRES", "1|2026-01-02T03:04:05|2026-01-02T03:05:05|2026-01-02T03:06:05|COMPLETED|gres/gpu=2")), says: `rename column "submitt"?`, right: simulate(slurm("COMPLETED"))},
 		{wrong: simulate(helios("stat")), says: `did you mean "state"? Rename it, or leave it out`, right: simulate(helios("state"))},
 		{wrong: []string{"simulate", "-trase=x"}, says: "see nomad-pal simulate -help", right: []string{"simulate", "-help"}, shows: "-trace"},
 	} {

@@ -158,7 +158,7 @@ func TestTypedWrong(t *testing.T) {
 		"gpus train":                   "nomad-pal gpus takes 0 arguments, got 1; see -help",
 		"queue -class E":               `-class: application class "E" is unknown (one of A, B, C, D)`,
 		"queue -limit -1":              "-limit -1 is negative; 0 shows all",
-		"events -limit -5":             "-limit -5 is negative",
+		"events -limit -5":             "-limit -5 is negative; 0 shows all",
 		"release -all train":           "name one job, or use -all",
 		"release one two":              "name one job, or use -all",
 		"release train -gate-only":     "options go before arguments: nomad-pal release -gate-only train",
