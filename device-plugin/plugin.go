@@ -84,30 +84,30 @@ type Plugin struct {
 
 	streams sync.WaitGroup // counts the fingerprint streams
 
-	mu       sync.Mutex
-	cfg      Config
-	backend  Backend // nil until the first stream after SetConfig
-	scans    *scanner
-	samples  *sampler
-	health   *health
-	measures *measure.Scheduler // nil if nothing is measured
-	running  *measure.Scheduler // the scheduler that a stream runs
-	store    *store
-	roster   *roster          // nil until ready
-	forms    *forms           // nil until ready
-	sharedBy map[string]int   // number of each device's sharing block, from 0
-	keeper   *mps.Keeper      // nil until ready
-	kept     *mps.Keeper      // the keeper that a stream runs
-	profile  *profile.Profile // profile in force; nil for none
-	nodeOnly *profile.Profile // profile of this node's GPUs alone, for hysteresis
-	view     view             // the last view
-	driver   driverUse
-	letting  bool          // letGo is running
-	scanned  bool          // a scan has ended, successfully or not
-	known    chan struct{} // closed once the node's GPUs are known
-	missing  string        // last logged reason why there is no driver
-	warned   map[string]bool
-	toldXid  map[string]time.Time // when an error was last logged, by GPU and Xid
+	mu        sync.Mutex
+	cfg       Config
+	backend   Backend // nil until the first stream after SetConfig
+	scans     *scanner
+	samples   *sampler
+	health    *health
+	measures  *measure.Scheduler // nil if nothing is measured
+	running   *measure.Scheduler // the scheduler that a stream runs
+	store     *store
+	roster    *roster          // nil until ready
+	forms     *forms           // nil until ready
+	sharedBy  map[string]int   // number of each device's sharing block, from 0
+	keeper    *mps.Keeper      // nil until ready
+	kept      *mps.Keeper      // the keeper that a stream runs
+	profile   *profile.Profile // profile in force; nil for none
+	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
+	view      view             // the last view
+	driver    driverUse
+	endingUse bool          // endDriverUse is running
+	scanned   bool          // a scan has ended, successfully or not
+	known     chan struct{} // closed once the node's GPUs are known
+	missing   string        // last logged reason why there is no driver
+	warned    map[string]bool
+	toldXid   map[string]time.Time // when an error was last logged, by GPU and Xid
 }
 
 // New returns a plugin with the default configuration. It does nothing else:
@@ -153,7 +153,7 @@ func (p *Plugin) configure(cfg Config) {
 	p.backend, p.scans, p.samples, p.measures = nil, nil, nil, nil
 	p.health, p.store = newHealth(), nil
 	p.profile, p.nodeOnly = nil, nil
-	p.driver, p.letting = driverUsed, false
+	p.driver, p.endingUse = driverUsed, false
 	p.warned = map[string]bool{}
 	p.allocated = cfg.Nomad.Allocated
 }

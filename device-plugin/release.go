@@ -90,16 +90,16 @@ func (s *stream) followRelease() (changed bool) {
 		p.driver, changed = driverLeaving, true
 		p.log.Info("the driver is released by the operator", "until", until)
 		p.judge()
-	case !ordered && p.away() && !p.letting:
+	case !ordered && p.away() && !p.endingUse:
 		p.driver = driverReturning
 		p.log.Info("the driver is used again")
 		p.keeper.Resume()
 		if p.measures != nil {
 			p.measures.Resume()
 		}
-	case p.driver == driverLeaving && !p.letting && s.pending == nil && s.scans.running() == 0:
-		p.letting = true
-		go p.letGo(p.backend, p.measures, p.keeper)
+	case p.driver == driverLeaving && !p.endingUse && s.pending == nil && s.scans.running() == 0:
+		p.endingUse = true
+		go p.endDriverUse(p.backend, p.measures, p.keeper)
 	case p.driver == driverReleased && !gone:
 		p.stored("the release of the driver cannot be recorded", p.store.Write(releasedFile, release{until}))
 	}
@@ -111,8 +111,8 @@ func (s *stream) followRelease() (changed bool) {
 	return changed
 }
 
-// letGo ends everything that uses the driver. It may never return, so nothing waits for it.
-func (p *Plugin) letGo(b Backend, m *measure.Scheduler, k *mps.Keeper) {
+// endDriverUse ends everything that uses the driver. It may never return, so nothing waits for it.
+func (p *Plugin) endDriverUse(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	k.Pause(context.Background())
 	if m != nil {
 		if err := m.Pause(); err != nil {
@@ -123,6 +123,6 @@ func (p *Plugin) letGo(b Backend, m *measure.Scheduler, k *mps.Keeper) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.backend == b { // the configuration has not changed
-		p.driver, p.letting = driverReleased, false
+		p.driver, p.endingUse = driverReleased, false
 	}
 }

@@ -141,7 +141,7 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	if slices.ContainsFunc(c.groups, func(g groupState) bool { return g.shared }) {
 		c.tenants = make([]tenancy, len(c.gpus))
 	}
-	c.bin()
+	c.binScores()
 	return c, nil
 }
 
@@ -198,9 +198,9 @@ func checkGPU(u GPU) error {
 	return nil
 }
 
-// bin ranks each GPU's bin among the distinct values of its model, then counts. From here on, a
+// binScores ranks each GPU's bin among the distinct values of its model, then counts. From here on, a
 // bin is its rank, a small number that indexes the counts.
-func (c *Cluster) bin() {
+func (c *Cluster) binScores() {
 	for k := range NumClasses {
 		for i := range c.gpus {
 			m := &c.models[c.groups[c.gpus[i].group].model]

@@ -84,7 +84,7 @@ func (e *engine) outcome() Outcome {
 		j := &e.jobs[i]
 		t := e.Jobs[i]
 		r := JobResult{ID: t.ID, Class: t.Class, GPUs: t.GPUs, WorkS: t.WorkS(), Submit: t.SubmitS, Start: j.first.Seconds(),
-			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / e.asked(i), Runs: j.runs,
+			Finish: j.finish.Seconds(), Wait: j.waited.Seconds(), HeldS: j.ranS / e.requestedGPUs(i), Runs: j.runs,
 			Tier: j.placement.Tier, Model: j.placement.Model}
 		if j.finish < 0 {
 			o.Stuck++

@@ -156,8 +156,8 @@ func Beside(ps trace.Pairs, jobs []trace.Job, c *pal.Cluster) func(i int, others
 	}
 }
 
-// asked is how many GPUs, or parts of GPUs, job i requests.
-func (e *engine) asked(i int) float64 {
+// requestedGPUs is how many GPUs, or parts of GPUs, job i requests.
+func (e *engine) requestedGPUs(i int) float64 {
 	if e.on != nil {
 		return float64(e.jobs[i].gang.GPUs())
 	}

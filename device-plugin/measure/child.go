@@ -183,7 +183,7 @@ func (c *child) obey(orders <-chan string) error {
 	order, open := <-orders
 	for open {
 		if fault, ok := strings.CutPrefix(order, "fault "); ok {
-			if err := c.bench.commit(Fault(fault)); err != nil {
+			if err := c.bench.inject(Fault(fault)); err != nil {
 				return err
 			}
 			if err := c.send(message{Stopped: true}); err != nil {

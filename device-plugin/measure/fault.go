@@ -37,8 +37,8 @@ func faultKernel() kernel { return kernel{id: "fault", entry: "pal_fault", ptx: 
 // nowhere is an address in the first page, which is never mapped.
 const nowhere = uint64(16)
 
-// commit causes a fault. It should return an error.
-func (b *bench) commit(f Fault) error {
+// inject causes a fault. It should return an error.
+func (b *bench) inject(f Fault) error {
 	switch f {
 	case FaultPTX:
 		_, err := b.load(kernel{id: "broken", entry: "pal_broken", ptx: []byte(".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry pal_broken() { nonsense; }\n")})

@@ -53,10 +53,10 @@ func (r Runner) uses(all []gpu.Device, ids []string, tickets map[string]string) 
 	}
 	for _, id := range ids {
 		u := busyBy(samples[id], system[id])
-		switch found, told := pids[id]; {
+		switch found, known := pids[id]; {
 		case len(found) > 0:
 			u = use{by: describeProcess(proc, found[0])}
-		case r.Processes != nil && !told:
+		case r.Processes != nil && !known:
 			u = use{by: "the driver does not report which processes compute on it"}
 		}
 		out[id], quiet = u, quiet || u.by == ""

@@ -129,7 +129,7 @@ func (c *process) next(ctx context.Context, patience time.Duration) (message, er
 		case !ok && ctx.Err() != nil:
 			return m, ctx.Err()
 		case !ok:
-			return m, fmt.Errorf("%w%s", errEnded, c.stderr.said())
+			return m, fmt.Errorf("%w%s", errEnded, c.stderr.firstLine())
 		case m.Failed != "":
 			return m, &childError{m.Failed, m.Code}
 		}
@@ -181,8 +181,8 @@ func (t *errorText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// said returns what was written, for an error message.
-func (t *errorText) said() string {
+// firstLine returns the first line that was written, for the end of an error message.
+func (t *errorText) firstLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first, _, _ := strings.Cut(strings.TrimSpace(t.text.String()), "\n")

@@ -35,22 +35,22 @@ type Scheduler struct {
 	// changed has a value when there is a new result to publish.
 	changed chan struct{}
 
-	mu        sync.Mutex
-	inv       gpu.Inventory
-	unhealthy map[string]bool
-	records   map[string]record
-	idleSince map[string]time.Time
-	busySince map[string]time.Time  // by GPU that should be measured: since when it is busy, or when that was last logged
-	allocated map[string]allocation // Nomad's last answer, by GPU that should be measured
-	unproven  string                // why Nomad could not tell which GPUs are allocated
-	askAgain  time.Time             // when to ask Nomad again after that
-	inUse     map[string]string     // by GPU whose own task requested a measurement: what prevents the measurement
-	running   map[string]*running
-	told      map[string]bool // devices that were logged as not measured
-	ready     readiness
-	asking    *running // process that tests whether CUDA starts; nil if none runs
-	paused    bool     // the driver must not be used
-	unsaved   bool     // the records could not be stored; try again, since the disk may have room again
+	mu               sync.Mutex
+	inv              gpu.Inventory
+	unhealthy        map[string]bool
+	records          map[string]record
+	idleSince        map[string]time.Time
+	busySince        map[string]time.Time  // by GPU that should be measured: since when it is busy, or when that was last logged
+	allocated        map[string]allocation // Nomad's last answer, by GPU that should be measured
+	unproven         string                // why Nomad could not tell which GPUs are allocated
+	askAgain         time.Time             // when to ask Nomad again after that
+	inUse            map[string]string     // by GPU whose own task requested a measurement: what prevents the measurement
+	running          map[string]*running
+	loggedUnmeasured map[string]bool // devices that were logged as not measured
+	ready            readiness
+	asking           *running // process that tests whether CUDA starts; nil if none runs
+	paused           bool     // the driver must not be used
+	unsaved          bool     // the records could not be stored; try again, since the disk may have room again
 }
 
 // allocation is what Nomad said about a GPU, and when to ask again.
@@ -84,7 +84,7 @@ func (r *running) end(now time.Time) {
 func NewScheduler(cfg Schedule, run Runner, log hclog.Logger) (*Scheduler, error) {
 	s := &Scheduler{cfg: cfg, run: run, log: log, begun: time.Now(), changed: make(chan struct{}, 1),
 		unhealthy: map[string]bool{}, records: map[string]record{}, idleSince: map[string]time.Time{}, busySince: map[string]time.Time{},
-		running: map[string]*running{}, told: map[string]bool{}, allocated: map[string]allocation{}, inUse: map[string]string{}}
+		running: map[string]*running{}, loggedUnmeasured: map[string]bool{}, allocated: map[string]allocation{}, inUse: map[string]string{}}
 	records, err := loadRecords(cfg.StateDir)
 	if records != nil {
 		s.records = records
@@ -138,8 +138,8 @@ func (s *Scheduler) Observe(inv *gpu.Inventory, unhealthy map[string]bool) {
 	}
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
-		if err := Supported(*d); err != nil && !s.told[d.ID] {
-			s.told[d.ID] = true
+		if err := Supported(*d); err != nil && !s.loggedUnmeasured[d.ID] {
+			s.loggedUnmeasured[d.ID] = true
 			s.log.Info("GPU is not measured", "gpu", d.ID, "model", d.Model, "reason", err)
 		}
 		if s.running[d.ID].stuck(time.Now()) {
@@ -254,7 +254,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 		s.ask(ctx, &wg, time.Now())
 		select {
 		case <-ctx.Done():
-			s.letGo()
+			s.forgetSessions()
 			return
 		case <-tick.C:
 		}
@@ -365,9 +365,9 @@ const mostBrief = 400
 // UnprovenNext is the advice if Nomad cannot tell which GPUs allocations hold.
 const UnprovenNext = "let the plugin ask Nomad (config block nomad), or measure with: nomad-pal measure"
 
-// letGo forgets the running sessions because the plugin is about to end: the driver may
+// forgetSessions forgets the running sessions because the plugin is about to end: the driver may
 // take longer to end them than Nomad gives the plugin.
-func (s *Scheduler) letGo() {
+func (s *Scheduler) forgetSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.running) == 0 {
@@ -578,7 +578,7 @@ func (s *Scheduler) look(now time.Time) {
 	uses, shown := s.run.uses(all, ids, tickets)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answer(tickets, shown)
+	s.recordRequests(tickets, shown)
 	for _, id := range ids {
 		u := uses[id]
 		if s.records[id].Asks && u.busy {
@@ -615,8 +615,9 @@ func (s *Scheduler) tickets(now time.Time) map[string]string {
 	return out
 }
 
-// answer handles what was found about the reservations. Callers hold mu.
-func (s *Scheduler) answer(tickets map[string]string, shown map[string]bool) {
+// recordRequests records which of the tasks that reserved a GPU still request a measurement.
+// Callers hold mu.
+func (s *Scheduler) recordRequests(tickets map[string]string, shown map[string]bool) {
 	changed := false
 	for id, ticket := range tickets {
 		r := s.records[id]

@@ -175,17 +175,17 @@ func newSession(r Runner, t Target, p Plan, progress func(Progress)) *session {
 // not class A, the class that matters most to jobs.
 func (s *session) missing() error {
 	if len(s.result.Apps) == 0 {
-		return fmt.Errorf("no class could be measured%s", s.said("class "))
+		return fmt.Errorf("no class could be measured%s", s.lastWarning("class "))
 	}
 	measured := func(a App) bool { return a.App == pal.ClassA }
 	if slices.Contains(s.plan.Classes, pal.ClassA) && !slices.ContainsFunc(s.result.Apps, measured) {
-		return fmt.Errorf("class A could not be measured%s", s.said("class A: "))
+		return fmt.Errorf("class A could not be measured%s", s.lastWarning("class A: "))
 	}
 	return nil
 }
 
-// said returns the last warning with this prefix, for an error.
-func (s *session) said(prefix string) string {
+// lastWarning returns the last warning with this prefix, for an error.
+func (s *session) lastWarning(prefix string) string {
 	for _, w := range slices.Backward(s.result.Warnings) {
 		if rest, ok := strings.CutPrefix(w, prefix); ok {
 			return ": " + rest

@@ -26,7 +26,7 @@ func (b *Backend) Processes(ids []string) map[string][]int {
 	answers := make(chan answer, len(asked))
 	for id, dev := range asked {
 		go func() {
-			pids, ok := b.processes(dev)
+			pids, ok := b.processesOf(dev)
 			b.mu.Lock()
 			delete(b.listing, id)
 			b.mu.Unlock()
@@ -72,8 +72,8 @@ func overruns(driver string) bool {
 	return err != nil || major == 535 && minor < 98
 }
 
-// processes lists the processes of one GPU; ok is false if it did not answer.
-func (b *Backend) processes(dev nvml.Device) (pids []int, ok bool) {
+// processesOf lists the processes of one GPU; ok is false if it did not answer.
+func (b *Backend) processesOf(dev nvml.Device) (pids []int, ok bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	if !b.up || b.overruns {

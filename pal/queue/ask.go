@@ -50,7 +50,7 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 	if e == nil {
 		return nil
 	}
-	o, out := q.outlook(e, now), make([]time.Duration, len(parts))
+	o, out := q.remainingRunTime(e, now), make([]time.Duration, len(parts))
 	for i, part := range parts {
 		out[i] = o.quantile(part)
 	}
@@ -62,10 +62,10 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 // estimate nor an earlier run.
 func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
 	e := q.entries[id]
-	if e == nil || !q.told(e) {
+	if e == nil || !q.knowsRunTime(e) {
 		return 0, 0
 	}
-	o := q.outlook(e, now)
+	o := q.remainingRunTime(e, now)
 	return stretched(o.quantile(rangeMisses), 1/(1+beyond)), stretched(o.quantile(1-rangeMisses), 1+beyond)
 }
 

@@ -376,7 +376,7 @@ func (fs *foresight) unindexByName(e *entry) {
 }
 
 // toldBy returns the name whose history predicts the gang's run time. That is its own name or, if
-// its user gave an estimate, the name for its tenant's estimates. See [foresight.outlook].
+// its user gave an estimate, the name for its tenant's estimates. See [foresight.remainingRunTime].
 func (e *entry) toldBy() string {
 	if e.job.Estimate > 0 {
 		return estimatesOf(e.job.Tenant)

@@ -92,7 +92,7 @@ func (q *Queue) DeadlineOf(now time.Duration, id string) (d Deadline, ok bool) {
 	}
 	u := e.urgency
 	d = Deadline{StartBy: e.startBy(), LostAt: u.to, Urgent: u.from <= now && now <= u.to, Lost: now > u.to}
-	if !q.told(e) && now <= e.job.Deadline {
+	if !q.knowsRunTime(e) && now <= e.job.Deadline {
 		d.Assumed = e.expect
 	}
 	return d, true

@@ -61,7 +61,7 @@ func (p *finder) remainingRange(e *entry) (least, most time.Duration, ok bool) {
 	if e.job.Estimate > 0 {
 		return left, stretched(left, 2), ok
 	}
-	runs := slices.DeleteFunc(p.outlook(e, p.now).of, func(c chance) bool { return c.weight <= 0 })
+	runs := slices.DeleteFunc(p.remainingRunTime(e, p.now).of, func(c chance) bool { return c.weight <= 0 })
 	if len(runs) == 0 {
 		return left, stretched(left, 2), ok
 	}

@@ -67,9 +67,9 @@ func (fs *foresight) rank(e *entry, now time.Duration) float64 {
 
 // area returns the GPU time by which Adaptive sorts, in GPU seconds. For a gang that may not be
 // stopped it is the GPU time that the gang is still expected to use. For a preemptible gang it is
-// based on the Gittins index ([outlook.index]). Both are in clock time at the gang's pace so far,
-// because on slow GPUs a gang takes longer for the same work. With times at cost 1 the results were
-// worse than LAS.
+// based on the Gittins index ([remainingRunTime.index]). Both are in clock time at the gang's pace
+// so far, because on slow GPUs a gang takes longer for the same work. With times at cost 1 the
+// results were worse than LAS.
 func (fs *foresight) area(e *entry, now time.Duration) float64 {
 	left := fs.remaining
 	if fs.mayStop(e) {

@@ -159,7 +159,7 @@ func (e *entry) tells(now time.Duration) bool {
 }
 
 // withReports adds the gang's reports to the distribution.
-func (o outlook) withReports(e *entry, done time.Duration) outlook {
+func (o remainingRunTime) withReports(e *entry, done time.Duration) remainingRunTime {
 	_, d, sure := e.reported(done)
 	if sure <= 0 {
 		return o

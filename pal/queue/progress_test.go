@@ -110,7 +110,7 @@ func TestReportsBesideHistory(t *testing.T) {
 		for range rapid.IntRange(0, 30).Draw(t, "reports") {
 			now += time.Duration(rapid.IntRange(0, 3600).Draw(t, "later")) * time.Second
 			q.Reported(now, "x", rapid.Float64Range(0, 1).Draw(t, "done"))
-			o, sum := q.outlook(e, now), 0.0
+			o, sum := q.remainingRunTime(e, now), 0.0
 			for i, c := range o.of {
 				if sum += c.weight; !(c.weight >= 0) || !(c.left >= 0) || i > 0 && c.left < o.of[i-1].left {
 					t.Fatalf("%+v", o)

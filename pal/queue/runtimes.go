@@ -94,7 +94,7 @@ type foresight struct {
 	lessons     int64                   // number of runs learned so far
 	learned     map[string]struct{}     // names whose gangs must be sorted again
 	named       map[string][]*entry     // waiting gangs by the name that predicts their run time; see toldBy
-	chances     []chance                // buffer of outlook
+	chances     []chance                // buffer of [remainingRunTime]
 }
 
 func newForesight(o *Options) foresight {
@@ -192,8 +192,8 @@ func (fs *foresight) RunTimes() []RunTimes {
 // Lessons counts the runs learned so far. While it is unchanged, so is the history.
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
-// Remember replaces the history with that of an earlier Queue, leaving out invalid runs. These runs count
-// as the last submissions before those to this Queue.
+// Remember replaces the history with that of an earlier Queue, leaving out invalid runs. These runs
+// count as the last submissions before those to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	for name := range fs.runTimes {
 		fs.learned[name] = struct{}{}
@@ -235,14 +235,14 @@ func (fs *foresight) Remember(stored []RunTimes) {
 // reports. The limit caps the result. Without an estimate, a history and reports, the limit itself
 // is expected.
 func (fs *foresight) remaining(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
+	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
 	}
 	return e.bounded(now, fs.expected(e, now))
 }
 
-// told reports whether the gang has an estimate or its name has a history.
-func (fs *foresight) told(e *entry) bool {
+// knowsRunTime reports whether the gang has an estimate or its name has a history.
+func (fs *foresight) knowsRunTime(e *entry) bool {
 	return e.job.Estimate > 0 || len(fs.samples(e.job.Name)) > 0
 }
 
@@ -266,12 +266,12 @@ func (e *entry) limit(now time.Duration) time.Duration {
 // expected is [foresight.remaining] without the limit. A gang that outlasts everything known is
 // expected to run as long again.
 func (fs *foresight) expected(e *entry, now time.Duration) time.Duration {
-	return fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, outlook.mean)
+	return fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.mean }, remainingRunTime.mean)
 }
 
-// index is [outlook.index] of the gang, capped at its limit.
+// index is [remainingRunTime.index] of the gang, capped at its limit.
 func (fs *foresight) index(e *entry, now time.Duration) time.Duration {
-	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, outlook.index))
+	return e.bounded(now, fs.foresee(e, now, func(f *foreseen) *time.Duration { return &f.index }, remainingRunTime.index))
 }
 
 // foreseen caches forecasts for gangs that have not run; 0: not computed yet.
@@ -284,12 +284,12 @@ type nearKind struct {
 	stops bool
 }
 
-// foresee calls ask with the gang's outlook. For gangs that have not run yet it calls ask once per
-// kind and caches the result.
-func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(outlook) time.Duration) time.Duration {
+// foresee calls ask with the gang's remaining run time. For gangs that have not run yet it calls
+// ask once per kind and caches the result.
+func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *time.Duration, ask func(remainingRunTime) time.Duration) time.Duration {
 	h := fs.runTimes[e.job.Name]
 	if h == nil || e.job.Estimate > 0 || e.work(now) > 0 {
-		return ask(fs.outlook(e, now))
+		return ask(fs.remainingRunTime(e, now))
 	}
 	kind := nearKind{e.whole(), h.near(e.nth), e.job.Preemptible}
 	f := h.fresh[kind]
@@ -302,7 +302,7 @@ func (fs *foresight) foresee(e *entry, now time.Duration, kept func(*foreseen) *
 	}
 	d := kept(f)
 	if *d == 0 {
-		*d = ask(fs.outlook(e, now))
+		*d = ask(fs.remainingRunTime(e, now))
 	}
 	return *d
 }
@@ -334,12 +334,12 @@ func (h *runTimes) near(nth int64) int64 {
 // powerOf2 is the greatest power of two that is at most n.
 func powerOf2(n int64) int64 { return 1 << (bits.Len64(uint64(n)) - 1) }
 
-// outlook is the distribution of how much longer a gang runs, at cost 1. It combines known runs
-// with an unknown part, for the case that no known run predicts the gang. With a history, the
+// remainingRunTime is the distribution of how much longer a gang runs, at cost 1. It combines known
+// runs with an unknown part, for the case that no known run predicts the gang. With a history, the
 // unknown part weighs as much as the last run of the gang's size. If the gang cannot be stopped, it
 // weighs [doubtOfMean] of that. With an estimate it weighs nothing at first. Known runs that the
 // gang has outlasted lose weight, so the unknown part gains.
-type outlook struct {
+type remainingRunTime struct {
 	of    []chance // the known runs, shortest first
 	again float64  // median remaining time of the unknown part, in seconds
 	rest  float64  // weight of the unknown part
@@ -348,12 +348,12 @@ type outlook struct {
 // chance is one possible remaining run time, in seconds. Weights need not add up to 1.
 type chance struct{ left, weight float64 }
 
-// outlook computes the distribution for a gang, from the estimate alone if its user gave one. Its
-// list is valid until the next call, which reuses the memory: a pass may call it thousands of
-// times.
-func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
+// remainingRunTime computes the distribution for a gang, from the estimate alone if its user gave
+// one. Its list is valid until the next call, which reuses the memory: a pass may call it thousands
+// of times.
+func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunTime {
 	done := e.work(now)
-	o := outlook{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
+	o := remainingRunTime{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
 	if e.job.Estimate > 0 {
 		p, left := outlasting(fs.Estimate(e.job), done)
 		o.rest = 1 - p
@@ -381,7 +381,7 @@ func (fs *foresight) outlook(e *entry, now time.Duration) outlook {
 
 // mean returns the expected remaining time. For the unknown part, which has no finite mean, it uses
 // the median again.
-func (o outlook) mean() time.Duration {
+func (o remainingRunTime) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
 		weight, sum = weight+c.weight, sum+c.weight*c.left
@@ -408,7 +408,7 @@ const doubt = 8
 // to try the known ends, and a moment after the start, when only the unknown part can end. For
 // each, the value is the expected run time until then, divided by the chance that the gang has
 // ended.
-func (o outlook) index() time.Duration {
+func (o remainingRunTime) index() time.Duration {
 	weight := o.rest
 	for _, c := range o.of {
 		weight += c.weight

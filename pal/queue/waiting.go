@@ -157,7 +157,7 @@ func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []
 func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
 	p := asking(q, now, c)
 	defer p.putBack()
-	queue := p.queue()
+	queue := p.holdThenOrder()
 	all := p.whys(queue)
 	of := choose(all)
 	last := 0
@@ -182,9 +182,9 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// queue returns the waiting gangs, in order. It also holds the GPUs that Decide holds before its
-// walk.
-func (p *asker) queue() []*entry {
+// holdThenOrder holds the GPUs that Decide holds before its walk, and returns the waiting gangs in
+// order.
+func (p *asker) holdThenOrder() []*entry {
 	p.hurry(p.now)
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
@@ -197,7 +197,7 @@ func (p *asker) queue() []*entry {
 // waitOf returns what a gang waits for, ignoring the gangs behind it.
 func (p *asker) waitOf(e *entry) Wait {
 	defer p.putBack()
-	queue := p.queue()
+	queue := p.holdThenOrder()
 	at := slices.Index(queue, e)
 	for _, behind := range queue[at+1:] {
 		p.toLeast(behind)

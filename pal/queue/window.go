@@ -106,17 +106,17 @@ func (ws *windows) admitted(j Job) uint64 {
 // longest returns a run time, at cost 1, that the gang does not exceed with probability
 // [WindowChance]. If only a limit is known, it is the limit.
 func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
-	if left := e.limit(now); left > 0 && !fs.told(e) && !e.tells(now) {
+	if left := e.limit(now); left > 0 && !fs.knowsRunTime(e) && !e.tells(now) {
 		return left
 	}
-	return fs.outlook(e, now).quantile(WindowChance)
+	return fs.remainingRunTime(e, now).quantile(WindowChance)
 }
 
 // quantile returns a run time, at cost 1, that the gang does not exceed with the given probability.
 // Known runs end at known times. Of the unknown part, the fraction x / (again + x) has ended after
 // the time x, so half of it has ended after again. Between two known ends, quantile solves this for
 // x.
-func (o outlook) quantile(chance float64) time.Duration {
+func (o remainingRunTime) quantile(chance float64) time.Duration {
 	need := o.rest
 	for _, c := range o.of {
 		need += c.weight

@@ -56,20 +56,20 @@ func (w *world) windows(input string) error {
 func TestQuantile(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		o    outlook
+		o    remainingRunTime
 		want float64 // seconds
 	}{
-		{"nothing is known", outlook{again: 600, rest: 1}, 5400},
-		{"an estimate", outlook{of: []chance{{3600, 1}}}, 3600},
-		{"ten runs, the longest but one", outlook{of: []chance{{1, 8}, {100, 1}, {1000, 1}}}, 100},
-		{"one run, and what is not known", outlook{again: 600, rest: 1, of: []chance{{60, 1}}}, 2400},
+		{"nothing is known", remainingRunTime{again: 600, rest: 1}, 5400},
+		{"an estimate", remainingRunTime{of: []chance{{3600, 1}}}, 3600},
+		{"ten runs, the longest but one", remainingRunTime{of: []chance{{1, 8}, {100, 1}, {1000, 1}}}, 100},
+		{"one run, and what is not known", remainingRunTime{again: 600, rest: 1, of: []chance{{60, 1}}}, 2400},
 	} {
 		if got := c.o.quantile(0.9).Seconds(); math.Abs(got-c.want) > 1e-3 {
 			t.Errorf("%s: %v s, want %v", c.name, got, c.want)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		o := outlook{again: rapid.Float64Range(1, 1e4).Draw(t, "again"), rest: rapid.Float64Range(0, 2).Draw(t, "rest")}
+		o := remainingRunTime{again: rapid.Float64Range(1, 1e4).Draw(t, "again"), rest: rapid.Float64Range(0, 2).Draw(t, "rest")}
 		at, weight := 0.0, o.rest
 		for range rapid.IntRange(1, 9).Draw(t, "runs") {
 			at += rapid.Float64Range(1, 1e4).Draw(t, "gap")

@@ -130,10 +130,10 @@ func (r Run) sums() (s sums) {
 		s[i] = 1
 	}
 	if !r.Started.IsZero() && !r.StartTo.IsZero() {
-		s[startsTold], s[startsHeld], s[startsEarly] = told(r.Started.UnixMilli(), r.StartFrom.UnixMilli(), r.StartTo.UnixMilli())
+		s[startsTold], s[startsHeld], s[startsEarly] = inRange(r.Started.UnixMilli(), r.StartFrom.UnixMilli(), r.StartTo.UnixMilli())
 	}
 	if r.Took > 0 && r.TakesTo > 0 {
-		s[takesTold], s[takesHeld], s[takesEarly] = told(int64(r.Took), int64(r.TakesFrom), int64(r.TakesTo))
+		s[takesTold], s[takesHeld], s[takesEarly] = inRange(int64(r.Took), int64(r.TakesFrom), int64(r.TakesTo))
 	}
 	if r.Seen > 0 && r.Packed > 0 && r.Any > 0 {
 		took := float64(time.Duration(r.Took).Milliseconds()) * float64(r.GPUs)
@@ -144,13 +144,13 @@ func (r Run) sums() (s sums) {
 	return s
 }
 
-// told returns what a predicted range adds to the sums: 1, whether is lies within it, and whether
-// is lies below it.
-func told(is, from, to int64) (one, held, early int64) {
+// inRange returns what a predicted range adds to the sums: 1, whether actual lies within it, and
+// whether actual lies below it.
+func inRange(actual, from, to int64) (one, held, early int64) {
 	switch {
-	case is < from:
+	case actual < from:
 		return 1, 0, 1
-	case is > to:
+	case actual > to:
 		return 1, 0, 0
 	}
 	return 1, 1, 0

@@ -282,7 +282,7 @@ func TestHealthOf(t *testing.T) {
 	} {
 		var v heartbeat.Vitals
 		c.report(&v)
-		h := Health{Leader: true}.of(model.Status{}, v.Status(), now)
+		h := Health{Leader: true}.withPlacer(model.Status{}, v.Status(), now)
 		if h.Ready != c.ready || !strings.Contains(h.Trouble, c.want) || c.want == "" && h.Trouble != "" {
 			t.Errorf("%s: %+v", c.name, h)
 		}

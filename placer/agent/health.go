@@ -66,7 +66,7 @@ func (a *Agent) health(now time.Time) Health {
 		}
 		return h
 	}
-	h = h.of(p.Status(), p.Vitals(), now)
+	h = h.withPlacer(p.Status(), p.Vitals(), now)
 	h.hear(a.warnings.Unwritten(now))
 	return h
 }
@@ -84,8 +84,8 @@ func (h *Health) hear(silent bool, err error) {
 	}
 }
 
-// of adds the health of the placer, and its warnings after the agent's.
-func (h Health) of(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
+// withPlacer adds the health of the placer, and its warnings after the agent's.
+func (h Health) withPlacer(s model.Status, v heartbeat.VitalSigns, now time.Time) Health {
 	h.At, h.Ready = v.LastCycle, !v.LastCycle.IsZero()
 	if h.Trouble = v.Trouble(now); h.Trouble != "" {
 		h.LastError = v.LastError

@@ -22,7 +22,7 @@ func (g *Lifecycle) resize(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {
 		return g.refuseStop(e, w) // the last registration is unverified, or some members have completed or are still ending
 	}
-	es, err := g.resizeTo(r.To, w)
+	es, err := g.beginResize(r.To, w)
 	if err != nil {
 		return []Effect{g.log(Info, "cannot change the number of members", "error", err), QueueSettled{}, QueueKept{}}
 	}
@@ -35,12 +35,12 @@ type sizing struct {
 	register Register
 }
 
-// resizeTo begins to change the gang to the size of the placement.
+// beginResize begins to change the gang to the size of the placement.
 //
 // If the job is registered again, Nomad reruns its finished members. So the placer looks for
 // finished members as late as it can before it registers, and again right after. It stops a gang
 // that finished in between.
-func (g *Lifecycle) resizeTo(to pal.Placement, w World) ([]Effect, error) {
+func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
 		return nil, err
@@ -103,15 +103,15 @@ func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 		return nil
 	}
 	to.Members = to.Members[:g.Have]
-	es, err := g.resizeTo(to, w)
+	es, err := g.beginResize(to, w)
 	if err != nil {
 		return nil
 	}
 	return es
 }
 
-// sized records that the job's count has changed.
-func (g *Lifecycle) sized(why Purpose, w World) []Effect {
+// resizeDone records that the job's count has changed.
+func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	to := g.sizing.to
 	g.sizing = nil
 	if g.Record != nil {

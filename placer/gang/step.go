@@ -88,7 +88,7 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	// The author registered the job again meanwhile. Without a gate Nomad keeps its members running
 	// or reruns them, even if they were told to stop. Behind the author's gate they keep running if
 	// they were not told to stop yet.
-	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.told)
+	runsOn := o.Nomad == Starting || o.Nomad == Running || (o.Nomad == Resubmitted && g.stop != nil && !g.stop.requested)
 	if changed && g.stop != nil && g.stop.gated && runsOn {
 		g.stop, g.Held = nil, nil
 		out = append(out, QueueKept{})
@@ -207,7 +207,7 @@ func (g *Lifecycle) done(of Effect, w World) []Effect {
 	case Deregister:
 		g.overwrote = g.overwrote && of.Why == ToFinish
 	case StopMembers:
-		g.told()
+		g.recordStopRequest()
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	case ToResize:
 		return g.resized(w)
 	case ToGrow, ToShrink:
-		return append(g.sized(r.Why, w), g.lookAgain())
+		return append(g.resizeDone(r.Why, w), g.lookAgain())
 	case ToGoOn:
 		if g.Observed.Ours() {
 			return []Effect{g.lookAgain()}
@@ -263,7 +263,7 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 		return g.notStarted(c.Start, f.Err, w)
 	}
 	if _, ok := f.Of.(StopMembers); ok {
-		g.told()
+		g.recordStopRequest()
 	}
 	conflict := errors.Is(f.Err, nomad.ErrConflict)
 	s := g.stop

@@ -37,10 +37,10 @@ type stopping struct {
 	forJob string
 	target *pal.Placement
 	// before is the record before the stop. recorded: the stop is stored. gated: the gate is
-	// registered. told: the members were told to stop.
-	before                *Record
-	asked                 bool // by a person: see [Control]
-	recorded, gated, told bool
+	// registered. requested: the members were told to stop.
+	before                     *Record
+	asked                      bool // by a person: see [Control]
+	recorded, gated, requested bool
 	// someDone: members had succeeded, and the queue may know only the others.
 	// All start again.
 	someDone bool
@@ -176,11 +176,11 @@ func (g *Observed) stopMembers() Effect {
 	return StopMembers{ids}
 }
 
-// told records that some or all members were told to stop. Nomad stops them,
+// recordStopRequest records that some or all members were told to stop. Nomad stops them,
 // whatever is registered now.
-func (g *Lifecycle) told() {
+func (g *Lifecycle) recordStopRequest() {
 	if g.stop != nil {
-		g.stop.told = true
+		g.stop.requested = true
 	}
 }
 

@@ -33,8 +33,9 @@ func isParameterized(j *api.Job) bool { return j.ParameterizedJob != nil && !j.D
 // isTemplate reports whether only the job's children are placed.
 func isTemplate(j *api.Job) bool { return j.Periodic != nil || isParameterized(j) }
 
-// told returns a job as in events. Payloads are compressed there, so an empty one is one zero byte.
-func told(j *api.Job) *api.Job {
+// jobInEvents returns a job as events show it. Payloads are compressed there, so an empty one is
+// one zero byte.
+func jobInEvents(j *api.Job) *api.Job {
 	if !j.Dispatched {
 		return j
 	}

@@ -169,7 +169,7 @@ func (s *Server) deregister(k Key, purge bool, submitted time.Time) (*api.JobDer
 		}
 		s.purgeAllocs(k)
 		// The event contains the job before the purge.
-		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": told(was.Job), "Deleted": true})
+		s.publish("JobDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": jobInEvents(was.Job), "Deleted": true})
 		out.EvalID = s.evaluate(k, "job-deregister").ID
 		return out, nil
 	}
@@ -245,7 +245,7 @@ func (s *Server) publishRegistered(k Key, own api.Job) {
 		return
 	}
 	tell := func(own api.Job) {
-		s.publish("JobRegistered", "Job", k.ID, k.Namespace, map[string]any{"Job": told(&own)})
+		s.publish("JobRegistered", "Job", k.ID, k.Namespace, map[string]any{"Job": jobInEvents(&own)})
 	}
 	s.after(time.Millisecond, "evaluation written", func() { tell(own) })
 	own.Status = new("dead")
@@ -253,7 +253,7 @@ func (s *Server) publishRegistered(k Key, own api.Job) {
 }
 
 func (s *Server) publishJob(event string, k Key) {
-	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": told(s.jobs[k].Job)})
+	s.publish(event, "Job", k.ID, k.Namespace, map[string]any{"Job": jobInEvents(s.jobs[k].Job)})
 }
 
 // Job returns a job's current version, or nil.
@@ -284,6 +284,6 @@ func (s *Server) Collect(older time.Duration) {
 		}
 		delete(s.byJob, k)
 		delete(s.evals, k)
-		s.publish("JobBatchDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": told(j.Job), "Deleted": true})
+		s.publish("JobBatchDeregistered", "Job", k.ID, k.Namespace, map[string]any{"Job": jobInEvents(j.Job), "Deleted": true})
 	}
 }

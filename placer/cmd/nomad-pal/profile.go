@@ -62,8 +62,8 @@ func calibrationFlags(fs *flag.FlagSet, o *profile.Options) {
 	fs.Float64Var(&o.Outlier, "outlier", o.Outlier, "")
 }
 
-// readRows reads files of measurements.
-func readRows(b *base, files []string, d measured.Defaults) ([]measured.Row, error) {
+// readMeasurements reads files of measurements.
+func readMeasurements(b *base, files []string, d measured.Defaults) ([]measured.Row, error) {
 	var rows []measured.Row
 	for _, f := range files {
 		data, err := b.readFile(f)

@@ -45,7 +45,7 @@ func runProfileBuild(b *base, args []string) int {
 	if len(files) == 0 && !*cluster {
 		return b.fail(fmt.Errorf("nothing to build from: name files, or use -cluster; see nomad-pal profile build -help"))
 	}
-	rows, err := readRows(b, files, defaults)
+	rows, err := readMeasurements(b, files, defaults)
 	if err != nil {
 		return b.fail(err)
 	}

@@ -66,7 +66,7 @@ func runProfileImport(b *base, args []string) int {
 	if err := store.CheckSource(*source); err != nil {
 		return b.fail(fmt.Errorf("-name: %w", err))
 	}
-	rows, err := readRows(b, files, defaults)
+	rows, err := readMeasurements(b, files, defaults)
 	if err != nil {
 		return b.fail(err)
 	}

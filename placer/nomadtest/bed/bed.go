@@ -263,7 +263,7 @@ func (w *World) Broken() []string {
 	for _, v := range w.Nomad.Violations() {
 		out = append(out, v.String())
 	}
-	return append(out, w.rules.said()...)
+	return append(out, w.rules.violations()...)
 }
 
 // Log returns the placers' last log lines.

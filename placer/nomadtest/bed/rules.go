@@ -172,7 +172,7 @@ func (r *rules) starts(p *Placer) {
 	r.placers = append(r.placers, p)
 }
 
-func (r *rules) said() []string {
+func (r *rules) violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.broken)
