@@ -87,7 +87,7 @@ export function usagePage(params, navigate) {
   const change = more => navigate("#/usage?" + query({...q, ...more}));
   const choice = (name, label, options) => h("label", {}, label + " ", h("select", {onchange: e => change({[name]: e.target.value})},
     options.map(([v, t]) => h("option", {value: v, selected: q[name] === v}, t))));
-  const texts = Object.keys(filters).map(k => [k, h("input", {value: q[k], size: 12})]);
+  const texts = Object.keys(filters).map(k => [k, h("input", {value: q[k], size: 9})]);
   const form = h("form", {className: "row", onsubmit: e => { e.preventDefault(); change(Object.fromEntries(texts.map(([k, i]) => [k, i.value.trim()]))); }},
     choice("span", "Time", Object.entries(spans).map(([k, [t]]) => [k, t])),
     choice("by", "By", Object.entries(columns).map(([k, t]) => [k === "user" ? "" : k, t])),
