@@ -44,10 +44,10 @@ type Member struct {
 // Decision is the result of placing one gang on one cluster, with its reasons. `nomad-pal
 // explain` shows it, so it uses names instead of indices.
 type Decision struct {
-	Gang   string   `json:"gang"`
-	Class  AppClass `json:"class"`
-	Policy string   `json:"policy"`
-	Demand int      `json:"gpus"`
+	Gang   string   `json:"gang"`   // the job, as namespace/id
+	Class  AppClass `json:"class"`  // application class of the gang
+	Policy string   `json:"policy"` // placement policy, such as pal
+	Demand int      `json:"gpus"`   // number of GPUs that the gang has or needs
 	// Replicas reports whether the members work independently (see [Gang]).
 	Replicas bool `json:"replicas,omitempty"`
 	// Placed reports whether the gang fits now. If not, Reason is why. Impossible reports whether
@@ -56,10 +56,13 @@ type Decision struct {
 	Impossible bool          `json:"impossible,omitempty"`
 	Reason     reason.Reason `json:"reason,omitzero"`
 
+	// Chosen is what the gang has or would get; nil if it does not fit.
 	Chosen *Choice `json:"chosen,omitempty"`
 	// Packed is what the packed policy would choose on the same snapshot.
 	Packed *Choice `json:"packed,omitempty"`
 
+	// Candidates counts the cluster's GPUs as this decision found them; all 0 if that is not
+	// recorded.
 	Candidates Candidates `json:"candidates"`
 	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to
 	// its first and last entries; WalkOmitted is how many entries between them are omitted.
@@ -74,7 +77,7 @@ type Decision struct {
 // OnModel is what a gang would get on one GPU model.
 type OnModel struct {
 	Device string  `json:"device"` // device group
-	Speed  float64 `json:"speed"`
+	Speed  float64 `json:"speed"`  // the gang's speed on it; 1: on its fastest model
 	// Fits reports whether the gang fits on free GPUs of the model. Cost and Total are for these
 	// GPUs.
 	Fits bool    `json:"fits"`
@@ -83,7 +86,7 @@ type OnModel struct {
 	// the cost to waiting jobs (see [Market]); the model with the smallest total is chosen.
 	Price  float64 `json:"price,omitempty"`
 	Total  float64 `json:"total,omitempty"`
-	Chosen bool    `json:"chosen,omitempty"`
+	Chosen bool    `json:"chosen,omitempty"` // the gang has GPUs of the model, or would get them
 }
 
 // walkShown limits the entries of [Decision.Walk]. Each outlier makes its own bin, so a large
@@ -92,12 +95,20 @@ const walkShown = 64
 
 // Choice is a placement with names instead of indices.
 type Choice struct {
+	// Members are the gang's allocations. A record that would be too large for Nomad lacks some or
+	// all of them.
 	Members []ChosenMember `json:"members"`
-	Nodes   int            `json:"nodes"`
-	Tier    Tier           `json:"tier"`
-	PMScore PMScore        `json:"pm_score"`
-	Penalty float64        `json:"locality_penalty"`
-	Cost    float64        `json:"cost"`
+	Nodes   int            `json:"nodes"` // nodes that the members are on
+	// Tier is the smallest tier in use that holds all GPUs; for replicas, all GPUs of any one
+	// member.
+	Tier Tier `json:"tier"`
+	// PMScore is the score of the slowest GPU. A GPU that was never measured counts as 1.
+	PMScore PMScore `json:"pm_score"`
+	// Penalty is the factor by which the distance of Tier slows the gang's class; 1: not at all.
+	Penalty float64 `json:"locality_penalty"`
+	// Cost is the predicted slowdown: PMScore × Penalty, over the speed of the GPU model if that is
+	// known.
+	Cost float64 `json:"cost"`
 }
 
 // Slowest is the slowest GPU model (device group) that was chosen; "" if no speeds are known. mixed
@@ -138,33 +149,33 @@ func (c *Choice) GPUIDs() (ids []string) {
 
 // ChosenMember is one allocation of a choice.
 type ChosenMember struct {
-	Group  string      `json:"group"` // task group
-	Node   string      `json:"node"`
-	NodeID string      `json:"node_id"`
-	Device string      `json:"device"` // device group
-	GPUs   []ChosenGPU `json:"gpus"`
+	Group  string      `json:"group"`   // task group
+	Node   string      `json:"node"`    // the node's name
+	NodeID string      `json:"node_id"` // the node's id in Nomad
+	Device string      `json:"device"`  // device group
+	GPUs   []ChosenGPU `json:"gpus"`    // the member's GPUs
 	// Neighbours are the gangs that share the member's GPU.
 	Neighbours []Neighbour `json:"neighbours,omitempty"`
 }
 
 // ChosenGPU is one GPU of a choice, with its data for the gang's application class.
 type ChosenGPU struct {
-	ID      string  `json:"id"`
-	PMScore PMScore `json:"pm_score"`
-	Class   uint8   `json:"class"`
+	ID      string  `json:"id"`       // the GPU's id
+	PMScore PMScore `json:"pm_score"` // its PM score; 0: not measured
+	Class   uint8   `json:"class"`    // its variability class, 1 the fastest; 0: none
 	// Degraded is why the GPU counts as degraded; "" if it does not.
 	Degraded string `json:"degraded,omitempty"`
 }
 
 // Candidates counts the cluster's GPUs by whether they could be chosen or, if not, by the reason.
 type Candidates struct {
-	Total       int `json:"total"`
-	Ineligible  int `json:"ineligible"` // model, constraints, node not ready
-	Unhealthy   int `json:"unhealthy"`
-	Quarantined int `json:"quarantined"`
+	Total       int `json:"total"`                 // all GPUs, parts counted singly; 0: unknown
+	Ineligible  int `json:"ineligible"`            // model, constraints, node not ready
+	Unhealthy   int `json:"unhealthy"`             // eligible, but unhealthy
+	Quarantined int `json:"quarantined"`           // eligible and healthy, but in quarantine
 	Unavailable int `json:"unavailable,omitempty"` // see [GPU]
-	Allocated   int `json:"allocated"`
-	Free        int `json:"free"`
+	Allocated   int `json:"allocated"`             // eligible, but held by jobs or promised to them
+	Free        int `json:"free"`                  // eligible and free, without Outliers and Kept
 	// Outliers are free, but the policy excludes them as too slow (see
 	// [Policy.OutlierThreshold]).
 	Outliers int `json:"outliers,omitempty"`
@@ -178,10 +189,10 @@ type Entry struct {
 	// Lowest and Highest bound the PM scores in the bin, which all count as equal.
 	Lowest  PMScore `json:"lowest"`
 	Highest PMScore `json:"highest"`
-	Tier    Tier    `json:"tier"`
+	Tier    Tier    `json:"tier"`    // tier within which all GPUs must lie
 	Product float64 `json:"product"` // bin × penalty
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
-	Taken   bool    `json:"taken"`
+	Taken   bool    `json:"taken"`   // the gang was placed by this entry
 	// PassedOver: the gang would fit here too, but on a node with more free GPUs than the chosen
 	// one, or on more nodes. These are left to wider gangs (see [Policy.RoomForWide]).
 	PassedOver bool `json:"passed_over,omitempty"`

@@ -198,8 +198,8 @@ func (c *Cluster) LargestShare(of []bool) (most float64) {
 
 // Neighbour is another gang that has parts of a GPU.
 type Neighbour struct {
-	Class   AppClass `json:"class"`
-	Members int      `json:"members"`
+	Class   AppClass `json:"class"`   // application class of the neighbours
+	Members int      `json:"members"` // how many members of other gangs of this class share the GPU
 	// Costs is how much longer the gang's work takes because of the neighbours, and CostsThem how
 	// much longer their work takes because of the gang, summed over members. 0.5 means 50 %
 	// longer.

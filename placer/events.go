@@ -53,16 +53,20 @@ var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused,
 type Event struct {
 	// ID grows, even from one agent to the next: an agent's first ID is its start time in
 	// milliseconds.
-	ID   uint64    `json:"id"`
-	At   time.Time `json:"at"`
+	ID uint64 `json:"id"`
+	// At is when the placer saw it; for a failed allocation, when that last changed in Nomad.
+	At time.Time `json:"at"`
+	// Kind is queued, placed, moved, started, stopped, requeued, lost, failed, rejected, ended,
+	// released, allocation (one failed or was lost), quarantined, unhealthy or healthy.
 	Kind EventKind `json:"kind"`
 	// Namespace and Job name the job; empty for events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
 	// ForJob is the job (namespace/id) for which this one is stopped.
-	ForJob string   `json:"for_job,omitempty"`
-	Node   string   `json:"node,omitempty"`
-	GPUs   []string `json:"gpus,omitempty"`
+	ForJob string `json:"for_job,omitempty"`
+	// Node is the node's name, in events about failed allocations and the health of GPUs.
+	Node string   `json:"node,omitempty"`
+	GPUs []string `json:"gpus,omitempty"` // ids of the GPUs that it is about, at most 256
 	// Text describes the event, without its subject.
 	Text string `json:"text"`
 	// Since is set if the job was in this state already when the placer first saw it. The state has

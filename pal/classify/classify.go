@@ -79,7 +79,7 @@ func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 
 // Verdict is the class of a job, and why.
 type Verdict struct {
-	Class pal.AppClass `json:"class"`
+	Class pal.AppClass `json:"class"` // application class: A, B, C or D
 	// Reason is one sentence with the numbers that decided the class.
 	Reason string `json:"reason"`
 	// Sure is false if the numbers are near a threshold, or if too few are known to distinguish

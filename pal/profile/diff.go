@@ -26,10 +26,10 @@ const (
 
 // Event is one change that operators should see.
 type Event struct {
-	Kind  EventKind    `json:"kind"`
-	GPU   string       `json:"gpu"`
-	Model string       `json:"model"`
-	App   pal.AppClass `json:"app"`
+	Kind  EventKind    `json:"kind"`  // class, outlier, recovery, added or removed
+	GPU   string       `json:"gpu"`   // the GPU's id
+	Model string       `json:"model"` // its model
+	App   pal.AppClass `json:"app"`   // application class, or an application that was timed
 	// From and To are variability classes; 0 for none.
 	From int `json:"from,omitempty"`
 	To   int `json:"to,omitempty"`

@@ -126,9 +126,10 @@ type Profile struct {
 
 // Group is what the GPUs of one model, application and comparability key share.
 type Group struct {
-	Model string       `json:"model"`
-	App   pal.AppClass `json:"app"`
-	Key   string       `json:"key,omitempty"`
+	Model string       `json:"model"` // GPU model
+	App   pal.AppClass `json:"app"`   // application class, or an application that was timed
+	// Key is the comparability key: only times with the same key are compared.
+	Key string `json:"key,omitempty"`
 	// Reference is the time of the median GPU, in the unit of the samples.
 	Reference float64 `json:"reference"`
 	// Measured is the number of GPUs in the group. Dropped is how many of them were too far off to

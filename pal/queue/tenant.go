@@ -498,13 +498,13 @@ func (ts *tenancy) inTurns(now time.Duration, es []*entry) {
 
 // TenantUse describes a tenant's limits, its current GPUs and its usage.
 type TenantUse struct {
-	Tenant string `json:"tenant"`
+	Tenant string `json:"tenant"` // its name; without a tenant, the namespace
 	// Namespaces are those of the tenant and its children that have jobs or have used GPUs.
 	Namespaces []string `json:"namespaces"`
 	// GPUs counts the GPUs of gangs that run or are about to, whether they can be served or not. A
 	// part of a shared GPU counts as its share, as in all comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
-	Weight float64 `json:"weight"`
+	Weight float64 `json:"weight"` // its weight in fair share among its parent's children
 	// Awaited counts GPUs that members of its running jobs still wait for. They count towards
 	// limits, but are not in GPUs. The Queue cannot tell the two apart, and adds them to GPUs; the
 	// caller, who knows the holder of each GPU, corrects that.

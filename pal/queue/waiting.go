@@ -19,7 +19,7 @@ var Reasons = []reason.Kind{reason.Starting, reason.Stopping, reason.Shrinking, 
 
 // Wait describes a waiting gang and why it waits.
 type Wait struct {
-	Job      string `json:"job"`
+	Job      string `json:"job"`      // the job, as namespace/id
 	Position int    `json:"position"` // in the queue, from 1
 	// Reason is one of the following. "starting": it starts. "stopping": gangs are stopping for it.
 	// "shrinking": elastic gangs give members back for it. "too-large": it could not run on an

@@ -27,7 +27,7 @@ type Kind string
 // Reason is why a job or one of its members is in its state. The zero value means no reason. Each
 // kind uses only a few of the fields: text.go shows which.
 type Reason struct {
-	Kind Kind `json:"kind"`
+	Kind Kind `json:"kind"` // the kind of reason, for programs
 	// Text is the reason for people: a clause without a period, written after a state and a
 	// colon. It is in JSON for readers; when JSON is read back, the text of a known kind is made
 	// again from its fields.
@@ -112,9 +112,11 @@ type Reason struct {
 
 // Used counts GPUs that match but cannot be chosen.
 type Used struct {
-	Allocated   int `json:"allocated,omitempty"`
-	Unhealthy   int `json:"unhealthy,omitempty"`
-	Quarantined int `json:"quarantined,omitempty"`
+	Allocated   int `json:"allocated,omitempty"`   // held by jobs or promised to them
+	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether held or not
+	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
+	// Unavailable ones are on a node that accepts no jobs, or unreported tasks may still run on
+	// them.
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
 	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs ahead
@@ -122,13 +124,13 @@ type Used struct {
 
 // Doing counts members by their state.
 type Doing struct {
-	Run        int `json:"run,omitempty"`
+	Run        int `json:"run,omitempty"`        // running; also on a disconnected node
 	Restarting int `json:"restarting,omitempty"` // ended, and being restarted by their client
 	Replacing  int `json:"replacing,omitempty"`  // placed, and waiting for the members that they replace to end
-	Pending    int `json:"pending,omitempty"`
-	Complete   int `json:"complete,omitempty"`
-	Preempted  int `json:"preempted,omitempty"` // by Nomad
-	Ending     int `json:"ending,omitempty"`    // told to stop, and not yet ended
+	Pending    int `json:"pending,omitempty"`    // placed, and not yet running
+	Complete   int `json:"complete,omitempty"`   // ended with success
+	Preempted  int `json:"preempted,omitempty"`  // by Nomad
+	Ending     int `json:"ending,omitempty"`     // told to stop, and not yet ended
 }
 
 // Unread is a reason that is known only as a message: of an error, or of Nomad.

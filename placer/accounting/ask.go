@@ -256,8 +256,10 @@ func (db *DB) allocs(ctx context.Context, f Filter) (out []Alloc, err error) {
 // Usage is one line of a report: GPU time, and the runs that ended.
 type Usage struct {
 	// Of are the values that identify the line, in the order of the report's columns.
-	Of       []string `json:"of"`
-	GPUHours float64  `json:"gpu_hours"`
+	Of []string `json:"of"`
+	// GPUHours are the GPU hours that allocations held; a part of a shared GPU counts as a
+	// fraction.
+	GPUHours float64 `json:"gpu_hours"`
 	// FailedGPUHours are GPU hours of allocations that failed or were lost. HeldInVainGPUHours were
 	// held while other members were missing. IdleGPUHours are those in which the GPUs are known to
 	// have computed nothing.
@@ -268,10 +270,10 @@ type Usage struct {
 	// the jobs were placed. SavedAnyGPUHours is the same for the mean over any GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
-	Runs             int64   `json:"runs"`
-	Complete         int64   `json:"complete"`
-	Failed           int64   `json:"failed"`
-	Stopped          int64   `json:"stopped"`
+	Runs             int64   `json:"runs"`     // number of runs that ended
+	Complete         int64   `json:"complete"` // how many of these runs completed
+	Failed           int64   `json:"failed"`   // how many of these runs failed
+	Stopped          int64   `json:"stopped"`  // how many of these runs somebody stopped
 	// Stops is how often these runs were stopped for others. StopsLostGPUHours is what these stops
 	// cost: restarts, and work since the last checkpoint. StopsSavedHours is how many hours sooner
 	// these runs got GPUs because others were stopped for them.
@@ -282,7 +284,7 @@ type Usage struct {
 	// waiting time: below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
 	WaitedHours float64  `json:"waited_hours"`
 	Waits       [6]int64 `json:"waits"`
-	Seen        Seen     `json:"seen"`
+	Seen        Seen     `json:"seen"` // those of these runs whose slowdown was measured
 	// Starts counts the predicted ranges of start times, RunTimes those of run times.
 	Starts   PredictedRanges `json:"starts"`
 	RunTimes PredictedRanges `json:"run_times"`
@@ -291,9 +293,13 @@ type Usage struct {
 // Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Slowdowns are means over GPU
 // time.
 type Seen struct {
-	Runs              int64   `json:"runs"`
-	GPUHours          float64 `json:"gpu_hours"`
-	Slowdown          float64 `json:"slowdown,omitempty"`
+	Runs int64 `json:"runs"` // number of these runs
+	// GPUHours is their GPU time from when all members ran to the end.
+	GPUHours float64 `json:"gpu_hours"`
+	// Slowdown is as measured. Without such runs, it is missing, and so are the three below.
+	Slowdown float64 `json:"slowdown,omitempty"`
+	// PredictedSlowdown is as predicted for the chosen GPUs, PackedSlowdown for the GPUs that
+	// packing would have chosen, and AnySlowdown for any GPUs of the model, on average.
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
 	PackedSlowdown    float64 `json:"packed_slowdown,omitempty"`
 	AnySlowdown       float64 `json:"any_slowdown,omitempty"`
@@ -306,9 +312,9 @@ type Seen struct {
 // PredictedRanges counts predicted ranges: all of them (Told), those that contained the actual
 // value (Held), and those with an actual value below the range (Early).
 type PredictedRanges struct {
-	Told  int64 `json:"told"`
-	Held  int64 `json:"held"`
-	Early int64 `json:"early"`
+	Told  int64 `json:"told"`  // number of predicted ranges
+	Held  int64 `json:"held"`  // how many contained the actual value
+	Early int64 `json:"early"` // how many were above the actual value
 }
 
 func usageOf(of []string, s sums) Usage {

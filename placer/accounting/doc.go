@@ -29,18 +29,19 @@ import (
 // Run is one run of a job, from its submission to its end. An edit of a waiting or running job
 // does not start another run. A submission after its end does.
 type Run struct {
-	Namespace string `json:"namespace"`
-	Job       string `json:"job"`
-	User      string `json:"user,omitempty"` // see [UserOf]
-	Class     string `json:"class,omitempty"`
+	Namespace string `json:"namespace"`       // the job's namespace
+	Job       string `json:"job"`             // the job's id
+	User      string `json:"user,omitempty"`  // see [UserOf]
+	Class     string `json:"class,omitempty"` // application class; "" if unknown
 	Model     string `json:"model,omitempty"` // the GPU model; "" before the run starts
 	GPUs      int    `json:"gpus"`            // requested
 	// MemberGPUs is how many GPUs each member requests; 0: unknown, or members differ.
 	MemberGPUs int `json:"member_gpus,omitempty"`
 	// Preemptible reports whether the placer may stop the job for others.
-	Preemptible bool   `json:"preemptible,omitempty"`
-	State       State  `json:"state"`
-	Reason      string `json:"reason,omitempty"` // why it ended, in words
+	Preemptible bool `json:"preemptible,omitempty"`
+	// State is the run's state; unknown: Nomad forgot the job before the agent saw its end.
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"` // why it ended, in words
 	// Submitted is the time of submission; Started, when its first member got its GPUs; Whole, when
 	// all members ran for the first time; Ended, when the last member ended. Zero: not yet.
 	Submitted time.Time `json:"submitted"`
@@ -65,11 +66,11 @@ type Run struct {
 	Took Seconds `json:"took_seconds,omitempty"`
 	Seen float64 `json:"seen_slowdown,omitempty"`
 	// StartFrom and StartTo are the first predicted range of its start; zero if there was none.
-	// TakesFrom and TakesTo are the range of its run time, predicted at its start.
 	StartFrom time.Time `json:"expected_start_from,omitzero"`
 	StartTo   time.Time `json:"expected_start_to,omitzero"`
-	TakesFrom Seconds   `json:"expected_least_seconds,omitempty"`
-	TakesTo   Seconds   `json:"expected_most_seconds,omitempty"`
+	// TakesFrom and TakesTo are the range of its run time, predicted at its start; 0: unknown.
+	TakesFrom Seconds `json:"expected_least_seconds,omitempty"`
+	TakesTo   Seconds `json:"expected_most_seconds,omitempty"`
 	// Idle is the GPU time in which its GPUs are known to have computed nothing.
 	Idle Seconds `json:"idle_gpu_seconds,omitempty"`
 	// Stops has how often the run was stopped for others, the GPU time that this cost, and how much

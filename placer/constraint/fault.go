@@ -47,6 +47,8 @@ var FaultKinds = []FaultKind{FaultOperator, FaultWord, FaultPlace, FaultInstance
 
 // Fault is why no node can meet a constraint, as its author wrote it.
 type Fault struct {
+	// Kind is what is wrong: operator, word, place, instance, attribute, pattern, unit, type or
+	// value.
 	Kind FaultKind `json:"kind"`
 	// Subject is the faulty part: the operator, attribute or value.
 	Subject string `json:"subject"`
@@ -111,9 +113,9 @@ func (f *Fault) Advice() string {
 
 // Condition is a constraint as its author writes it.
 type Condition struct {
-	Attribute string `json:"attribute"`
-	Operator  string `json:"operator"`
-	Value     string `json:"value"`
+	Attribute string `json:"attribute"` // left side, such as ${attr.kernel.name}
+	Operator  string `json:"operator"`  // such as regexp; "" means =
+	Value     string `json:"value"`     // right side
 }
 
 // String is the condition as Nomad writes it.

@@ -41,23 +41,23 @@ const (
 
 // Failure is one allocation with GPUs that failed or was lost.
 type Failure struct {
-	At     time.Time `json:"at"`
+	At     time.Time `json:"at"`              // when the allocation last changed in Nomad
 	Index  uint64    `json:"index"`           // the allocation's ModifyIndex in Nomad
 	Placed time.Time `json:"placed,omitzero"` // when the allocation was made
 	// JobIndex is the job's JobModifyIndex when the allocation was made; 0 if the job has changed
 	// since.
 	JobIndex  uint64   `json:"job_index,omitempty"`
-	Namespace string   `json:"namespace"`
-	Job       string   `json:"job"`
-	Alloc     string   `json:"alloc"`
-	Node      string   `json:"node"`
-	GPUs      []string `json:"gpus"`
+	Namespace string   `json:"namespace"` // the job's namespace
+	Job       string   `json:"job"`       // the job's id
+	Alloc     string   `json:"alloc"`     // the allocation's id
+	Node      string   `json:"node"`      // name of its node; the id if the node is unknown
+	GPUs      []string `json:"gpus"`      // ids of its GPUs
 	// Unhealthy are those of its GPUs that were unhealthy. If there are any, the others are not
 	// suspects.
 	Unhealthy []string `json:"unhealthy,omitempty"`
-	Cause     Cause    `json:"cause"`
-	Reason    string   `json:"reason"`
-	ExitCode  int      `json:"exit_code,omitempty"`
+	Cause     Cause    `json:"cause"`               // infrastructure, user or unknown
+	Reason    string   `json:"reason"`              // the cause in words
+	ExitCode  int      `json:"exit_code,omitempty"` // of the failed task; 0: not the cause
 	// Signal is the signal that ended the program, 0 for none.
 	Signal int `json:"signal,omitempty"`
 	// Driver reports that the task driver could not start a task, and named none of its GPUs. The

@@ -17,10 +17,12 @@ import (
 
 // Quarantine keeps a GPU out of new placements for a while.
 type Quarantine struct {
-	Until   time.Time `json:"until"`
+	Until time.Time `json:"until"` // when it ends, unless somebody lifts it before
+	// Strikes is the number of strikes that count; each doubles the time in quarantine, up to a
+	// day. 0 if an operator began it.
 	Strikes int       `json:"strikes"`
-	Last    time.Time `json:"last"`
-	Reason  string    `json:"reason"`
+	Last    time.Time `json:"last"`   // when the last strike, or the operator, began it
+	Reason  string    `json:"reason"` // why, in words
 	// ByJobs reports that failures of jobs caused it, not a report of the machine. See [Cap].
 	ByJobs bool `json:"by_jobs,omitempty"`
 	// Operator reports that an operator put the GPU in quarantine. Everybody who may see the GPU

@@ -19,9 +19,10 @@ type Control struct {
 
 // Said records who gave an order, when and why.
 type Said struct {
+	// By is the name of the sender's token; without access control, the name that the sender gave.
 	By  string    `json:"by,omitempty"`
-	At  time.Time `json:"at"`
-	Why string    `json:"why,omitempty"`
+	At  time.Time `json:"at"`            // when the order was given
+	Why string    `json:"why,omitempty"` // the reason given, if any
 }
 
 // Controlled sets the present orders.

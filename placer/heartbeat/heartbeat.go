@@ -42,14 +42,17 @@ const (
 type Activity struct {
 	// Unknown is why nobody can tell whether a placer is active; "" if it is known.
 	Unknown string `json:"unknown,omitempty"`
-	Working bool   `json:"working"`
+	// Working reports whether a placer is active; it is also false while Unknown is set.
+	Working bool `json:"working"`
 	// Since is when the placer started to work, or when the last placer stopped; zero: there was
 	// none yet.
-	Since   time.Time `json:"since,omitzero"`
-	Trouble string    `json:"trouble,omitempty"`
-	Agent   string    `json:"agent,omitempty"`
-	Version string    `json:"version,omitempty"`
-	Address string    `json:"address,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Trouble is why the agent did not place jobs when it wrote its last heartbeat; "" if it did.
+	Trouble string `json:"trouble,omitempty"`
+	// Agent is the agent that wrote the last heartbeat, as host/process id.
+	Agent   string `json:"agent,omitempty"`
+	Version string `json:"version,omitempty"` // that agent's version and commit
+	Address string `json:"address,omitempty"` // URL of that agent's API, if it publishes one
 	// Warnings are for operators only, not for everybody who may query an agent.
 	Warnings []string `json:"-"`
 	// Beaten is when the heartbeat was written, as Nomad reports it; zero: there is none.

@@ -38,11 +38,11 @@ type Use struct {
 	At time.Time `json:"at,omitzero"`
 	// Utilization is the percentage of time in which a kernel ran.
 	Utilization    *int64 `json:"utilization_percent,omitempty"`
-	MemoryUsedMiB  *int64 `json:"memory_used_mib,omitempty"`
-	MemoryTotalMiB *int64 `json:"memory_total_mib,omitempty"`
-	TemperatureC   *int64 `json:"temperature_c,omitempty"`
-	PowerW         *int64 `json:"power_w,omitempty"`
-	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`
+	MemoryUsedMiB  *int64 `json:"memory_used_mib,omitempty"`  // GPU memory in use, in MiB
+	MemoryTotalMiB *int64 `json:"memory_total_mib,omitempty"` // size of the GPU memory, in MiB
+	TemperatureC   *int64 `json:"temperature_c,omitempty"`    // temperature, in °C
+	PowerW         *int64 `json:"power_w,omitempty"`          // power drawn, in watts
+	PowerLimitW    *int64 `json:"power_limit_w,omitempty"`    // enforced power limit, in watts
 }
 
 // Idle reports whether the GPU is known to compute nothing. It is false if the utilization is

@@ -58,7 +58,7 @@ func (m *Model) Diagnose(a *cluster.Alloc) failure.Failure {
 
 // Try is a failed member, with the number of the try that it belongs to.
 type Try struct {
-	Try int `json:"try"`
+	Try int `json:"try"` // number of the try, from 1, among those still known
 	failure.Failure
 }
 

@@ -15,6 +15,8 @@ import (
 // Runs counts the jobs that a parameterized or periodic job has created and that Nomad still has:
 // the elements of an array.
 type Runs struct {
+	// Running counts jobs that start, run or are being stopped, and jobs that Nomad places alone.
+	// Waiting counts jobs that wait, that cannot be served, or that have lost members.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	// Complete, Failed and Stopped count jobs that have ended or will not be retried.

@@ -47,9 +47,9 @@ type Status struct {
 
 // JobStatus is the status of one job that the placer manages.
 type JobStatus struct {
-	Namespace string     `json:"namespace"`
-	Job       string     `json:"job"`
-	State     gang.State `json:"state"`
+	Namespace string     `json:"namespace"` // the job's namespace
+	Job       string     `json:"job"`       // the job's id
+	State     gang.State `json:"state"`     // the job's state
 	// Position is the job's position in the queue, from 1; 0 if it does not wait.
 	Position int `json:"position,omitempty"`
 	// User is its owner, from pal_user.
@@ -63,11 +63,13 @@ type JobStatus struct {
 	// how much of a whole GPU each counts for.
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
-	Class string  `json:"class,omitempty"`
+	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
 	// Reason is why it waits, or cannot be served. For a running job it names drained or disconnected
 	// nodes and unhealthy GPUs of its members, and canaries that run beside the old version.
-	Reason    reason.Reason `json:"reason,omitzero"`
-	Submitted time.Time     `json:"submitted"`
+	Reason reason.Reason `json:"reason,omitzero"`
+	// Submitted is when its author submitted it; zero if the placer has set the job aside after an
+	// internal error.
+	Submitted time.Time `json:"submitted"`
 	// StartFrom and StartTo are the range of its expected start, if there is a forecast.
 	StartFrom time.Time `json:"start_from,omitzero"`
 	StartTo   time.Time `json:"start_to,omitzero"`

@@ -40,9 +40,9 @@ const (
 
 // Check is one thing that doctor has checked.
 type Check struct {
-	Name    string  `json:"name"`
-	Verdict Verdict `json:"verdict"`
-	Found   string  `json:"found"`
+	Name    string  `json:"name"`    // what was checked
+	Verdict Verdict `json:"verdict"` // OK, WARN or FAIL
+	Found   string  `json:"found"`   // what the check found
 	// Next is the advice on what to do; "" if there is nothing to do.
 	Next string `json:"next,omitempty"`
 }

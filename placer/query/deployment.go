@@ -17,28 +17,28 @@ import (
 
 // Deployment is a service's current deployment in Nomad, or its last one if that failed.
 type Deployment struct {
-	ID          string `json:"id"`
-	Status      string `json:"status"`
-	Description string `json:"description,omitempty"`
+	ID          string `json:"id"`                    // the deployment's id in Nomad
+	Status      string `json:"status"`                // its status in Nomad, such as running
+	Description string `json:"description,omitempty"` // Nomad's description of the status
 	// Version is the job version that it deploys.
 	Version uint64 `json:"version"`
 	// Promote reports whether the deployment waits for somebody to promote it.
 	Promote bool `json:"promote,omitempty"`
 	// Superseded reports whether the job has a newer version that Nomad has not evaluated yet.
 	Superseded bool          `json:"superseded,omitempty"`
-	Groups     []DeployGroup `json:"groups"`
+	Groups     []DeployGroup `json:"groups"` // its task groups, by name
 }
 
 // DeployGroup is the deployment of one task group: how many members of the new version should run,
 // and how many are placed, healthy and unhealthy. Canaries run before the others.
 type DeployGroup struct {
-	Group     string `json:"group"`
-	Desired   int    `json:"desired"`
-	Canaries  int    `json:"canaries,omitempty"`
-	Promoted  bool   `json:"promoted,omitempty"`
-	Placed    int    `json:"placed"`
-	Healthy   int    `json:"healthy"`
-	Unhealthy int    `json:"unhealthy"`
+	Group     string `json:"group"`              // the task group
+	Desired   int    `json:"desired"`            // members of the new version that should run
+	Canaries  int    `json:"canaries,omitempty"` // canaries to run first; 0: none
+	Promoted  bool   `json:"promoted,omitempty"` // the canaries are promoted
+	Placed    int    `json:"placed"`             // members of the new version that Nomad has placed
+	Healthy   int    `json:"healthy"`            // members of the new version found healthy
+	Unhealthy int    `json:"unhealthy"`          // members of the new version found unhealthy
 }
 
 // deployment returns a service's deployment if it is active, or if that of the current version has

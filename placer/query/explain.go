@@ -28,9 +28,9 @@ import (
 
 // Explanation is why a job runs where it runs, or why it does not.
 type Explanation struct {
-	Namespace string     `json:"namespace"`
-	Job       string     `json:"job"`
-	State     gang.State `json:"state"`
+	Namespace string     `json:"namespace"` // the job's namespace
+	Job       string     `json:"job"`       // the job's id
+	State     gang.State `json:"state"`     // the job's state
 	// Parent is the parameterized or periodic job that made this job.
 	Parent string `json:"parent,omitempty"`
 	// Runs counts the jobs that a parameterized or periodic job has made.
@@ -41,8 +41,9 @@ type Explanation struct {
 	// would happen if it were submitted now.
 	Planned bool `json:"planned,omitempty"`
 	// Outcome is how the job ended, if it has.
-	Outcome *Outcome    `json:"outcome,omitempty"`
-	Wait    *queue.Wait `json:"wait,omitempty"`
+	Outcome *Outcome `json:"outcome,omitempty"`
+	// Wait is what the queue says about a job that waits in it; nil for other jobs.
+	Wait *queue.Wait `json:"wait,omitempty"`
 	// WaitsFor is what the job waits for, according to the queue.
 	WaitsFor reason.Reason `json:"waits_for,omitzero"`
 	// StartFrom and StartTo are the range of its expected start, if there is a forecast.
@@ -55,7 +56,8 @@ type Explanation struct {
 	Ready   time.Time `json:"ready,omitzero"`
 	// Restarted is the time when Nomad last restarted all members in place.
 	Restarted time.Time `json:"restarted,omitzero"`
-	Mode      string    `json:"mode,omitempty"`
+	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
+	Mode string `json:"mode,omitempty"`
 	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins.
 	// Decision.Chosen are then the GPUs that it has.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
@@ -67,6 +69,8 @@ type Explanation struct {
 	// with it. The cost of a missing class comes from the table of neighbours.
 	NeighboursFrom map[pal.AppClass]string `json:"neighbours_from,omitempty"`
 
+	// Note has further facts that matter for the job, such as its priority or a quota; "; "
+	// separates them.
 	Note string `json:"note,omitempty"`
 	// Obstacles are the reasons why nodes cannot run a job that cannot start.
 	Obstacles []request.Obstacle `json:"obstacles,omitempty"`
@@ -137,11 +141,11 @@ type Explanation struct {
 
 // Allocation is a live member and the GPUs that Nomad gave it.
 type Allocation struct {
-	ID     string   `json:"id"`
-	Group  string   `json:"group"`
-	Node   string   `json:"node"`
-	Status string   `json:"status"`
-	GPUs   []string `json:"gpus"`
+	ID     string   `json:"id"`     // the allocation's id
+	Group  string   `json:"group"`  // its task group
+	Node   string   `json:"node"`   // name of its node; the id if the placer does not know the node
+	Status string   `json:"status"` // Nomad's client status, such as running
+	GPUs   []string `json:"gpus"`   // ids of its GPUs
 	// Version is the version of the job that it runs, while a deployment is shown.
 	Version *uint64 `json:"version,omitempty"`
 }

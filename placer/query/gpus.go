@@ -21,18 +21,23 @@ import (
 
 // GPU is one GPU as commands show it.
 type GPU struct {
-	ID        string                       `json:"id"`
-	Node      string                       `json:"node"`
-	Rack      string                       `json:"rack,omitempty"`
-	NodeID    string                       `json:"node_id"`
-	Index     int                          `json:"index"` // within the node, from 0
-	Device    string                       `json:"device"`
-	State     model.GPUState               `json:"state"`
-	Healthy   bool                         `json:"healthy"`
-	Job       string                       `json:"job,omitempty"`
-	PMScores  map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
-	Classes   map[pal.AppClass]uint8       `json:"classes,omitempty"`
-	Available bool                         `json:"available"`
+	ID     string `json:"id"`             // the GPU's id
+	Node   string `json:"node"`           // its node's name
+	Rack   string `json:"rack,omitempty"` // its node's rack, if known
+	NodeID string `json:"node_id"`        // its node's id
+	Index  int    `json:"index"`          // within the node, from 0
+	Device string `json:"device"`         // device group: vendor/type/name
+	// State is unhealthy, quarantined, allocated, unavailable or free: the first that applies.
+	State   model.GPUState `json:"state"`
+	Healthy bool           `json:"healthy"` // its device plugin reports it as healthy
+	// Job is the job that holds it, as namespace/id.
+	Job string `json:"job,omitempty"`
+	// PMScores are its PM scores by application class; a class in which it was not measured is
+	// missing or 0.
+	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
+	// Classes are its variability classes by application class, from 1 (the fastest) to 5.
+	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
+	Available bool                   `json:"available"` // free and usable; a window may keep it
 	// Unhealthy and Unavailable are the reasons why the placer does not choose the GPU. Degraded is
 	// the reason why it chooses the GPU last. Each is "" if it does not apply.
 	Unhealthy   string `json:"unhealthy,omitempty"`

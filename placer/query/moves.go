@@ -11,10 +11,10 @@ import (
 
 // Move is a gang that would run better elsewhere.
 type Move struct {
-	Namespace string      `json:"namespace"`
-	Job       string      `json:"job"`
-	From      *pal.Choice `json:"from"`
-	To        *pal.Choice `json:"to"`
+	Namespace string      `json:"namespace"` // the job's namespace
+	Job       string      `json:"job"`       // the job's id
+	From      *pal.Choice `json:"from"`      // the GPUs that it has
+	To        *pal.Choice `json:"to"`        // the GPUs that it would get
 }
 
 // Moves returns the moves that the queue would make now if migration were on.

@@ -46,7 +46,7 @@ const (
 
 // Lack is one thing that a node lacks for a group of a job.
 type Lack struct {
-	Kind LackKind `json:"kind"`
+	Kind LackKind `json:"kind"` // what kind of thing is lacking, such as driver or free-gpus
 	// Task is the task that needs it, if only one does.
 	Task string `json:"task,omitempty"`
 	// Name is the node's datacenter or pool, or the driver, volume, device, resource or port that

@@ -21,7 +21,7 @@ import (
 
 // Obstacle is something that keeps a group of a job from nodes.
 type Obstacle struct {
-	Group string `json:"group"`
+	Group string `json:"group"` // the task group that it concerns
 	Lack
 	// What describes the kind of obstacle.
 	What string `json:"what"`

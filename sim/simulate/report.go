@@ -21,44 +21,53 @@ import (
 
 // Report is the result of a run, as -json prints it. Times are seconds.
 type Report struct {
-	Trace       string         `json:"trace"`
-	Skipped     map[string]int `json:"skipped,omitempty"`  // number of jobs that are left out, by reason
-	Notes       map[string]int `json:"notes,omitempty"`    // number of jobs that are played differently from the trace, by difference
-	Warnings    []string       `json:"warnings,omitempty"` // reasons why the figures may be misleading
-	Policy      string         `json:"policy"`
-	Order       string         `json:"order"`
-	Seed        uint64         `json:"seed"`
-	Nodes       int            `json:"nodes"`
-	GPUsPerNode int            `json:"gpus_per_node,omitempty"` // 0: not the same on all nodes
-	GPUs        int            `json:"gpus"`
-	Parts       int            `json:"parts_per_gpu,omitempty"` // of shared GPUs
-	Neighbours  string         `json:"neighbours,omitempty"`
-	GPUModels   string         `json:"gpu_models,omitempty"` // if the cluster has several
-	ModelChoice string         `json:"model_choice,omitempty"`
-	Locality    string         `json:"locality"`
+	Trace string `json:"trace"` // file or other source of the jobs
+	// Skipped is the number of jobs that are left out, by reason.
+	Skipped map[string]int `json:"skipped,omitempty"`
+	// Notes is the number of jobs that are played differently from the trace, by difference.
+	Notes map[string]int `json:"notes,omitempty"`
+	// Warnings are reasons why the figures may be misleading.
+	Warnings    []string `json:"warnings,omitempty"`
+	Policy      string   `json:"policy"`                  // placement policy, or baseline
+	Order       string   `json:"order"`                   // order of the queue; "" without one
+	Seed        uint64   `json:"seed"`                    // seed of the random numbers
+	Nodes       int      `json:"nodes"`                   // number of nodes
+	GPUsPerNode int      `json:"gpus_per_node,omitempty"` // 0: not the same on all nodes
+	GPUs        int      `json:"gpus"`                    // number of whole GPUs
+	Parts       int      `json:"parts_per_gpu,omitempty"` // of shared GPUs
+	Neighbours  string   `json:"neighbours,omitempty"`    // how a job's neighbours are chosen
+	GPUModels   string   `json:"gpu_models,omitempty"`    // if the cluster has several
+	ModelChoice string   `json:"model_choice,omitempty"`  // how a job's GPU model is chosen
+	// Locality has the locality penalty of each tier in use, for class A.
+	Locality string `json:"locality"`
 
-	AvgJCT      float64 `json:"avg_jct_s"`
-	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"` // average completion time under the clairvoyant policy
-	OverLimit   float64 `json:"over_clairvoyant,omitempty"`      // AvgJCT divided by LimitAvgJCT
-	GeoJCT      float64 `json:"geomean_jct_s"`
-	P50         float64 `json:"p50_jct_s"`
-	P90         float64 `json:"p90_jct_s"`
-	P99         float64 `json:"p99_jct_s"`
-	MaxJCT      float64 `json:"max_jct_s"`
-	AvgWait     float64 `json:"avg_wait_s"`
-	Makespan    float64 `json:"makespan_s"`
-	Utilization float64 `json:"utilization"`        // share of GPU time that gangs held
-	Useful      float64 `json:"useful_utilization"` // share of GPU time: work done and kept, at cost 1
-	Restarts    int     `json:"restarts"`
-	Resizes     int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
-	LostGPUh    float64 `json:"gpu_hours_lost"`    // to restarts and failures
-	Unfinished  int     `json:"unfinished"`        // jobs that never finish
+	// AvgJCT is the average completion time: from submission to finish. This and the other times
+	// are those of the finished jobs.
+	AvgJCT float64 `json:"avg_jct_s"`
+	// LimitAvgJCT is the average completion time under the clairvoyant policy.
+	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"`
+	OverLimit   float64 `json:"over_clairvoyant,omitempty"` // AvgJCT divided by LimitAvgJCT
+	GeoJCT      float64 `json:"geomean_jct_s"`              // geometric mean of completion times
+	P50         float64 `json:"p50_jct_s"`                  // median completion time
+	P90         float64 `json:"p90_jct_s"`                  // 90th percentile of completion times
+	P99         float64 `json:"p99_jct_s"`                  // 99th percentile of completion times
+	MaxJCT      float64 `json:"max_jct_s"`                  // longest completion time
+	AvgWait     float64 `json:"avg_wait_s"`                 // average of total waiting times
+	Makespan    float64 `json:"makespan_s"`                 // from first submission to last finish
+	Utilization float64 `json:"utilization"`                // share of GPU time that gangs held
+	// Useful is a share of GPU time: work done and kept, at cost 1.
+	Useful     float64 `json:"useful_utilization"`
+	Restarts   int     `json:"restarts"`          // starts after a job's first, without resizes
+	Resizes    int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
+	LostGPUh   float64 `json:"gpu_hours_lost"`    // to restarts and failures
+	Unfinished int     `json:"unfinished"`        // jobs that never finish
 
-	BySize  []row     `json:"by_size"`
-	ByTier  []row     `json:"by_locality"`
-	ByClass []row     `json:"by_class"`
+	BySize  []row `json:"by_size"`     // finished jobs by number of GPUs
+	ByTier  []row `json:"by_locality"` // finished jobs by tier of their last GPUs
+	ByClass []row `json:"by_class"`    // finished jobs by application class
+	// ByModel are finished jobs by the model of their last GPUs, if the cluster has several models.
 	ByModel []row     `json:"by_gpu_model,omitempty"`
-	Jobs    []jobLine `json:"jobs"`
+	Jobs    []jobLine `json:"jobs"` // the jobs that were played
 
 	samples []sim.Sample
 	heat    *heat
@@ -66,28 +75,28 @@ type Report struct {
 
 // row summarizes the jobs of one kind.
 type row struct {
-	Kind     string  `json:"kind"`
-	Jobs     int     `json:"jobs"`
-	AvgJCT   float64 `json:"avg_jct_s"`
-	AvgWait  float64 `json:"avg_wait_s"`
-	P90Wait  float64 `json:"p90_wait_s"`
-	Slowdown float64 `json:"slowdown"` // time on GPUs divided by work
+	Kind     string  `json:"kind"`       // what they have in common, such as "2-4 GPUs"
+	Jobs     int     `json:"jobs"`       // number of finished jobs
+	AvgJCT   float64 `json:"avg_jct_s"`  // average completion time
+	AvgWait  float64 `json:"avg_wait_s"` // average of the total waiting times
+	P90Wait  float64 `json:"p90_wait_s"` // 90th percentile of the total waiting times
+	Slowdown float64 `json:"slowdown"`   // time on GPUs divided by work
 }
 
 // jobLine is one job; a time of -1 means never.
 type jobLine struct {
-	ID       string  `json:"id"`
-	Class    string  `json:"class"`
-	GPUs     int     `json:"gpus"`
-	Submit   float64 `json:"submit_s"`
-	Start    float64 `json:"start_s"`
-	Finish   float64 `json:"finish_s"`
-	JCT      float64 `json:"jct_s"`
-	Wait     float64 `json:"wait_s"`
-	Slowdown float64 `json:"slowdown"`
-	Runs     int     `json:"runs,omitempty"`
-	Locality string  `json:"locality,omitempty"`
-	GPUModel string  `json:"gpu_model,omitempty"`
+	ID       string  `json:"id"`                  // the job's id in the trace
+	Class    string  `json:"class"`               // application class
+	GPUs     int     `json:"gpus"`                // GPUs that it requests
+	Submit   float64 `json:"submit_s"`            // submission, seconds since the trace began
+	Start    float64 `json:"start_s"`             // first start, seconds since the trace began
+	Finish   float64 `json:"finish_s"`            // end, seconds since the trace began
+	JCT      float64 `json:"jct_s"`               // completion time: Finish − Submit
+	Wait     float64 `json:"wait_s"`              // total waiting time, also after stops
+	Slowdown float64 `json:"slowdown"`            // time on GPUs / work; 0: never finished
+	Runs     int     `json:"runs,omitempty"`      // number of starts; under plain Nomad, of tries
+	Locality string  `json:"locality,omitempty"`  // tier of its last GPUs; missing: never ran
+	GPUModel string  `json:"gpu_model,omitempty"` // model of its last GPUs, if all share one
 }
 
 // most is the share of jobs that may be left out before the report warns.

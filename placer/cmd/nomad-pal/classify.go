@@ -40,11 +40,11 @@ Classify Options:
 
 // classified is the command's JSON.
 type classified struct {
-	Namespace string              `json:"namespace"`
-	Job       string              `json:"job"`
-	GPUs      []string            `json:"gpus"`
-	Readings  int                 `json:"readings"` // number of readings of GPUs at work
-	Verdict   *classify.Verdict   `json:"verdict,omitempty"`
+	Namespace string              `json:"namespace"`         // the job's namespace
+	Job       string              `json:"job"`               // the job's id
+	GPUs      []string            `json:"gpus"`              // ids of the GPUs that were watched
+	Readings  int                 `json:"readings"`          // number of readings of GPUs at work
+	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing says why
 	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "groups of <n> jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class
 	Medians   map[string]*float64 `json:"medians"`           // null: unknown

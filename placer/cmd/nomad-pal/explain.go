@@ -62,10 +62,10 @@ type explained struct {
 	// WhatIf are the changes to try, by key.
 	WhatIf map[string]string `json:"what_if,omitempty"`
 	*query.Explanation
-	Allocation string      `json:"allocation,omitempty"`
-	GPU        *query.GPU  `json:"gpu,omitempty"`
-	Node       *nodeState  `json:"node,omitempty"`
-	NodeGPUs   []query.GPU `json:"node_gpus,omitempty"`
+	Allocation string      `json:"allocation,omitempty"` // its id, if Kind is allocation
+	GPU        *query.GPU  `json:"gpu,omitempty"`        // the GPU, if Kind is gpu
+	Node       *nodeState  `json:"node,omitempty"`       // the node, if Kind is node
+	NodeGPUs   []query.GPU `json:"node_gpus,omitempty"`  // that node's GPUs
 	idLength   int
 }
 

@@ -29,14 +29,15 @@ quarantined GPUs.
 
 // failureReport is the output of failures.
 type failureReport struct {
-	Causes     map[failure.Cause]causeSum    `json:"causes"`
-	Failures   []failure.Failure             `json:"failures"`
-	Quarantine map[string]failure.Quarantine `json:"quarantine"`
+	Causes     map[failure.Cause]causeSum    `json:"causes"`     // sums of Failures by cause
+	Failures   []failure.Failure             `json:"failures"`   // the last ones, the oldest first
+	Quarantine map[string]failure.Quarantine `json:"quarantine"` // the GPUs in quarantine, by id
 }
 
+// causeSum sums up the failures with one cause.
 type causeSum struct {
-	Failures int     `json:"failures"`
-	GPUHours float64 `json:"gpu_hours"`
+	Failures int     `json:"failures"`  // number of failures with this cause
+	GPUHours float64 `json:"gpu_hours"` // GPU hours that they lost
 }
 
 func runFailures(b *base, args []string) int {

@@ -67,8 +67,10 @@ const (
 
 // measuredGPU is measure's output for one GPU.
 type measuredGPU struct {
-	GPU     string         `json:"gpu"`
-	Node    string         `json:"node"`
+	GPU  string `json:"gpu"`  // the GPU's id
+	Node string `json:"node"` // its node's name
+	// Outcome is measured, failed or skipped; with -dry-run, or if measure ended early, also ready
+	// or waits.
 	Outcome measureOutcome `json:"outcome"`
 	// Reason is why it was not measured, or what it waits for.
 	Reason string `json:"reason,omitempty"`

@@ -35,12 +35,12 @@ Import Options:
 
 // imported is the JSON output of profile import.
 type imported struct {
-	Source  string          `json:"source"`
-	Samples int             `json:"samples"`
-	GPUs    int             `json:"gpus"`
-	Unknown int             `json:"unknown_gpus"`
-	Changes []profile.Event `json:"changes"`
-	DryRun  bool            `json:"dry_run"`
+	Source  string          `json:"source"`       // name of the import
+	Samples int             `json:"samples"`      // number of measured times in the files
+	GPUs    int             `json:"gpus"`         // number of GPUs in the files
+	Unknown int             `json:"unknown_gpus"` // how many of these the cluster does not have now
+	Changes []profile.Event `json:"changes"`      // to the profile, by GPU; empty with -delete
+	DryRun  bool            `json:"dry_run"`      // nothing was stored
 	// Hidden are GPUs that no longer count as outliers because their comparability key changed.
 	Hidden []profile.Event `json:"hidden_outliers,omitempty"`
 }

@@ -101,6 +101,7 @@ func profileInForce(b *base) (*profile.Profile, error) {
 // groupSummary compares the GPUs of one model, application and key.
 type groupSummary struct {
 	profile.Group
+	// Classes are all variability classes, from 1 on, including those without GPUs.
 	Classes []classSummary `json:"classes"`
 	// Rate, in Unit, is the median of the rates that RatedGPUs GPUs of this model reached for this
 	// application. Speed is Rate relative to the fastest model. All three include GPUs measured
@@ -115,18 +116,21 @@ type groupSummary struct {
 
 // classSummary is one variability class. Min and Max are its lowest and highest PM scores.
 type classSummary struct {
-	Class int         `json:"class"`
-	GPUs  int         `json:"gpus"`
-	Min   pal.PMScore `json:"min,omitempty"`
-	Max   pal.PMScore `json:"max,omitempty"`
+	Class int         `json:"class"`         // the class, from 1 (the fastest) to 5
+	GPUs  int         `json:"gpus"`          // number of GPUs in the class
+	Min   pal.PMScore `json:"min,omitempty"` // lowest PM score; missing if there are no GPUs
+	Max   pal.PMScore `json:"max,omitempty"` // highest PM score; missing if there are no GPUs
 }
 
+// memberSummary is one GPU of the group.
 type memberSummary struct {
-	ID      string      `json:"id"`
-	Score   pal.PMScore `json:"pm_score"`
-	Class   int         `json:"class"`
-	Outlier bool        `json:"outlier,omitempty"`
-	Pending int         `json:"pending_class,omitempty"`
+	ID      string      `json:"id"`                // the GPU's id
+	Score   pal.PMScore `json:"pm_score"`          // its time relative to the median GPU
+	Class   int         `json:"class"`             // its variability class, 1 the fastest
+	Outlier bool        `json:"outlier,omitempty"` // it counts as an outlier
+	// Pending is the class that one session has indicated; a second one in the same direction
+	// changes the class. 0: none.
+	Pending int `json:"pending_class,omitempty"`
 }
 
 // barWidth is the length of the fullest class's bar, in characters.

@@ -262,8 +262,8 @@ func gateForGPUs(job *api.Job) (*api.Job, error) {
 
 // registration is the output of run for a job that it does not watch.
 type registration struct {
-	Job       string `json:"job"`
-	Namespace string `json:"namespace"`
+	Job       string `json:"job"`       // the job's id
+	Namespace string `json:"namespace"` // the job's namespace
 	// Gated: the job waits for the placer.
 	Gated bool `json:"gated"`
 	// Evaluation is the id of Nomad's evaluation.

@@ -42,24 +42,31 @@ type overview struct {
 	gpuCounts
 	// Windows counts the GPUs that each active window keeps. The keys describe the windows: until
 	// when, for whom.
-	Windows  map[string]int     `json:"windows,omitempty"`
+	Windows map[string]int `json:"windows,omitempty"`
+	// Profile is the version of the profile in force; 0 if there is none, or if the token cannot
+	// read it.
 	Profile  int                `json:"profile_version,omitempty"`
-	Warnings []string           `json:"warnings,omitempty"`
-	Placer   heartbeat.Activity `json:"placer"`
-	Tenants  []queue.TenantUse  `json:"tenants,omitempty"`
-	Jobs     []model.JobStatus  `json:"jobs"`
-	hidden   bool               // the token may not see the profile
-	others   int                // jobs that the options filter out
+	Warnings []string           `json:"warnings,omitempty"` // for operators; others do not see them
+	Placer   heartbeat.Activity `json:"placer"`             // whether a placer is active
+	// Tenants are those with namespaces that have jobs or have used GPUs, and that the token may
+	// see. A namespace without a tenant counts as one.
+	Tenants []queue.TenantUse `json:"tenants,omitempty"`
+	// Jobs are the jobs with GPUs that have not ended, those in the queue first.
+	Jobs   []model.JobStatus `json:"jobs"`
+	hidden bool              // the token may not see the profile
+	others int               // jobs that the options filter out
 }
 
 // gpuCounts counts GPUs by state. Each GPU counts once: an unhealthy or quarantined GPU counts as
 // such even if a job holds it.
 type gpuCounts struct {
-	GPUs        int `json:"gpus"`
-	Allocated   int `json:"allocated"`
-	Free        int `json:"free"`
-	Unhealthy   int `json:"unhealthy"`
-	Quarantined int `json:"quarantined"`
+	GPUs        int `json:"gpus"`        // all GPUs; each part of a shared GPU counts as one
+	Allocated   int `json:"allocated"`   // held by jobs or promised to them
+	Free        int `json:"free"`        // neither held nor out of use; windows may keep some
+	Unhealthy   int `json:"unhealthy"`   // unhealthy, whether held or not
+	Quarantined int `json:"quarantined"` // healthy, but in quarantine, whether held or not
+	// Unavailable GPUs are not held, but their node accepts no jobs or has just come back, or tasks
+	// of a purged job may still run on them.
 	Unavailable int `json:"unavailable"`
 	// parts counts those that are parts of GPUs (such as MIG instances); shared counts the GPUs
 	// that they are parts of.

@@ -221,11 +221,12 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 
 // nodeState is a node's state in Nomad.
 type nodeState struct {
+	// ID is its id in Nomad. This, Status and Eligibility are empty if the token cannot read nodes.
 	ID          string `json:"id"`
-	Name        string `json:"name"`
-	Status      string `json:"status"`
-	Eligibility string `json:"eligibility"`
-	Drain       bool   `json:"drain,omitempty"`
+	Name        string `json:"name"`            // the node's name
+	Status      string `json:"status"`          // its status in Nomad, such as ready or down
+	Eligibility string `json:"eligibility"`     // eligible or ineligible for new allocations
+	Drain       bool   `json:"drain,omitempty"` // the node is being drained
 	// DrainUntil is when Nomad stops the allocations that still run there; zero if the drain has no
 	// deadline.
 	DrainUntil time.Time `json:"drain_until,omitzero"`

@@ -30,9 +30,9 @@ Exit codes: 0 it is valid; 1 it is not, or an error.
 
 // validation is the output of validate.
 type validation struct {
-	Job       string `json:"job"`
-	Namespace string `json:"namespace"`
-	Valid     bool   `json:"valid"`
+	Job       string `json:"job"`       // the job's id
+	Namespace string `json:"namespace"` // the job's namespace
+	Valid     bool   `json:"valid"`     // no Errors were found
 	// Errors are the reasons why the job is not valid.
 	Errors []string `json:"errors"`
 	// Warnings are Nomad's warnings.

@@ -13,7 +13,7 @@ var helpVersion = help("version [options]", "Prints version and revision.", exam
 
 // versions is the output of version.
 type versions struct {
-	Version string `json:"version"`
+	Version string `json:"version"` // version of nomad-pal
 	// Revision is the commit of the build.
 	Revision string `json:"revision"`
 	// Go is the compiler's version.
