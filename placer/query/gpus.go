@@ -134,8 +134,11 @@ func (s *Snapshot) gpu(i int, unhealthy map[string]string) GPU {
 		g.Job = o.String()
 	}
 	for k, class := range pal.AppClasses() {
-		if u.Classes[k] != 0 {
-			g.PMScores[class], g.Classes[class] = u.Scores[k], u.Classes[k]
+		if u.Scores[k] != 0 {
+			g.PMScores[class] = u.Scores[k]
+		}
+		if u.Classes[k] != 0 { // a degraded GPU has one without being measured
+			g.Classes[class] = u.Classes[k]
 		}
 	}
 	return g

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/internal/patience"
 	"github.com/nomad-pal/nomad-pal/pal"
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
 	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/query"
@@ -56,6 +57,21 @@ func (c *testCluster) firstAlloc(id string) *api.AllocationListStub {
 		c.t.Fatalf("allocations of %s: %v, %v", id, as, err)
 	}
 	return as[0]
+}
+
+// A GPU that was never measured has no PM scores, even if it is degraded and therefore in the last
+// class.
+func TestExplainDegradedUnmeasuredGPU(t *testing.T) {
+	c := newCluster(t)
+	node := nomadtest.GPUNode(2, 1)
+	hot := "GPU-2-0"
+	node.NodeResources.Devices[0].Attributes[attr.Degraded] = &api.Attribute{StringVal: &hot}
+	c.nomad.AddNode(node)
+	t.Setenv("NOMAD_PAL_ADDR", c.agent("", "http {\n  bind_port = 0\n}\n"))
+	code, out, err := c.does("explain", hot)
+	if code != 0 || !strings.Contains(out, "degraded") || !strings.Contains(out, "It is not measured yet") {
+		t.Errorf("%d\n%s%s", code, out, err)
+	}
 }
 
 // explain answers with one sentence first, for jobs, GPUs, nodes and allocations, also
