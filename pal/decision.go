@@ -174,7 +174,7 @@ type Candidates struct {
 	Unhealthy   int `json:"unhealthy"`             // eligible, but unhealthy
 	Quarantined int `json:"quarantined"`           // eligible and healthy, but in quarantine
 	Unavailable int `json:"unavailable,omitempty"` // see [GPU]
-	Allocated   int `json:"allocated"`             // eligible, but held by jobs or promised to them
+	Allocated   int `json:"allocated"`             // eligible, but allocated to jobs or promised to them
 	Free        int `json:"free"`                  // eligible and free, without Outliers and Kept
 	// Outliers are free, but the policy excludes them as too slow (see
 	// [Policy.OutlierThreshold]).

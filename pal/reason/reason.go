@@ -112,7 +112,7 @@ type Reason struct {
 
 // Used counts GPUs that match but cannot be chosen.
 type Used struct {
-	Allocated   int `json:"allocated,omitempty"`   // held by jobs or promised to them
+	Allocated   int `json:"allocated,omitempty"`   // allocated to jobs or promised to them
 	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether held or not
 	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
 	// Unavailable ones are on a node that accepts no jobs, or unreported tasks may still run on

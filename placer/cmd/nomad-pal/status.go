@@ -61,7 +61,7 @@ type overview struct {
 // such even if a job holds it.
 type gpuCounts struct {
 	GPUs        int `json:"gpus"`        // all GPUs; each part of a shared GPU counts as one
-	Allocated   int `json:"allocated"`   // held by jobs or promised to them
+	Allocated   int `json:"allocated"`   // allocated to jobs or promised to them
 	Free        int `json:"free"`        // neither held nor out of use; windows may keep some
 	Unhealthy   int `json:"unhealthy"`   // unhealthy, whether held or not
 	Quarantined int `json:"quarantined"` // healthy, but in quarantine, whether held or not
