@@ -30,13 +30,13 @@ type duty struct {
 // states.
 var (
 	dutyRecord      = duty{say: "read its record", do: (*Lifecycle).readRecord, to: []State{Failed}, common: true}
-	dutyPosition    = duty{say: "find its place in the queue, and whether its author has started it over", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
+	dutyPosition    = duty{say: "find its place in the queue, and find out whether its author has started it again", do: (*Lifecycle).findPosition, to: []State{Waiting}, common: true}
 	dutyFinished    = duty{say: "stop the job if its members finished in an earlier version of it", do: (*Lifecycle).stopFinished, always: true, to: []State{Rejected}}
 	atWorkFinished  = duty{say: dutyFinished.say, do: (*Lifecycle).stopFinished, always: true}
 	dutyPending     = duty{say: "if Nomad calls the job dead, ask Nomad to evaluate it again", do: (*Lifecycle).keepPending}
 	dutyRequeue     = duty{say: "requeue it if somebody asked for that since it was placed (nomad-pal requeue)", do: (*Lifecycle).requeueAsked, always: true, registers: true, to: []State{Stopping}}
-	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change", do: (*Lifecycle).findEarlierLostUpdate, common: true}
-	dutyUndo        = duty{say: "undo a lost update: stop, purge or restore the job as its author left it", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
+	dutyOverwritten = duty{say: "check whether an earlier placer overwrote a change of its author", do: (*Lifecycle).findEarlierLostUpdate, common: true}
+	dutyUndo        = duty{say: "repeat a change of its author that was overwritten: stop or purge the job again, or restore the author's version", do: (*Lifecycle).undo, to: []State{Waiting, Starting, Running, Resubmitted, Ended}, common: true}
 )
 
 // duties are what may be due in each state, in this order. The records of earlier placers are read
@@ -51,7 +51,7 @@ var duties = map[State][]duty{
 	Starting: {
 		dutyRecord, dutyPosition, dutyOverwritten, dutyUndo,
 		atWorkFinished, dutyRequeue,
-		{say: "record the decision if the members take long", do: (*Lifecycle).saveSlow},
+		{say: "record the decision if the members take long to start", do: (*Lifecycle).saveSlow},
 		{say: "gate it if its pins cannot hold all members that its author now requests (nomad job scale): it keeps running until they fit", do: (*Lifecycle).askAgain, registers: true, to: []State{Resubmitted}},
 		{say: "if it stays incomplete: give missing members other nodes, continue without them, requeue the gang, or ask Nomad to evaluate it", do: (*Lifecycle).repairOrRequeue, registers: true, to: []State{Stopping, Completing, Running, Failed}},
 	},
