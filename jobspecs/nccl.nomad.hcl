@@ -54,7 +54,7 @@ job "nccl" {
 
       env {
         RANK       = "${NOMAD_ALLOC_INDEX}"
-        LOCAL_RANK = "0" # each rank sees its own GPU only
+        LOCAL_RANK = "0" # each rank sees only its own GPU
         WORLD_SIZE = "8"
       }
 

@@ -5,7 +5,7 @@
 #   nomad acl policy apply -namespace default -job nomad-pal nomad-pal placer/deploy/acl/nomad-pal.policy.hcl
 #   nomad job run jobspecs/nomad-pal.nomad.hcl
 #
-# With raw_exec, or another driver that runs a binary of the node:
+# With raw_exec, or another driver that runs a binary from the node:
 #
 #   nomad job run -var driver=raw_exec -var command=/usr/local/bin/nomad-pal jobspecs/nomad-pal.nomad.hcl
 
