@@ -156,8 +156,8 @@ func faultsReport(kinds int, served map[nomadtest.Fault]*tally) string {
 	fmt.Fprintf(&b, `# What lost and odd answers of Nomad do to the placer
 
 Written by `+"`make faults`"+`. A busy placer (gangs that start, wait, are preempted, fail, lose their node and are run again)
-makes %d kinds of requests. In each world below, an in-memory Nomad in virtual time (placer/nomadtest), one kind fails in one way: once, or
-for a minute that begins before the placer starts. Afterwards a new gang must run within two minutes, the placer must serve all waiting gangs,
+makes %d kinds of requests. Each world below is an in-memory Nomad in virtual time (placer/nomadtest) in which one kind fails in one way: once,
+or for a minute that begins before the placer starts. Afterwards a new gang must run within two minutes, the placer must serve all waiting gangs,
 and the invariants of [random faults](simulate-faults.md) must hold.
 
 | the request is | worlds | faults injected | a new gang runs afterwards within | worlds that failed |

@@ -101,9 +101,9 @@ func hostileNodesReport(nodes []hostile.Node, said map[string]string) (page stri
 	}
 	return fmt.Sprintf(`# What hostile nodes do to the placer
 
-Written by `+"`make faults`"+`. The %d nodes of `+"`placer/nomadtest/hostile`"+` register others' GPUs as theirs, absurd amounts and malformed
-measurements. They join two honest nodes of 8 GPUs: each alone, and all together. The honest GPUs stay theirs and healthy, only
-their own measurements count, and a gang of 2 × 8 GPUs starts on them (`+"`TestHostileNodes`"+`). The placer warns of %d of the nodes in
+Written by `+"`make faults`"+`. The %d nodes of `+"`placer/nomadtest/hostile`"+` register other nodes' GPUs, absurd amounts and malformed
+measurements. They join two honest nodes of 8 GPUs: one by one, and all together. The honest nodes' GPUs remain theirs and healthy, only
+these nodes' own measurements count, and a gang of 2 × 8 GPUs starts on them (`+"`TestHostileNodes`"+`). The placer warns of %d of the nodes in
 `+"`nomad-pal status`"+`; what the others register is bounded or ignored, and logged. The CSV file beside this page has the warnings.
 `, len(nodes), warned), rows
 }

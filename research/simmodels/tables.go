@@ -12,15 +12,15 @@ import (
 
 const head = `# The right GPU model for each application
 
-Written by %s on %s. Others measured the speeds: Gavel's (V100, P100 and K80, 32 GPUs of each; the jobs of four virtual
-clusters of Philly) and Sia's (six kinds of GPU, 16 of each; jobs of our own). Nodes have 8 GPUs of one model; GPUs of a model are
+Written by %s on %s. The speeds are published: Gavel's (V100, P100 and K80, 32 GPUs of each; jobs of four virtual clusters of
+Philly) and Sia's (six GPU models, 16 GPUs of each; generated jobs). Nodes have 8 GPUs of one model; GPUs of a model are
 alike. Jobs have no estimates. A stopped gang loses %d s.
 
 * **agnostic**: the product's queue, without speeds.
 * **fastest first**: the same, but each gang prefers the fastest model on which it fits now.
 * **ours**: the product's queue, with speeds.
-* **bound**: a lower bound on every policy's average. It is loose if jobs come in bursts: it shares GPUs in fractions, knows all run times,
-  and has no gangs.
+* **bound**: a lower bound on every policy's average. It shares GPUs in fractions, knows all run times and has no gangs. It is loose if
+  jobs come in bursts.
 
 Load 100 %% is the most work of these jobs that the cluster can do while they arrive, by a linear program (Gavel's maximum throughput). Tables have
 ratios of average completion times, as geometric means, with the worst cell in brackets. The CSV file beside this page has each cell.
@@ -104,14 +104,14 @@ const tried = `
 
 The aim at 85 % was 0.67 of agnostic. With exact run times ours reaches it: 0.56 and 0.58 on the two workloads used to choose the rules.
 Without exact run times no rule does. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: congestion
-counts two or four times as much, or a gang waits for a better model as long as a gang that may not move. Six others were worse.
+counts two or four times as much, or a gang waits as long for a better model as one that may not move. Six others were worse.
 `
 
 const fairness = `
 ## Gavel's finish-time fairness
 
-Gavel's policy minimizes the greatest ratio of a job's finish time to that with 1/n of each model, for n jobs. No real scheduler can do all that
-this policy does: it knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
+Among n jobs, Gavel's policy minimizes the greatest ratio of a job's finish time to its finish time on 1/n of each model's GPUs. No real
+scheduler can do all that this policy does: it knows run times, shares GPUs in fractions, has no gangs, and stops and moves jobs at no cost.
 The four workloads with three models:
 
 | load | fair over bound | ours over fair | the same, gangs may be stopped |

@@ -113,8 +113,8 @@ const runTimesText = `
 ## Run times predicted
 
 This table compares run times with the queue's predictions at the submission of gangs that cannot be stopped. The queue has learned from the
-jobs that would have ended by then if each had started at once. The pinball loss is in doublings of the run time, the mean over jobs, then
-over traces: 0.5 for the median is a factor of two. "As predicted" is the share of run times within the prediction: 50 and 90 % are ideal.
+jobs that would have ended by then if each had started at once. The pinball loss is in doublings of the run time, averaged over jobs, then
+over traces: for the median, 0.5 is a factor of two. "As predicted" is the share of run times within the prediction: 50 and 90 % are ideal.
 
 `
 
@@ -146,8 +146,8 @@ const sidesText = `
 ## Who gains
 
 Half of the jobs, drawn at random, have estimates or may be stopped. The first table has the average of each half, relative to the same jobs
-when none do. For the second table, another run exchanges the halves: it has the average of all jobs with estimates, relative to the same jobs
-without. Differences of a percent do not count.
+in a run without either. For the second table, another run exchanges the halves. The table has the average of all jobs with estimates,
+relative to the same jobs without. Differences of one percent do not count.
 
 `
 
@@ -209,7 +209,7 @@ const wideText = `
 
 The worst wait of the widest gangs, relative to EASY with users' guesses, in the cells of 60 % load. Differences of a minute do not count.
 If a gang is stopped, all its waits count. If some may be stopped, the worst gang usually runs for days, is stopped many times, and
-waits for a small part of its run time. So see the p95 slowdown, too, also relative to EASY.
+waits for a small part of its run time. So see also the p95 slowdown relative to EASY.
 
 `
 

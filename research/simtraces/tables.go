@@ -24,7 +24,7 @@ Made by ` + "`%s`" + `. Beside this page, a JSON file has each run, and a CSV fi
 * All policies run the same jobs on the same nodes of 8 GPUs, with the variability of Longhorn; one GPU in 64 is an outlier, or none. A gang across nodes takes 1.7 times as long. A stopped gang loses %d s.
 * The load is the GPU time of the jobs divided by that of the cluster between the first submission and the last.
 * A gang is either one-GPU members that may run anywhere, or tasks of up to 8 GPUs, each on one node.
-* We chose rules by one half of the virtual clusters. This page shows the other half and the whole clusters.
+* We chose the rules on one half of the virtual clusters. This page shows the other half and the whole clusters.
 * "ours" is the agent's default queue if no gang may be stopped; in "preempting" all may. Only "exact times" has estimates. SRTF and clairvoyant know all run times; easy-users knows what users guess. ` + "`nomad-pal simulate -help`" + ` describes each policy.
 
 Averages are completion times relative to the clairvoyant policy's. The p99 slowdown (completion time over work) and the makespan are relative to the lowest of all policies but the clairvoyant. All are geometric means over cells; the worst cell is in brackets.
@@ -44,7 +44,7 @@ func (r report) markdown() ([]byte, error) {
 		target += fmt.Sprintf(` SIM_TRACES_ARGS="-only '%s'"`, r.only)
 	}
 	if r.quick {
-		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are those of [all traces](sim-traces.md). Here only the first %d jobs of each virtual cluster run, with gangs as tasks, on GPUs with outliers. No whole cluster runs.\n\n", target, quickJobs)
+		fmt.Fprintf(&b, "# Policies on parts of real traces\n\nMade by `%s`. Rules, policies and tables are those of [all traces](sim-traces.md). Here only the first %d jobs of each virtual cluster run, with gangs as tasks, on GPUs with outliers.\n\n", target, quickJobs)
 	} else {
 		fmt.Fprintf(&b, header, target, restartS)
 	}

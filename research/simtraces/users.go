@@ -506,7 +506,7 @@ Written by %s, on %s. Jobs, clusters and terms are those of [what estimates and
 checkpoints win you](sim-users.md)%s. Nobody estimates.
 
 Each line is relative to the same jobs without reports. Honest reports are in whole percent. A job with false reports
-follows one of six patterns: nearly done for long, done at once, random, back and forth, slower and
+follows one of six patterns: nearly done for a long time, done at once, random, back and forth, slower and
 slower, faster and faster.
 
 `

@@ -30,8 +30,8 @@ func hardwareCommand(ui cli.Ui) *command {
   kernel several times (rate, power, clock, checksum, compile time), measuring beside a
   job, harmless faults, and the first five minutes at full power. It writes each result
   at once to one JSON file, one page and one log, so you can end it at any time. It
-  needs only the NVIDIA driver. It leaves GPUs in use alone, and runs one GPU that can be
-  measured at full power.
+  needs only the NVIDIA driver. It leaves GPUs in use alone; all others run at full power,
+  if they can be measured.
 
   -budget=TIME     Total time (default 8m). Checks that do not fit are left out.
                    Below 5m each check is too short for reliable figures.

@@ -73,10 +73,11 @@ General Options:
   -pal-namespace=<ns>      The namespace of the placer's variables, "default" by default.
   -pal-address=<addr>      The HTTP API of the placer's agent, NOMAD_PAL_ADDR by default; without
                            both, the address that the agent publishes in Nomad.
-  -pal-token-plain         Send your token to the agent even unencrypted, or without
-                           verifying the agent. Default: NOMAD_PAL_TOKEN_PLAIN. Without it, the token is
-                           sent over loopback, over HTTPS to an address that you name, and over HTTPS to a
-                           published address whose certificate -ca-cert or -ca-path verifies.
+  -pal-token-plain         Send your token to the agent even over an unencrypted connection, or
+                           without verifying the agent. Default: NOMAD_PAL_TOKEN_PLAIN. Without this
+                           option, the token is sent only over loopback, over HTTPS to an address that
+                           you name, and over HTTPS to a published address whose certificate -ca-cert
+                           or -ca-path verifies.
 `
 
 const outputOptions = `

@@ -18,14 +18,14 @@ import (
 )
 
 var helpCancel = help("cancel [options] <job>... | -mine", `
-Stops jobs. For a parameterized or periodic job it also stops all runs, which
-"nomad job stop" leaves running: this stops a whole array. A stopped job loses its
-place in the queue. Stopping a failed job removes it from the lists.
+Stops jobs. Unlike "nomad job stop", it also stops all runs of a parameterized or
+periodic job: a whole array. A stopped job loses its place in the queue. Stopping a
+failed job removes it from the lists.
 
 Cancel Options:
 
-  -mine                    Stop all your jobs with GPUs in the namespace, as nomad-pal
-                           queue -mine lists them.
+  -mine                    Stop all your jobs with GPUs in the namespace, as nomad-pal status -mine
+                           lists them.
 `, examples(
 	"Stop an array with all of its elements:", "nomad-pal cancel array",
 	"Stop all of your jobs:", "nomad-pal cancel -mine",

@@ -10,9 +10,9 @@ import (
 )
 
 var helpDefrag = help("defrag -dry-run [options]", `
-Shows the moves that would pay now: the gang allows moves (pal_migrate), and its
-predicted gain is larger than the cost of a restart. The agent makes such moves
-itself if its configuration sets queue { migrate = true }.
+Shows the moves that would pay off now: those of gangs that allow moves (pal_migrate)
+and would gain more than a restart costs. The agent makes such moves itself, unless its
+configuration sets queue { migrate = false }.
 
 Defrag Options:
 
@@ -28,7 +28,7 @@ func runDefrag(b *base, args []string) int {
 		return 1
 	}
 	if !*dry {
-		return b.fail(fmt.Errorf("only -dry-run is possible: the agent makes moves if its configuration sets queue { migrate = true }"))
+		return b.fail(fmt.Errorf("only -dry-run is possible: the agent makes moves itself, unless its configuration sets queue { migrate = false }"))
 	}
 	s, err := b.ask()
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 )
 
 var helpEvents = help("events [options]", `
-Shows what the placer did, oldest first: jobs queued, placed on GPUs (placed, moved),
+Shows what the placer did, oldest first: jobs queued, placed, moved to other GPUs,
 started, stopped, requeued, failed or ended; allocations that failed; and GPUs that
-became unhealthy or were quarantined. The agent keeps the last 5,000 events since its
-start in memory, and leaves out those that your token may not see.
+became unhealthy or were quarantined. The agent keeps in memory the last 5,000 events
+since its start. Events that your token may not see are left out.
 
 Events Options:
 

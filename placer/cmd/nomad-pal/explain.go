@@ -25,12 +25,12 @@ import (
 
 var helpExplain = help("explain [options] <job> | <allocation> | <gpu> | <node> | <jobspec>", `
 Explains in one sentence why the job runs where it runs, or why it waits. Then it shows
-the evidence: the GPUs to choose from, the entries of the L×V matrix in the order
-they were tried, the chosen GPUs with PM scores and variability classes, and the
-predicted slowdown, with that of packed placement for comparison. It also shows with
-which application class or count the job would get other GPUs. At the end it shows the
-next steps: which jobs hold the GPUs that it waits for, until when, and with which
-change it would start now. For a job that can never run, it shows what must change.
+the evidence: the GPUs to choose from, the entries of the L×V matrix in the order they
+were tried, the chosen GPUs with PM scores and variability classes, and the predicted
+slowdown, with that of packed placement for comparison. It also shows which application
+class or count would give the job other GPUs. At the end it shows the next steps: which
+jobs hold the GPUs that the job waits for, until when, and what change would let it
+start now. For a job that can never run, it shows what must change.
 
 For a GPU it shows who holds it, how fast it is, and why it is not chosen; for a
 node, the same for each of its GPUs. A unique prefix of an id or name is enough. A file (*.hcl, *.nomad, *.json, or a path), "-" or a
@@ -39,14 +39,12 @@ URL is explained as if it were submitted now.
 Explain Options:
 
   -what-if=<key>=<value>,...
-                           Explain the job as if its file were different. Keys:
-                           the hints (pal_class, pal_locality, ...; without a
-                           value the job is tried without it), priority,
-                           datacenters, node_pool, without (all constraints on
-                           that attribute); count, min and max (scaling), and
-                           gpus, device, cpu and memory of each member, or
-                           <group>.count and so on for one of several groups. This changes nothing. A running
-                           job is explained as if its file were run again.
+                           Explain the job as if its file were different. Keys: the hints (pal_class,
+                           pal_locality, ...; an empty value removes the hint), priority, datacenters,
+                           node_pool, without (an attribute whose constraints are removed); count, min
+                           and max (scaling), and gpus, device, cpu and memory of each member, or
+                           <group>.count and so on for one of several groups. This changes nothing. A
+                           running job is explained as if its file were run again.
 `, jobOptions, examples(
 	"Why does my job wait?", "nomad-pal explain train",
 	"Would it start now with fewer members, or in another class?", "nomad-pal explain -what-if count=2 train\n      $ nomad-pal explain -what-if pal_class=B,count=4 train.nomad.hcl",

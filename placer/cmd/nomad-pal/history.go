@@ -41,7 +41,7 @@ History Options:
                            stopped or unknown. Several, separated by commas, match any.
   -job=<job>               Only jobs whose ids start with this.
   -limit=<n>               At most n runs; 0: all. Default: 50.
-  -columns=<columns>       The columns, of: `+strings.Join(runColumnNames(), ", ")+`.
+  -columns=<columns>       Which of these columns to show: `+strings.Join(runColumnNames(), ", ")+`.
                            "slowdown" is predicted for the run's GPUs, "packed" for those that packing would have
                            chosen, and "any" on average for GPUs of that model. "seen" is measured: its run time
                            relative to earlier runs of the job. "stops" counts how often it was stopped for others,
@@ -402,17 +402,18 @@ func (a *answers) getWith(path string, q url.Values, out any) error {
 
 var helpUsage = help("usage [options]", `
 Adds up who used how many GPU hours, how many were wasted, and how long jobs waited, by
-whole days of UTC, as Slurm's sreport does. The columns: failed, GPU hours of allocations
+whole UTC days, as Slurm's sreport does. The columns: failed, GPU hours of allocations
 that failed or were lost; in vain, GPU hours held while other members of the gang were
 missing; idle, GPU hours in which the GPU is known to have been idle; saved, the
 additional GPU hours predicted for packed placement; stops, how often jobs were stopped
-for others; lost, the GPU hours this cost (restarts, and work since the last checkpoint);
-sooner, by how many hours jobs got GPUs earlier because others were stopped for them.
+for others; lost, the GPU hours this cost (restarts, and work since the last
+checkpoint); sooner, how many hours earlier jobs got GPUs because others were stopped
+for them.
 
 Usage Options:
 `+historyFilters+`
-  -by=<columns>            One line for each of: `+strings.Join(accounting.Columns(), ", ")+`. Several are
-                           separated by commas. Default: namespace,user.
+  -by=<columns>            Group by one or several of these, separated by commas:
+                           `+strings.Join(accounting.Columns(), ", ")+`. Default: namespace,user.
   -csv                     Print CSV.
   -html=<file>             Write a report to a file: an HTML page to open or print.
                            Without -since, it covers this month.

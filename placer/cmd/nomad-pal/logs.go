@@ -28,13 +28,13 @@ in "workers[3] node-7 | step 100". Without -f it prints one member after the oth
 With -f it prints lines as they come, until the job ends or you press Ctrl-C, and
 reports starts, restarts and ends of members on standard error.
 
-It shows the log of a member's last allocation. Nomad keeps logs with the allocation,
-as many as the task's logs block allows. The token needs read-logs.
+It shows the log of a member's last allocation. Nomad keeps logs with the allocation, as
+much as the task's logs block allows. The token needs read-logs.
 
 Logs Options:
 
   -f                       Follow the logs.
-  -n=<lines>               Start with the last lines of each member.
+  -n=<lines>               Start with this many lines from the end of the log of each member.
   -stderr                  Print standard error. Default: standard output.
   -rank=<rank>             Only this member: 3, or workers[3] if several groups have a 3.
   -task=<task>             Only this task. Default: all tasks.

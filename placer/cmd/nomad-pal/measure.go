@@ -28,11 +28,11 @@ that another job holds is measured when it comes free. The measuring jobs have p
 and preempt no job. The command purges them at its end and on Ctrl-C. If it is killed,
 each job ends 15 minutes after it got its GPU.
 
-The jobs need the right to submit jobs in the namespace, a driver whose tasks are processes
-of the node (raw_exec, exec, docker or podman), and a device plugin whose measure mode is
-"idle" or "manual". Results are final only
-if all GPUs of a node are measured together, because a job on the whole node heats them;
-otherwise they are provisional.
+You need the right to submit jobs in the namespace. The nodes need a driver whose tasks
+are processes of the node (raw_exec, exec, docker or podman), and a device plugin whose
+measure mode is "idle" or "manual". Results are final only if all GPUs of a node are
+measured together, because a job on the whole node heats all of them; otherwise the
+results are provisional.
 
 Exit codes: 0 all GPUs were measured, or -dry-run; 1 an error; 2 some were not.
 
@@ -40,8 +40,8 @@ Measure Options:
 
   -all                     All GPUs of the cluster.
   -at-most=<n>             Measure at most n GPUs at once (default: all that are free).
-  -wait=<duration>         How long to wait for GPUs in use, "0s" for not at all.
-                           Default: until they are free.
+  -wait=<duration>         How long to wait for GPUs in use; "0s": not at all. Default: until they are
+                           free.
   -dry-run                 Show which GPUs would be measured now, which would wait, and for
                            which jobs.
   -driver=<driver>         The task driver (default: the first that is healthy on the node, of

@@ -30,10 +30,10 @@ Plan Options:
   -diff=<bool>             Show the changes to the job. Default: true.
   -policy-override         Override soft mandatory Sentinel policies (Enterprise).
 
-Exit codes: 0 the job would wait, would keep running, or is left to Nomad (see
-nomad job plan); 1 it would start now; 2 it would never start, because of the jobspec or the cluster;
-3 no placer is active, so it does not start; 255 an error, such as that Nomad refuses the job. (As
-with nomad job plan, 1 means that allocations would be made.)
+Exit codes: 0 the job would wait, would keep running, or is left to Nomad (see nomad job
+plan); 1 it would start now; 2 it would never start, because of the jobspec or the
+cluster; 3 no placer is active, so it does not start; 255 an error, such as a job that
+Nomad refuses. (As with nomad job plan, 1 means that allocations would be made.)
 `, examples(
 	"Would it start now, and where?", "nomad-pal plan train.nomad.hcl",
 	"In a script:", "nomad-pal plan -t '{{.state}}: {{.reason.text}}' train.nomad.hcl",

@@ -23,12 +23,12 @@ import (
 const terminalRows = 20
 
 var helpQueue = help("queue [options]", `
-Shows the waiting jobs in the order in which they will be served (#), each with
-the reason why it waits, and a summary of all of them. Jobs that cannot
-start now come last: rejected (the job must be changed), unschedulable (the cluster
-lacks something), failed (given up). An array, that is a parameterized job and its
-runs, is one line: that of its first run, with the numbers of its runs that run,
-wait and have ended. Old GPU hours of a tenant count less (usage_half_life).
+Shows the waiting jobs in the order in which they will be served (#), each with the
+reason why it waits, and a summary of all of them. Jobs that cannot start now come last:
+rejected (the job must be changed), unschedulable (the cluster lacks something), failed
+(given up). An array (a parameterized job and its runs) has one line, that of its first
+run, with the numbers of its runs that run, wait and have ended. Old GPU hours of a
+tenant count less (usage_half_life).
 
 Queue Options:
 

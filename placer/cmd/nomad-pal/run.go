@@ -28,11 +28,11 @@ import (
 )
 
 var helpRun = help("run [options] <jobspec>", `
-Adds the gate to a job, registers it as nomad job run does, and watches until
-the placer has placed it. If the agent stops answering meanwhile, it waits for up to
-five minutes until one answers. Jobs without GPUs are registered as they are. Running
-the same file again does not touch running members. There is no -ui: nomad job status -ui
-<job> opens Nomad's page of the job.
+Adds the gate to a job, registers it as nomad job run does, and watches until the placer
+has placed it. If the agent stops answering meanwhile, the command waits up to five
+minutes for an agent that answers. Jobs without GPUs are registered as they are. Running
+the same file again does not touch running members. There is no -ui: nomad job status
+-ui <job> opens Nomad's page of the job.
 
 If NOMAD_PAL_USER is set, a new job with GPUs is that user's: it gets the meta
 pal_user, unless it has one. Where users have limits, the agent writes the name of
@@ -42,10 +42,10 @@ With -pal-address, and if that agent has http { register = true }, a job that ca
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
 agent does not accept the job, it is registered at Nomad with its gate.
 
-Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as
-that Nomad refuses the job; 2 the job will not start as it is: no placer could serve it
-and it was not registered, or it is rejected, unschedulable or failed; 3 it waits
-because no agent answers or no placer is active.
+Exit codes: 0 the job runs, or with -detach it was registered; 1 an error, such as a job
+that Nomad refuses; 2 the job will not start as it is: no placer could serve it and it
+was not registered, or it is rejected, unschedulable or failed; 3 it waits because no
+agent answers or no placer is active.
 
 Run Options:
 

@@ -151,14 +151,14 @@ func (s *walked) report(worlds int) string {
 
 Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time. For four minutes authors
 submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then faults stop, and within 40 minutes each
-job must have finished as its author wrote it last. The CSV file beside this page counts what happened. Half of the walks have another
-queue, placement and restart cost than the defaults; in half of all walks Nomad preempts. These invariants always hold:
+job must have finished as its author last wrote it. The CSV file beside this page counts what happened. In half of the walks
+queue, placement and restart cost are not the defaults; in half of all walks Nomad preempts. These invariants always hold:
 
-* No GPU is given twice, a purged job's or a returning node's included.
+* No GPU is given twice, not even a purged job's or a returning node's.
 * Gangs are whole or not at all, and within their tenant's limit (one walk in four has one).
 * The placer touches only what is its own.
-* Nothing that had finished runs twice; if members do not need each other, no finished member does.
-* No more children of a template run at a time than `+"`pal_array_parallel`"+` says.
+* No finished job runs again unasked; if members do not need each other, no finished member does.
+* At most `+"`pal_array_parallel`"+` runs of an array are active at a time.
 * Before each decision, the queue has each gang on the GPUs that it holds in the placer's view.
 * A job on hold does not start, and is not in the queue.
 * After each decision, explain and the list agree with the queue and the ledger on each waiting job: its reason, who goes first, when
@@ -175,8 +175,8 @@ A step is one event in that Nomad, such as an answer to a request, an evaluation
 | seeds that failed | %v |
 
 A seed always gives the same walk. `+"`make simulations`"+` (in `+"`make test`"+`) walks from seed 0 on for 100,000 steps, `+"`make test-long`"+`
-for ten million, `+"`go test`"+` alone over %d seeds. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
-one in 23). A small world has two nodes with two GPUs, and two gangs, one of which preempts the other. An author edits, stops, purges
+for ten million, plain `+"`go test`"+` over %d seeds. This target and `+"`make test-long`"+` also go through all %d small worlds (`+"`make simulations`"+`:
+one in 23). A small world has two nodes of two GPUs, and two gangs, one of which preempts the other. An author edits, stops, purges
 or reruns one gang, the placer or a node crashes, and one write is not answered, each at any request of the placer's.
 
 `+"`go doc ./placer/nomadtest/bed`"+` lists what the walks allow because no placer could do better, and what they leave out.
