@@ -6,6 +6,7 @@ package simulate
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +23,9 @@ type queueFlags struct {
 	calibration string
 }
 
+// links matches a Markdown link.
+var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
+
 // queueKeys are the keys of the queue that have flags. Whether the queue stops gangs depends on
 // -preempt and the configuration, and -restart-cost is a separate flag.
 func queueKeys() []model.Key {
@@ -34,7 +38,7 @@ func queueKeys() []model.Key {
 func (q *queueFlags) add(f *flag.FlagSet, d model.Config) {
 	q.given = map[string]string{}
 	for _, k := range queueKeys() {
-		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(k.Doc, "`", ""), k.Get(d))
+		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(links.ReplaceAllString(k.Doc, "$1"), "`", ""), k.Get(d))
 		set := func(s string) error {
 			scratch := d
 			if err := k.Set(&scratch, s); err != nil {

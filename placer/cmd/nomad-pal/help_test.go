@@ -38,6 +38,9 @@ func TestHelp(t *testing.T) {
 		if !strings.HasPrefix(text, "Usage: nomad-pal "+name) || c.Synopsis() == "" {
 			t.Errorf("%s: %q", name, text[:40])
 		}
+		if strings.Contains(text, "](") {
+			t.Errorf("%s: the help has a Markdown link", name)
+		}
 		shown := 0
 		for line := range strings.SplitSeq(text, "\n") {
 			if n := len([]rune(line)); n > 80 {

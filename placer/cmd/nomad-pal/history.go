@@ -407,8 +407,8 @@ that failed or were lost; in vain, GPU hours held while other members of the gan
 missing; idle, GPU hours in which the GPU is known to have been idle; saved, the
 additional GPU hours predicted for packed placement; stops, how often jobs were stopped
 for others; lost, the GPU hours this cost (restarts, and work since the last
-checkpoint); sooner, how many hours earlier jobs got GPUs because others were stopped
-for them.
+checkpoint); sooner, by how many hours jobs got GPUs earlier because others were
+stopped for them.
 
 Usage Options:
 `+historyFilters+`

@@ -35,8 +35,8 @@ the same file again does not touch running members. There is no -ui: nomad job s
 -ui <job> opens Nomad's page of the job.
 
 If NOMAD_PAL_USER is set, a new job with GPUs is that user's: it gets the meta
-pal_user, unless it has one. Where users have limits, the agent writes the name of
-your ACL token there.
+pal_user, unless it has one. Where users have limits, an agent that registers the job
+(see below) writes the name of your ACL token there.
 
 With -pal-address, and if that agent has http { register = true }, a job that can
 start at once is registered with its GPUs chosen: half the work for Nomad. If the
