@@ -38,15 +38,16 @@ func (e *Explanation) noteSize() {
 
 // sizeInWords describes the size of an elastic gang, and how it may change.
 func sizeInWords(s *queue.Size, st gang.State) string {
+	members := reason.Counted(s.Members, "member", "members")
 	switch {
 	case s.Members == 0 || st == gang.Waiting || st == gang.Unschedulable:
 		return fmt.Sprintf("elastic: it starts with %d to %d members, as many as fit, or fewer if it then ends sooner", s.Least, s.Most)
 	case s.Settled:
-		return fmt.Sprintf("elastic: it runs with %d members (%d to %d allowed), and keeps that size until it starts again", s.Members, s.Least, s.Most)
+		return fmt.Sprintf("elastic: it runs with %s (%d to %d allowed), and keeps that size until it starts again", members, s.Least, s.Most)
 	case s.Members >= s.Most:
 		return fmt.Sprintf("elastic: it runs with all its members (%d to %d allowed); it gives some back when an equally important gang waits for them", s.Least, s.Most)
 	}
-	return fmt.Sprintf("elastic: it runs with %d members (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", s.Members, s.Least, s.Most)
+	return fmt.Sprintf("elastic: it runs with %s (%d to %d allowed); it grows when GPUs come free that no waiting gang can use, if that saves more time than it costs", members, s.Least, s.Most)
 }
 
 // noteWindows adds which windows reserve GPUs that a waiting job could use, and why.
