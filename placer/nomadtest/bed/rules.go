@@ -678,8 +678,8 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job runs completely or not at all: a batch job that is not stopped,
-// and that is elastic or has its members pinned to single GPUs.
+// wholeOrNot reports whether the job runs completely or not at all: a batch job that is not
+// stopped, and that is elastic or has its members pinned to single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)
