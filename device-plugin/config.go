@@ -15,7 +15,7 @@ import (
 // [decodeConfig] read the tags:
 //
 //   - codec is the key.
-//   - default is the key's default. Without the tag, it is "", false or nothing.
+//   - default is the key's default. Without the tag, it is "", false, 0 or nothing.
 //   - words are the allowed words. The first is the default.
 //   - least is the minimum (0 without the tag), and most the maximum.
 type Config struct {

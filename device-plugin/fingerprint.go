@@ -110,9 +110,9 @@ type stream struct {
 	hung    bool // GPUs were reported as unhealthy because a scan hangs
 }
 
-// run owns the stream: it starts and ends the event source and closes out. Nothing waits for the
-// event source, which may end only when its driver call returns, or never. So the next stream of
-// this process can measure GPUs at once.
+// run owns the stream: it starts and ends the event source and closes out. The event source ends
+// when its driver call returns, which may be late or never. Nothing waits for that, so the next
+// stream of this process can measure GPUs at once.
 func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -125,7 +125,7 @@ type books struct {
 	err   error
 }
 
-// followForms asks Nomad which tasks hold these devices, until ctx ends.
+// followForms asks Nomad which tasks hold the devices that keep their old form, until ctx ends.
 func (s *stream) followForms(ctx context.Context) {
 	tick := time.NewTicker(formsEvery)
 	defer tick.Stop()

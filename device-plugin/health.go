@@ -60,20 +60,21 @@ func checkReasons(reasons []string) error {
 const (
 	// retiredLimit and retiredWatch are DCGM's limits on retired pages.
 	retiredLimit, retiredWatch = 63, 15
-	// Slowdowns are judged over the last slowWindow readings. A GPU is degraded if more than
-	// slowShare of at least slowLeast readings show one.
+	// Slowdowns are judged over the readings of the last slowWindow scan periods (spacing in
+	// observe). A GPU becomes degraded if there are at least slowLeast readings, and more than
+	// slowShare of them show a slowdown.
 	slowWindow, slowLeast = 10, 6
 	slowShare             = 0.6
-	// slowEnd is the share below which a degraded GPU recovers. It is lower, so that a GPU at the
-	// limit does not flip.
+	// slowEnd is the share below which a degraded GPU recovers. It is lower than slowShare, so that
+	// a GPU at the limit does not flip.
 	slowEnd = 0.3
 	// silentFor is how long a GPU may leave scans without an answer. The driver queues
 	// calls while it starts or resets another GPU, or lists many processes.
 	silentFor = 10 * time.Second
 	// clearAfter is how many readings in a row without a recovery action end a latch.
 	clearAfter = 2
-	// confirmReadings is how many readings of a GPU that was just lost come quickly: it may
-	// be back already.
+	// confirmReadings is how many readings come quickly after a GPU was lost or began to need a
+	// reset: it may be well again already.
 	confirmReadings = 3
 	// containedWithin is how far apart Xid 48 and 94 of one error may be.
 	containedWithin = 10 * time.Second
@@ -131,7 +132,7 @@ type record struct {
 	fresh     bool        // the last reading has not been counted yet
 	answered  bool        // it has answered at least once
 	silent    time.Time   // start of its silence; zero while it answers
-	late      bool        // silent, but too short to count
+	late      bool        // silent, but not yet for long enough to count
 	last      gpu.Signals // signals of its last answer
 	lost      bool
 	nvlinkXid bool
@@ -151,11 +152,12 @@ type slowReading struct {
 	thermal, brake bool
 }
 
-// health turns readings and events into verdicts. It does no I/O; its owner stores the latches.
+// health turns readings and events into verdicts. It does no I/O; its owner stores the latches and
+// the error counts.
 type health struct {
 	records    map[string]*record
 	boot, load string // of the last scan that had them
-	changed    bool   // latches differ from what was stored
+	changed    bool   // latches or error counts differ from what was stored
 }
 
 func newHealth() *health { return &health{records: map[string]*record{}} }
@@ -235,8 +237,8 @@ func (h *health) clear(id string) bool {
 	return true
 }
 
-// observe handles one scan's readings. spacing is the time between scans that counts as one reading
-// for slowdowns.
+// observe handles one scan's readings. spacing is the usual time between scans: for slowdowns, a
+// reading less than half of it after the last one does not count.
 func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration) {
 	h.boot, h.load = cmp.Or(inv.Boot, h.boot), cmp.Or(inv.DriverLoad, h.load) // a failed scan has neither: keep the last
 	for i := range inv.Devices {
@@ -263,9 +265,9 @@ func (r *record) hear(now time.Time, s gpu.Signals) {
 	r.late = r.answered && now.Sub(r.silent) < silentFor
 }
 
-// count judges the memory errors that the driver has counted since it was loaded. Errors from
-// before the plugin started count like an Xid 48 now, and clear in the same ways. If the driver
-// supports recovery actions, these are used instead.
+// count judges the memory errors that the driver has counted since it was loaded. Errors that no
+// Xid explains, such as those from before the plugin started, count like an Xid 48 now, and clear
+// in the same ways. If the driver supports recovery actions, these are used instead.
 func (h *health) count(now time.Time, r *record, d *gpu.Device) {
 	if d.Signals.ECCUncorrected == nil || d.Signals.Lost || d.Signals.Unanswered {
 		return
@@ -418,7 +420,7 @@ func (r *record) judge(s gpu.Signals, cfg HealthConfig) verdict {
 	}
 	gone := s.Lost && !s.Unlisted || s.ResetRequired
 	v.unsettled = late || reason == "" && !v.healthy || gone && r.bad < confirmReadings || r.questions.unsettled()
-	if !r.answered { // until its first answer it counts as healthy; that answer decides at once
+	if !r.answered { // a good first answer makes it healthy at once, without RecoverPolls
 		r.reason = ""
 	}
 	return v

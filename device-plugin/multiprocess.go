@@ -58,8 +58,8 @@ func (b SharingConfig) mostMemory(d gpu.Device) int64 {
 	return *d.MemoryMiB / int64(b.Replicas)
 }
 
-// wantDaemons returns which control daemons should run. Daemons of devices that change their form
-// run until the change. Callers hold mu.
+// wantDaemons tells the keeper which control daemons should run. Daemons of devices that change
+// their form run until the change. Callers hold mu.
 func (p *Plugin) wantDaemons() {
 	want := map[string]mps.Daemon{}
 	leave := map[string]bool{}

@@ -53,7 +53,8 @@ type Options struct {
 	// Open returns the backend that the configuration names. It does not use the driver;
 	// the first scan does.
 	Open func(Config) Backend
-	// Exit ends the process when the driver hangs and does not recover.
+	// Exit ends the process when the driver hangs and does not recover, or when only a new process
+	// can find a driver that was replaced.
 	Exit func(code int)
 	// Self is the command that runs measure.ChildMain; nil switches measuring off.
 	Self []string
@@ -75,7 +76,7 @@ type Plugin struct {
 	patience time.Duration // Options.Patience
 	recall   string        // Options.Recall
 	root     string        // directory with dev and proc
-	// allocated asks Nomad which of these devices tasks hold, and which task.
+	// allocated asks Nomad which of these devices are held by tasks, and by which.
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
 	readProfile func(path string) (*profile.Profile, error)
@@ -165,8 +166,8 @@ func (p *Plugin) Configure(cfg Config) {
 	p.configure(cfg)
 }
 
-// Settle waits until the fingerprint streams have ended, as they do when Nomad ends the
-// plugin. A measurement that is cut short by that is not a crash.
+// Settle waits until the fingerprint streams have ended, as they do when Nomad ends the plugin. An
+// ending stream notes that this, and not a crash, cut its measurements short.
 func (p *Plugin) Settle(limit time.Duration) {
 	done := make(chan struct{})
 	go func() { defer close(done); p.streams.Wait() }()
@@ -176,7 +177,7 @@ func (p *Plugin) Settle(limit time.Duration) {
 	}
 }
 
-// ready opens the backend and reads the stored latches, once per configuration. Callers hold mu.
+// ready opens the backend and reads the stored state, once per configuration. Callers hold mu.
 func (p *Plugin) ready() {
 	if p.backend != nil {
 		return
@@ -225,8 +226,8 @@ func (p *Plugin) ready() {
 	}
 }
 
-// scheduler returns the scheduler that measures GPUs; nil if the GPUs are not real. Callers
-// hold mu.
+// scheduler returns the scheduler that measures GPUs; nil if the GPUs are not real, or if there is
+// no command to measure with (Options.Self). Callers hold mu.
 func (p *Plugin) scheduler() *measure.Scheduler {
 	if len(p.self) == 0 || p.cfg.Backend != "nvml" {
 		return nil
@@ -329,7 +330,7 @@ func (p *Plugin) tellKnown() {
 	}
 }
 
-// leastUptime is how long the process runs before it ends itself: Nomad restarts a plugin
+// leastUptime is how long the process runs before restartFor may end it: Nomad restarts a plugin
 // at once, without backing off.
 const leastUptime = time.Minute
 

@@ -28,7 +28,7 @@ type questions struct {
 
 // question is the history of one question.
 type question struct {
-	code   int   // code of its first failure since it counts, because the reason must not change
+	code   int   // code of the failure with which it began to count: the reason must not change
 	failed uint8 // one bit for each of the last eight readings; the lowest is the latest
 	counts bool
 }

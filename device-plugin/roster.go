@@ -17,7 +17,7 @@ type roster struct {
 	stored    []gpu.Device    // stored GPUs that no scan has listed yet
 	known     map[string]bool // all stored GPUs, by id; nil before the first scan
 	home      bool            // a scan has listed a stored GPU, so this is the host that they are in
-	forgotten map[string]bool // cleared while not listed, by id
+	forgotten map[string]bool // cleared by the operator and not listed since, by id
 	linked    map[string]int  // the most NVLinks that each GPU has had, by id
 }
 

@@ -75,8 +75,8 @@ func (b SharingConfig) checkLimits(at func(key, format string, args ...any) erro
 // threads returns a part's share of the multiprocessors, in percent.
 func (b SharingConfig) threads() int { return cmp.Or(b.Threads, 100/b.Replicas) }
 
-// translatedReplicas is the number of parts if an mps block does not set one: the plugin
-// that the block was written for has no limit.
+// translatedReplicas is the number of parts of a GPU under an mps block. The block has no key for
+// it, because the plugin that it was written for has no limit.
 const translatedReplicas = 4
 
 // translateMPS converts an mps block to sharing blocks.

@@ -34,8 +34,8 @@ type Speeds map[string]map[string]float64
 const (
 	ExitDone    = 0
 	ExitGaveUp  = 75 // the gang was not complete in time
-	ExitLost    = 76 // another rank of the gang disappeared
-	ExitRefused = 77 // the rendezvous does not know the job
+	ExitLost    = 76 // another rank of the gang, or the rendezvous, disappeared
+	ExitRefused = 77 // the rendezvous does not know the job, or the rank's settings are wrong
 )
 
 // hello is the first message of a rank.

@@ -21,7 +21,8 @@ import (
 // GPUs are the emulated GPUs of a run.
 type GPUs struct {
 	All []population.GPU
-	// Apps are applications with their speeds by model; nil: all models are equally fast.
+	// Apps are applications with their speeds by model; nil: a job's speed on each model depends
+	// only on its class.
 	Apps    []trace.App
 	profile *profile.Profile
 	byID    map[string]int

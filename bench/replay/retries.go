@@ -15,10 +15,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/rank"
 )
 
-// retries makes plain Nomad replace ranks that gave up without delay. Nomad itself waits at least
-// 5 s, which is many minutes of the trace's time. So retries requests an evaluation as soon as
-// Nomad knows that a rank has ended. Each evaluation costs Nomad time, so retries requests one per
-// job for all ranks that have ended by then.
+// retries makes plain Nomad replace, without delay, the ranks that gave up. Nomad itself waits at
+// least 5 s, which is many minutes of the trace's time. So retries requests an evaluation as soon
+// as Nomad knows that a rank has ended. Each evaluation costs Nomad time, so retries requests one
+// per job for all ranks that have ended by then.
 type retries struct {
 	ended int             // ended ranks at the last look
 	until time.Time       // until when to look for their allocations

@@ -25,8 +25,8 @@ type generate struct {
 // are the defaults of nomad-device-pal.
 var edges = [...]float64{0.99, 1.01, 1.03, 1.06}
 
-// appClasses are the application classes. share is how much of a GPU's deviation from the median
-// affects each: compute-bound work all of it, memory-bound work little.
+// appClasses are the application classes that nodes publish. share is how much of a GPU's deviation
+// from the median affects each: compute-bound work all of it, memory-bound work little.
 var appClasses = [...]struct {
 	name  string
 	share float64

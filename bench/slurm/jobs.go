@@ -19,7 +19,8 @@ type Job struct {
 	Name        string
 	Tasks       int
 	GPUsPerTask int
-	// Limit is the job's time limit, by the controller's clock. Slurm rounds it to minutes.
+	// Limit is the job's time limit, by the controller's clock. It is rounded up to whole minutes,
+	// in which Slurm counts.
 	Limit time.Duration
 	// Command is the command line of each task.
 	Command []string

@@ -27,7 +27,7 @@ const (
 	FaultPCIe       = "pcie"
 )
 
-// device builds one GPU from its fields; why is the first fault among them.
+// device builds one GPU from its fields; why is the first mistake in them, "" for none.
 func device(id string, f fields, index int) (d gpu.Device, why string) {
 	d = gpu.Device{
 		ID: id, Parent: or(f.Parent, ""), Model: or(f.Model, "NVIDIA H200"), MIGProfile: or(f.MIGProfile, ""),

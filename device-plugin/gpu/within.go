@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ErrNoAnswer is the error of a scan that takes too long. The scan keeps running, and
-// closing its backend would wait for it: leave the backend open.
+// ErrNoAnswer is the error of a driver call that takes too long. The call keeps running, and its
+// backend cannot shut down before it returns: leave the backend open.
 var ErrNoAnswer = errors.New("the driver does not answer")
 
 // DriverWithin is how long the driver may take to list the GPUs, and CUDA to start.

@@ -48,7 +48,7 @@ type Record struct {
 	Driver  string                `json:"driver,omitempty"`
 	GPUs    []gpu.Device          `json:"gpus"`              // NVML's scan, or the CUDA driver's list
 	Idle    map[string]gpu.Sample `json:"idle,omitempty"`    // telemetry before anything ran
-	InUse   map[string]string     `json:"in_use,omitempty"`  // GPUs that were left alone, with the reason
+	InUse   map[string]string     `json:"in_use,omitempty"`  // why GPUs are in use or not measured
 	SMI     *SMI                  `json:"smi,omitempty"`     // nil if the machine has no nvidia-smi
 	Kernels []KernelRuns          `json:"kernels"`           // every kernel on every GPU
 	Session []measure.Result      `json:"session,omitempty"` // one whole measurement, all GPUs at once
@@ -70,7 +70,7 @@ type Step struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Problem string  `json:"problem,omitempty"`
-	LeftOut string  `json:"left_out,omitempty"` // why it was not tried; "" if it was
+	LeftOut string  `json:"left_out,omitempty"` // why it was not tried, or not finished; else ""
 }
 
 // Soak is the behaviour of one GPU at full power, with class A, from the first second on.
@@ -140,8 +140,8 @@ type Beside struct {
 	// if Watched is true, which requires NVML.
 	Seen    string `json:"seen"`
 	Watched bool   `json:"watched"`
-	// AbortSeconds is how long a killed measurement took to end; After is the idle check's
-	// reason afterwards.
+	// AbortSeconds is how long a killed measurement took to end; After names a process that still
+	// computed on the GPU afterwards.
 	AbortSeconds float64 `json:"abort_seconds"`
 	After        string  `json:"after,omitempty"`
 }

@@ -25,7 +25,7 @@ import (
 // ChildCommand is the name of the hidden subcommand that runs [Child].
 const ChildCommand = "measure-child"
 
-// message is one line from the child. Exactly one field is set.
+// message is one line from the child. Exactly one field is set, except that Code belongs to Failed.
 type message struct {
 	// Compiling is the kernel that the driver is compiling now. A message with Compiled follows,
 	// even if compiling failed.

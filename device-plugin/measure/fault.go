@@ -60,8 +60,8 @@ func (b *bench) inject(f Fault) error {
 // errNoFault means that the fault did not happen.
 var errNoFault = errors.New("nothing went wrong")
 
-// Fault has a child cause a fault on a GPU. It returns when the fault began and the child's
-// error. err is set if there was no fault, or no answer.
+// Fault has a child cause a fault on a GPU. It returns the time at which the fault began, and the
+// child's error. err is set if there was no fault, or no answer.
 func (r Runner) Fault(ctx context.Context, d gpu.Device, f Fault, p Plan) (begun time.Time, said string, err error) {
 	s := &session{Runner: r, plan: p, target: Target{Device: d}, result: Result{GPU: d.ID}}
 	if s.child, err = r.start(ctx, d.ID, p); err != nil {
@@ -107,8 +107,8 @@ func Variants(d gpu.Device) []Variant {
 	return append(out, Variant{idTriad, Plan{Classes: []pal.AppClass{pal.ClassC}}}, Variant{idGather, Plan{Classes: []pal.AppClass{pal.ClassD}}})
 }
 
-// Utilization counts as use only if it is high in looksAtLoad readings, loadPause apart.
-// The first reading after NVML starts, or after a GPU wakes up, may show that start itself.
+// Utilization counts as use only if it is above 0 in looksAtLoad readings, loadPause apart. The
+// first reading after NVML starts, or after a GPU wakes up, may show that start itself.
 const (
 	looksAtLoad = 4
 	loadPause   = time.Second

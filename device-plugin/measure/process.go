@@ -45,8 +45,9 @@ type process struct {
 	stderr   *errorText
 }
 
-// childEnv returns a child's whole environment: only the variables that find the driver's
-// libraries. The environment of Nomad's client may contain tokens and keys.
+// childEnv returns a child's whole environment: settings of CUDA, extra, and the variable with
+// which the driver's libraries are found. The child inherits nothing else, because the environment
+// of Nomad's client may contain tokens and keys.
 func childEnv(library string, extra ...string) []string {
 	env := append([]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_CACHE_DISABLE=1", mpsOff}, extra...)
 	if path := gpu.LibraryPath(library); path != "" {
@@ -65,8 +66,8 @@ const (
 // childName is the name of children in process lists.
 const childName = "nomad-device-pal"
 
-// inGroup makes a command run in its own process group. The group is killed
-// when the context ends, and dies with this process.
+// inGroup makes a command run in its own process group. The whole group is killed when the context
+// ends. If this process dies, the kernel kills the command, but not the rest of the group.
 func inGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -171,7 +172,7 @@ type errorText struct {
 	text strings.Builder
 }
 
-// Write never fails; it keeps at most 4 KiB.
+// Write never fails. It keeps nothing more once there are 4 KiB.
 func (t *errorText) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -70,8 +70,8 @@ type Result struct {
 	refused bool
 }
 
-// Provisional reports whether other GPUs of the node were not measured at the same time. In a job
-// that uses the whole node, this GPU may be hotter, and so slower, than in this session.
+// Provisional reports whether some of the node's other GPUs were not measured at the same time. In
+// a job that uses the whole node, this GPU may be hotter, and so slower, than in this session.
 func (r Result) Provisional() bool { return r.Beside+1 < r.Of }
 
 // Warmup is the time before measuring.
@@ -101,7 +101,7 @@ type App struct {
 	Slow bool `json:"slow,omitempty"`
 	// Sum is the checksum of a unit's output. It is the same for all GPUs with one key.
 	Sum string `json:"sum,omitempty"`
-	// Converged means that CI is within the requested bound.
+	// Converged means that CI is within the requested bound, and comes from enough windows.
 	Converged bool         `json:"converged"`
 	Windows   []Repetition `json:"windows"`
 }

@@ -127,7 +127,7 @@ type record struct {
 	// it gave no result.
 	Last        time.Time `json:"last,omitzero"`
 	LastProblem string    `json:"last_problem,omitempty"`
-	// Sessions are the most recent ones, oldest first.
+	// Sessions are the most recent complete ones, oldest first.
 	Sessions []pastSession `json:"sessions,omitempty"`
 }
 
@@ -265,8 +265,8 @@ func (r record) notAfter(now time.Time) record {
 	return r
 }
 
-// accept adds the outcome of a session to the record. It returns the drift events, by
-// class, that people should see.
+// accept adds the outcome of a session to the record. It returns, by class, how the times compare
+// with the GPU's own past; nothing for a class without a past, or for an incomplete session.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
 	r.Tried, r.Begun = res.Started, time.Time{}
 	if res.Problem != interrupted {

@@ -22,7 +22,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// interrupted is the problem of a session that Reserve or the plugin's end cut short.
+// interrupted is the problem of a session that was cut short: by Reserve, by Pause, because
+// somebody else began to use the GPU, or by the plugin's end.
 const interrupted = "interrupted"
 
 // Scheduler measures the node's idle GPUs inside the plugin: when they first appear, and on
@@ -329,8 +330,8 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 	return free
 }
 
-// tellUnproven logs that Nomad cannot tell which tasks hold GPUs, or that it can again.
-// Callers hold mu.
+// tellUnproven notes whether Nomad can tell which tasks hold GPUs. It publishes each change, and
+// logs each new reason why Nomad cannot. Callers hold mu.
 func (s *Scheduler) tellUnproven(err error) {
 	was := s.unproven
 	s.unproven = ""
@@ -432,7 +433,8 @@ func (s *Scheduler) save() {
 	s.unsaved = err != nil
 }
 
-// crossCheck compares the results of the node's GPUs, and logs new disagreements. Callers hold mu.
+// crossCheck compares the results of the node's GPUs. It logs GPUs that are newly found wrong, and
+// every disagreement that no majority decides. Callers hold mu.
 func (s *Scheduler) crossCheck() {
 	var ballots []ballot
 	for _, d := range s.inv.Devices {
@@ -552,8 +554,9 @@ func (s *Scheduler) wants(now time.Time, rules Schedule, d gpu.Device) bool {
 	return s.measurable(d) && rules.wanted(now, s.records[d.ID], identityOf(d, s.inv.DriverVersion), s.condition(now, d.ID)) == ""
 }
 
-// look finds out which of the GPUs to be measured are in use, by a Nomad task or according
-// to the driver. It does not check other GPUs.
+// look finds out which of the GPUs to be measured are in use, by a Nomad task or according to the
+// driver, and which tasks request a measurement. It ends the sessions of GPUs that somebody has
+// begun to use. It does not check GPUs that need no session.
 func (s *Scheduler) look(now time.Time) {
 	s.mu.Lock()
 	for id, r := range s.records {

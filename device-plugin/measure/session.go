@@ -98,7 +98,7 @@ type Target struct {
 	Of     int
 }
 
-// ending is a session's last report: its process is being ended.
+// ending is what a session reports when its process is being ended.
 const ending = "ending"
 
 // Progress is reported to whoever watches a session.
@@ -106,7 +106,7 @@ type Progress struct {
 	GPU   string
 	Doing string        // "warming up", "class A", …
 	Done  time.Duration // time spent in the session
-	Limit time.Duration // time at which the session ends
+	Limit time.Duration // longest time of the session
 	Apps  []App         // results so far
 }
 

@@ -138,11 +138,12 @@ func Mean[T any](all []T, of func(T) *float64) *float64 {
 	return new(sum / n)
 }
 
-// limitShare is the share of readings that must show a limit for the limit to count.
+// limitShare is the share of readings that must show a limit for the limit to count, and the share
+// of the time under a cap with which a reading shows it.
 const limitShare = 0.2
 
-// limitedBy returns what held the clocks down during the readings. If the driver counts the
-// time under each cap, the counts decide; otherwise the momentary reasons do.
+// limitedBy returns what held the clocks down during the readings. A reading shows a limit by its
+// momentary reasons, or by the time under the cap that the driver has counted.
 func limitedBy(rs []reading) Limit {
 	known, power, thermal := 0, 0, 0
 	for _, r := range rs {

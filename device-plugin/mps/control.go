@@ -6,8 +6,8 @@
 // Multi-Process Service.
 //
 // The plugin decides which GPUs have a daemon. It starts and watches its own daemons
-// ([Daemon.Own]), and restarts each a limited number of times. It only watches an operator's
-// daemon. The code follows NVIDIA's documentation, "Multi-Process Service"
+// ([Daemon.Own]), and restarts each at most a few times within ten minutes. It only watches an
+// operator's daemon. The code follows NVIDIA's documentation, "Multi-Process Service"
 // (docs.nvidia.com/deploy/mps) and nvidia-cuda-mps-control(1). It has not run with a real daemon
 // yet.
 //

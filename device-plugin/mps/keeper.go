@@ -15,7 +15,8 @@ import (
 
 // Problems of a GPU's sharing: codes for health descriptions.
 const (
-	// NoDaemon means that the control daemon does not run. Programs would start without limits.
+	// NoDaemon means that the control daemon does not run, in which case programs would start
+	// without limits, or that it does not answer.
 	NoDaemon = "mps-daemon"
 	// NoServer means that a server accepts no clients, or has died while its clients still run.
 	NoServer = "mps-server"

@@ -67,9 +67,9 @@ func (o Options) client(namespace string) (*api.Client, error) {
 	return client, nil
 }
 
-// Read returns the profile if it differs from the last one read, otherwise nil. After an
-// error, the last one read counts as before, and the next Read loads the certificates
-// again, because they may have been replaced.
+// Read returns the profile if it differs from the last one read, otherwise nil. After an error, the
+// next Read still compares with the last one read. It loads the certificates again, because they
+// may have been replaced.
 func (s *Source) Read(ctx context.Context) (p *profile.Profile, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()

@@ -136,8 +136,9 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	return true
 }
 
-// drop gives the event set up, and frees it unless NVML's shutdown has freed it: a wait
-// that fails every second must not leak one set each time. Callers hold conn.
+// drop abandons the event set. It frees the set, because a wait that fails every second must not
+// leak one set each time, unless NVML's shutdown has freed it or a hung call may still use it.
+// Callers hold conn.
 func (b *Backend) drop(w *watch) {
 	if w.set != nil && !w.inUse && b.up && w.init == b.inits {
 		w.set.Free()

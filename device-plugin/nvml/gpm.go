@@ -122,7 +122,7 @@ func (b *Backend) supportsGPM(r *reader, g *gpmState, h handle) bool {
 	return g.has
 }
 
-// metrics computes the metrics between two samples. PCIe and NVLink rates are in MiB/s.
+// metrics computes the metrics between two samples. NVML's PCIe and NVLink rates are in MiB/s.
 func (b *Backend) metrics(last, now nvml.GpmSample, s *gpu.Sample) {
 	const mibToMB = 1.048576
 	wants := []struct {

@@ -25,7 +25,7 @@ type migInstance struct {
 // division is how a GPU is divided into MIG instances.
 type division struct {
 	on        bool // MIG mode is on, so the GPU itself cannot be used
-	unknown   bool // some instances could not be read
+	unknown   bool // the mode, or some instances, could not be read
 	instances []migInstance
 	hidden    map[gpu.Failure][]string // indexes of the instances without an identity
 	warnings  []string

@@ -274,8 +274,8 @@ type pcieTraffic struct {
 	rx, tx *float64 // in MB/s
 }
 
-// read reads PCIe throughput (KB/s in NVML). It skips GPUs with GPM, which counts traffic
-// continuously.
+// read reads PCIe throughput (KB/s in NVML). It is not called for GPUs with GPM, which counts
+// traffic continuously.
 func (t *pcieTraffic) read(r *reader, dev nvml.Device, s *gpu.Sample) {
 	rate := func(c nvml.PcieUtilCounter) *float64 {
 		kb, ok := value(r, "nvmlDeviceGetPcieThroughput", func() (uint32, nvml.Return) { return dev.GetPcieThroughput(c) })

@@ -190,7 +190,8 @@ func (c *Cluster) newAgent(name string, client *Client) (*Agent, error) {
 	return a, nil
 }
 
-// ready waits until a server follows a leader, or a client's node is ready with its emulated GPUs.
+// ready waits until a server follows a leader and has the root key, or until a client's node is
+// ready with its emulated GPUs.
 func (a *Agent) ready(ctx context.Context) error {
 	if a.client == nil {
 		if err := Until(ctx, a.Name+" has a leader", a.hasLeader); err != nil {

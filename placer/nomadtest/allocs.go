@@ -70,7 +70,7 @@ type alloc struct {
 	// purged is when its job was purged.
 	purged      time.Time
 	purgedIndex uint64
-	lostIndex   uint64 // the index at which its node was found down
+	lostIndex   uint64 // the index at which Nomad counted it as lost
 	disk        int
 	created     time.Time
 	modified    time.Time
@@ -217,8 +217,8 @@ func (s *Server) startAlloc(a *alloc) {
 	})
 }
 
-// client returns a node, even one that Nomad has forgotten. Its client still runs what it was told
-// to run, unless the node is cut off.
+// client returns a node, even one that Nomad has forgotten. Its client still starts what it was
+// told to start, unless the node is cut off.
 func (s *Server) client(id string) *node { return cmp.Or(s.nodes[id], s.forgotten[id]) }
 
 // tellRunning makes the client report that an allocation runs.

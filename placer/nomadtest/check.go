@@ -24,7 +24,7 @@ func (v Violation) String() string {
 
 // Write is a completed change of a job that a client requested.
 type Write struct {
-	Client, Kind  string // register, deregister, stop
+	Client, Kind  string // register, deregister, stop, dispatch, launch, revert
 	Job           Key
 	Before, After *api.Job // nil if there is none
 	// Checked is the index at which Nomad checked a registration. Index is the index of its write.
@@ -57,7 +57,7 @@ type Member struct {
 	Purged time.Time
 	// PurgedIndex is the index at that time.
 	PurgedIndex uint64
-	// LostIndex is the index at which its node was found down; 0 if it was not.
+	// LostIndex is the index at which Nomad counted it as lost; 0 if it did not.
 	LostIndex uint64
 	// Terminated is when its tasks ended, according to its client, which may have been cut off at
 	// that time. Zero if they run, or if the machine crashed and the client reported nothing.

@@ -92,7 +92,8 @@ func (s *Server) must(err error) {
 // CrashNode crashes a machine with all tasks on it. Nomad notices by missing heartbeats.
 func (s *Server) CrashNode(id string) { s.disconnectNode(id, true) }
 
-// CutNode cuts a machine off the network: Nomad counts it as down, but its tasks keep running.
+// CutNode cuts a machine off the network: Nomad counts it as down, or as disconnected if it waits
+// for an allocation there, but its tasks keep running.
 func (s *Server) CutNode(id string) { s.disconnectNode(id, false) }
 
 func (s *Server) disconnectNode(id string, dead bool) {

@@ -180,8 +180,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Disconnect drops all further requests of a client, as if its process was killed. Pending requests
-// are completed, but their answers are lost.
+// Disconnect refuses all further requests of a client, as if its process was killed, and ends its
+// event streams. Requests that have arrived are completed.
 func (s *Server) Disconnect(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

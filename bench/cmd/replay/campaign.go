@@ -256,7 +256,8 @@ func (c *campaign) onCluster(ctx context.Context, t task) (*replay.Result, error
 	return r, c.predictRun(t.scheduler, t.gpus, r)
 }
 
-// turn waits until no other task is busy. done ends the turn; calling it again does nothing.
+// turn waits until no other task starts a cluster. done ends the turn; calling it again does
+// nothing.
 func (c *campaign) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case c.busy <- struct{}{}:

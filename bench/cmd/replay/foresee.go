@@ -33,7 +33,8 @@ const (
 // number of jobs that never finish.
 type play func(g *replay.GPUs, jobs []replay.Job, seed uint64) (f sim.Figures, never int, err error)
 
-// foreseen is the simulator's forecast for one line: geometric means over the repetitions.
+// foreseen is the simulator's forecast for one line. avg, geomean and makespan are sums of
+// logarithms, from which follow the geometric means over the repetitions.
 type foreseen struct {
 	name                   string
 	avg, geomean, makespan float64

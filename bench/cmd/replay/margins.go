@@ -25,12 +25,13 @@ type margin struct {
 	Preemption bool   `json:"preemption"`
 	Against    string `json:"against"`
 	// Pairs is the number of repetitions compared. Repetitions in which plain Nomad deadlocked have
-	// no ratio and are left out, as are those in which the placer did not finish all jobs.
+	// no ratio and are left out, as are those in which the placer did not finish all jobs, or the
+	// other line none.
 	Pairs      int `json:"pairs"`
 	Deadlocked int `json:"deadlocked"`
 	Unfinished int `json:"unfinished"`
-	// AtLeast: plain Nomad did not finish all jobs of all pairs. Unfinished jobs count as if they
-	// had finished at the end of the run, so the true margins are larger.
+	// AtLeast: the other line did not finish all jobs of all pairs. Unfinished jobs count as if
+	// they had finished at the end of the run, so the true margins are larger.
 	AtLeast    bool   `json:"at_least"`
 	GeomeanJCT *ratio `json:"geomean_jct,omitempty"`
 	Useful     *ratio `json:"useful_utilization,omitempty"`
@@ -38,8 +39,8 @@ type margin struct {
 	title      string
 }
 
-// ratio is the placer's figure divided by plain Nomad's: the geometric mean over the pairs and its
-// 95 % confidence interval. A single pair has no interval.
+// ratio is the placer's figure divided by the other line's: the geometric mean over the pairs and
+// its 95 % confidence interval. A single pair has no interval.
 type ratio struct {
 	Mean float64 `json:"mean"`
 	Low  float64 `json:"low,omitempty"`

@@ -310,7 +310,7 @@ func (b *bed) crowd(ctx context.Context, w *watcher, h how, name string, n int) 
 }
 
 // burst submits n gangs at once, eight requests at a time. The function there returns when a gang
-// was placed or started. burst returns the gangs per second until the last gang was.
+// was placed or started. burst returns the gangs per second until that time of the last gang.
 func (b *bed) burst(ctx context.Context, h how, name string, n int, there func(context.Context, string, int) (time.Time, error)) (rate float64, err error) {
 	began := time.Now()
 	if err := b.submitAll(ctx, h, n, func(i int) *api.Job { return b.gang(fmt.Sprintf("%s-%d", name, i), h, 2, 4) }); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/bench/command"
 )
 
-// profileSeconds is how long a profile of a burst lasts.
+// profileSeconds is how long a profile of a burst or crowd lasts.
 const profileSeconds = 25
 
 // serverHCL lets Nomad's server answer requests for profiles, if -profiles is set.

@@ -88,7 +88,7 @@ func measure(ctx context.Context, o options) error {
 	return command.WriteJSON(o.JSON, r)
 }
 
-// on makes all runs with or without the placer on a new cluster.
+// on tries all disturbances on a new cluster, with or without the placer.
 func on(ctx context.Context, o options, gpus *replay.GPUs, placer bool) (r run, err error) {
 	r.Scheduler = "plain Nomad"
 	if placer {

@@ -41,7 +41,7 @@ const (
 	statusFail = "fail"
 )
 
-// diagnosis runs the checks in order. Later checks use the findings of earlier ones.
+// diagnosis runs the checks in order. Later checks use what earlier ones found.
 type diagnosis struct {
 	source
 	nomadConfig string

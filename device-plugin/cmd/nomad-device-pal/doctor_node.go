@@ -184,8 +184,8 @@ func (d *diagnosis) state() {
 	d.measured()
 }
 
-// leftAlone reports whether the running plugin has released the driver. If so, doctor does not open
-// it either.
+// leftAlone reports whether the operator has ordered the running plugin to release the driver. If
+// so, doctor does not open it either.
 func (d *diagnosis) leftAlone() bool {
 	if d.stateless {
 		return false

@@ -70,7 +70,7 @@ func (s *source) stateDirFlag(fs *flag.FlagSet) {
 	fs.StringVar(&s.stateDir, "state-dir", deviceplugin.DefaultStateDir, "")
 }
 
-// parseFlags parses them; ok is false when the command must end with code.
+// parseFlags parses a command's flags; ok is false when the command must end with code.
 func parseFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (code int, ok bool) {
 	fs.SetOutput(io.Discard)
 	switch err := fs.Parse(args); {
@@ -113,7 +113,8 @@ func released(stateDir string) error {
 	return fmt.Errorf("the driver is released until %s, and this command would open it. To end the release: %s", until.Local().Format(moment), deviceplugin.Order(stateDir, "resume"))
 }
 
-// An inventory file needs no driver, so it is never released.
+// released is [released] for these flags. An inventory file needs no driver, so a release does not
+// matter.
 func (s *source) released() error {
 	if s.inventory != "" {
 		return nil

@@ -49,8 +49,8 @@ func endWith(parent int) {
 // parentEvery is the interval between checks of the parent.
 const parentEvery = 5 * time.Second
 
-// childCommand starts this same binary as the process that holds a CUDA context, even if an upgrade
-// has replaced the file. It returns nil if it cannot find the binary.
+// childCommand returns the command that starts this same binary as the process that holds a CUDA
+// context, even if an upgrade has replaced the file. It returns nil if it cannot find the binary.
 func childCommand() []string {
 	self := "/proc/self/exe"
 	if _, err := os.Stat(self); err != nil {

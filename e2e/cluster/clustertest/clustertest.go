@@ -110,7 +110,7 @@ func Until(t *testing.T, c *cluster.Cluster, what string, condition patience.Con
 	}
 }
 
-// Describe prints the last state of the cluster.
+// Describe returns the last state of the cluster.
 func Describe(c *cluster.Cluster) string {
 	ctx, cancel := patience.Context(context.Background(), patience.Limits{})
 	defer cancel()

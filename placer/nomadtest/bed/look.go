@@ -12,7 +12,7 @@ import (
 )
 
 // Picture returns the latest snapshot of the active placer, or of the one that started last if
-// several are active. It returns nil if no placer is active or none has a snapshot yet.
+// several are active. It returns nil if no placer is active, or if this one has no snapshot yet.
 func (w *World) Picture() *query.Snapshot {
 	for _, p := range slices.Backward(w.placers) {
 		select {

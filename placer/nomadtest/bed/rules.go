@@ -58,7 +58,7 @@ type rules struct {
 	// forms caches the author's form of each job in Nomad. Job objects are replaced, never changed.
 	forms map[*api.Job]string
 	// lookedAt is Nomad's progress at the last call of look. inPart reports whether some gang was
-	// incomplete then.
+	// incomplete, or a limit exceeded, then.
 	lookedAt nomadtest.Progress
 	inPart   bool
 	ledgers  int       // number of ledgers checked
@@ -557,8 +557,8 @@ func (r *rules) ledger(name string) func(*model.Model) {
 }
 
 // look checks the rules with a time limit. It returns at once if nothing has happened in Nomad
-// since the last call and no gang was incomplete. It asks Nomad without holding r.mu, because
-// Nomad's observers lock r.mu.
+// since the last call, and if no gang was incomplete and no limit exceeded then. It asks Nomad
+// without holding r.mu, because Nomad's observers lock r.mu.
 func (r *rules) look() {
 	at := r.w.Nomad.Progress()
 	r.mu.Lock()
@@ -678,8 +678,8 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job is a batch job whose members are pinned to single GPUs, or
-// elastic.
+// wholeOrNot reports whether the job runs completely or not at all: a batch job that is not
+// stopped, and that is elastic or has its members pinned to single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)

@@ -72,8 +72,8 @@ func limited(seed uint64) int {
 func perUser(seed uint64) bool { return seed%8 == 3 }
 
 // vary returns the change of the placer's configuration for a seed. Every other walk uses the
-// defaults. In the others, gangs are moved, stopped and overtaken more often, and half of these
-// walks have a limit.
+// defaults. In the others, gangs are moved, stopped and overtaken more often, and three quarters of
+// these walks have a limit.
 func vary(seed uint64) func(*model.Config) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	restart, resync := time.Duration(1+rng.IntN(30))*time.Second, time.Duration(10+rng.IntN(300))*time.Second
