@@ -400,6 +400,23 @@ func TestUnknownIgnoredIDIsSaid(t *testing.T) {
 	})
 }
 
+// An empty id, such as a template's unset variable, names no GPU.
+func TestEmptyIDNamesNoGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		cfg.IgnoredGPUIDs = []string{""}
+		p, _, _, _ := onStage(2, cfg)
+		c, end := fingerprints(t, p)
+		defer end()
+		if groups := next(t, c); len(groups) != 1 || len(groups[0].Devices) != 2 {
+			t.Errorf("%d groups, want one with both GPUs", len(groups))
+		}
+	})
+	if names("", gpu.Device{ID: "GPU-0", Model: "M"}) {
+		t.Error("sharing: an empty word names a whole GPU")
+	}
+}
+
 // Lists and counts agree for every population: lists grow with the class, the last one has
 // every GPU, and counts are of the healthy members.
 func TestListsAndCountsAgree(t *testing.T) {

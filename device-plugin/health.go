@@ -481,9 +481,10 @@ func (r *record) first(failed []gpu.Failure) string {
 func (r *record) latched(cfg HealthConfig) string {
 	for _, l := range r.latches {
 		switch {
+		case slices.Contains(cfg.IgnoreXids, l.Xid):
 		case !l.Counted:
 			return fmt.Sprintf("%s:%d", reasonXid, l.Xid)
-		case !slices.Contains(cfg.Ignore, reasonECC) && !slices.Contains(cfg.IgnoreXids, l.Xid):
+		case !slices.Contains(cfg.Ignore, reasonECC):
 			return reasonECC
 		}
 	}

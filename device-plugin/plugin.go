@@ -415,6 +415,7 @@ func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
 	for _, d := range ds {
 		_, self := ignore[d.ID]
 		_, parent := ignore[d.Parent]
+		parent = parent && d.Parent != ""
 		switch {
 		case self:
 			ignore[d.ID] = true
