@@ -135,9 +135,9 @@ func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside counts, against their tenants' limits, the GPUs of jobs that the queue does not
-// know. These are jobs that Nomad lists but cannot return, and running jobs whose current jobspec
-// the placer cannot serve. Jobs that Nomad places by itself do not count.
+// CountOutside counts, against their tenants' limits, the GPUs of jobs that the queue itself does
+// not count. These are jobs that Nomad lists but cannot return, and running jobs whose current
+// jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }
