@@ -95,8 +95,8 @@ const oldNews = time.Second
 //  1. Update the view: who holds which GPU, which GPUs are excluded.
 //  2. Update each gang (track), then let it do what is due (reconcileAll). Ended gangs give their
 //     GPUs back here, before any gang starts.
-//  3. Tell the queue what changed, and which GPUs each gang has (syncQueue). The queue must not decide
-//     before that, or a GPU could be given out twice.
+//  3. Tell the queue what changed, and which GPUs each gang has (syncQueue). The queue must not
+//     decide before that, or a GPU could be given out twice.
 func (p *Placer) catchUp(ctx context.Context) error {
 	now := p.m.Time
 	if err := p.m.UpdateView(now); err != nil {
@@ -217,8 +217,8 @@ func (p *Placer) distrustPins(now time.Time) {
 // build one from measurements.
 const profileAgain = 10 * time.Second
 
-// calibrate builds a profile from the measurements that the nodes publish. It returns only errors
-// of ctx.
+// calibrate builds a profile from the measurements that the nodes publish or that were imported. It
+// returns only errors of ctx.
 func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if p.m.Profile == nil && now.Sub(p.profileReadAt) > profileAgain {
 		stored, err := store.In(p.nomad).Profile().Read(ctx)

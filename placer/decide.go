@@ -44,10 +44,10 @@ type start struct {
 	refused    bool
 }
 
-// decide asks the queue for its decisions and carries them out. The loop only prepares starts, and
-// marks their GPUs as taken in the view, so that later decisions of the pass respect them. Then
-// decide commits several starts at a time: a commit takes Nomad milliseconds, and changes only its
-// own gang.
+// decide asks the queue for its decisions and carries them out. The loop carries out all decisions
+// except starts: these it only prepares, and it marks their GPUs as taken in the view, so that
+// later decisions of the pass respect them. Then decide commits several starts at a time: a commit
+// takes Nomad milliseconds, and changes only its own gang.
 func (p *Placer) decide(ctx context.Context, now time.Time) error {
 	starts := p.arrived(now)
 	actions := p.m.Queue.Decide(gang.QueueTime(now), p.m.View.Cluster)
@@ -60,7 +60,8 @@ func (p *Placer) decide(ctx context.Context, now time.Time) error {
 		case t == nil:
 			p.m.Queue.Removed(gang.QueueTime(now), a.Job)
 		case a.Kind == queue.Start && t.MayHaveOverwritten():
-			// The outcome of the last registration is not known yet: the gang may hold GPUs already.
+			// The outcome of the last registration is not known yet: the gang may hold GPUs
+			// already.
 			p.m.Queue.Requeue(gang.QueueTime(now), a.Job)
 			decided--
 		case a.Kind == queue.Start:

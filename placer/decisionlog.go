@@ -147,7 +147,8 @@ func (p *journal) decisionsDue(now time.Time) int {
 	return decisionsAtOnce
 }
 
-// decisionsDueAt returns when the next records become due; ok is false if there are none.
+// decisionsDueAt returns when the next records become due; ok is false if there are none, or if
+// they were due at the last cycle already.
 func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	if p.unsaved.len() == 0 {
 		return time.Time{}, false

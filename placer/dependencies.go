@@ -32,8 +32,8 @@ const (
 	dependencyPoll  = 5 * time.Second
 	dependencyBatch = 256
 	// Nomad forgets a job some hours after its end. So the placer stores its success until every
-	// job that waited for it has ended: a job that was stopped for another one and then edited checks
-	// its pal_after again. maxFinishedKept bounds how many successes are stored.
+	// job that waited for it has ended: a job that was stopped for another one and then edited
+	// checks its pal_after again. maxFinishedKept bounds how many successes are stored.
 	maxFinishedKept = 4000
 )
 

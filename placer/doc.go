@@ -12,8 +12,8 @@
 //	record   the decision with its reasons, for explain: beside the cycles (writebehind.go)
 //
 // The view is the single ledger of who holds which GPU. It is derived from Nomad's state and from
-// starts under way, and the queue reads it. All decisions of a cycle use one time, model.Model.Time.
-// The cycle reads the clock again only after it has waited for Nomad.
+// starts under way, and the queue reads it. All decisions of a cycle use one time,
+// model.Model.Time. The cycle reads the clock again only after it has waited for Nomad.
 //
 // All that the placer knows is in a [model.Model]. This package reads and writes Nomad, keeps the
 // steps in order, and handles errors.

@@ -135,8 +135,8 @@ func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	return ""
 }
 
-// RedactedFor returns the event as a user may see it; ok is false if the user may not see it. Events
-// about GPUs may name jobs and tasks in any namespace, so only operators see them.
+// RedactedFor returns the event as a user may see it; ok is false if the user may not see it.
+// Events about GPUs may name jobs and tasks in any namespace, so only operators see them.
 func (e Event) RedactedFor(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 	if e.Namespace == "" {
 		return e, operator()

@@ -73,7 +73,7 @@ func (h *failureLog) setQuarantine(kept store.Value[map[string]failure.Quarantin
 }
 
 // load reads, once, what earlier placers stored. Later it reads the quarantine again if an operator
-// may have lifted one. Data that cannot be parsed counts as missing, and load returns the error.
+// may have changed it. Data that cannot be parsed counts as missing, and load returns the error.
 func (h *failureLog) load(ctx context.Context, c *nomad.Client, now time.Time) (err error) {
 	switch {
 	case h.readAt.IsZero():
@@ -118,9 +118,9 @@ func (h *failureLog) knows(a *cluster.Alloc) bool {
 	return a.ModifyIndex <= h.dropped || slices.ContainsFunc(h.failures, func(f failure.Failure) bool { return f.Alloc == a.ID })
 }
 
-// newestJudgeable returns the newest failures, at most as many as can be stored; only those are
-// judged. There are more when the first placer of a cluster starts, or after its failure log was
-// lost.
+// newestJudgeable returns as many of the failures as can be stored, chosen as by trimFailures; only
+// those are judged. There are more when the first placer of a cluster starts, or after its failure
+// log was lost.
 func (h *failureLog) newestJudgeable(found []failure.Failure) []failure.Failure {
 	latest := failureLog{failures: found}
 	latest.trimFailures()

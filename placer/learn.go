@@ -116,7 +116,7 @@ type study struct {
 	seen     map[string]time.Time
 	rounds   int
 	readings []classify.Reading
-	done     bool // its class was learned from this run
+	done     bool // nothing more is to be learned from this run
 }
 
 // relist updates the watched jobs: complete running jobs without a class.

@@ -369,8 +369,8 @@ func (p *Placer) eachSecond(ctx context.Context) news {
 	return 0
 }
 
-// resyncAfterMiss is the shortest time between full reads that are caused by a missing or
-// unreadable event.
+// resyncAfterMiss is the shortest time between a full read and the next one that a missing or
+// unreadable event causes.
 const resyncAfterMiss = 10 * time.Second
 
 // runCycle runs a cycle. It returns what happened meanwhile, and the time until which progress is
@@ -524,7 +524,7 @@ func (p *Placer) reconcileDue() bool {
 // lookForMoves is how often the placer looks for gangs to move if nothing else triggers that.
 const lookForMoves = 5 * time.Second
 
-// mayMove reports whether it is time to look for moves that pay.
+// mayMove reports whether it is time to look for gangs that are worth moving.
 func (p *Placer) mayMove() bool {
 	if !p.m.Cfg.Queue.Migrate || p.m.Time.Sub(p.lastCycle) < lookForMoves {
 		return false

@@ -27,9 +27,9 @@ import (
 )
 
 // A job with pal_progress writes the finished part of its work to a file in its allocation
-// directory. The placer reads the file of the gang's first member through Nomad's client API,
-// beside its cycles, and reports it to the queue. It reads one batch of files at a time, so a slow
-// client only delays other progress reports.
+// directory. The placer reads the file of the gang's first running member through Nomad's client
+// API, beside its cycles, and reports it to the queue. It reads one batch of files at a time, so a
+// slow client only delays other progress reports.
 
 const (
 	// progressFile is relative to the allocation's directory; for tasks it is
@@ -83,8 +83,8 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	r.of[t.Key] = &reporting{alloc: a.ID, since: time.Unix(0, a.CreateTime), due: now}
 }
 
-// firstMember returns the member that reports: the one with the lowest index of the first group
-// with GPUs; nil if it does not run.
+// firstMember returns the member that reports: of the first group with GPUs, the running member
+// with the lowest index; nil if none runs.
 func firstMember(t *model.Tracked) (first *cluster.Alloc) {
 	for _, g := range t.Job.TaskGroups {
 		if rewrite.GPUsPerMember(g) == 0 {
@@ -150,8 +150,8 @@ func readProgress(ctx context.Context, c *nomad.Client, batch []progressRead) {
 	_ = reading.Wait() // each file keeps its own error
 }
 
-// takeProgress reports the progress in a batch to the queue. It ignores gangs whose members have
-// changed meanwhile.
+// takeProgress reports the progress in a batch to the queue. It ignores gangs of which another
+// member reports now.
 func (p *Placer) takeProgress(batch []progressRead) news {
 	p.progress.done = nil
 	now := p.tick()

@@ -96,7 +96,7 @@ const usageEvery = 5 * time.Minute
 type usageFile struct {
 	due    bool // must be read
 	loaded bool
-	at     time.Time // when it was last written
+	at     time.Time // when it was last written or read
 	gpuS   float64   // the GPU seconds that were written then
 }
 

@@ -53,8 +53,9 @@ type submitted struct {
 }
 
 // Submit registers a job by calling register: pinned if it starts now, unchanged if it waits. The
-// job must have its gate and Nomad's defaults. Errors are those of register. [ErrNotSubmitted]
-// means that register was not called and will not be.
+// job must have its gate and Nomad's defaults. Errors are those of register, except two:
+// [ErrNotSubmitted] means that register was not called and will not be, and errInterrupted that the
+// outcome is unknown.
 func (p *inbox) Submit(ctx context.Context, job *api.Job, register Register) (*api.JobRegisterResponse, error) {
 	s := &submission{job: job, register: register, answer: make(chan submitted, 1)}
 	select {

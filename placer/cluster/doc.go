@@ -11,6 +11,6 @@
 // clones share them. Maps are changed in place, so [State.Clone] copies each of them; it lets the
 // inner maps of ByJob be copied before their next change. Each node passes through sanitize before
 // it enters a State. Each change of a job or of its allocations calls touch; otherwise the placer
-// looks at the job only when it next updates all jobs. A new field that Nomad's lists do not contain
-// must be carried over a full read by [State.Next] or [State.Follow].
+// looks at the job only when it next updates all jobs. A new field that Nomad's lists do not
+// contain must be carried over a full read by [State.Next] or [State.Follow].
 package cluster

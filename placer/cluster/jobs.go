@@ -59,8 +59,8 @@ func Ended(job *api.Job) bool {
 // makes jobs from it that do.
 func Template(job *api.Job) bool { return job.IsParameterized() || job.IsPeriodic() }
 
-// Need is what one allocation of the group needs besides GPUs: the sum over the main tasks, or the
-// sum over the prestart tasks, whichever is larger.
+// Need is what one allocation of the group needs besides GPUs: the sum over the prestart tasks that
+// are no sidecars, or the sum over all other tasks, whichever is larger.
 func Need(g *api.TaskGroup) pal.Resources {
 	var main, before pal.Resources
 	for _, t := range g.Tasks {

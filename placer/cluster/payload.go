@@ -16,7 +16,8 @@ import (
 
 // A client's data about its node and tasks contains times. Nomad's encoder (1.11.3) writes years
 // after 9999 in a form that no Go reader accepts, so one such client would make the list of all
-// nodes or all allocations unreadable. The placer needs no client's times, so it reads none.
+// nodes or all allocations unreadable. The placer needs none of these times, so it does not read
+// them. The times of a task's events are safe, because they are numbers.
 
 // ignored is a part of an answer that the placer does not read.
 type ignored struct{}
@@ -85,7 +86,7 @@ type csiPayload struct {
 	UpdateTime ignored
 }
 
-// AsNode returns the event's node; nil if there is none.
+// AsNode returns the node; nil if there is none.
 func (p *NodePayload) AsNode() *api.Node {
 	if p == nil {
 		return nil

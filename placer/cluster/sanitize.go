@@ -18,8 +18,9 @@ import (
 
 // Whoever runs a Nomad client writes its node's data. Bad data of one node must not keep the placer
 // from serving the others. So each node passes through [sanitize] before it enters a [State]. After
-// that, no entry is nil, ids can be listed in constraints, and numbers do not overflow. A warning
-// lists what was removed. owner.go decides which node owns a GPU id that several nodes name.
+// that, no driver, device group or GPU is nil, and the ids of nodes and GPUs can be listed in
+// constraints. A warning lists what was removed, and the amounts that [clamp] will bound when they
+// are read. owner.go decides which node owns a GPU id that several nodes name.
 
 const (
 	// maxDevices bounds the GPU models of one node.

@@ -42,13 +42,13 @@ const (
 	// CountsFor is how long a failure counts against a GPU.
 	CountsFor = 24 * time.Hour
 
-	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently by
-	// their own fault, before the GPU is suspect. A success in between interrupts the row:
-	// otherwise the best GPUs would become suspect, because they are chosen most often and so see
-	// most failures.
+	// suspectFamilies is how many families of jobs must fail on one GPU in a row, apparently
+	// through faults of their own, before the GPU is suspect. A success in between interrupts the
+	// row: otherwise the best GPUs would become suspect, because they are chosen most often and so
+	// see most failures.
 	suspectFamilies = 3
-	// oftener is how many times as often as on its other GPUs a namespace's jobs must fail on a GPU
-	// before their failures count against the GPU.
+	// oftener: the failures of a namespace's jobs count against a GPU only if these jobs fail there
+	// more than this many times as often as on the other GPUs that the namespace used.
 	oftener = 3
 	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
 	// the cluster's GPUs, and of each model's.
@@ -135,9 +135,9 @@ type Evidence struct {
 // do not count because the [Cap] is reached.
 //
 // A GPU that the machine reports as unhealthy gets a strike at once. So does a GPU that a task
-// driver names, within the [Cap]. If a node went down, or a download or hook failed, no GPU gets a
-// strike. Any other failure is a strike against a GPU if, with it, [suspectFamilies] families of
-// jobs that count have failed on the GPU in a row:
+// driver names, within the [Cap]. If a node went down, a download failed, or a hook failed for
+// another reason, no GPU gets a strike. Any other failure is a strike against a GPU if, with it,
+// [suspectFamilies] families of jobs that count have failed on the GPU in a row:
 //
 //   - A family is the jobs of one namespace whose names differ only in numbers, or
 //     that come from one template. It counts if it failed nowhere else: a family that

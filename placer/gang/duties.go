@@ -119,12 +119,13 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 	return await(Evaluate{})
 }
 
-// repairOrRequeue acts on a job that is still incomplete after the timeout while Nomad is doing nothing
-// for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that became
-// unhealthy, or a node that went down. repairOrRequeue takes the first of these actions that is possible:
-// an elastic gang continues with fewer members; members that do not need the missing ones keep
-// running; pins that name a class get more nodes. If no more nodes fit, a gang with such pins waits,
-// unless it has lost members that the others need. In all other cases the whole gang is requeued.
+// repairOrRequeue acts on a job that is still incomplete after the timeout while Nomad is doing
+// nothing for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that
+// became unhealthy, or a node that went down. repairOrRequeue takes the first of these actions that
+// is possible: an elastic gang continues with fewer members; members that do not need the missing
+// ones keep running; pins that name a class get more nodes. If no more nodes fit, a gang with such
+// pins waits, unless it has lost members that the others need. In all other cases the whole gang is
+// requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {
@@ -348,8 +349,8 @@ func (g *memory) recordReady(w World) ([]Effect, bool) {
 	return []Effect{SaveRecord{*r}}, true
 }
 
-// PlacedAgain is the time when the first member of the present version was placed; zero
-// unless all are placed.
+// PlacedAgain is the time when the first member of the present version was placed; zero if there
+// are no members, or if some were placed for an earlier version.
 func (st Observed) PlacedAgain() (first time.Time) {
 	for _, a := range st.Members {
 		if !a.PlacedFor(st.Job) {

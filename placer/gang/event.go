@@ -341,8 +341,8 @@ type World interface {
 	Policy() string
 }
 
-// Room is a placement that fits. As an event it is the queue's offer to a running gang whose author
-// now requests other GPUs ([Lifecycle.Asks]).
+// Room is a placement that fits, or the reason that none does. As an event it is the queue's offer
+// to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
 	Reason    reason.Reason // why it does not fit

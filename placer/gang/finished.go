@@ -33,8 +33,8 @@ func (l lineage) rewrote(was, now *api.Job) lineage {
 	return lineage{*now.Version, *now.JobModifyIndex}
 }
 
-// finishCheck is the last check that found a gang unfinished: its job's
-// JobModifyIndex, and how many members had ended by themselves.
+// finishCheck is the last check that found a gang unfinished: its job's JobModifyIndex, and how
+// many members had ended by themselves in earlier versions.
 type finishCheck struct {
 	index uint64
 	ended int

@@ -39,9 +39,9 @@
 //   - Derive it in [Observed.state] if Nomad's objects alone show it, and name it in the comment of
 //     Observed.Nomad; otherwise derive it in [Lifecycle.State]. [State.Ours] decides whether the
 //     placer acts in it.
-//   - In table.go, list its duties (each state of ours has some, but Unschedulable, in which the
-//     machine sees Waiting), and in own the handlers that
-//     differ from elsewhere. Name it in the to of each duty and handler that leads to it.
+//   - In table.go, list its duties (each state of ours has some, except Unschedulable, which the
+//     machine treats as Waiting), and in own the handlers that differ from elsewhere. Name it in
+//     the to of each duty and handler that leads to it.
 //   - Decide in [Lifecycle.Quiet] whether it needs attention in each cycle, and in
 //     memory.Unsettled whether something becomes due in it without an event.
 //   - Serve its readers: events (placer/events.go), counts (placer/model/runs.go), metrics and page
@@ -60,14 +60,14 @@
 // # To add an effect
 //
 //   - Declare the type in event.go, with its method awaits.
-//   - Carry it out in placer/effects.go, which has one function for effects with an answer and one
-//     for those without; the first also notes what changes a job. Two kinds of effect are carried
-//     out elsewhere: [Commit] in placer/decide.go, and what changes only the model in
+//   - Carry it out in placer/effects.go, which has one function for effects with an answer, one for
+//     those without, and one that notes what changes a job. Two kinds of effect are carried out
+//     elsewhere: [Commit] in placer/decide.go, and what changes only the model in
 //     model.Model.Update.
-//   - If it has an answer, handle that in [Lifecycle.answer] or [Lifecycle.done], and its failure in
-//     [Lifecycle.failed] and [Lifecycle.putOff].
-//   - The compiler does not notice an effect without a case: the placer would do nothing, and answer
-//     [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
+//   - If it has an answer, handle that in [Lifecycle.answer] or [Lifecycle.done], and its failure
+//     in [Lifecycle.failed] and [Lifecycle.putOff].
+//   - The compiler does not notice an effect without a case: the placer would do nothing, and
+//     answer [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
 //   - Describe it in told (stories_test.go), answer it in random_test.go, and add to check there
 //     what must always hold.
 //
@@ -230,9 +230,9 @@ func (g *memory) verifyLater(job *api.Job) {
 	}
 }
 
-// PastKnown reports whether the gang's place in the queue is known and no change by its author was
-// overwritten. For that, the records of earlier placers and the earlier versions must have been
-// read.
+// PastKnown reports whether two things are known: the gang's place in the queue, and whether an
+// earlier registration of ours overwrote a change by its author. For that, the records of earlier
+// placers and the earlier versions must have been read.
 func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()
@@ -300,9 +300,9 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt is the time when the first member started. If the record counts the run up to a later
-// stop, it is the time of that stop: the members may have kept running while the gang was being
-// stopped.
+// startedAt is the time when the first member was placed. If the record counts the run up to a
+// later stop, it is the time of that stop: the members may have kept running while the gang was
+// being stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {

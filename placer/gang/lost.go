@@ -14,10 +14,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// WithLost returns the observation, changed to [Lost] if a gang of ours must be requeued. That is
-// so if it ended early, Nomad will not retry it, and one of these holds: the infrastructure failed
-// it, all members failed by themselves (for a service only if they need each other), or some were
-// stopped.
+// WithLost returns the observation, changed to [Lost] if a gang of ours ended early and must start
+// again, as a whole or in part. That is so if Nomad will not retry it, and one of these holds: a
+// member failed for a known cause, and the job starts again as a whole ([Observed.startsAsAWhole]);
+// or members were stopped.
 func (st Observed) WithLost(w World) Observed {
 	if st.Nomad == Ended && st.lost(w) {
 		st.Nomad = Lost
@@ -71,10 +71,9 @@ func (st Observed) didItsWork(w World) bool {
 	})
 }
 
-// requeueLost requeues a lost gang. After more than maxInfraFailures failures of
-// the infrastructure the placer gives up; drains and other requests to stop
-// members do not count. If the members do not need each other, Nomad places only
-// the stopped ones again.
+// requeueLost requeues a lost gang. After more than maxInfraFailures failures of the infrastructure
+// the placer gives up; drains and other requests to stop members do not count. If the members do
+// not need each other and some have succeeded, Nomad places only the stopped ones again.
 func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.GaveUp().IsZero() { // an earlier placer gave up: the record has just been read
 		return nothing()
@@ -115,8 +114,8 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 }
 
 // placeStopped asks Nomad to place the stopped members of a dead job again, at once: garbage
-// collection deletes dead jobs. Their GPUs may bring the tenant above its limit; the tenant gets no
-// others until it is below again.
+// collection deletes dead jobs. The members' GPUs may bring the tenant above its limit; then the
+// tenant gets no others until it is below the limit again.
 func (g *memory) placeStopped(w World) ([]Effect, bool) {
 	if w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

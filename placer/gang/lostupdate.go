@@ -45,7 +45,8 @@ const (
 // if it is stable and was submitted before all versions with the same request.
 //
 // If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
-// no version of it. Somebody has to purge it again.
+// no earlier version of it, and isLostUpdate does not notice. The placer that made the registration
+// notices ([Observation]) and purges the job again; after an earlier placer, somebody has to.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
 	if now == nil || last == nil || rewrite.Stopped(now) {
@@ -178,8 +179,8 @@ func (g *memory) verify(versions map[uint64]*api.Job) {
 	}
 }
 
-// undo undoes a registration that replaced another author's change: it purges a
-// purged job, stops a stopped one and restores an edited one.
+// undo undoes a registration of ours that replaced a change by the job's author: it purges the job
+// again, stops it again, or restores the author's edit.
 func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 	if !g.overwrote {
 		return nothing()

@@ -75,8 +75,9 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether the place is known, or cannot be found yet because the record of a
-// job with pins has not been read.
+// positionKnown reports whether nothing is to be found out about the place now: it is known, a job
+// without pins does not wait, or the record of a job with pins has not been read yet or is up to
+// date.
 func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:

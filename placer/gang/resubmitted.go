@@ -264,9 +264,9 @@ func members(job *api.Job, g *api.TaskGroup) string {
 
 // lacksOneByOne reports whether a job has lost a member while its author's new count waits for
 // room, and its members do not need each other. Behind the gate Nomad would not replace the lost
-// member. With pins Nomad does, and repairOrRequeue adds nodes for the others when they fit. For a batch
-// job it returns true only if nothing else has changed and no member has succeeded, because Nomad
-// would rerun that member.
+// member. With pins Nomad does, and repairOrRequeue adds nodes for the others when they fit. For a
+// batch job it returns true only if nothing else has changed and no member has succeeded, because
+// Nomad would rerun that member.
 func (g *Observed) lacksOneByOne(had *api.Job, pins rewrite.Pins, w World) bool {
 	switch {
 	case g.NeedsAll() || pins.Mode != rewrite.ModeClass:

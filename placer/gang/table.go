@@ -68,9 +68,9 @@ var duties = map[State][]duty{
 	Lost:        {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, {say: "requeue it, give it up, or ask Nomad to place the stopped members again", do: (*Lifecycle).requeueLost, registers: true, to: []State{Completing, Failed}}},
 }
 
-// elsewhere is how an event is handled in all states that [own] does not list.
-// Events that cannot happen in a state, or change nothing there, are handled
-// too: the queue waits for an answer to each of its decisions.
+// elsewhere is how an event is handled in each state for which [own] has no handler for it. Events
+// that cannot happen in a state, or change nothing there, are handled too: the queue waits for an
+// answer to each of its decisions.
 var elsewhere = map[Kind]handler{
 	OnObserve:   {do: (*Lifecycle).observe, say: "apply what Nomad shows"},
 	OnReconcile: {do: (*Lifecycle).reconcile, say: "do what is due"},

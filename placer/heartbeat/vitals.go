@@ -46,7 +46,8 @@ const (
 	// overdueAfter is how long the loop may make no progress, within a cycle or between cycles.
 	overdueAfter = time.Minute
 	// restartsInARow is how many restarts in a row count as trouble, until the work has continued
-	// for steadyAfter. The pauses between restarts grow to 15 s.
+	// for steadyAfter; after a loss of the connection to Nomad, only until a cycle has completed.
+	// The pauses between restarts grow to 15 s.
 	restartsInARow = 3
 	steadyAfter    = 30 * time.Second
 )

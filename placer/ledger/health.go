@@ -25,12 +25,13 @@ func (v *Ledger) refreshHealth() {
 	}
 }
 
-// Unavailable returns why GPU u is not available although no job holds it; "" if it is.
+// Unavailable returns why GPU u cannot be used now because of its node, or of tasks that may still
+// run on it, whether or not a job holds it; "" if it can.
 func (v *Ledger) Unavailable(u int) string {
 	return v.unavailable(v.GPUNode(u), v.Cluster.GPU(u).ID)
 }
 
-// unavailable returns why a GPU is not available; "" if it is. GPUs on a node that is disconnected,
+// unavailable is [Ledger.Unavailable] for a GPU of a node. GPUs on a node that is disconnected,
 // drained or ineligible are not available, so that decisions that were made for them before wait.
 // An example is a preemption whose victims were lost with the node: otherwise Nomad would place the
 // new gang as soon as the node is back, while the victims' tasks still run there.

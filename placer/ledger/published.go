@@ -184,8 +184,7 @@ func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	return last
 }
 
-// HealthDescriptions returns the device plugins' descriptions of GPUs with problems, by instance
-// id.
+// HealthDescriptions returns the device plugins' descriptions of unhealthy GPUs, by instance id.
 func (v *Ledger) HealthDescriptions() map[string]string {
 	out := map[string]string{}
 	for _, d := range v.Devices {

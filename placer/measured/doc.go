@@ -7,8 +7,8 @@
 //	gpu,app,time,model,key
 //	GPU-5f3a…,resnet50,12.81,NVIDIA H200,bs256
 //
-// A table needs the columns gpu, app and time; model, key, noise and rate may be
-// missing, and app may be if [Defaults] has it. JSON is an array of objects with
+// A table needs the columns gpu, app and time, but not app if [Defaults] has it;
+// model, key, noise and rate may be missing. JSON is an array of objects with
 // these names, a report of the device plugin, or a profile. Errors name the file,
 // and the line or the element in it.
 //

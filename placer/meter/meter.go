@@ -110,8 +110,9 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin exports each counter with the value 0. Without it, Prometheus's rate and increase would
-// miss the first event, because they ignore the first value of a series.
+// begin exports most counters with the value 0, but not those of registrations. Without it,
+// Prometheus's rate and increase would miss the first event, because they ignore the first value of
+// a series.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))

@@ -77,7 +77,7 @@ func DefaultConfig() Config {
 }
 
 // MayStop reports whether batch jobs of a namespace and class may be stopped, unless the job itself
-// decides. from is the configuration key that decides.
+// decides. from is the configuration key that allows it; "" if they may not.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
 	for name := c.Queue.TenantOf(namespace); name != ""; {

@@ -69,10 +69,10 @@ func (m *Model) Isolated(job *api.Job, now time.Time) (why reason.Reason, ok boo
 	return a.why, true
 }
 
-// IsolatePanics calls do, which changes only the what-ifs of the queue and the view, and reports
-// whether it returned normally. If a job makes it panic, that job is isolated, and IsolatePanics
-// must be called again. A panic is passed on if no job is known to have caused it, or if that job is
-// isolated already.
+// IsolatePanics calls do, and reports whether do returned normally. do may change the queue and the
+// view only temporarily, to find out what would happen. If a job makes do panic, that job is
+// isolated, and the caller must call IsolatePanics again. A panic is passed on if no job is known
+// to have caused it, or if that job is isolated already.
 func (m *Model) IsolatePanics(do func()) (done bool) {
 	defer func() {
 		r := recover()

@@ -27,7 +27,7 @@ type Key struct {
 	// *string. It is nil if the key has text.
 	field func(*Config) any
 	text  *text
-	// zero reports that 0 is a valid number or duration.
+	// zero: a float64 or a duration may be 0. An int may always be 0.
 	zero bool
 }
 
@@ -112,7 +112,8 @@ func (k Key) Get(c Config) string {
 	return ""
 }
 
-// Literal returns the value as in a file, with quotes.
+// Literal returns the value as it is written in a file: with quotes, unless it is a boolean or a
+// number.
 func (k Key) Literal(c Config) string {
 	if k.text == nil {
 		switch k.field(&c).(type) {

@@ -72,8 +72,8 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 	return said
 }
 
-// Ending returns the reason that stopped members of a waiting gang have not ended yet; zero if all
-// have.
+// Ending returns, as a reason, that members of a waiting gang were stopped and have not ended yet;
+// zero if all have ended.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}

@@ -9,9 +9,9 @@
 // gang (placer/gang) and the queue (pal/queue).
 //
 // Snapshots are clones of the model, and others read them while the placer changes the original. So
-// a new field that is changed in place must be copied in [Model.Clone]; a field that is only replaced
-// as a whole may be shared. [Model.Reset] must forget each field that is derived from Nomad's state,
-// because the placer calls it after a panic.
+// a new field that is changed in place must be copied in [Model.Clone]; a field that is only
+// replaced as a whole may be shared. [Model.Reset] must forget each field that is derived from
+// Nomad's state, because the placer calls it after a panic.
 package model
 
 import (
@@ -121,7 +121,7 @@ func (m *Model) Update(t *Tracked, e gang.Effect) {
 	}
 }
 
-// leaveQueue removes a gang that may keep running from the queue.
+// leaveQueue takes a gang out of the queue. The gang may keep running.
 func (m *Model) leaveQueue(t *Tracked) {
 	now, id := gang.QueueTime(m.Time), t.Key.String()
 	if m.Queue.Counts(id) {
@@ -130,14 +130,14 @@ func (m *Model) leaveQueue(t *Tracked) {
 	m.Queue.Removed(now, id)
 }
 
-// At returns the gang's GPUs according to the ledger. The queue gets placements only from here.
+// At returns where the gang is, according to the ledger. Each cycle passes it to the queue.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
 
-// CountOutside counts GPUs of jobs that the queue does not know against their tenants' limits.
-// These are jobs that Nomad lists but cannot return, and running jobs whose current jobspec the
-// placer cannot serve. Jobs that Nomad places by itself do not count.
+// CountOutside counts, against their tenants' limits, the GPUs of jobs that the queue itself does
+// not count. These are jobs that Nomad lists but cannot return, and running jobs whose current
+// jobspec the placer cannot serve. Jobs that Nomad places by itself do not count.
 func (m *Model) CountOutside() {
 	m.Queue.Outside(m.heldBy(func(t *Tracked) bool { return !m.Queue.Counts(t.Key.String()) }))
 }

@@ -16,7 +16,8 @@ import (
 // the elements of an array.
 type Runs struct {
 	// Running counts jobs that start, run or are being stopped, and jobs that Nomad places alone.
-	// Waiting counts jobs that wait, that cannot be served, or that have lost members.
+	// Waiting counts jobs that wait (also while their stopped members are ending), that cannot be
+	// served, or that have lost members.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	// Complete, Failed and Stopped count jobs that have ended or will not be retried.
@@ -63,9 +64,10 @@ func (r *Runs) Count(state gang.State, outcome string) {
 }
 
 // ByArray replaces the elements of each array by one entry, at the place of the first element. The
-// entry has the name of the parameterized or periodic job, the sum of the elements' GPUs, and the
-// earliest times; its other values are those of the first element. An array with only one element
-// is not replaced. listed is a part of all.
+// entry has the name of the parameterized or periodic job, the sums of the elements' GPUs and
+// nodes, the earliest times of submission and start, and the latest expected end, if each element
+// has one. It has neither size nor progress; its other values are those of the first element. An
+// array with only one element is not replaced. listed is a part of all.
 func ByArray(listed, all []JobStatus) []JobStatus {
 	key := func(j JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} }
 	runs := map[cluster.JobKey]*Runs{}

@@ -50,7 +50,8 @@ type JobStatus struct {
 	Namespace string     `json:"namespace"` // the job's namespace
 	Job       string     `json:"job"`       // the job's id
 	State     gang.State `json:"state"`     // the job's state
-	// Position is the job's position in the queue, from 1; 0 if it does not wait.
+	// Position is the job's position in the queue, from 1; 0 if it has none: it does not wait, it
+	// waits outside the queue (for its pal_after, for example), or it could never run.
 	Position int `json:"position,omitempty"`
 	// User is its owner, from pal_user.
 	User string `json:"user,omitempty"`
@@ -64,8 +65,9 @@ type JobStatus struct {
 	GPUs  int     `json:"gpus"`
 	Share float64 `json:"share,omitempty"`
 	Class string  `json:"class,omitempty"` // application class; "" if the placer does not know it
-	// Reason is why it waits, or cannot be served. For a running job it names drained or disconnected
-	// nodes and unhealthy GPUs of its members, and canaries that run beside the old version.
+	// Reason is why it waits, or cannot be served. For a running job it names drained or
+	// disconnected nodes and unhealthy GPUs of its members, and canaries that run beside the old
+	// version.
 	Reason reason.Reason `json:"reason,omitzero"`
 	// Submitted is when its author submitted it; zero if the placer has set the job aside after an
 	// internal error.
@@ -163,7 +165,7 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 	return j
 }
 
-// CanariesRun returns the reason that canaries of a service's new version run beside the old
+// CanariesRun returns, as a reason, that canaries of a service's new version run beside the old
 // version; zero if none do.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
@@ -216,8 +218,9 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 	return s
 }
 
-// CountGPUs counts all GPUs, and the GPUs in each state. Each GPU counts once, by its [GPUState]:
-// an unhealthy GPU that a job holds does not count as allocated.
+// CountGPUs counts all GPUs, and the GPUs in each state. An unhealthy or quarantined GPU that a job
+// holds does not count as allocated: see [GPUState]. A degraded GPU may also count as free or
+// allocated.
 func (s *Status) CountGPUs(m *Model) {
 	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
 	s.Outliers = map[pal.AppClass]float64{}
@@ -288,8 +291,8 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 // an unhealthy GPU may also be allocated.
 type GPUState string
 
-// RedactedFor returns the status for a user who may see this job. It hides the names of jobs in namespaces
-// that the user may not see.
+// RedactedFor returns the status for a user who may see this job. It hides the names of jobs in
+// namespaces that the user may not see.
 func (j JobStatus) RedactedFor(sees Sees) JobStatus {
 	j.Reason = j.Reason.RedactedFor(sees.Name)
 	return j

@@ -88,8 +88,8 @@ func (m *Model) forgetUnanswered(now time.Time) {
 	}
 }
 
-// HeldGPUs returns, by job, the GPUs that the placer gave to a job and that no allocation or pin
-// holds.
+// HeldGPUs returns, by job, the GPUs that a decision or an unanswered start reserves for a job,
+// whether or not allocations or pins hold them, too.
 func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
 	held := map[cluster.JobKey][]string{}
 	for _, t := range m.Sorted() {

@@ -107,8 +107,8 @@ func (m *Model) Reconsider() {
 	})
 }
 
-// RequestOf returns what a job requests. A requeued gang also avoids nodes where it failed, and
-// nodes on which Nomad's dry run refused it.
+// RequestOf returns what a job requests. A waiting gang also avoids nodes on which Nomad's dry run
+// refused it, and a requeued one the nodes where it failed.
 func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	r, err := m.View.Request(st.Job)
 	if err != nil {

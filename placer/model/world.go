@@ -92,8 +92,9 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 
 // RoomForMissing returns where the missing members of a running gang fit. The gang's pins are
 // widened, never replaced, because running members must stay where they are. Lost members get GPUs
-// before other gangs start. Members that the author has added (nomad job scale) get GPUs as in
-// [queue.Queue.RoomFor]. If the members do not need each other, as many of them as fit may start.
+// before other gangs start; if the members do not need each other, as many of the lost ones as fit
+// may start. Members that the author has added (nomad job scale) get GPUs as in
+// [queue.Queue.RoomFor].
 func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
 	r, err := w.View.Missing(g.Job)
 	if err != nil {

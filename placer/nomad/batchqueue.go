@@ -32,8 +32,8 @@ func (q queueConfig) kind() string {
 }
 
 // BatchQueues finds the queues of the given node pools: in the scheduler's configuration, in the
-// pools and, if the token may see neither, by querying the queues themselves. Nomad's API module
-// does not know them yet.
+// pools and, if the token may not see one of these, by querying the queues themselves. Nomad's API
+// module does not know them yet.
 func (c *Client) BatchQueues(ctx context.Context, pools []string) (cluster.BatchQueues, error) {
 	out := cluster.BatchQueues{}
 	q := (&api.QueryOptions{}).WithContext(ctx)

@@ -19,8 +19,8 @@ type Children struct {
 	Plan func(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
 }
 
-// ServeChildren makes the client register and plan dispatched and periodic jobs through way. Call it
-// before the client is used.
+// ServeChildren makes the client register and plan dispatched and periodic jobs through way. Call
+// it before the client is used.
 func (c *Client) ServeChildren(way Children) { c.children = &way }
 
 // registerChild registers a job that Nomad's HTTP API cannot update.

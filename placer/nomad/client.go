@@ -102,8 +102,8 @@ func (c *Client) RegisterWith(ctx context.Context, job *api.Job, source *api.Job
 	return resp, nil
 }
 
-// sourceWithin is how long a registration waits for the job's source. It is short, because the
-// gang's start must not wait for it.
+// sourceWithin is how long a registration waits for the job's source. It is short, because a gang's
+// start must not wait long for it.
 const sourceWithin = 2 * time.Second
 
 // Source returns the source that the author submitted for the job's version; nil if Nomad has none.

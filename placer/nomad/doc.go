@@ -6,8 +6,8 @@
 // variables. It limits how long a request may take. Its errors tell whether Nomad carried out the
 // request, or may have.
 //
-// What must stay true when you change it: If Nomad may have carried out a registration, its error is
-// [ErrUnknownOutcome], because the placer then reserves the GPUs of a start. Bad data of one node or
-// job must not make a list or the event stream unreadable. Full reads list jobs before allocations
-// ([Client.Resync]).
+// What must stay true when you change it: If Nomad may have carried out a registration, its error
+// is [ErrUnknownOutcome], because the placer then reserves the GPUs of a start. Bad data of one
+// node or job must not make a list or the event stream unreadable. Full reads list jobs before
+// allocations ([Client.Resync]).
 package nomad

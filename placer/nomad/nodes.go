@@ -19,8 +19,8 @@ const notWell = `Status != "ready" or SchedulingEligibility != "eligible" or any
 // mostAway is how many such nodes are read. If there are more, the answer is incomplete.
 const mostAway = 64
 
-// AwayNodes returns nodes that are not ready, or have an unhealthy driver; all is false if there
-// are more than mostAway.
+// AwayNodes returns nodes that are not ready, are not eligible, or have an unhealthy driver; all is
+// false if there are more than mostAway.
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
 	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {
@@ -41,7 +41,7 @@ func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err
 	return away, true, nil
 }
 
-// NodeResources returns all nodes, with their resources only.
+// NodeResources returns all nodes, with only their datacenters, pools and resources.
 func (c *Client) NodeResources(ctx context.Context) (nodes []*api.Node, err error) {
 	var all []*struct {
 		Datacenter, NodePool string

@@ -49,8 +49,8 @@ type GPUReading struct {
 	classify.Reading
 }
 
-// GPUReadings returns the last statistics of these GPUs of a node, in the order of the ids. It
-// omits GPUs without statistics.
+// GPUReadings returns the last statistics of these GPUs of a node, in the given order. It omits
+// GPUs without statistics.
 func (c *Client) GPUReadings(ctx context.Context, node string, gpus []string) ([]GPUReading, error) {
 	stats, err := c.api.Nodes().Stats(node, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 )
 
 // httpClient differs from Nomad's own client in three ways. It requests no compression, because
-// Nomad creates a compressor for each answer, which takes longer than most requests. It keeps one
-// open connection per parallel request. It accepts NaN and infinities: see [numbers].
+// Nomad creates a compressor for each answer, which takes longer than most requests. It keeps
+// enough connections open for the parallel requests. It accepts NaN and infinities: see [numbers].
 func httpClient(cfg *api.Config) (*http.Client, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,

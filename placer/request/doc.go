@@ -7,8 +7,9 @@
 // ledger provides the GPUs and which of them are free. The package makes no requests to Nomad: if
 // only Nomad's scheduler can answer, it asks a [Scheduler].
 //
-// What must stay true when you change it: Each part of a job that decides where it may run is either
-// checked in eachLack or makes modelled return false, so that Nomad's dry run checks it. Each part
-// that the check reads is also in eligibilityKey, because jobs with equal keys share one result. The
-// caches return the same slices each time, because the queue compares gangs by their slices.
+// What must stay true when you change it: Each part of a job that decides where it may run is
+// either checked in eachLack or makes modelled return false, so that Nomad's dry run checks it.
+// Each part that the check reads is also in eligibilityKey, because jobs with equal keys share one
+// result. The caches return the same slices each time, because the queue compares gangs by their
+// slices.
 package request

@@ -18,10 +18,10 @@ import (
 // Scheduler is Nomad's scheduler.
 type Scheduler interface {
 	DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error)
-	// AwayNodes returns nodes that are not ready or have an unhealthy driver. all is false if there
-	// are too many to read.
+	// AwayNodes returns nodes that are not ready, are not eligible, or have an unhealthy driver.
+	// all is false if there are too many to read.
 	AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error)
-	// NodeResources returns all nodes, with their resources only.
+	// NodeResources returns all nodes, with only their datacenters, pools and resources.
 	NodeResources(ctx context.Context) ([]*api.Node, error)
 }
 
@@ -64,8 +64,8 @@ func couldTake(author *api.Job, g *api.TaskGroup, n *api.Node) bool {
 	return nodeCould(author, g, n)
 }
 
-// tooLarge returns an obstacle for each group without GPUs if one of its members needs more than any
-// node has.
+// tooLarge returns an obstacle for each group without GPUs whose members need more of a resource
+// than any node has.
 func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[string]*api.AllocationMetric, largest pal.Resources) (found []Obstacle, err error) {
 	var nodes []*api.Node
 	for _, g := range author.TaskGroups {

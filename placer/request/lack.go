@@ -56,7 +56,8 @@ type Lack struct {
 	Attribute string `json:"attribute,omitempty"`
 	Operator  string `json:"operator,omitempty"`
 	Value     string `json:"value,omitempty"`
-	// Need is how much of it a member needs. Have is how many GPUs of one model the node has.
+	// Need is how much of it a member needs; for a port, its number; for a distinct_property, how
+	// many members need different values. Have is how many GPUs of one model the node has.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
 	// Threshold is the PM score above which GPUs are ignored; 0 if outliers are not left out.

@@ -29,8 +29,8 @@ func NoGPUs(job *api.Job) string {
 	return fmt.Sprintf("the job asks for no GPUs: its devices %s are not GPUs", strings.Join(names, ", "))
 }
 
-// MistypedDevices warns of devices of a job that look like GPUs but that the placer does not manage;
-// "" if there are none.
+// MistypedDevices warns of devices of a job that look like GPUs but that the placer does not
+// manage; "" if there are none.
 func MistypedDevices(job *api.Job) string {
 	var names []string
 	for _, name := range rewrite.OtherDevices(job) {

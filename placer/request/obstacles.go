@@ -26,10 +26,12 @@ type Obstacle struct {
 	// What describes the kind of obstacle.
 	What string `json:"what"`
 	// Nodes is how many nodes it excludes. If every node lacks the same things, each of these
-	// things counts all nodes. Otherwise each node counts once, for what most nodes lack.
+	// things counts all nodes. Otherwise each node counts once, for the one of its lacks that most
+	// nodes share.
 	Nodes int `json:"nodes"`
 	// Total is the number of nodes with GPUs; if the obstacle is Nomad's own, the number of nodes
-	// that Nomad evaluated.
+	// that Nomad evaluated; if a group without GPUs is too large, the number of nodes in its
+	// datacenters and pool.
 	Total int `json:"total"`
 	// Fault is why no node can ever meet a constraint, and what to write instead.
 	Fault *constraint.Fault `json:"fault,omitempty"`
@@ -179,7 +181,7 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 }
 
 // lastingLacks returns everything that would keep the request off the node even if the node were
-// idle. If all of it may end by itself, it returns that. few: see [eligibility].
+// idle. It omits what may end by itself, unless there is nothing else. few: see [eligibility].
 func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.Nodes[i]
 	add := func(l Lack) bool {

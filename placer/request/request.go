@@ -165,7 +165,8 @@ func apart(author *api.Job, gang pal.Gang) error {
 	return nil
 }
 
-// Empty explains why a job with device blocks for GPUs requests none; nil if it requests some.
+// Empty explains why a job with device blocks for GPUs requests none, or that a count is negative;
+// nil if the job requests some.
 func Empty(job *api.Job) error {
 	if i := slices.IndexFunc(job.TaskGroups, func(g *api.TaskGroup) bool { return g.Count != nil && *g.Count < 0 }); i >= 0 {
 		g := job.TaskGroups[i]
@@ -535,8 +536,8 @@ func eligibilityKey(job *api.Job, a gpuRequest) string {
 	return string(sum.Sum(nil))
 }
 
-// needWithin returns [cluster.Need], plus the limit on members per node from distinct_hosts and
-// static ports.
+// needWithin returns [cluster.Need], plus the limit on members per node from distinct_hosts, static
+// ports, and members with several parts of GPUs.
 func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 	need := cluster.Need(g)
 	switch {
@@ -607,7 +608,8 @@ func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwor
 
 // Pins returns the pins that restrict the request to the placement. In class mode they name nodes
 // and a class ceiling: the highest class of the chosen GPUs, so that Nomad may use any GPU that is
-// as good. They name GPUs only if some GPU of these nodes is excluded.
+// as good. They name GPUs only if Nomad must not use all GPUs of these nodes, because some are
+// excluded or outliers or because the gang gets parts of certain GPUs.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}

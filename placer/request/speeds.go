@@ -22,9 +22,9 @@ import (
 const enoughRuns = 3
 
 // speeds returns how fast a job runs on each GPU model that it may use, and the source of each
-// speed: runs of its name, its author, or the measured rates of its class. Unless at least two such
-// models are known it returns nothing, because then there is nothing to compare. Nodes that are
-// away count too, because speeds must not change when nodes come and go.
+// speed: runs of its name, its author, or the measured rates of its class. If the speeds on fewer
+// than two of these models are known, it returns nothing, because then there is nothing to compare.
+// Nodes that are away count too, because speeds must not change when nodes come and go.
 func (v *View) speeds(job *api.Job, r *Request, models []string) (pal.Speeds, map[string]string, error) {
 	rates, from, err := v.toldSpeeds(r, models)
 	if err != nil {
@@ -101,8 +101,9 @@ func (v *View) modelsByName() map[string][]string {
 
 // pooled returns the rates that follow from runs, completed by the told rates. Told rates are
 // scaled to those of the runs by the geometric mean over the models that have both. A model with
-// fewer than [enoughRuns] runs gets a weighted mean of both. pooled updates from. If there are runs
-// on one model only, there is nothing to compare, and it returns told.
+// fewer than [enoughRuns] runs gets a weighted mean of both, or no rate if it has no told one.
+// pooled updates from. If there are runs on one model only, there is nothing to compare, and it
+// returns told.
 func pooled(told map[string]float64, from map[string]string, runs map[string]queue.ModelRuns) map[string]float64 {
 	if len(runs) < 2 {
 		return told

@@ -11,16 +11,17 @@
 //
 //   - the author's: neither gate nor pins ([Author] restores it from any form);
 //   - gated: the author's form and one constraint that no node satisfies;
-//   - pinned: the author's form and, per group with GPUs, one constraint on node ids and one on
-//     instance ids per GPU task.
+//   - pinned: the author's form and, per group with GPUs, one constraint on node ids and, depending
+//     on the [Mode], one on instance ids or on a class per GPU task. ModePrefer writes affinities
+//     instead. [Pin] may also add a constraint of the whole job.
 //
 // A gang that is being stopped has a fourth form, gated and pinned: its allocations keep running
 // until they are stopped, and Nomad cannot replace them.
 //
-// Our constraints are recognized exactly: the gate by its target, pins by the value [Mark] in their
-// list. The mark is no id of any node or GPU, so it does not change what the constraint selects.
-// Nothing that an author wrote is mistaken for ours: Author(Pin(job)) is the job again, which a
-// test checks for random jobs.
+// Our constraints are recognized exactly: the gate by its target, pins by the mark at the beginning
+// of their list (see [Mark]), a class ceiling by the mark of its group. A mark is no id of any node
+// or GPU, so it does not change what the constraint selects. Nothing that an author wrote is
+// mistaken for ours: Author(Pin(job)) is the job again, which a test checks for random jobs.
 //
 // If you write anything new into jobs, three other places must follow: [Pinned] reads it back,
 // [Author] removes it, and package rpc copies it into dispatched and periodic jobs. Old marks must

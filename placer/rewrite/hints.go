@@ -21,8 +21,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Hints are the author's settings in a job's meta, keys `pal_*`. A zero value means that the key is
-// not set.
+// Hints are the author's settings in a job's meta, keys `pal_*`. If a key is not set, its value is
+// zero, except for Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A…D
 	App      string        // pal_app: the application's name, mapped to a class by the placer
@@ -57,7 +57,8 @@ type Hints struct {
 	Speed string
 	// User is the job's owner, as its author wrote it: pal_user.
 	User string
-	// Neighbours are the jobs with which it shares GPUs: pal_neighbours.
+	// Neighbours are the classes of jobs with which it shares GPUs: pal_neighbours. If the key is
+	// not set, they are all classes.
 	Neighbours pal.Sharing
 }
 
@@ -128,7 +129,8 @@ func (h *Hints) read(meta map[string]string, where string, seen map[string]strin
 	return nil
 }
 
-// meant returns the hint that key is except for upper case and hyphens, otherwise key itself.
+// meant returns the hint of which key is a spelling with upper case or hyphens; otherwise key
+// itself.
 func meant(key string) string {
 	hint := strings.ReplaceAll(strings.ToLower(key), "-", "_")
 	if hints[hint] == nil {
@@ -187,7 +189,7 @@ func (h *Hints) set(key, value string) error {
 }
 
 // longest is the longest duration that an author can set: 100 years, in effect forever. The sum of
-// two of them and a time of this century still fits an int64 of nanoseconds.
+// two of them and a time before 2062 still fits an int64 of nanoseconds since 1970.
 const longest = 100 * 365 * 24 * time.Hour
 
 // Limit returns after how long Nomad stops all of the job's allocations (max_run_duration of its

@@ -14,8 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Mark is the first element of each of our lists. It is no id, so it selects nothing:
-// set_contains_any is true if any element matches.
+// Mark, or a mark below that begins with it, is the first element of each of our lists. It is no
+// id, so it selects nothing: set_contains_any is true if any element matches.
 const Mark = "nomad-pal"
 
 // Marks of [ModeClass] pins with a class ceiling and without one, and of the constraint on the
@@ -42,8 +42,8 @@ type Mode string
 const (
 	// ModeGPU pins to exactly the chosen GPUs; for gangs.
 	ModeGPU Mode = "gpu"
-	// ModeClass pins to nodes and to a ceiling of the variability class, so
-	// that Nomad can reschedule by itself; for services.
+	// ModeClass pins to nodes and to a ceiling of the variability class, so that Nomad can
+	// reschedule by itself; for services, elastic gangs and jobs with [ReplaceMember].
 	ModeClass Mode = "class"
 	// ModePrefer writes affinities only and never keeps a job from running.
 	ModePrefer Mode = "prefer"
@@ -82,8 +82,10 @@ type GroupPins struct {
 
 // Racks are the racks of all nodes in a job's pins.
 type Racks struct {
-	Meta  string   // the node meta key that names a node's rack
-	Names []string // sorted; empty if the rack of a node is unknown, or if the racks hold most GPU nodes
+	Meta string // the node meta key that names a node's rack
+	// Names are sorted. There are none if the rack of a node is unknown, or if the racks hold many
+	// of the cluster's GPU nodes.
+	Names []string
 }
 
 // GPUs returns the instance ids of all groups, sorted.

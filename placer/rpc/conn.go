@@ -23,15 +23,16 @@ const (
 	kindTLS   = 0x04
 )
 
-// Servers close connections of clients that they do not trust without a message: with TLS 1.3 only
-// after the handshake (nomad/server.go, "invalid role or region for certificate").
+// If a server does not trust a client, it closes the connection without a message; with TLS 1.3, it
+// does so only after the handshake (nomad/server.go, "invalid role or region for certificate").
 const (
 	tlsHint = "\nServers with verify_server_hostname accept only certificates for client.<region>.nomad or " +
 		"server.<region>.nomad (nomad tls cert create -client)"
 	noTLSHint = "\nServers with tls { rpc = true } accept only TLS connections: set ca_cert, client_cert and client_key"
 )
 
-// callLimit is the time limit of a call; it leaves time for a leader election.
+// callLimit is the time limit of a connection and all calls on it; it leaves time for a leader
+// election.
 const callLimit = 30 * time.Second
 
 // conn is a connection to one server, for one call at a time.

@@ -9,8 +9,8 @@
 // put in, so that fields unknown to this program are kept. A job that was dispatched with a payload
 // is never written: a registration cannot carry a payload, so it would be lost.
 //
-// What must stay true when you change it: transfer copies everything that package rewrite changes in
-// such a job, and nothing else.
+// What must stay true when you change it: transfer copies everything that package rewrite changes
+// in such a job, and nothing else.
 package rpc
 
 import (

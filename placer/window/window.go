@@ -8,7 +8,9 @@
 // [Window.Check] must accept a window before other methods use it. Cron expressions mean the same
 // here as in Nomad's periodic block. A change of the clocks neither skips nor repeats a window.
 //
-//	w := window.Window{Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"}}
+//	w := window.Window{
+//		Name: "kernel", Cron: "0 2 * * 0", Duration: 4 * time.Hour, Nodes: []string{"gpu-1*"},
+//	}
 //	from, to, ok := w.At(time.Now())
 package window
 
@@ -94,9 +96,9 @@ func (w Window) check() error {
 	return nil
 }
 
-// longestGap returns the longest interval between two times of a cron expression; 0 if it has fewer
-// than two. Its times of day are the same on all its days, so longestGap checks one day and the
-// intervals between days.
+// longestGap returns the longest interval between two consecutive times of a cron expression; 0 if
+// it has fewer than two. Its times of day are the same on all its days, so longestGap checks one
+// day and the intervals between days.
 func longestGap(e *cronexpr.Expression) (longest time.Duration) {
 	const days = 400 // more than a year
 	first := e.Next(time.Date(2026, 1, 1, 0, 0, -1, 0, time.UTC))
