@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
@@ -112,10 +113,10 @@ func (j *JobStatus) absorb(o JobStatus) {
 	if !o.Started.IsZero() && (j.Started.IsZero() || o.Started.Before(j.Started)) {
 		j.Started = o.Started
 	}
-	if j.EndTo.IsZero() || o.EndTo.IsZero() {
-		j.EndFrom, j.EndTo = o.EndTo, o.EndTo // unknown
-	}
-	if o.EndTo.After(j.EndTo) {
+	switch {
+	case j.EndTo.IsZero() || o.EndTo.IsZero():
+		j.EndFrom, j.EndTo = time.Time{}, time.Time{} // unknown
+	case o.EndTo.After(j.EndTo):
 		j.EndFrom, j.EndTo = o.EndFrom, o.EndTo
 	}
 }

@@ -56,6 +56,14 @@ func TestByArray(t *testing.T) {
 	if got := ByArray(all, all); !got[0].Submitted.Equal(early) {
 		t.Errorf("submitted %v, want the time of the first element, %v", got[0].Submitted, early)
 	}
+	all[2].EndFrom, all[2].EndTo = early, late // the others' ends are unknown
+	if got := ByArray(all, all); !got[0].EndTo.IsZero() || !got[0].EndFrom.IsZero() {
+		t.Errorf("ends %v to %v although the end of one element is unknown", got[0].EndFrom, got[0].EndTo)
+	}
+	all[2].EndFrom, all[2].EndTo, all[5].EndFrom, all[5].EndTo = time.Time{}, time.Time{}, early, late
+	if got := ByArray(all, all); !got[0].EndTo.IsZero() || !got[0].EndFrom.IsZero() {
+		t.Errorf("ends %v to %v although the end of the first element is unknown", got[0].EndFrom, got[0].EndTo)
+	}
 	if all[0].State != gang.Template || all[2].Job != "a/1" {
 		t.Error("ByArray changes its argument")
 	}

@@ -452,13 +452,18 @@ func (v *View) wholeGPU(job *api.Job, a gpuRequest) bool {
 	return false
 }
 
+// leastMembers returns the number of members without which the group does not start.
+func leastMembers(job *api.Job, g *api.TaskGroup) int {
+	if is, elastic := rewrite.ElasticOf(job); elastic {
+		return is.Least
+	}
+	return rewrite.Members(g)
+}
+
 // fewValues returns a lack if a distinct_property of the job has fewer values than the group needs,
 // over all nodes that could serve it; otherwise nil.
 func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
-	members := rewrite.Members(a.group)
-	if is, elastic := rewrite.ElasticOf(job); elastic {
-		members = is.Least
-	}
+	members := leastMembers(job, a.group)
 	for _, c := range distinctProperties(job, a.group) {
 		values := map[string]bool{}
 		for i := range could {
@@ -513,7 +518,7 @@ const eligibilityKept = 10_000
 func eligibilityKey(job *api.Job, a gpuRequest) string {
 	all := []any{job.Datacenters, cluster.PoolOf(job), job.Constraints, job.Affinities, a.group.Constraints, a.group.Affinities, job.Spreads, a.group.Spreads, a.group.Volumes, staticPorts(a.group)}
 	if len(a.group.Volumes) > 0 || len(distinctProperties(job, a.group)) > 0 { // there may be one volume or value for each member
-		all = append(all, a.group.Count)
+		all = append(all, a.group.Count, leastMembers(job, a.group))
 	}
 	for _, t := range a.group.Tasks {
 		all = append(all, t.Driver, t.Constraints, t.Affinities)
