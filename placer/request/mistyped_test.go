@@ -1,0 +1,18 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package request
+
+import "testing"
+
+// A misspelled GPU gets the right spelling; another kind of device is no misspelled GPU.
+func TestMeantGPU(t *testing.T) {
+	for device, want := range map[string]string{
+		"gpus": "nvidia/gpu", "nvida": "nvidia/gpu", "nvida/gpu": "nvidia/gpu", "amd/gpu": "nvidia/gpu", "nvidia/gup/T4": "nvidia/gpu/T4",
+		"fpga": "", "tpu": "", "google/tpu": "", "xilinx/fpga/u50": "",
+	} {
+		if got := meantGPU(device); got != want {
+			t.Errorf("%q: did you mean %q, want %q", device, got, want)
+		}
+	}
+}
