@@ -198,8 +198,8 @@ func checkGPU(u GPU) error {
 	return nil
 }
 
-// binScores ranks each GPU's bin among the distinct values of its model, then counts. From here on, a
-// bin is its rank, a small number that indexes the counts.
+// binScores ranks each GPU's bin among the distinct values of its model, then counts. From here on,
+// a bin is its rank, a small number that indexes the counts.
 func (c *Cluster) binScores() {
 	for k := range NumClasses {
 		for i := range c.gpus {

@@ -68,8 +68,9 @@ type Decision struct {
 	// its first and last entries; WalkOmitted is how many entries between them are omitted.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
-	// Models lists the GPU models for which the gang's speed is known, the fastest first; empty
-	// if no speed is known. Left is why the gang leaves a faster model with free GPUs to others.
+	// Models lists the GPU models for which the gang's speed is known, the fastest first; empty if
+	// it is known for fewer than two. Left is why the gang leaves a faster model with free GPUs to
+	// others.
 	Models []OnModel     `json:"models,omitempty"`
 	Left   reason.Reason `json:"left,omitzero"`
 }
@@ -173,7 +174,7 @@ type Candidates struct {
 	Ineligible  int `json:"ineligible"`            // model, constraints, node not ready
 	Unhealthy   int `json:"unhealthy"`             // eligible, but unhealthy
 	Quarantined int `json:"quarantined"`           // eligible and healthy, but in quarantine
-	Unavailable int `json:"unavailable,omitempty"` // see [GPU]
+	Unavailable int `json:"unavailable,omitempty"` // eligible, but the node accepts no jobs, or unreported tasks may still run
 	Allocated   int `json:"allocated"`             // eligible, but allocated to jobs or promised to them
 	Free        int `json:"free"`                  // eligible and free, without Outliers and Kept
 	// Outliers are free, but the policy excludes them as too slow (see

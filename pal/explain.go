@@ -28,7 +28,7 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 // ExplainFound is [Explain] for an existing placement. This placement stays the choice, whatever
 // the policy would choose now; best reports whether the policy would choose the same GPUs. It
 // searches again only if the cluster, the gang or the policy differ from those of the original
-// search.
+// search, not counting [Policy.Market].
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -41,8 +41,8 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 	return d, best
 }
 
-// reasons returns the explanation without the choice. ok is false if the gang does not fit; then
-// Walk has the whole matrix of the first suitable model, because every entry failed.
+// reasons returns the explanation without the choice. ok is false if the gang does not fit; then,
+// under PAL, Walk has the whole matrix of the first suitable model, because every entry failed.
 func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	d := Decision{Gang: g.ID, Class: g.Class, Policy: string(p.Name), Demand: g.GPUs(), Replicas: g.Replicas, Candidates: candidates(c, g), Models: f.onModels(g, p)}
 	if p.OutlierThreshold > 0 {
@@ -79,7 +79,7 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {
-		g.Replicas = false // replicas are never packed
+		g.Replicas = false // Place would spread replicas
 		pl, ok := Place(s.c, g, policy)
 		if !ok {
 			return pl, false

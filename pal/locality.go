@@ -86,7 +86,7 @@ func (l Locality) penalty(t Tier, class int) float64 {
 	return l[t][class]
 }
 
-// Validate checks that penalties are at least 1 and grow with distance.
+// Validate checks that penalties are at least 1 and never fall as the distance grows.
 func (l Locality) Validate() error {
 	if !l.uses(TierCluster) {
 		return fmt.Errorf("locality: tier %s has no penalty", TierCluster)

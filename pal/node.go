@@ -10,8 +10,8 @@ type GPU struct {
 	// [AppClass.Index]. They predict how long a job takes. 0: not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
-	// They serve to choose GPUs, never to predict times (PAL §3.3). 0: all GPUs of the model form
-	// one bin of value 1.
+	// They serve to choose GPUs, never to predict times (PAL §3.3). 0: the GPU counts as the
+	// median, 1.
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.
 	Classes [NumClasses]uint8

@@ -102,10 +102,10 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// current reports whether [Find] would return the same now. It may return false although Find
-// would: then the search only runs again. A placement that was found without outliers is also
-// valid for a policy that accepts outliers, if no outlier is free. It returns false if the caller
-// supplies random numbers, because they cannot be drawn twice.
+// current reports whether [Find] would return the same now, in the market of the original search.
+// It may return false although Find would: then the search only runs again. A placement that was
+// found without outliers is also valid for a policy that accepts outliers, if no outlier is free.
+// It returns false if the caller supplies random numbers, because they cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) {
 		return false

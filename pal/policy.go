@@ -17,9 +17,9 @@ type Policy struct {
 	// RoomForWide makes PAL leave more room for wide gangs. Among the nodes whose bin value is at
 	// most 1 + RoomForWide times the best (0.1: 10 % more), it takes the one with the fewest free
 	// GPUs; a gang that needs several nodes takes the fewest that hold it at up to 1 +
-	// RoomForWide/2 times the best. 0: PAL as published. Of the nodes that hold the gang with
-	// the lowest bin, it takes the one with the most GPUs up to that bin. A gang that needs several
-	// nodes gets the best GPUs, wherever they are.
+	// RoomForWide/2 times the best. 0: PAL as published, which takes, of the nodes that hold the
+	// gang with the lowest bin, the one with the most GPUs up to that bin; a gang that needs
+	// several nodes gets the best GPUs, wherever they are.
 	RoomForWide float64
 	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above it; 0:
 	// none. Use one value per cluster: after a change of the value, the cluster counts its GPUs

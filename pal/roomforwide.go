@@ -5,8 +5,8 @@ package pal
 
 import "math"
 
-// roomier has, for each tier, the lowest bin with which PAL as published takes a domain, if
-// [Policy.RoomForWide] moved the gang to another one. +Inf: no domain was passed over.
+// roomier has, for each tier in which [Policy.RoomForWide] chose the GPUs, the lowest bin with
+// which PAL as published would have taken a domain. +Inf: RoomForWide chose none in that tier.
 type roomier [TierCluster + 1]PMScore
 
 func nowhere() (r roomier) {
@@ -49,10 +49,10 @@ func (s *search) littleMore(v int, more float64) int {
 	return limit
 }
 
-// tightest is the node with the fewest free GPUs among those that hold the gang at little more
-// than the cost of the best. So empty nodes are left to gangs that need a whole one. The limit is
-// a bin, because only bins choose. PAL as published takes the node with the most GPUs, and so
-// breaks up one empty node after the other.
+// tightest is the node with the fewest free GPUs among those that hold the gang at little more than
+// the cost of the best. So empty nodes are left to gangs that need a whole one. The limit is a bin
+// and not a PM score, because policies choose by bins only. PAL as published takes the node with
+// the most GPUs, and so breaks up one empty node after the other.
 func (s *search) tightest(best domain) domain {
 	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
 	for _, g := range s.groups() {

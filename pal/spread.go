@@ -35,8 +35,8 @@ func (o *SpreadOver) boost(value, used int) float64 {
 // if no member set is to be spread, or if the gang does not fit this way. Spreads are only targets,
 // so the caller then places the gang without them.
 //
-// Each member costs one pass over the device groups per boost that is tried. Each part that is placed
-// takes its GPUs in the cluster; spread releases all of them at the end.
+// Each member costs one pass over the device groups per boost that is tried. Each part that is
+// placed takes its GPUs in the cluster; spread releases all of them at the end.
 func (s *search) spread() []Member {
 	if !s.spreads() {
 		return nil

@@ -21,7 +21,8 @@ import (
 // as under other policies. GPUs do not fail. Other policies are compared with its average job
 // completion time, which is not a proven bound: finding the best order of gangs is NP-hard.
 //
-// It shares no code with pal/queue, except for the choice of GPUs for one gang.
+// It shares no code with pal/queue. Only the choice of GPUs for one gang is the product's:
+// [pal.Place].
 type Clairvoyant struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster

@@ -42,12 +42,12 @@ type Config struct {
 	EndS float64
 	// Gang makes the gang of a job; nil: [GangOf].
 	Gang func(trace.Job) pal.Gang
-	// Slower returns the factor by which job i takes longer on the placement than its cost predicts.
-	// It is for jobs whose speeds the queue does not know; nil: there are none.
+	// Slower returns the factor by which job i takes longer on the placement than its cost
+	// predicts. It is for jobs whose speeds the queue does not know; nil: there are none.
 	Slower func(i int, p pal.Placement) float64
-	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative to
-	// running alone; 0: they do not fit in the GPU's memory together. A gang is as fast as its slowest
-	// member. nil: GPUs are not shared. See [Share].
+	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative
+	// to running alone; 0: they do not fit in the GPU's memory together. A gang is as fast as its
+	// slowest member. nil: GPUs are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
 	// Estimate is the queue's estimate of a job's work; nil: none.
 	Estimate func(i int, j trace.Job) time.Duration
@@ -60,8 +60,8 @@ type Config struct {
 	// Windows returns the current and the next windows, and until when this answer is complete;
 	// nil: there are no windows.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
-	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0: no
-	// delay.
+	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0:
+	// no delay.
 	RoundS float64
 	// More returns one further job. After the end of the trace, the engine calls it for the next
 	// arrival until all jobs of the trace have finished, as the artifact does. These jobs are not
@@ -92,7 +92,7 @@ type simJob struct {
 	finish          time.Duration
 	waiting         time.Duration // start of its wait
 	waited          time.Duration
-	lostS           float64 // GPU seconds lost to restarts
+	lostS           float64 // GPU seconds that it held without kept work
 	ranS            float64 // GPU seconds it held
 	runs            int
 	resizes         int
@@ -282,7 +282,7 @@ func (e *engine) enqueue(i int) {
 	e.use.wait(1)
 }
 
-// decide carries out the queue's actions until it has none.
+// decide carries out the queue's actions. It asks again if one of them may have freed GPUs.
 func (e *engine) decide() {
 	if e.Windows != nil && e.now >= e.windowed {
 		var ws []queue.Window

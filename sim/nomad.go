@@ -57,7 +57,7 @@ type nomadEngine struct {
 	jobs      []nomadJob
 	blocked   []int
 	used      []int // GPUs in use per device group
-	nodesWith []int // by number of GPUs: device groups with at least as many free
+	nodesWith []int // by number of GPUs: how many device groups have at least that many free
 	events    events
 	now       time.Duration
 	finished  int

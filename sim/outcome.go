@@ -21,8 +21,9 @@ type Outcome struct {
 	Samples     []Sample
 	Forecasts   Forecasts
 	MakespanS   float64
-	// Stuck is the number of jobs that never finish: gangs that fit nowhere, or,
-	// under plain Nomad, hold GPUs and wait for each other.
+	// Stuck is the number of jobs that never finish: gangs that fit nowhere, that a limit never
+	// lets start or that come after such a gang; under plain Nomad, gangs that hold GPUs and wait
+	// for each other.
 	Stuck int
 }
 

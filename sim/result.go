@@ -29,7 +29,7 @@ type JobResult struct {
 	Finish float64
 	Wait   float64
 	HeldS  float64  // total time for which it held its GPUs
-	Runs   int      // number of starts, including the first; 0: not counted
+	Runs   int      // number of starts, including the first; under plain Nomad, of tries
 	Tier   pal.Tier // tier of its last placement; 0: never ran
 	Model  string   // of its last GPUs (vendor/type/name); "": never ran, or several models
 }

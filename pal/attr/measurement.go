@@ -30,8 +30,9 @@ const (
 	MinValue, MaxValue = 1e-12, 1e12
 )
 
-// Measurement is the known speed of one GPU: for [Raw], the time per fixed work unit (arbitrary
-// unit, larger is slower) per application class; for [Scores], the PM scores.
+// Measurement is the known speed of one GPU, by application class: for [Raw], the time per fixed
+// work unit (arbitrary unit, larger is slower); for [Rates], the rates; for [Scores], the PM
+// scores.
 type Measurement struct {
 	GPU string // instance id
 	// Key is the comparability key: a median never mixes values of different keys. It holds no

@@ -26,8 +26,9 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 }
 
 // classifyByEdges is the default. It also serves groups that cannot be clustered: those of one
-// class, or with too few GPUs. Outliers share the last class, but each has its own bin, as in PAL.
-// So a gang avoids a GPU that takes three times as long, but not the whole last class.
+// class, or with too few GPUs. Outliers share the last class, but each has its own value, which is
+// a bin of its own in the L×V matrix, as in PAL. So a gang avoids a GPU that takes three times as
+// long, but not the whole last class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
@@ -64,8 +65,8 @@ func (p *Profile) classEdges() []float64 {
 }
 
 // classifyByClusters uses the clusters as bins, as PAL does. It has no hysteresis, because a new
-// fit moves all centroids. Outliers, by PAL's rule, get the last class, whatever the rank of their
-// bin.
+// fit moves all centroids. Outliers, by PAL's rule or by Options.Outlier, get the last class,
+// whatever the rank of their bin.
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
@@ -110,10 +111,11 @@ func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldC
 }
 
 // edgeClass is the class of a score in the group. If the score is in another class than the GPU
-// has, the GPU keeps its class, and the other one is pending. The class changes after two
-// sessions in the same direction, both beyond the edge by the hysteresis. Otherwise GPUs near an
-// edge would change class with the noise of each session, and jobs constrain on classes. Outliers
-// and clearly slow GPUs change at once: a job on such a GPU costs more than one change too many.
+// has, the GPU keeps its class for now; the other one is pending if the score is beyond the edge by
+// the hysteresis. The class changes after two such sessions in the same direction. Otherwise GPUs
+// near an edge would change class with the noise of each session, and jobs constrain on classes.
+// Outliers and clearly slow GPUs change at once: a job on such a GPU costs more than one change too
+// many.
 func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pending int) {
 	o := p.Options
 	raw := edgeRank(score, o.Edges) + 1

@@ -147,7 +147,7 @@ func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 }
 
 // nominalValue is the value of an empty range: its middle; for the outer two ranges, half of the
-// neighbouring range beyond the edge.
+// neighbouring range beyond the edge, or 0.01 if there is only one edge.
 func nominalValue(r int, edges []float64) float64 {
 	n := len(edges)
 	switch {

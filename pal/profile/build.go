@@ -20,10 +20,10 @@ const (
 	// a GPU counts in the reference.
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
-	// the noise of a GPU: from the 1st to the 99th percentile, pure noise spans nearly five standard
-	// deviations. It is also one class if its standard deviation is below noiseSigmas times the noise
-	// and its tails are short; see isSingleClass. singleSlack keeps a group near a limit from changing
-	// back and forth.
+	// the noise of a GPU: from the 1st to the 99th percentile, pure noise spans nearly five
+	// standard deviations. It is also one class if its standard deviation is below noiseSigmas
+	// times the noise and its tails are short; see isSingleClass. singleSlack keeps a group near a
+	// limit from changing back and forth.
 	minSpread   = 0.01
 	noiseSpread = 6
 	noiseSigmas = 2

@@ -103,7 +103,7 @@ func (p *Profile) checkGPUs() error {
 	return nil
 }
 
-// checkEntry also sets the fields that JSON has only in the group.
+// checkEntry checks an entry, and that it has the value of its bin in the group.
 func (p *Profile) checkEntry(model string, e *Entry) error {
 	g, ok := p.Group(model, e.App, e.Key)
 	switch {

@@ -86,8 +86,8 @@ func (d *distinct) mean(lo, hi int) float64 {
 	return d.shift + (d.s1[hi]-d.s1[lo])/(d.count[hi]-d.count[lo])
 }
 
-// cost is the inertia of one cluster of the distinct values lo…hi-1, from the prefix
-// sums in constant time: Σx² − (Σx)²/n. Rounding may leave it a little below 0.
+// cost is the inertia of one cluster of the distinct values lo…hi-1, from the prefix sums in
+// constant time: Σx² − (Σx)²/n, but at least 0, because rounding may make that negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0

@@ -72,8 +72,8 @@ type Options struct {
 	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
-	// Known has the models of existing GPUs by id. The profile lists those without a sample, too, but
-	// without entries; Lookup then returns the last class.
+	// Known has the models of existing GPUs by id. The profile lists those without a sample, too,
+	// but without entries; Lookup then returns the last class.
 	Known map[string]string `json:"-"`
 }
 
@@ -164,7 +164,8 @@ type Entry struct {
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
 	// Class is the variability class, 1 (fastest) to MaxClass; Bin is the rank of the bin, 1 to
-	// len(Group.Values); they are equal unless there are more bins than classes.
+	// len(Group.Values). They differ if there are more bins than classes, and for outliers of
+	// k-means, which are always in the last class.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
 	// Value is the PM score of the bin; if classes come from edges, an outlier has its own score.

@@ -117,8 +117,8 @@ type ending struct {
 	*entry
 	at     time.Duration
 	marked []int // GPUs of a gang that has yet to get them; nil: those of its placement
-	// gang is set if these members are only a part of a gang, namely the last ones. They leave at the
-	// time at, or at the time until if quotas protect them at the time at.
+	// gang is set if the head may stop these members or get them back: all members of this gang, or
+	// its last ones. They leave at the time at, or at the time until if quotas protect them then.
 	gang  *entry
 	until time.Duration
 }
@@ -372,7 +372,7 @@ func (p *planner) reserveFor(head *entry, stops int) *reservation {
 		if done == len(ends) {
 			return r
 		}
-		if next = 1 + done; !enough { // fragmented: try again with twice as many gone
+		if next = 1 + done; !enough { // scattered: twice as many; but if quotas protect some, a sixteenth more
 			next = 1 + done/16
 		}
 	}

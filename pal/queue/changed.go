@@ -15,8 +15,8 @@ import (
 type Change struct {
 	// Job is the edited job, or only the members of it that have no GPUs yet.
 	Job Job
-	// Own lists the GPUs that the gang gives up for the edit. The cluster passed to RoomFor must show
-	// them as free.
+	// Own lists the GPUs that the gang gives up for the edit. The cluster passed to RoomFor must
+	// show them as free.
 	Own []int
 	// Keeps is the number of GPUs that the gang keeps, in addition to those that Job requests.
 	Keeps int

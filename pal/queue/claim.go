@@ -140,7 +140,7 @@ func (p *pass) letGo(c *claim) {
 }
 
 // retries lists, in the field tries of each bucket, the gangs with a claim for which the free GPUs
-// and those held for them are enough.
+// and those held for them are enough. Gangs that got their claim in a turn are left to serveClaims.
 func (p *pass) retries() {
 	for _, b := range p.live {
 		b.tries = b.tries[:0]

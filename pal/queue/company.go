@@ -21,8 +21,8 @@ const (
 	enoughBeside = 4
 	// mostOfRun is the part of its time that a run must have had the same company.
 	mostOfRun = 0.75
-	// tableErrs is the table's error for a single application: the standard deviation of the
-	// logarithm of the application's speed beside a class, divided by the speed in the table. It is
+	// tableErrs is the table's error for a single application: the standard deviation of log(s/t),
+	// where s is the application's speed beside a class and t the speed in the table. It is
 	// measured from Gavel's pairs on a V100.
 	tableErrs = 0.22
 	// runsErr is the smallest standard deviation that is assumed for the logarithm of an

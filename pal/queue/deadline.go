@@ -8,9 +8,9 @@ import (
 )
 
 // A gang with a deadline keeps its place in the order until the deadline is in danger. Then it goes
-// before all but overdue gangs. Among several such gangs, the one that must start first goes first.
-// Once the deadline cannot be met, the gang loses this advantage: going first would only make
-// others late.
+// before the other gangs of its priority, but not before turns of overdue gangs. Among several such
+// gangs, the one that must start first goes first. Once the deadline cannot be met, the gang loses
+// this advantage: going first would only make others late.
 
 // inDanger × the gang's run time before the deadline, the deadline comes into danger. With 2, a
 // gang can then still wait for as long as it runs and be in time. The run time used here is one
@@ -24,7 +24,7 @@ type urgency struct {
 	from, to time.Duration
 }
 
-// urgencyRank comes before every rank of an order. It exceeds any time in seconds.
+// urgencyRank comes before every rank of an order, even if any time in seconds is added to it.
 const urgencyRank = -1e12
 
 // expectUrgency computes the span in which the gang's deadline is in danger, from its expected run
@@ -75,8 +75,8 @@ type Deadline struct {
 	// A gang that starts at StartBy is done in time in nine of ten cases. After LostAt it is
 	// expected to be late.
 	StartBy, LostAt time.Duration
-	// Urgent means that the deadline is in danger, so only overdue gangs go first. Lost means that
-	// the deadline cannot be met.
+	// Urgent means that the deadline is in danger, so the gang goes first among those of its
+	// priority. Lost means that the deadline can probably not be met.
 	Urgent, Lost bool
 	// Assumed is the run time used if there is neither an estimate nor a history, and the deadline
 	// has not passed. StartBy and LostAt are only as good as this assumption.

@@ -26,7 +26,8 @@ type whatIf struct {
 
 // finder finds GPUs for one gang: where it fits now, where it would fit after others have ended,
 // and whether it should wait for better GPUs. It ignores other waiting gangs, and starts none. In
-// the Queue it changes only caches, and until when gangs wait for better GPUs (see holdsOut).
+// the Queue it changes caches, the sizes of waiting elastic gangs until the end of the pass (see
+// during), the times of waits for better GPUs (see holdsOut), and what Trying returns.
 type finder struct {
 	*Queue
 	whatIf
@@ -80,7 +81,7 @@ func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
 //  3. The queue, first to last.
 //  4. Running gangs: some move to better GPUs, elastic ones grow on what is left.
 //
-// A pass looks for GPUs once for each kind of waiting gang (see signature), not for each gang.
+// Of waiting gangs that do not fit, a pass tries one of each kind (see signature), not each gang.
 // Reservations, preemption and moves need further searches.
 func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 	q.age(now)
@@ -317,10 +318,10 @@ func (p *pass) next(b *bucket) *entry {
 }
 
 // goOn chooses the gang of the bucket to try after e. If there is none, the pass is done with the
-// bucket. If e has left the bucket, because it starts or gets a claim, the next gang is the new
-// first one. If e would end too late, the next gang is the first one in order whose expected run
-// time is within the slack. Finding it scans the bucket, because the heap is sorted by key, not by
-// run time.
+// bucket. If e would end too late, the next gang is the first one behind e whose expected run time
+// is within the slack. Finding it scans the bucket, because the heap is sorted by key, not by run
+// time. If e has left the bucket, because it starts or gets a claim, the next gang is the new first
+// one; but if the pass has skipped gangs of the bucket before, it is the next one within the slack.
 func (p *pass) goOn(b *bucket, e *entry) {
 	first := b.passes != p.passes
 	switch {
@@ -343,14 +344,14 @@ func (p *pass) goOn(b *bucket, e *entry) {
 // full reports whether the pass has reached its limit of actions.
 func (p *pass) full() bool { return p.opt.Starts > 0 && len(p.actions) >= p.opt.Starts }
 
-// possible reports whether the gang could run on an empty cluster with the GPUs that are healthy
-// now. On an exclusive cluster the answer holds until Changed.
+// possible reports whether the gang could run, on the GPUs that are healthy now, if none of the
+// Queue's gangs ran. On an exclusive cluster the answer holds until Changed.
 func (p *finder) possible(e *entry) bool {
 	return p.roomOf(e).ever.of(func() bool { return p.fitsWithout(e, p.withoutRunning) })
 }
 
-// awaits reports whether enough GPUs for the gang will come free eventually. If only services would
-// have to stop, no GPUs are kept for the gang and it holds up nobody.
+// awaits reports whether enough GPUs for the gang will come free eventually. A gang that fits only
+// if services stop gets no GPUs kept for it, and holds up nobody.
 func (p *finder) awaits(e *entry) bool {
 	return p.possible(e) && p.roomOf(e).onceEnded.of(func() bool { return p.endless == 0 || p.fitsWithout(e, p.withoutEnding) })
 }
@@ -374,7 +375,7 @@ func (p *pass) doneWith(b *bucket) bool {
 }
 
 // first returns the bucket whose next gang comes first in the order; nil if no gang is left to try.
-// Each call visits all buckets.
+// If the order does not depend on tenants, each call visits all buckets.
 func (p *pass) first() *bucket {
 	if p.byTenant() {
 		return p.firstByTenant()

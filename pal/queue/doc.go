@@ -109,8 +109,9 @@
 // such gangs would shorten some waits and lengthen others, and the turns of overdue gangs bound the
 // head's wait anyway.
 //
-// A gang holds up nobody if it could not run even on an empty cluster, or if its tenant's limit is
-// reached. [Default] is the policy of the agent and of the simulator's tables.
+// A gang holds up nobody if it could not run even without the other gangs, if only the end of a
+// service could make room for it, or if a limit or a window keeps it waiting. [Default] is the
+// policy of the agent and of the simulator's tables.
 //
 // The Queue predicts how much longer a gang runs as a distribution. It uses the user's estimate, or
 // else earlier runs of the gang's name; runs submitted just before or after the gang count most.
@@ -149,8 +150,8 @@
 //
 //   - A turn takes at most MaxWait + L to start its gang, whatever estimates say.
 //   - A gang's turn begins at the latest when it is overdue, plus one turn and
-//     (turn + L) × its GPUs / (OverdueShare × N) for each gang submitted before it. A gang that was
-//     submitted later, was overdue sooner and has its turn adds once as much.
+//     (turn + L) × its GPUs / (OverdueShare × N) for each gang submitted before it. If a gang
+//     that was submitted later, but was overdue sooner, has its turn then, it adds as much once.
 //   - So the promise holds in any overload, with later turns. In the long run the overdue get at
 //     least OverdueShare of the GPU time while there are any, first come, first served. They cost
 //     the others no more than OverdueShare, except for one turn at a time.

@@ -342,8 +342,8 @@ func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 
 // grow gives elastic gangs the free GPUs that no waiting gang can use. Gangs with the least
 // expected GPU time left come first, because then most jobs end soonest. grow is the last step of a
-// pass, so all waiting gangs have had their choice. It does nothing in a pass that reached its
-// limit of starts, because such a pass has not tried all waiting gangs.
+// pass, so all waiting gangs have had their choice. No gang grows in a pass that reached its limit
+// of actions, because such a pass may not have tried all waiting gangs.
 func (p *pass) grow() {
 	p.wanted = len(p.live) > 0 && (p.lentFor == 0 || p.isWanted()) // isWanted is expensive, and not needed while lentFor is unknown
 	if p.wanted {

@@ -12,7 +12,8 @@ import (
 // multiplies a tenant's estimates by the factor by which the tenant's runs outlast them: the median
 // of its last runs, once there are a few. It never makes estimates shorter.
 const (
-	// judgedRuns is how many estimated runs are needed before the factor counts.
+	// judgedRuns is how many runs with an estimate are needed before the factor counts, and how
+	// many without one before their mean counts (see takeSilent).
 	judgedRuns = 4
 	// mostStretch bounds that factor.
 	mostStretch = 1000

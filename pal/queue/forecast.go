@@ -175,9 +175,9 @@ func (f *forecasts) byLength(now time.Duration) []length {
 
 // predictStart returns the range in which a waiting gang will start, eight times in ten. ahead is
 // the number of GPUs that gangs ahead request. Without waits the range is unknown. The range spans
-// from one tenth to nine tenths of the weight of the stored waits, which are sorted by length. It
-// does not begin before enough GPUs come free (see soonest), because short waits do not predict a
-// jam. Outcomes of earlier ranges widen it.
+// from one tenth to nine tenths of the weight of the stored waits, which are sorted by length, but
+// begins no earlier than enough GPUs come free (see soonest), because short waits do not predict a
+// jam. Then the outcomes of earlier ranges widen or narrow it at both ends.
 func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest time.Duration, waits []length) prediction {
 	r := prediction{waitFeatures: alike(now, e, ahead), at: now}
 	if len(waits) == 0 {

@@ -29,7 +29,7 @@ type Job struct {
 	// the expected run time, and is the expected run time if nothing else is known.
 	Limit time.Duration
 	// Attained is how long it ran before it was submitted or restored here. Waited is how long it
-	// waited between those runs.
+	// waited before and between those runs.
 	Attained, Waited time.Duration
 	// Booked is set for a restored gang: the time up to which its usage was already counted; 0:
 	// never.
@@ -40,9 +40,9 @@ type Job struct {
 	// RestartCost is the run time lost each time.
 	Preemptible, Migratable bool
 	RestartCost             time.Duration
-	// Checkpoint is the time between checkpoints; the first interval begins at the gang's start. A
-	// stop loses the work since the last checkpoint. 0: nothing is lost, or the interval is
-	// unknown.
+	// Checkpoint is the time between checkpoints; the first interval begins RestartCost after the
+	// gang's start. A stop loses the work since the last checkpoint. 0: nothing is lost, or the
+	// interval is unknown.
 	Checkpoint time.Duration
 	// Deadline is the time by which it should have ended, since the caller's epoch; 0: none.
 	Deadline time.Duration
@@ -59,8 +59,8 @@ type Job struct {
 	LocalityWait time.Duration
 	// Anywhere gangs do not wait for closer GPUs.
 	Anywhere bool
-	// Endless gangs are services: they run until somebody stops them, so no gang waits for their
-	// GPUs.
+	// Endless gangs are services: they run until somebody stops them. So no gang waits for their
+	// GPUs, unless they may be stopped for others.
 	Endless bool
 }
 
@@ -73,8 +73,9 @@ const (
 	Priority Order = "priority" // by Nomad's job priority, then age
 	LAS      Order = "las"      // least attained GPU time first, in levels (Tiresias)
 	SRTF     Order = "srtf"     // shortest expected remaining time first
-	// Adaptive sorts by least expected remaining GPU time, from estimates and the history of names.
-	// Without either, a gang is expected to run as long again as it has run so far.
+	// Adaptive sorts by least expected remaining GPU time, from estimates, the history of names,
+	// the gangs' reports and limits. Without these, a gang is expected to run as long again as it
+	// has run so far, but at least for DefaultRuntime.
 	Adaptive Order = "adaptive"
 	// RoundRobin gives each gang a time slice of one quantum in turn (Gandiva).
 	RoundRobin Order = "round-robin"
@@ -101,12 +102,12 @@ type Options struct {
 	// Patience says when other gangs are overdue: after waiting for this many times the estimate or
 	// the limit, whichever is shorter, but at least [leastPatience]; 0: after MaxWait.
 	Patience float64
-	// FreeStops is the number of stops and moves without a penalty. Each further one doubles the time
-	// for which the gang then runs undisturbed. 0: that time never grows.
+	// FreeStops is the number of stops and moves without a penalty. Each further one doubles the
+	// time for which the gang then runs undisturbed. 0: that time never grows.
 	FreeStops int
-	// Credit discounts preemptible gangs under Adaptive: only this part of their GPU time counts for
-	// their place in the queue. Without the discount, preemptible gangs would gain less than the
-	// gangs that they make room for. The discount also protects them from gangs that are not
+	// Credit discounts preemptible gangs under Adaptive: only this part of their GPU time counts
+	// for their place in the queue. Without the discount, preemptible gangs would gain less than
+	// the gangs that they make room for. The discount also protects them from gangs that are not
 	// preemptible and look for victims. It does not protect them from gangs shorter than
 	// DefaultRuntime, because these would then wait longer than they run. 0: no discount.
 	Credit float64
@@ -121,14 +122,15 @@ type Options struct {
 	// slower. It waits at most as long as the wait is expected to save, or a quarter of that if it
 	// may be moved later. LocalityWait also lets gangs move closer together while others wait.
 	LocalityWait bool
-	// OutlierThreshold keeps gangs off GPUs whose PM score for their class is above it,
-	// unless they could never run on the others; 0: no GPU is avoided.
+	// OutlierThreshold keeps gangs off GPUs whose PM score for their class is above it, unless they
+	// could never run on the others. With LocalityWait, a gang of one GPU may use such a GPU after
+	// it has waited for a better one. 0: no GPU is avoided.
 	OutlierThreshold float64
 	// Quantum is the attained GPU time of the first level of LAS and the time slice of RoundRobin;
 	// 0: [DefaultQuantum].
 	Quantum time.Duration
 	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0:
-	// [DefaultRuntime]. It is the scale of Adaptive's levels.
+	// [DefaultRuntime]. It is the scale of the levels of SRTF and Adaptive.
 	DefaultRuntime time.Duration
 	// Tenants gives tenants quotas and weights, by path; those not listed have no
 	// quota and weight 1.

@@ -98,9 +98,9 @@ func (ls *levels) relevel(fs *foresight, now time.Duration) {
 	}
 }
 
-// looks sets how often a level by expected remaining time is computed again: whenever the gang has
-// done another sixteenth of its work so far, or of DefaultRuntime if that is more. Levels are
-// powers of 4, so in between they are seldom wrong.
+// looks sets how often a level under SRTF or Adaptive is computed again: whenever the gang has done
+// another sixteenth of its work so far, or of DefaultRuntime if that is more. Levels are powers of
+// 4, so in between they are seldom wrong.
 const looks = 16
 
 // nextLevel returns when a running gang's level may next change. That is exact under LAS (when its

@@ -19,11 +19,11 @@ const muchFarther = 1.2
 // Zaharia 2010). An overdue gang in its turn does not wait.
 //
 // The wait begins when the gang was put into the queue, and lasts at most as long as the run is
-// expected to be shorter on the best GPUs. So even a wait in vain costs at most twice what an
-// immediate start could lose. If the gang's speeds on GPU models are known, the time for which it
-// keeps GPUs from others counts too (see [pal.Market]), and the wait begins when the gang first
-// declined GPUs. A gang that may move waits a quarter of that, because it can start now and move
-// when better GPUs come free.
+// expected to be shorter on the best GPUs, unless [Job.LocalityWait] is set. So even a wait in vain
+// costs at most twice what an immediate start could lose. If the gang's speeds on GPU models are
+// known, the time for which it keeps GPUs from others counts too (see [pal.Market]), and the wait
+// begins when the gang first declined GPUs. A gang that may move waits a quarter of that, because
+// it can start now and move when better GPUs come free.
 func (p *finder) waitsForBetterGPUs(e *entry, pl pal.Placement) (until time.Duration, waits bool) {
 	if !e.waitsForCloser(p.opt) {
 		return 0, false
@@ -60,8 +60,8 @@ func (e *entry) offeredFrom(now time.Duration) time.Duration {
 	return e.offered
 }
 
-// holdsOut is waitsForBetterGPUs, but also records the end of the wait, so that [Queue.Wake] requests
-// a pass when the first such wait ends.
+// holdsOut is waitsForBetterGPUs, but also records the end of the wait, so that [Queue.Wake]
+// requests a pass when the first such wait ends.
 func (p *finder) holdsOut(e *entry, pl pal.Placement) bool {
 	until, waits := p.waitsForBetterGPUs(e, pl)
 	if waits {

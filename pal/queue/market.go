@@ -73,8 +73,8 @@ func (ks *gangKinds) crowdOf(e *entry, c *pal.Cluster) (share float64, usable ma
 	return crowding * float64(e.whole()) / float64(max(1, all)), k.usable
 }
 
-// market returns the market in which a waiting gang chooses among GPU models; nil for a gang that
-// does not wait.
+// market returns the market in which a gang chooses among GPU models. Only for a waiting gang it
+// sets Own; e may be nil.
 func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	m := ks.opt.Placement.Market
 	m.Congestion = ks.crowds
@@ -84,15 +84,15 @@ func (ks *gangKinds) market(e *entry, c *pal.Cluster) pal.Market {
 	return m
 }
 
-// atBest is the cost of a kind of gang on a model after all gangs that end have ended.
+// atBest is the least cost of a kind of gang on a model; see bestModel.
 type atBest struct {
 	model string
 	cost  float64
 }
 
 // bestModel returns the gang's least total (see [pal.Market]) over all models, and its least cost,
-// after all gangs that end have ended. The two may be on different models. Both are infinite if the
-// gang would not fit.
+// after all gangs that end have ended; for a service, if none of the Queue's gangs runs. The two
+// may be on different models. Both are infinite if the gang would not fit.
 func (p *finder) bestModel(e *entry) (total, cost float64) {
 	k, without := p.kindOf(e), p.withoutEnding
 	if e.job.Endless {

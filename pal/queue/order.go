@@ -86,7 +86,8 @@ func (e *entry) pace(now time.Duration) float64 {
 	return 1
 }
 
-// finest × DefaultRuntime is where the first level of expected remaining time ends.
+// finest × DefaultRuntime is the rank at which the first level ends: seconds under SRTF, GPU
+// seconds under Adaptive.
 const finest = 1. / 600
 
 // highestPriority bounds priorities, up and down. Nomad has none above 32,766.
@@ -110,9 +111,10 @@ func (fs *foresight) level(e *entry, now time.Duration) int {
 }
 
 // levelInOrder is the gang's level among gangs of its priority. Under LAS, levels are powers of 4
-// of attained GPU time over the quantum. Under SRTF and Adaptive they are powers of 4 of expected
-// remaining time, so a gang is only stopped for a much shorter one. Under RoundRobin a gang whose
-// time slice is over is one level worse than all others. Under FIFO and Priority all are equal.
+// of attained GPU time over the quantum. Under SRTF they are powers of 4 of expected remaining
+// time, under Adaptive of the GPU time that area returns, so a gang is only stopped for a much
+// shorter one. Under RoundRobin a gang whose time slice is over is one level worse than all others.
+// Under FIFO and Priority all are equal.
 func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	switch fs.opt.Order {
 	case LAS:
@@ -136,7 +138,8 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 
 func (fs *foresight) finest() float64 { return finest * fs.opt.DefaultRuntime.Seconds() }
 
-// powerOf4 counts how often 4 goes into x: 0 below 1, 1 from 1 to 4, and so on.
+// powerOf4 returns the level of x on a scale of powers of 4: 0 below 1, 1 from 1 to below 4, 2 from
+// 4 to below 16, and so on.
 func powerOf4(x float64) int {
 	if x < 1 {
 		return 0

@@ -70,7 +70,8 @@ type turn struct {
 	placement pal.Placement
 	last      time.Duration // MaxWait after the turn began; no other gang may use the kept GPUs longer
 	// until is the time by which another gang must be expected to end in order to use kept GPUs
-	// meanwhile. It is the expected end of the last holder that may not be stopped, but at most last.
+	// meanwhile. It is the expected end of the last holder that may not be stopped, but at most
+	// last.
 	until time.Duration
 	// begins is the time when the gang is expected to start: by then, all holders of kept GPUs have
 	// ended or may be stopped.
@@ -156,8 +157,9 @@ func (p *pass) longestOverdue() *entry {
 }
 
 // serveOne starts the gang, decides who is stopped for it, or keeps GPUs for it. It returns true if
-// the turn is over, so that the next overdue gang may have its turn in this pass. A turn outranks
-// levels and quotas: every gang that may be stopped at all may be stopped for it.
+// the gang starts or others are stopped for it: then the next overdue gang may have its turn in
+// this pass. A turn outranks levels and quotas: every gang that may be stopped at all may be
+// stopped for it.
 func (p *pass) serveOne(e *entry) bool {
 	if p.overQuota(e) {
 		p.turn = nil
@@ -257,7 +259,7 @@ func (p *planner) onKept(e *entry) (pal.Found, bool) {
 }
 
 // delaysTurn reports whether a gang on that placement could delay the turn. Free GPUs of the turn
-// are hidden, so this is about GPUs of gangs that are stopped for it.
+// are hidden, so this is about GPUs of other gangs that would be stopped for the gang.
 func (p *planner) delaysTurn(e *entry, f pal.Found) bool {
 	t := p.turn
 	return t != nil && e != t.by && !p.stoppable(e) && touches(f.Placement, setOf(t.placement.GPUs())) && !p.endsBy(e, f, t.until)
@@ -276,8 +278,8 @@ func (p *finder) stoppableBy(e *entry, at time.Duration) bool {
 // members.
 func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 
-// longestRun is more than any gang runs: 100 years. Three times that fits into an int64 of
-// nanoseconds.
+// longestRun is more than any gang runs: 100 years. Twice that fits into an int64 of nanoseconds,
+// three times that does not.
 const longestRun = 100 * 365 * 24 * time.Hour
 
 // stretched multiplies a time by a cost, up to longestRun. A cost may be infinite, and users'

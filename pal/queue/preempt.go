@@ -117,8 +117,8 @@ func (p *pass) stopEnough(e *entry, vs *victims) bool {
 	return p.claim(e, f.Placement, vs, gone)
 }
 
-// takeOver gives a waiting gang the GPUs of gangs in leaving: they are being stopped or shrunk, but
-// the gang that needed their GPUs has gone, or the cluster was rebuilt.
+// takeOver gives a waiting gang the GPUs of gangs in leaving. These are being stopped or shrunk,
+// but not, or no longer, for another gang: see [Queue.Stopping] and drop.
 func (p *pass) takeOver(e *entry) bool {
 	if len(p.leaving) == 0 {
 		return false
@@ -129,7 +129,7 @@ func (p *pass) takeOver(e *entry) bool {
 	return ok && p.claim(e, f.Placement, &victims{}, nil)
 }
 
-// vacateLeaving frees the GPUs of these gangs in the what-if; back takes them again.
+// vacateLeaving frees the GPUs of gangs in leaving in the what-if; back takes them again.
 func (p *planner) vacateLeaving(e *entry) (back []func()) {
 	if len(p.leaving) > 0 {
 		p.foreseeHead(e)
@@ -170,9 +170,9 @@ func (p *pass) claim(e *entry, pl pal.Placement, vs *victims, gone []*entry) boo
 }
 
 // takeFrom records a claim; ask decides for each victim whether it stops, shrinks or stays. No
-// other gang gets the freed GPUs, nor those of gangs in leaving on the placement. If no such gang
-// holds a GPU of the placement, takeFrom returns false and stops no gang: the GPUs are then free,
-// but kept for the head.
+// other gang gets the freed GPUs, nor those of gangs in leaving on the placement. If neither a
+// victim nor a gang in leaving holds a GPU of the placement, takeFrom returns false and stops no
+// gang: the GPUs are then free, but kept for the head.
 func (p *pass) takeFrom(c *claim, victims []*entry, ask func(v *entry, wanted map[int]bool) (Action, bool)) bool {
 	wanted := setOf(c.placement.GPUs())
 	p.leaving = slices.DeleteFunc(p.leaving, func(v *entry) bool {

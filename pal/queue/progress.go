@@ -31,8 +31,8 @@ type reports struct {
 	steps                     int           // since the first report
 	due                       time.Duration // work after which the reports are proved wrong if it still runs; 0: unknown
 	wrong                     int           // how often its reports were wrong
-	// before is the work of the whole run as predicted by reports before the last restart; beforeSure
-	// is the weight of that prediction.
+	// before is the work of the whole run as predicted by reports before the last restart;
+	// beforeSure is the weight of that prediction.
 	before     time.Duration
 	beforeSure float64
 }
@@ -188,8 +188,8 @@ func remainingByReports(e *entry, now time.Duration) (least, most time.Duration,
 	return e.bounded(now, left), e.bounded(now, most), true
 }
 
-// expectAgain updates a running gang after a report: its level, and its expected end if that changed
-// noticeably.
+// expectAgain updates a running gang after a report: its level, and its expected end if that
+// changed noticeably.
 func (q *Queue) expectAgain(now time.Duration, e *entry) {
 	if e.rated {
 		e.levelDue = now

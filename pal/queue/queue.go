@@ -34,7 +34,7 @@ type entry struct {
 	state   state
 
 	bucket  *bucket   // while waiting
-	sig     signature // of its current or last bucket
+	sig     signature // see sign
 	kind    *fitKind  // see kindOf
 	pos     int       // in bucket
 	agePos  int       // in Queue.ages or Queue.overdue, while waiting
@@ -52,7 +52,7 @@ type entry struct {
 	offered      time.Duration // while waiting: when it first declined GPUs; -1: not yet; see offeredFrom
 	waited       time.Duration // total wait before waitingSince
 	safeUntil    time.Duration // it is not stopped before this time
-	stops        int           // how often it was stopped, or moved, for others
+	stops        int           // how often it was stopped for others, or moved
 	sums         Stops         // see StopsOf
 	judged       bool          // see judgeStopped
 	startedAt    time.Duration
@@ -65,10 +65,10 @@ type entry struct {
 	claim        *claim        // set while others are being stopped for it
 	stopsFor     *claim        // the claim for which it is being stopped; nil: none
 	freeing      float64       // GPUs that its tenants count as being freed, see countFreeing
-	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: no bound
+	within       pal.PMScore   // highest PM score of GPUs that it may use; 0: no bound of its own, see search
 	anyNeighbour bool          // lifts Policy.RefuseBad for this gang; see placementOf
 	placement    pal.Placement // where it runs, or will start
-	target       pal.Placement // placement after a decided move, or after an elastic gang changed its size
+	target       pal.Placement // placement after a decided move, or after a decided change of size
 	expectedEnd  time.Duration // computed at its start; again if it outlasts this, or after a report
 	stayed       uint64        // Queue.version when it was last considered for a move
 	runPos       int           // in runners.running
@@ -119,7 +119,7 @@ type Queue struct {
 	runners
 	levels  levels   // running gangs that may be stopped, by level
 	claims  []*claim // gangs for which others are being stopped
-	leaving []*entry // gangs that are being stopped or shrunk, but no longer for another gang
+	leaving []*entry // gangs that are being stopped or shrunk, but not, or no longer, for another gang
 	pending []*entry // starting or moving gangs: decided, not yet reported
 	tenancy
 	gangKinds
@@ -213,8 +213,8 @@ func (q *Queue) newEntry(j Job) (*entry, error) {
 	return e, nil
 }
 
-// Started reports that a gang runs on the placement. Decide started or migrated it, or something
-// else started it while it waited.
+// Started reports that a gang runs on the placement. Decide started, migrated or resized it, or
+// something else started it while it waited.
 func (q *Queue) Started(now time.Duration, id string, p pal.Placement) {
 	e := q.entries[id]
 	if e == nil {
@@ -260,8 +260,8 @@ func (e *entry) isOn(p pal.Placement) bool {
 }
 
 // run records that an entry has been running on the placement since the time at. The entry must be
-// in no list. run sets the size first, because all counts depend on it. It sets the level last,
-// because that depends on when the gang may be stopped.
+// in no list. run sets the size first, because all counts depend on it. It adds the gang to levels
+// last, because levels.add reads when the gang may be stopped.
 func (q *Queue) run(e *entry, p pal.Placement, at time.Duration) {
 	q.resize(e, max(1, len(p.Members)))
 	if e.granted {
@@ -438,8 +438,9 @@ func (q *Queue) Rebase(f func(id string, g pal.Gang, p pal.Placement) (pal.Gang,
 			q.account.used += e.amount(e.gpus) - e.served
 			e.served = e.amount(e.gpus)
 		}
-		// Targets have old GPU numbers. A gang that shrinks keeps its first members. A gang that
-		// moves has no target until its stop is reported and the Queue decides again.
+		// Targets have old GPU numbers. The target of a gang that shrinks is its first members.
+		// That of a gang that moves or grows becomes the members that it has now, so the Queue
+		// holds no new GPUs for it.
 		e.target.Members = e.placement.Members[:min(len(e.target.Members), len(e.placement.Members))]
 		e.countFreeing()
 	})

@@ -43,8 +43,8 @@ func (f freedGPUs) add(v *entry, gpus float64) {
 	}
 }
 
-// countFreeing updates its tenants' counts of the GPUs that a gang gives up while it is stopped or
-// shrunk. For other gangs the number is 0.
+// countFreeing updates how many GPUs the gang's tenants count as being freed: those that the gang
+// gives up while it is being stopped or shrunk, otherwise none.
 func (v *entry) countFreeing() {
 	gpus := 0.0
 	if v.state == stopping {

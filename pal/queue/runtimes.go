@@ -89,7 +89,7 @@ type foresight struct {
 	opt         *Options
 	runTimes    map[string]*runTimes
 	submissions map[string]*submissions // by name
-	estimated   bool                    // some job has an estimate
+	estimated   bool                    // some run with an estimate is stored; see judge
 	usual       time.Duration           // expected run time without an estimate; see learnSilent
 	lessons     int64                   // number of runs learned so far
 	learned     map[string]struct{}     // names whose gangs must be sorted again
@@ -124,9 +124,9 @@ func (fs *foresight) note(tenant, name string, s sample) {
 	h.samples = append(slices.Clone(h.samples[max(0, len(h.samples)-maxSamples+1):]), s.at(h.speeds)) // clones share the old slice
 }
 
-// makeRoom forgets one name if there are too many. It takes the name of the tenant with the most
-// names whose last run is the oldest. So a user who gives each job its own name only pushes out
-// names of the same tenant.
+// makeRoom forgets one name if there are too many: among the names of the tenant that has most
+// names, the one whose last run is the oldest. So a user who gives each job its own name only
+// pushes out names of the same tenant.
 func (fs *foresight) makeRoom() {
 	if len(fs.runTimes) < maxNames {
 		return
@@ -192,8 +192,8 @@ func (fs *foresight) RunTimes() []RunTimes {
 // Lessons counts the runs learned so far. While it is unchanged, so is the history.
 func (fs *foresight) Lessons() int64 { return fs.lessons }
 
-// Remember replaces the history with that of an earlier Queue, leaving out invalid runs. These runs
-// count as the last submissions before those to this Queue.
+// Remember replaces the history with that of an earlier Queue, leaving out invalid runs. The
+// remembered runs count as the last submissions before those to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
 	for name := range fs.runTimes {
 		fs.learned[name] = struct{}{}
@@ -380,7 +380,7 @@ func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunT
 }
 
 // mean returns the expected remaining time. For the unknown part, which has no finite mean, it uses
-// the median again.
+// the median (the field again).
 func (o remainingRunTime) mean() time.Duration {
 	weight, sum := o.rest, o.rest*o.again
 	for _, c := range o.of {
@@ -391,12 +391,12 @@ func (o remainingRunTime) mean() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// doubt × its index without a history bounds the index of a gang with a history. A gang whose
-// earlier runs were long may itself be short, and must get a chance to show it. The value was
-// chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8 and 16 the average JCT was 1.013,
-// 0.993, 0.974, 0.963 and 0.960 times that of the best other policy with the same knowledge. The
-// p99 of the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4 times the least; without a bound, 37
-// times.
+// doubt bounds the index of a gang with a history: it is at most doubt × the index that the gang
+// would have without one. A gang whose earlier runs were long may itself be short, and must get a
+// chance to show it. The value was chosen on virtual clusters of the Philly trace. With 1, 2, 4, 8
+// and 16 the average JCT was 1.013, 0.993, 0.974, 0.963 and 0.960 times that of the best other
+// policy with the same knowledge. The p99 of the slowdown was at worst 1.4, 2.1, 1.7, 2.4 and 6.4
+// times the least; without a bound, 37 times.
 const doubt = 8
 
 // index returns the Gittins index as a time: at best, how much run time is spent per gang of this

@@ -23,16 +23,16 @@ type Wait struct {
 	Position int    `json:"position"` // in the queue, from 1
 	// Reason is one of the following. "starting": it starts. "stopping": gangs are stopping for it.
 	// "shrinking": elastic gangs give members back for it. "too-large": it could not run on an
-	// empty cluster. "limit": it needs more GPUs than its tenant may ever hold. "quota": it would
-	// exceed its tenant's limit now. "array": its array runs as many jobs as it may. "gpus": too
-	// few GPUs are free. "scattered": enough are free, but not where it could use them. "refused":
-	// the free ones are parts of shared GPUs whose other users would slow it too much. "services":
-	// services hold too many GPUs and do not end. "reserved": free GPUs are reserved for a gang
-	// ahead. "window": free GPUs are kept for maintenance or for others. "order": under strict
-	// order no gang passes the one ahead. "locality": it waits for GPUs closer together.
-	// "next-round": it starts in the next round.
+	// empty cluster. "limit": it needs more GPUs than its tenant or user may ever hold. "quota": it
+	// would exceed a limit of its tenant or user now. "array": its array runs as many jobs as it
+	// may. "gpus": too few GPUs are free. "scattered": enough are free, but not where it could use
+	// them. "refused": the free ones are parts of shared GPUs whose other users would slow it too
+	// much. "services": services hold too many GPUs and do not end. "reserved": free GPUs are
+	// reserved for a gang ahead. "window": free GPUs are kept for maintenance or for others.
+	// "order": under strict order no gang passes the one ahead. "locality": it waits for GPUs
+	// closer together. "next-round": it starts in the next round.
 	Reason  reason.Kind `json:"reason"`
-	Overdue bool        `json:"overdue,omitempty"` // its total wait exceeds twice its estimate or limit; without either, max_wait
+	Overdue bool        `json:"overdue,omitempty"` // its total wait exceeds twice its estimate or limit, and an hour; without either, max_wait
 	GPUs    int         `json:"gpus"`              // GPUs that it needs; for an elastic gang, the minimum
 	// Counts is the number of GPUs that count towards limits, if GPUs are parts of shared ones.
 	Counts float64 `json:"counts,omitempty"`
@@ -43,10 +43,10 @@ type Wait struct {
 	// Outliers is the number of free GPUs that are too slow for it, if Reason is "gpus" or
 	// "scattered".
 	Outliers int `json:"outliers,omitempty"`
-	// If Reason is "limit" or "quota", Limit is the number of GPUs that Tenant may hold, and Held
-	// the number that it holds. If User is set, both are that user's in the tenant, and count
-	// running jobs if LimitsJobs is set. If Reason is "array", Limit is how many jobs of its array
-	// may run at a time, and Running how many do.
+	// If Reason is "limit" or "quota", Limit is the number of GPUs that its tenant may hold. For
+	// "quota", Tenant is that tenant, and Held the number that it holds. If User is set, both
+	// numbers are that user's in the tenant, and count running jobs if LimitsJobs is set. If Reason
+	// is "array", Limit is how many jobs of its array may run at a time, and Running how many do.
 	Limit   int     `json:"limit,omitempty"`
 	Running int     `json:"running,omitempty"`
 	Tenant  string  `json:"tenant,omitempty"`
@@ -55,7 +55,8 @@ type Wait struct {
 	// LimitsJobs is set if Limit bounds the running jobs of User, not their GPUs.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
 	Ahead      string `json:"ahead,omitempty"` // the gang that goes first; "" for none
-	// AheadGPUs is the number of GPUs that gangs ahead need that wait only for GPUs.
+	// AheadGPUs is how many GPUs the gangs ahead need, counting only gangs that wait for GPUs
+	// alone.
 	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
 	Stopping  []string `json:"stopping,omitempty"`  // gangs being stopped for it
 	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs giving members back for it
@@ -137,8 +138,8 @@ func positions(n int) []int {
 }
 
 // WaitingAt is Waiting for some gangs of a long queue: those at the given fractions of its length,
-// from 0 to 1, not counting gangs that are starting. It is cheaper than Waiting, which spends most
-// of its time on forecasts: it makes none for gangs behind the last selected one.
+// from 0 to 1, not counting gangs that are starting. Waiting spends most of its time on forecasts.
+// WaitingAt is cheaper, because it makes none for gangs behind the last selected one.
 func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
 	return q.waits(now, c, func(ws []Wait) (at []int) {
 		first := 0
@@ -182,8 +183,8 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// holdThenOrder holds the GPUs that Decide holds before its walk, and returns the waiting gangs in
-// order.
+// holdThenOrder holds the GPUs that Decide holds before its walk, except those of a turn, and
+// returns the waiting gangs in order.
 func (p *asker) holdThenOrder() []*entry {
 	p.hurry(p.now)
 	p.holdPending()

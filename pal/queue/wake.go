@@ -10,9 +10,9 @@ import (
 
 // Wake returns when to call Decide again if nothing happens until then: for example because a gang
 // becomes overdue, has waited long enough for closer GPUs or nears its deadline, because a window
-// begins, or because preemption or migration may pay. ok is false if only an event can change anything. If something
-// may change at an unknown time, Wake returns a time within the next quantum. A call of Decide that
-// is too early does no harm.
+// ends, or because preemption or migration may pay. ok is false if only an event can change
+// anything. If something may change at an unknown time, Wake returns a time within the next
+// quantum. A call of Decide that is too early does no harm.
 func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
 	at = math.MaxInt64
 	soon := func(t time.Duration) {

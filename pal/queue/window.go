@@ -308,12 +308,13 @@ func (ws *windows) ended(now time.Duration) bool {
 	return true
 }
 
-// WindowConflict is a window that a waiting gang avoids.
+// WindowConflict is a window that a waiting gang avoids, or that a running one may run into.
 type WindowConflict struct {
 	Window string
-	GPUs   int
-	// From and To are those of the window. Until is the time when the gang would have ended if it
-	// started now, with a chance of [WindowChance].
+	// GPUs is the number of the window's GPUs; for a running gang, of those that the gang holds.
+	GPUs int
+	// From and To are those of the window. Until is the time by which the gang, if it runs or
+	// started now, has ended with a chance of [WindowChance].
 	From, To, Until time.Duration
 }
 
@@ -334,8 +335,8 @@ func (q *Queue) KeptFrom(now time.Duration, id string) []WindowConflict {
 }
 
 // RunsInto returns the windows that a running job may run into, with the number of its GPUs in
-// each. It considers windows that are active or begin by the time begin. In the results, Until is
-// the time when the job is expected to have ended; for a service, the latest possible time.
+// each. It considers windows that are active or begin by the time begin. For a service, Until in
+// the results is the latest possible time.
 func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConflict) {
 	e := q.entries[id]
 	if e == nil || e.state < running {

@@ -7,8 +7,8 @@
 // page, and no code parses that text.
 //
 // When you change the package: a kind's value is part of the JSON output and stays. A field that
-// names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged. Each kind needs
-// a text in voice and an example in the test.
+// names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged. Each kind
+// needs a text in voice and an example in the test.
 //
 // The package imports no other package of nomad-pal, so all of them may import it.
 package reason
@@ -39,7 +39,8 @@ type Reason struct {
 	// Shrinking are the elastic jobs that give up members for it, as namespace/id.
 	Shrinking []string `json:"shrinking,omitempty"`
 	// Group is a task group, Members is its number of members, and Each is the number of GPUs per
-	// member. Room is how many of the members would fit at most.
+	// member. Room is how many of the members would fit at most; for kind spread-out, the most
+	// members on one node.
 	Group   string `json:"group,omitempty"`
 	Members int    `json:"members,omitempty"`
 	Each    int    `json:"each,omitempty"`
@@ -69,7 +70,8 @@ type Reason struct {
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
 	Limit int `json:"limit,omitempty"`
-	// Have and Want count the job's members: those that exist, and all that it should have.
+	// Have and Want count the job's members: those that exist, and all that it should have. For
+	// kind array, Have counts the running jobs of the array.
 	Have int `json:"have,omitempty"`
 	Want int `json:"want,omitempty"`
 	// Doing counts the existing members by what they do.
@@ -169,9 +171,9 @@ func (r Reason) Over(others ...Reason) Reason {
 // new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason as a certain reader may see it. It replaces each job, namespace/id,
-// by what name returns: the job itself, or a placeholder if the reader may not see the job. It leaves
-// Cause unchanged.
+// RedactedFor returns the reason as a certain reader may see it. It replaces each job,
+// namespace/id, by what name returns: the job itself, or a placeholder if the reader may not see
+// the job. It leaves Cause unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {

@@ -20,8 +20,8 @@ const (
 	Stopping  Kind = "stopping"   // jobs are being stopped for it
 	Shrinking Kind = "shrinking"  // elastic jobs give up GPUs for it
 	TooLarge  Kind = "too-large"  // it could not run on the empty cluster
-	Limit     Kind = "limit"      // its tenant may never hold that many
-	Quota     Kind = "quota"      // its tenant holds too much for it to start
+	Limit     Kind = "limit"      // its tenant or user may never hold that many
+	Quota     Kind = "quota"      // its tenant or user holds too much for it to start
 	Array     Kind = "array"      // its array has as many running jobs as it may
 	GPUs      Kind = "gpus"       // too few GPUs are free
 	Scattered Kind = "scattered"  // enough are free, but not where it could use them
@@ -126,7 +126,7 @@ const (
 	Error             Kind = "error"       // something failed
 
 	// Why it is not tried again, or was stopped.
-	GaveUp        Kind = "gave-up"       // it failed too often through its own fault
+	GaveUp        Kind = "gave-up"       // the job itself failed too often
 	LostTooOften  Kind = "lost-often"    // the infrastructure failed too often
 	FailedUnseen  Kind = "failed-alone"  // it failed while no placer was active
 	RequeueAsked  Kind = "requeue-asked" // somebody requeued it
@@ -580,7 +580,7 @@ func free(r Reason) string {
 	return are(r.Free) + " free"
 }
 
-// slowOnly reports whether only outliers are missing: enough GPUs would be free if they counted.
+// slowOnly reports whether too few GPUs are free, but enough would be if outliers counted.
 func (r Reason) slowOnly() bool {
 	return r.Used != nil && r.Used.Outliers > 0 && r.Free < r.Needs && r.Free+r.Used.Outliers >= r.Needs
 }
@@ -662,7 +662,7 @@ func there(r Reason) string {
 // placed counts the members of an incomplete gang that Nomad has placed.
 func placed(r Reason) string { return fmt.Sprintf("only %s %s placed", there(r), be(r.Have)) }
 
-// placedByNomad counts the members that Nomad has placed of a job that the placer leaves alone.
+// placedByNomad counts the members that Nomad has placed, for a job that the placer leaves alone.
 func placedByNomad(r Reason) string {
 	switch {
 	case r.Have == 0:

@@ -20,7 +20,7 @@ type Cell struct{ Share, Warm float64 }
 // Sizes of the cells in a figure, and the marks along its axes.
 const (
 	cellHeight = 5.0
-	heatMarks  = 16 // maximum number of rows with names
+	heatMarks  = 16 // of more rows, at least this many have names, but fewer than twice as many
 	heatHours  = 6
 )
 

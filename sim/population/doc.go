@@ -16,5 +16,5 @@
 // least 1.5 times as long as the median GPU are kept separately, as the outlier tail. On Longhorn
 // these are 20 of 1404 ResNet-50 runs, on 12 GPUs whose other runs were normal. On Lonestar6, with
 // one run per GPU, they are 6 of 219 GPUs, and 3 of these share a node. PAL's simulator draws
-// single runs and uses each as a GPU that never changes; [AsMeasured] does the same.
+// single runs and uses each as a GPU that never changes; [AsMeasured] does the same for outliers.
 package population

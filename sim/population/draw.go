@@ -35,9 +35,9 @@ type Spec struct {
 	// was not measured on Cluster, Draw uses Longhorn's table.
 	Apps     [pal.NumClasses]string
 	Outliers Outliers
-	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). Its true
-	// value is unknown, because the sources name GPUs differently for each application. 0, as in PAL,
-	// draws classes independently.
+	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). Its
+	// true value is unknown, because the sources name GPUs differently for each application. 0, as
+	// in PAL, draws classes independently.
 	Correlation float64
 	// IslandGPUs is the number of GPUs per NVLink island; 0: all of a node.
 	IslandGPUs int

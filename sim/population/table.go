@@ -24,11 +24,11 @@ type Table struct {
 	// MedianTime is the median GPU's time in the unit of the source. The source does not state
 	// it; judging by the values, it is milliseconds.
 	MedianTime float64
-	// Quantiles are quantiles of the GPUs' median times, divided by MedianTime, without outliers. If
-	// there are as many as [Probabilities], they are at these; otherwise they are at even steps.
+	// Quantiles are quantiles of the GPUs' median times, divided by MedianTime, without outliers.
+	// If there are as many as [Probabilities], they are at these; otherwise they are at even steps.
 	Quantiles []float64
-	// Noise is the median over GPUs of the relative run-to-run standard deviation. It is robust,
-	// and of GPUs with at least 3 runs; 0 if there are no such GPUs.
+	// Noise is the median of the GPUs' relative run-to-run standard deviations, estimated from the
+	// median absolute deviation. Only GPUs with at least 3 runs count; 0 if there are none.
 	Noise float64
 	// OutlierShare is the share of runs of at least OutlierFrom times the median, and
 	// OutlierQuantiles are the quantiles of their times over MedianTime at even steps.

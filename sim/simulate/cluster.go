@@ -38,7 +38,7 @@ func overMedian(xs []float64) []float64 {
 }
 
 // population draws nodes of one GPU model, from the measurements of -profile or from the published
-// quantiles. Each GPU has the median of a measured GPU's runs.
+// quantiles. With -profile, each GPU has the median of a measured GPU's runs.
 func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	if len(o.profile) > 0 {
 		p := sim.Population{Nodes: nodes, GPUsPerNode: o.gpusPerNode, RackNodes: o.rackNodes,

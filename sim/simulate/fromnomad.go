@@ -129,8 +129,8 @@ type past struct {
 	speeds  pal.Speeds
 }
 
-// pastJobs turns finished batch jobs into a trace. The work is the time for which all allocations
-// ran together, divided by the predicted cost on their GPUs.
+// pastJobs turns finished batch jobs into a trace. The work is the time from the last start to the
+// last end of an allocation's task, divided by the predicted cost on their GPUs.
 func pastJobs(jobs []*api.JobListStub, allocs []*api.AllocationListStub, c *pal.Cluster) trace.Trace {
 	slices.SortFunc(allocs, func(a, b *api.AllocationListStub) int {
 		return cmp.Or(cmp.Compare(a.CreateTime, b.CreateTime), cmp.Compare(a.ID, b.ID))

@@ -58,7 +58,7 @@ func sums(rows []row) *plot.Table {
 	return t
 }
 
-// maxCurvePoints is the maximum number of points of a line over time.
+// maxCurvePoints limits the points of a line over time: it has fewer than twice this many.
 const maxCurvePoints = 400
 
 func (r *Report) figures() []plot.Figure {

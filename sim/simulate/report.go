@@ -32,7 +32,7 @@ type Report struct {
 	Order       string   `json:"order"`                   // order of the queue; "" without one
 	Seed        uint64   `json:"seed"`                    // seed of the random numbers
 	Nodes       int      `json:"nodes"`                   // number of nodes
-	GPUsPerNode int      `json:"gpus_per_node,omitempty"` // 0: not the same on all nodes
+	GPUsPerNode int      `json:"gpus_per_node,omitempty"` // missing for the nodes of a Nomad cluster
 	GPUs        int      `json:"gpus"`                    // number of whole GPUs
 	Parts       int      `json:"parts_per_gpu,omitempty"` // of shared GPUs
 	Neighbours  string   `json:"neighbours,omitempty"`    // how a job's neighbours are chosen
@@ -59,7 +59,7 @@ type Report struct {
 	Useful     float64 `json:"useful_utilization"`
 	Restarts   int     `json:"restarts"`          // starts after a job's first, without resizes
 	Resizes    int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
-	LostGPUh   float64 `json:"gpu_hours_lost"`    // to restarts and failures
+	LostGPUh   float64 `json:"gpu_hours_lost"`    // held without kept work, such as before a restart
 	Unfinished int     `json:"unfinished"`        // jobs that never finish
 
 	BySize  []row `json:"by_size"`     // finished jobs by number of GPUs

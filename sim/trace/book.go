@@ -241,8 +241,8 @@ func (r *row) run(t *table) (run, error) {
 }
 
 // length returns how long the run took. It prefers the times of start and end to a duration column,
-// except in formats with elapsed: a duration may include the wait, or a run that has not ended may
-// have one.
+// because a duration may include the wait, and even a run that has not ended may have one. In
+// formats with elapsed it prefers the duration.
 func (r *row) length(t *table) opt {
 	if t.format.prompt && !t.starts {
 		r.start = r.submit

@@ -52,7 +52,8 @@ func number(cell string, low float64) (float64, error) {
 // most is more GPUs, or members, than any cluster has.
 const most = 1e6
 
-// whole reads a whole number; also "8.0", which tools without missing integers write.
+// whole reads a whole number, also in the form "8.0": tools that cannot mark an integer as missing
+// write all integers of a column so.
 func whole(cell string, low int) (int, error) {
 	v, err := strconv.Atoi(strings.TrimSuffix(cell, ".0"))
 	switch {

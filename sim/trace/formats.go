@@ -155,7 +155,7 @@ func heldBy(r *row, cell string) error {
 	return nil
 }
 
-// moment reads a time. Tools without missing numbers write -1.
+// moment reads a time. Tools that cannot mark a number as missing write -1.
 func moment(to func(*row) *opt) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) || cell == "-1" {

@@ -109,8 +109,8 @@ func (t *table) misspelt(known []string) error {
 	return nil
 }
 
-// columnsText writes columns such as "a|b+c" for people, with columns of the table that may be
-// misspelt ones.
+// columnsText writes columns such as "a|b+c" for people. It adds columns of the table whose names
+// may be misspelt.
 func (t *table) columnsText(columns []string) string {
 	texts := make([]string, len(columns))
 	for i, c := range columns {

@@ -63,15 +63,15 @@ type Job struct {
 	// Array is the job array of the job; "" for none. At most Parallel jobs of it run at a time.
 	Array    string
 	Parallel int
-	// LeastMembers makes the gang elastic: it runs with this many members or more, up to all GPUs; 0:
-	// always with all GPUs. Efficiency is the share of a linear speed-up that each doubling of members
-	// gives; 0 means 1.
+	// LeastMembers makes the gang elastic: it runs with this many members or more, up to all GPUs;
+	// 0: always with all GPUs. Efficiency is the share of a linear speed-up that each doubling of
+	// members gives; 0 means 1.
 	LeastMembers int
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
 	EstimateS float64
-	// Speeds has the job's speeds by GPU model, without vendor and type; nil: unknown. If speeds are
-	// known, the work (WorkS) is the time on the fastest model. See [Trace.OnModels].
+	// Speeds has the job's speeds by GPU model, without vendor and type; nil: unknown. If speeds
+	// are known, the work (WorkS) is the time on the fastest model. See [Trace.OnModels].
 	Speeds pal.Speeds
 	// Notes say how the job is played differently from the trace.
 	Notes []string
