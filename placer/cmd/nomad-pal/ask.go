@@ -299,7 +299,8 @@ func (a *answers) Warnings() []string {
 	return h.Warnings
 }
 
-// health returns the health of the agent that was asked, or of the active one.
+// health reads the health from path: that of the agent that was asked or, with ?active=true, that
+// of the active one.
 func (a *answers) health(path string) (h agent.Health, err error) {
 	err = a.get(path, "", &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
