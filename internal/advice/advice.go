@@ -38,8 +38,8 @@ var imperative = regexp.MustCompile(`(?i)(^ ?|[;:.,(—] ?|\bor |\band |\bthen )
 // forExample matches "say" in the sense of "for example".
 var forExample = regexp.MustCompile(`, say\b`)
 
-// describes lists functions that are called with texts, and fields that hold texts, which
-// advise nobody: they describe a command or a path, or define options.
+// describes lists functions and fields whose texts advise nobody: the texts describe a command or a
+// path, or define options.
 var describes = []string{"help", "examples", "make", "HandleFunc", "Handle", "handle", "synopsis", "StringVar", "BoolVar", "IntVar", "Float64Var", "DurationVar", "Var"}
 
 // ofHelp matches the start of a text that is part of a command's help.

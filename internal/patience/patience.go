@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package patience bounds the waits of tests by progress, not by the clock alone. A wait
-// continues as long as something moves, and longer on a busy machine: a test must not fail
-// because its machine is slow.
+// Package patience bounds the waits of tests by progress, not by the clock alone. A wait continues
+// while something moves, up to a limit. All limits are longer on a busy machine: a test must not
+// fail because its machine is slow.
 package patience
 
 import (
@@ -144,9 +144,9 @@ func (s *spent) load() string {
 	return fmt.Sprintf(" (not counting %v for which the machine was busy)", s.busy.Round(time.Second))
 }
 
-// The least time between polls is 25 ms, short against anything that tests wait for. It is
-// longer if polls take long, as commands do, or if the wait is already long: eight waiting
-// tests must not occupy the CPUs that they wait for.
+// The pause between polls begins at pollEvery, which is short compared with anything that tests
+// wait for. It grows, up to pollAtLeast, if polls take long, as commands do, or if the wait is
+// already long: eight waiting tests must not occupy the CPUs that they wait for.
 const pollEvery, pollAtLeast = 25 * time.Millisecond, 500 * time.Millisecond
 
 // pause returns how long to wait before the next poll, given how long the last poll and the
@@ -240,7 +240,8 @@ func look(ctx context.Context, condition Condition) (missing string, err error) 
 	return a.missing, a.err
 }
 
-// changing matches the parts of a word that may change without a move: times, ports, ids, files.
+// changing matches words that may change without a move, because they contain digits: times, ports,
+// ids, files.
 var changing = regexp.MustCompile(`\w*[0-9]\w*`)
 
 // Until polls a condition until it holds, or the wait is over. A new text of what is

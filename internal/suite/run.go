@@ -34,8 +34,9 @@ type note struct {
 	Wall, CPU float64
 	Passed    int
 	Skips     []skip
-	// Partly means that some results are from an earlier run, that some cases did not begin because
-	// the time was over, or that some tests ran again. Then the part's time is not compared.
+	// Partly means that some results are from an earlier run, that the time was limited, so that
+	// some cases may not have begun, or that some tests ran again. Then the part's time is not
+	// compared.
 	Partly, Failed bool
 	// Again are the tests that failed, and passed when they ran again alone.
 	Again []test `json:",omitempty"`
@@ -166,7 +167,7 @@ type event struct{ Action, Package, ImportPath, Test, Output string }
 type reader struct {
 	mu     sync.Mutex // guards all fields
 	to     io.Writer
-	output map[string][]string  // output of running tests and their skipped subtests
+	output map[string][]string  // output of tests that have not ended
 	runs   map[string]time.Time // the running tests and their start, without tests that wait for others
 	said   time.Time            // when something was last printed
 	passed int

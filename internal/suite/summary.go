@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// summary prints each part's times and what was skipped. It fails if the times differ from
+// summary prints each part's times and what was skipped. It fails if the times differ too much from
 // a table's.
 func summary(to io.Writer, page string) (int, error) {
 	all, err := readNotes()

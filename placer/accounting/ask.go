@@ -77,8 +77,8 @@ const (
 )
 
 // Runs returns the runs that a filter selects, the last submitted first. It queries each namespace
-// and state by itself, because an index then has the rows in the order of the list. So it reads few
-// other rows, however many runs are stored.
+// and state separately, because an index then has the rows in the order of the list. So it reads
+// few other rows, however many runs are stored.
 func (db *DB) Runs(ctx context.Context, f Filter) (out []Run, err error) {
 	namespaces := f.Namespaces
 	if namespaces == nil && f.Job != "" { // the index of job names is by namespace
@@ -161,9 +161,9 @@ func (f Filter) limit() string {
 }
 
 // thereAtSince selects the runs that were submitted before since and had not ended then. For each
-// length class it reads a part of the index on length and submission: a run of a class ends within
-// 1<<length ms, so runs of this class that existed at since were submitted less than that before
-// it.
+// length class it reads a part of the index on length and submission: a run of a class ends less
+// than 1<<length ms after its submission. So the runs of this class that still ran at since were
+// submitted less than 1<<length ms before since.
 func (f Filter) thereAtSince() (statement string, args []any) {
 	since := stored(f.Since)
 	ranges := make([]string, 0, openLength)
@@ -290,8 +290,8 @@ type Usage struct {
 	RunTimes PredictedRanges `json:"run_times"`
 }
 
-// Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Slowdowns are means over GPU
-// time.
+// Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Slowdowns are means, weighted
+// by the GPU time that each run would take at slowdown 1.
 type Seen struct {
 	Runs int64 `json:"runs"` // number of these runs
 	// GPUHours is their GPU time from when all members ran to the end.

@@ -274,8 +274,8 @@ var (
 // openLength is the value of the column length for a run that has not ended.
 const openLength = 64
 
-// length returns the binary logarithm of the time from submission to end in milliseconds, rounded
-// up; [openLength] if the run has not ended.
+// length returns the number of bits of the time from submission to end in milliseconds;
+// [openLength] if the run has not ended.
 func (r Run) length() int {
 	if r.Ended.IsZero() {
 		return openLength

@@ -58,11 +58,11 @@ type Run struct {
 	Any       float64 `json:"any_slowdown,omitempty"`
 	// Family is the name under which the queue learns run times: the job's, or that of its parent.
 	Family string `json:"family,omitempty"`
-	// Took is how long all members ran together, for a complete run that was never stopped, moved
-	// or resized; 0: unknown. Seen is its measured slowdown: Took divided by the run time of its
-	// family at slowdown 1. That run time is the median over up to [kin] earlier complete runs on
-	// the same number of GPUs of the same model, each divided by its predicted slowdown. Seen is 0
-	// with fewer than [fewestKin] such runs.
+	// Took is how long all members ran together, for a complete run that was never stopped, moved,
+	// resized or restarted; 0: unknown. Seen is its measured slowdown: Took divided by the run time
+	// of its family at slowdown 1. That run time is the median over up to [kin] earlier complete
+	// runs on the same number of GPUs of the same model, each divided by its predicted slowdown.
+	// Seen is 0 with fewer than [fewestKin] such runs.
 	Took Seconds `json:"took_seconds,omitempty"`
 	Seen float64 `json:"seen_slowdown,omitempty"`
 	// StartFrom and StartTo are the first predicted range of its start; zero if there was none.

@@ -52,7 +52,8 @@ func (r *Recorder) Continue(was *Recorder) {
 	}
 }
 
-// Missing returns the jobs of a snapshot whose runs may not be stored yet.
+// Missing returns the jobs of a snapshot whose last stored run the recorder does not know and has
+// not looked up yet.
 func (r *Recorder) Missing(m *model.Model) (jobs []cluster.JobKey) {
 	for _, k := range m.State.SortedJobs() {
 		if _, known := r.runs[k]; !known && !r.looked[k] {

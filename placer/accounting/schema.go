@@ -9,8 +9,8 @@ package accounting
 // milliseconds. In the table run, stops_lost is in GPU seconds and stops_won in seconds.
 //
 // Lists of runs are sorted by submission, so the index for each filter has that order. length is
-// the binary logarithm of a run's time from submission to end: see [Filter.thereAtSince]. The
-// tables day and month have sums: see [sum].
+// the number of bits of a run's time from submission to end: see [Run.length] and
+// [Filter.thereAtSince]. The tables day and month have sums: see [sum].
 var migrations = []string{`
 CREATE TABLE run (
 	namespace TEXT NOT NULL, job TEXT NOT NULL, submitted BIGINT NOT NULL,

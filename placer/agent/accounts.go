@@ -25,8 +25,8 @@ import (
 type History struct {
 	// Database is the path of an SQLite file, or an address postgres://…
 	Database string `hcl:"database"`
-	// Retention is how long the agent keeps individual runs, 400 days by default. It keeps the daily
-	// sums forever.
+	// Retention is how long the agent keeps individual runs, 400 days by default. It keeps the
+	// daily sums forever.
 	Retention string `hcl:"retention,optional"`
 }
 
@@ -57,8 +57,8 @@ type accounts struct {
 }
 
 // account records runs in the database until ctx ends. h is nil if the agent keeps no history. A
-// failure of the database delays nothing else. account writes later what it could not write, as
-// long as Nomad still has it.
+// failure of the database delays nothing else. account writes later what it could not write, if
+// Nomad still has it then.
 func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return

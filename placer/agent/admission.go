@@ -157,7 +157,7 @@ func (a *Admission) wants(job *api.Job) bool {
 	case *job.Type == api.JobTypeSystem || *job.Type == api.JobTypeSysbatch || job.IsMultiregion():
 		return false
 	case request.ChoosesInstances(job):
-		return false // a class constraint of Nomad's own, or pins by hand
+		return false // its author chooses single GPUs, by a constraint on ${device.ids}
 	}
 	return slices.Contains(types, *job.Type) || hinted(job)
 }

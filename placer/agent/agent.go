@@ -11,11 +11,11 @@
 //
 //   - The agent's own token reads everything in Nomad. Each handler therefore checks the caller's
 //     token ([server.judged], [server.snapshotFor]) before it uses such data. It then removes what
-//     this caller may not see, with the value's method RedactedFor or with [caller.sees]. An answer that
-//     needs no token names no job, node, GPU, namespace or user.
+//     this caller may not see, with the value's method RedactedFor or with [caller.sees]. An
+//     answer that needs no token names no job, node, GPU, namespace or user.
 //   - [server.handler] registers each route, and docs/reference/http-api.md lists it. A standby
-//     agent forwards a request to the active agent, unless [answersItself] accepts its path. Add a path
-//     there only if each agent, active or not, can answer it by itself.
+//     agent forwards a request to the active agent, unless [answersItself] accepts its path. Add a
+//     path there only if each agent, active or not, can answer it by itself.
 //   - The text of a failed connection contains an address of Nomad or of the database. It belongs
 //     in the agent's log and, for operators, in /v1/health. Other callers get an error of a request
 //     to Nomad through [publicError], which [refuse] calls, or as Nomad's own answer ([refuseAs]).
@@ -58,7 +58,8 @@ type Agent struct {
 	current atomic.Pointer[placer.Placer]
 	leads   atomic.Bool
 	panics  atomic.Int64 // requests that panicked
-	// lockError is why the last attempt to acquire the lock failed; "" if it did not fail.
+	// lockError is why the last attempt to acquire the lock failed; "" if it succeeded, or if
+	// another agent holds the lock.
 	lockError atomic.Pointer[string]
 	// lockUntil is the time until which, as far as this agent knows, no other agent can hold the
 	// lock.

@@ -169,7 +169,8 @@ type HTTP struct {
 	KeyFile     string `hcl:"key_file,optional"`
 	ClientCA    string `hcl:"client_ca_file,optional"`
 	// AllowedHosts are further host names that the agent accepts. It always accepts localhost, the
-	// machine's own name, IP addresses, and the names in its certificate.
+	// machine's own name, IP addresses, the hosts of bind_address and advertise, and the names in
+	// its certificate.
 	AllowedHosts []string `hcl:"allowed_hosts,optional"`
 	// Advertise is the address that is published in Nomad for the commands.
 	Advertise string `hcl:"advertise,optional"`

@@ -24,9 +24,9 @@ import (
 // agent. Such a request is not forwarded again, to prevent loops.
 const forwardedBy = "X-Nomad-Pal-Forwarded-By"
 
-// answersItself reports whether each agent answers the request itself, active or not: it is about the
-// agent that receives it, or needs no data of the placer. Only the active agent can answer other
-// requests.
+// answersItself reports whether each agent, active or not, answers the request itself: the request
+// is about the agent that receives it, or needs no data of the placer. Only the active agent can
+// answer other requests.
 func answersItself(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case "/", "/v1/agent", "/v1/metrics", "/v1/admission":
@@ -38,7 +38,8 @@ func answersItself(r *http.Request) bool {
 	}
 }
 
-// forwardIfStandby forwards requests that only the active agent can answer, while this agent stands by.
+// forwardIfStandby forwards requests that only the active agent can answer, while this agent stands
+// by.
 func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, served := mux.Handler(r)

@@ -92,7 +92,7 @@ func portOf(at net.Addr) int {
 }
 
 // published returns the address that the agent publishes in Nomad for commands: http { advertise },
-// otherwise the address on which the API listens. Commands on other machines ignore a loopback
+// otherwise the address on which the API listens. Commands on other machines refuse a loopback
 // address.
 func (h *HTTP) published(at net.Addr) string {
 	h = cmp.Or(h, &HTTP{})

@@ -20,7 +20,7 @@ import (
 // check-and-set.
 //
 // Nomad's own LockLeaser is not used: it continues the protected work after the lock was lost, and
-// panics when both end at the same time.
+// panics if that work fails after the leaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
 	ttl, delay, err := ha.times()
 	if err != nil {
@@ -55,9 +55,9 @@ func (a *Agent) term(ctx context.Context, locks *api.Locks, ttl time.Duration, l
 		return f(short)
 	}
 	acquired := time.Now()
-	// A lock that Nomad grants after ttl has already expired. If the agent gave up earlier, Nomad
-	// might still grant it the lock, which would block all agents until it expires. So the agent
-	// waits for the whole ttl.
+	// If Nomad grants the lock later than ttl, the lock has already expired. If the agent gave up
+	// sooner, Nomad might still grant it the lock, which would block all agents until it expires.
+	// So the agent waits for the whole ttl.
 	err := call(ctx, ttl, func(ctx context.Context) error {
 		_, err := locks.Acquire(ctx)
 		return nomad.Denied(err, nomad.WriteVariables)
@@ -156,8 +156,8 @@ func (ha *HA) times() (ttl, delay time.Duration, err error) {
 }
 
 // failover is the longest time until another agent is active after the active one died. Nomad frees
-// the lock at most twice its ttl, and the delay, after the last renewal. A standby then waits up to
-// ttl/5 until its next attempt.
+// the lock at the latest 2 × ttl + delay after the last renewal. A standby then waits up to ttl/5
+// until its next attempt.
 func (ha *HA) failover() time.Duration {
 	ttl, delay, err := ha.times()
 	if err != nil {

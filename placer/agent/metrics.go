@@ -18,8 +18,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/model"
 )
 
-// Metrics is the answer to /v1/metrics. It has only numbers and no names, so it needs no token.
-// Fields with a help text are also Prometheus metrics with the same name; maps have a label.
+// Metrics is the answer to /v1/metrics. It names no job, node, GPU, namespace or user, so it needs
+// no token. Fields with a help text are also Prometheus metrics with the same name; maps have a
+// label.
 type Metrics struct {
 	Leader    int     `json:"leader" help:"1 on the active agent, 0 on standby agents."`
 	GPUs      float64 `json:"gpus" help:"GPUs in the cluster. In all metrics that count GPUs, a part of a shared GPU counts as a fraction."`

@@ -32,8 +32,8 @@ type QueuePage struct {
 	Jobs     []model.JobStatus  `json:"jobs"`
 }
 
-// queueOrders are the sort orders of a page. Jobs without a position, or without an expected start,
-// come last.
+// queueOrders are the sort orders of a page, in ascending order. Jobs without a position, or
+// without an expected start, then come last.
 var queueOrders = map[string]func(a, b model.JobStatus) int{
 	"position":  func(a, b model.JobStatus) int { return last(a.Position == 0, b.Position == 0, a.Position-b.Position) },
 	"job":       func(a, b model.JobStatus) int { return 0 }, // each order sorts equal jobs by name

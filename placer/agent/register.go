@@ -82,9 +82,9 @@ type author struct {
 	token string
 }
 
-// may asks Nomad whether the author may register the job, without registering it. It registers the
-// job with a modify index that no job has: Nomad checks the job and the token first, and then
-// refuses the index. Nomad has no call for just this check. A dry run needs other rights
+// may asks Nomad whether the author may register the job, without registering it. It sends a
+// registration with a modify index that no job has: Nomad first checks the job and the token, and
+// then refuses the index. Nomad has no call for just this check. A dry run needs other rights
 // ("plan-job" or "submit-job") than a registration ("register-job" or "submit-job").
 func (a author) may(ctx context.Context, job *api.Job, request api.JobRegisterRequest) error {
 	opts := &api.RegisterOptions{EnforceIndex: true, ModifyIndex: math.MaxUint64, PolicyOverride: request.PolicyOverride}

@@ -108,7 +108,8 @@ func (a *Agent) remember(ctx context.Context, client *nomad.Client) {
 	}
 }
 
-// sampleOf converts metrics to a sample; ok is false while the placer has not read the cluster.
+// sampleOf converts metrics to a sample; ok is false while the placer has not read the cluster, or
+// knows no GPU.
 func sampleOf(m Metrics, now time.Time) (s Sample, ok bool) {
 	s = Sample{
 		At: now.UTC(), GPUs: m.GPUs, Free: m.Free, Allocated: m.Allocated,

@@ -385,8 +385,8 @@ func (s *server) serveTenants(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, snapshot.Tenants(c.sees(r.Context())))
 }
 
-// serveMoves lists the moves that would pay now, for gangs in namespaces whose jobs the caller may
-// list. Whether the agent makes these moves depends on its configuration.
+// serveMoves lists the moves that would now gain more than they cost, for gangs in namespaces whose
+// jobs the caller may list. Whether the agent makes these moves depends on its configuration.
 func (s *server) serveMoves(w http.ResponseWriter, r *http.Request) {
 	c, snapshot, ok := s.snapshotFor(w, r, (*caller).listsSome)
 	if !ok {

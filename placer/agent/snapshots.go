@@ -150,8 +150,8 @@ func (s *snapshots) forget() {
 	}
 }
 
-// shared runs do once for all callers that arrive while it runs, for at most the time within. If
-// one caller leaves, do continues for the others.
+// shared runs do once for all callers that arrive while it runs. within is its time limit. If one
+// caller leaves, do continues for the others.
 func shared[T any](
 	ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error),
 ) (made T, err error) {

@@ -3,9 +3,9 @@
 
 // Package live reads the current load of GPUs: utilization, memory, temperature and power. Device
 // plugins sample these on their nodes, and Nomad's client API serves them (GET
-// /v1/client/stats?node_id=, which needs node:read). Each query costs a Nomad server and a client
-// one request. A [Reader] therefore queries at most [MostNodes] nodes at a time and caches answers.
-// A node that does not answer must not delay the others, so each query has a time limit.
+// /v1/client/stats?node_id=, which needs node:read). Each node costs a Nomad server and a client
+// one request. A [Reader] therefore reads at most [MostNodes] nodes per call, and caches answers. A
+// node that does not answer must not delay the others, so each request has a time limit.
 package live
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// MostNodes is the largest number of nodes in one query.
+	// MostNodes is the largest number of nodes that one call reads.
 	MostNodes = 64
 	// Fresh is how long a node's answer, or its failure to answer, stays in the cache.
 	Fresh = 3 * time.Second

@@ -17,8 +17,8 @@ import (
 var said = []time.Duration{10 * time.Minute, time.Hour, 8 * time.Hour}
 
 // ask suggests an estimate for a waiting job whose run time is unknown, and describes what an
-// estimate would gain now. It returns "" for other jobs, and if an estimate would gain nothing.
-// Callers hold mu.
+// estimate would gain now. It returns "" for other jobs, while no placer is active, and if an
+// estimate would gain nothing. Callers hold mu.
 func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	if w == nil || job.Endless || s.Activity.Idle() || s.m.Queue.Told(job) {
@@ -68,7 +68,7 @@ func startOf(w queue.Wait) string {
 	return "by " + model.Moment(w.To)
 }
 
-// startsNow reports whether a waiting job could start now if it were this one.
+// startsNow reports whether job, a changed copy of a waiting job, could start now.
 func (s facts) startsNow(job queue.Job) bool {
 	if job.Gang.GPUs() > s.m.View.Cluster.FreeGPUs() && job.Least == 0 {
 		return false

@@ -73,7 +73,7 @@ func (s facts) checkVersion() Check {
 	return Check{"nomad version", OK, fmt.Sprintf("the oldest client runs %s", low), ""}
 }
 
-// gpusOn returns the nodes with GPUs, by name, and the number of nodes without.
+// gpusOn returns the nodes with GPUs, sorted by name, and the number of nodes without GPUs.
 func (s facts) gpusOn() (with []*api.Node, without int) {
 	for _, id := range slices.Sorted(maps.Keys(s.m.State.Nodes)) {
 		n := s.m.State.Nodes[id]

@@ -26,7 +26,7 @@ type Deployment struct {
 	Promote bool `json:"promote,omitempty"`
 	// Superseded reports whether the job has a newer version that Nomad has not evaluated yet.
 	Superseded bool          `json:"superseded,omitempty"`
-	Groups     []DeployGroup `json:"groups"` // its task groups, by name
+	Groups     []DeployGroup `json:"groups"` // its task groups, sorted by name
 }
 
 // DeployGroup is the deployment of one task group: how many members of the new version should run,
@@ -41,8 +41,8 @@ type DeployGroup struct {
 	Unhealthy int    `json:"unhealthy"`          // members of the new version found unhealthy
 }
 
-// deployment returns a service's deployment if it is active, or if that of the current version has
-// failed; otherwise nil.
+// deployment returns a service's last deployment if it is active, or if it has failed and belongs
+// to the job's current version; otherwise nil.
 func deployment(ctx context.Context, c *nomad.Client, st gang.Observed) (*api.Deployment, error) {
 	if *st.Job.Type != api.JobTypeService || st.Nomad == gang.Ended {
 		return nil, nil

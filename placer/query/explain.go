@@ -37,8 +37,8 @@ type Explanation struct {
 	Runs *model.Runs `json:"runs,omitempty"`
 	// Reason is why the job is in its state.
 	Reason reason.Reason `json:"reason,omitzero"`
-	// Planned reports whether the explanation is of a job that is not submitted: it describes what
-	// would happen if it were submitted now.
+	// Planned reports whether the explanation is a plan: it describes what would happen if the job,
+	// or a changed form of it, were submitted now.
 	Planned bool `json:"planned,omitempty"`
 	// Outcome is how the job ended, if it has.
 	Outcome *Outcome `json:"outcome,omitempty"`
@@ -54,7 +54,8 @@ type Explanation struct {
 	// Decided is when the decision in force was made. Ready is when all members ran.
 	Decided time.Time `json:"decided,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
-	// Restarted is the time when Nomad last restarted all members in place.
+	// Restarted is the time when Nomad last restarted all members on the same GPUs, or started them
+	// again after the gang had none.
 	Restarted time.Time `json:"restarted,omitzero"`
 	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
 	Mode string `json:"mode,omitempty"`
@@ -109,7 +110,7 @@ type Explanation struct {
 	Behind bool `json:"-"`
 	// Leaving lists nodes of its members that are drained or disconnected, and its GPUs that are
 	// unhealthy or gone, each with what happens to the members there. For a service it also lists
-	// windows that begin on its nodes within a day.
+	// windows that reserve its nodes now, or begin there within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
 	// Members lists how often Nomad has retried members, and what happened to missing ones. Retry
 	// is how to get a missing member back if Nomad does not restart it.
@@ -135,7 +136,8 @@ type Explanation struct {
 	Allocations []Allocation `json:"allocations,omitempty"`
 	// Live maps GPU ids to their current load, if it is known.
 	Live map[string]live.Use `json:"live,omitempty"`
-	// Idle maps each of its GPUs that computes nothing to the time since when.
+	// Idle maps the id of each of its idle GPUs to the time since when that GPU has computed
+	// nothing.
 	Idle map[string]time.Time `json:"idle,omitempty"`
 }
 
@@ -298,8 +300,8 @@ func (e *Explanation) broken(t *model.Tracked) {
 	e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.FixVersion})
 }
 
-// lastEnd returns when the last of the members that were placed after since ended. It returns the
-// zero time if no such member has ended.
+// lastEnd returns the latest end among the members that were placed after the time since. It
+// returns the zero time if no such member has ended.
 func lastEnd(as []*cluster.Alloc, since time.Time) (at time.Time) {
 	for _, a := range as {
 		if ended := a.End(); !a.Live() && a.CreateTime > since.UnixNano() && ended.After(at) {
@@ -391,13 +393,13 @@ func (e *Explanation) movedFrom(chosen *pal.Choice) bool {
 	})
 }
 
-// lacks reports whether the choice of includes a GPU that the choice has does not.
+// lacks reports whether some GPU of the second choice is missing from the first.
 func lacks(has, of *pal.Choice) bool {
 	all := has.GPUIDs()
 	return of != nil && slices.ContainsFunc(of.GPUIDs(), func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// besideNow returns the choice with the neighbours that the gang has now. The record only has its
+// besideNow returns the choice with the neighbours that the gang has now. The record has only the
 // neighbours at the time of placement.
 func besideNow(chosen, holds *pal.Choice) *pal.Choice {
 	if chosen == nil {
@@ -628,8 +630,8 @@ func (s facts) allocations(st gang.Observed) []Allocation {
 	return as
 }
 
-// RedactedFor returns the explanation as a user may see it. It replaces the names of jobs in namespaces
-// that the user may not see.
+// RedactedFor returns the explanation as a user may see it. It replaces the names of jobs in
+// namespaces that the user may not see.
 func (e Explanation) RedactedFor(sees model.Sees) *Explanation {
 	if e.Wait != nil {
 		now := sees.Wait(*e.Wait)

@@ -33,7 +33,7 @@ type GPU struct {
 	// Job is the job that holds it, as namespace/id.
 	Job string `json:"job,omitempty"`
 	// PMScores are its PM scores by application class; a class in which it was not measured is
-	// missing or 0.
+	// missing.
 	PMScores map[pal.AppClass]pal.PMScore `json:"pm_scores,omitempty"`
 	// Classes are its variability classes by application class, from 1 (the fastest) to 5.
 	Classes   map[pal.AppClass]uint8 `json:"classes,omitempty"`
@@ -225,8 +225,8 @@ type Map struct {
 	Cells []Cell
 }
 
-// MapRack is a rack. Nodes without a known rack are grouped, at most [mapRackNodes] of them, and
-// named after the first.
+// MapRack is a rack. Nodes without a known rack form groups of at most [mapRackNodes], each named
+// after its first node.
 type MapRack struct {
 	Name       string    `json:"name"`
 	Datacenter string    `json:"datacenter"`
@@ -311,8 +311,9 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 	return out
 }
 
-// RedactedFor returns the GPU as a user may see it. The reason of a quarantine may name jobs and tasks in
-// any namespace, so only operators see it.
+// RedactedFor returns the GPU as a user may see it. The reason of an automatic quarantine may name
+// jobs and tasks in any namespace, so only operators see it. Everybody sees the reason that an
+// operator gave.
 func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 	g.Job = sees.Name(g.Job)
 	g.WindowFor = windowFor(sees, g.WindowFor)

@@ -242,7 +242,7 @@ func startSentence(e *Explanation, now time.Time) string {
 	return fmt.Sprintf(" It is expected to start %s.", Soon(e.StartFrom, e.StartTo, now))
 }
 
-// Score is a PM score in words.
+// Score formats a PM score.
 func Score(s pal.PMScore) string {
 	if s == 0 {
 		return "not measured"

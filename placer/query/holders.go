@@ -48,8 +48,8 @@ type Holder struct {
 	// then start. GiveFrom is the earliest time at which it would.
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
-	// Needed reports whether the gang has to wait for this job: there is room for the gang once the
-	// needed jobs, the first of the list, have ended.
+	// Needed reports whether this is one of the jobs after whose end there is room for the gang.
+	// They are the first ones of the list, except jobs that Nomad placed by itself.
 	Needed bool `json:"needed,omitempty"`
 }
 
@@ -77,7 +77,8 @@ func (h Holder) rank() int {
 }
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
-// were idle. It excludes GPUs of a model that has too few for the gang, unless all models have.
+// were idle. It excludes GPUs of a model that has too few for the gang, unless all models have too
+// few.
 func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
 	may, _ := matchingGroups(c, g)
 	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
@@ -159,7 +160,8 @@ func (s facts) stopping(k cluster.JobKey) bool {
 }
 
 // holding returns what a holder requested; ok is false if that is unknown. A job that has ended
-// while its members are still stopping is no longer in the model, so its request is read again.
+// while its members are still stopping is no longer among the model's gangs, so its request is read
+// from the job again.
 func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok bool) {
 	if job := s.m.State.Jobs[k]; stopping && job != nil {
 		r, err := s.m.View.Request(job)
@@ -173,7 +175,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 }
 
 // needed marks the holders that make room for the gang when they end one after another. It ignores
-// jobs that Nomad placed alone, and resources other than GPUs. It restores the cluster afterwards.
+// jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
+// afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
 	type taken struct {
@@ -226,7 +229,7 @@ func (s facts) remedies(t *model.Tracked) (out []reason.Reason, try string) {
 	if len(g.MemberSets) != 1 || g.MemberSets[0].Members < 2 {
 		return out, try
 	}
-	// Find the smallest number of members that does not fit.
+	// Find the largest number of members that fits.
 	n := sort.Search(g.MemberSets[0].Members-1, func(i int) bool { return !fits(withMembers(g, i+1)) })
 	if n > 0 {
 		key := sizeKey(r, "min")
@@ -257,7 +260,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return ok
 }
 
-// priorityHelps reports whether a waiting job would overtake others with a higher priority.
+// priorityHelps reports whether the priority [tryPriority] would help a waiting job: the job would
+// overtake the job ahead of it, or could have a job stopped that holds GPUs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false

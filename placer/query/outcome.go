@@ -20,8 +20,8 @@ import (
 type Outcome struct {
 	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`
-	// At is when the last member ended, or when the job was stopped. It is zero if Nomad no longer
-	// has the job's allocations.
+	// At is when the last member ended; for a job that is stopped or at rest, when somebody stopped
+	// or scaled it. It is zero for other jobs if Nomad no longer has their allocations.
 	At time.Time `json:"at,omitzero"`
 	// Reason is what Nomad reports about the members: how many are complete, and the exit code or
 	// signal of a failed one.
@@ -117,7 +117,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 		}
 	}
 	left := st.Have
-	for _, n := range []*int{&d.Complete, &d.Run, &d.Restarting, &d.Replacing, &d.Pending} { // pending canaries are not among them
+	for _, n := range []*int{&d.Complete, &d.Run, &d.Restarting, &d.Replacing, &d.Pending} { // st.Have does not count pending canaries
 		*n = min(*n, left)
 		left -= *n
 	}

@@ -77,7 +77,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 	}
 	planned.SubmitTime = &now
 	// The plan's version is later than any other, so members that finished in an earlier version
-	// count as to be run again.
+	// have to run again.
 	later := uint64(math.MaxInt64)
 	planned.JobModifyIndex, planned.Version = &later, &later
 	e := &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Waiting, Planned: true, GPUIDLength: s.idLength()}

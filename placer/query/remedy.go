@@ -115,7 +115,8 @@ func (t *trial) pair(all []remedy) []remedy {
 	return nil
 }
 
-// remedies returns changes that may help. Those that cost the job no resources come first.
+// remedies returns changes that may help. Changes of the whole job come first, then those of each
+// group: first other models, then fewer resources.
 func (t *trial) remedies() (out []remedy) {
 	v, job := t.v, t.job
 	add := func(key, value, text string, args ...any) {
@@ -176,8 +177,8 @@ func (t *trial) remedies() (out []remedy) {
 }
 
 // meantModel guesses which of the cluster's models an unknown model name means: one whose name
-// contains it, or differs by one letter. Models that differ in a word with a number (A6000, 6000)
-// are different. It returns "" if it finds none.
+// contains it, or is similar to it (see [nearest.Name]). Models that differ in a word with a number
+// (A6000, 6000) are different. It returns "" if it finds none.
 func meantModel(request string, models []string) string {
 	at := strings.LastIndex(request, "/") + 1
 	vendor, name := request[:at], strings.ToLower(request[at:])

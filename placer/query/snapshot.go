@@ -15,8 +15,9 @@
 //   - It holds mu while it uses the queue or the view, which tries change, and not during requests
 //     to Nomad. Nomad's state, the time and the failures never change in a snapshot.
 //   - It knows all namespaces. Before a user gets it, the agent redacts the names of jobs that the
-//     user may not see: [Explanation.RedactedFor], [GPU.RedactedFor], [model.JobStatus.RedactedFor]. A new field that names
-//     jobs of others, or a reason that may name them, must be redacted there.
+//     user may not see: [Explanation.RedactedFor], [GPU.RedactedFor],
+//     [model.JobStatus.RedactedFor]. A new field that names jobs of others, or a reason that may
+//     name them, must be redacted there.
 package query
 
 import (

@@ -131,7 +131,8 @@ func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[strin
 }
 
 // missing describes what happened to a missing member, and how to get it back. retries reports
-// whether Nomad itself will retry the member. Nomad may not have noted yet when (a.Later).
+// whether Nomad itself will retry the member. If Nomad has already scheduled the retry, a.Later is
+// set.
 func missing(m *model.Model, t *model.Tracked, a *cluster.Alloc, retries bool) (r reason.Reason, by Retry) {
 	alone, service := !t.NeedsAll(), *t.Job.Type == api.JobTypeService && !t.NeedsAll()
 	pinned := service && t.Pins.Mode == rewrite.ModeGPU

@@ -141,7 +141,7 @@ func setNumber(value string, set func(int) error) error {
 	return set(n)
 }
 
-// setScaling sets the bounds of an elastic gang's members.
+// setScaling sets one of the two bounds (min or max) of an elastic gang's number of members.
 func setScaling(g *api.TaskGroup, what, value string) error {
 	if g.Scaling == nil {
 		return fmt.Errorf("group %q has no scaling block", *g.Name)
@@ -157,7 +157,8 @@ func setScaling(g *api.TaskGroup, what, value string) error {
 	})
 }
 
-// groupOf returns the group with GPUs of that name, or the only one.
+// groupOf returns the group with GPUs that has this name. For the name "", it returns the only
+// group with GPUs.
 func groupOf(job *api.Job, name string) (found *api.TaskGroup, err error) {
 	var names []string
 	for _, g := range job.TaskGroups {

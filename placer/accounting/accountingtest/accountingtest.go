@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// Postgres is a PostgreSQL of a test's own, below a socket of its own.
+// Postgres is a test's own PostgreSQL server. It listens only on a socket in its own folder.
 type Postgres struct {
 	t      testing.TB
 	bin    string
@@ -33,7 +33,7 @@ func StartPostgres(t testing.TB) *Postgres {
 	if len(found) == 0 && os.Getenv("POSTGRES_REQUIRED") == "" {
 		t.Skip("needs PostgreSQL's server: apt-get install postgresql")
 	}
-	dir, err := os.MkdirTemp("", "pg") // a socket's path is short
+	dir, err := os.MkdirTemp("", "pg") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (p *Postgres) Address() string {
 }
 
 // Start starts the server and waits until it answers. It uses no goroutines and no clock, because a
-// test may fake them.
+// test may call it in a bubble of testing/synctest.
 func (p *Postgres) Start() {
 	p.t.Helper()
 	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

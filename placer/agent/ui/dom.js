@@ -34,7 +34,7 @@ export function table(caption, heads, rows, groups = []) {
     h("thead", {role: "rowgroup"}, groups.length ? h("tr", {role: "row", className: "groups"}, groups.map(([text, n]) => text ? h("th", {scope: "colgroup", role: "columnheader", colSpan: n, ariaColSpan: n}, text) : h("td", {role: "cell", colSpan: n}))) : "", h("tr", {role: "row"}, heads.map(head))), h("tbody", {role: "rowgroup"}, rows.map(r => h("tr", {role: "row"}, r.map(cell))))));
 }
 
-// badge shows a state by a mark, a color and a word.
+// badge shows a state by a mark, a colour and a word.
 const marks = {good: "●", info: "◐", warn: "▲", crit: "✕", rest: "○"};
 const kinds = {
   good: ["running", "free", "healthy", "started", "complete"],
@@ -129,7 +129,7 @@ export function failed(e) {
   return h("p", {className: "alert", role: "alert"}, e.message, more);
 }
 
-// colourOf returns a job's color. It depends only on the job's name, so it is the same on all pages. White text on
+// colourOf returns a job's colour. It depends only on the job's name, so it is the same on all pages. White text on
 // it is readable in the light and the dark scheme.
 export function colourOf(job) {
   let n = 17;
@@ -137,7 +137,7 @@ export function colourOf(job) {
   n = ((n ^ n >>> 15) >>> 0) % 24;
   return `oklch(${[".53 .15", ".45 .12", ".51 .05"][n % 3]} ${20 + 45 * Math.floor(n / 3)})`; // eight hues, each bright, dark and pale
 }
-// mark shows a job's color beside its name.
+// mark shows a job's colour beside its name.
 export function mark(job) {
   const i = h("i", {className: "job-mark", ariaHidden: "true"});
   i.style.background = colourOf(job);

@@ -15,7 +15,7 @@ function parsed(name) {
 }
 
 // during returns the uses as bars, one row for each GPU. A job that holds a GPU but has no event got the GPU before
-// the agent became active.
+// the first event that the agent keeps.
 export function during(gpus, uses, row = g => `GPU ${g.index}`) {
   const bars = [], byGPU = new Map();
   for (const u of uses) for (const id of u.gpus) byGPU.set(id, [...byGPU.get(id) ?? [], u]);
@@ -61,8 +61,8 @@ function blocks(kept, names) {
 }
 
 // gantt draws bars {row, from, to, text} over the last day, one line for each row, and a table of the bars below.
-// A bar without from began before the agent became active; a bar without to has not ended. label(row) is the
-// text beside a row; a click on a bar calls open(job).
+// A bar without from began before the first event that the agent keeps; a bar without to has not ended. label(row)
+// is the text beside a row; a click on a bar calls open(job).
 export function gantt(bars, caption, {label = row => row, open} = {}) {
   const now = Date.now(), at = t => new Date(t).getTime(), kept = bars.filter(b => !b.none && !(b.to && at(b.to) < now - day));
   if (!kept.length) return empty("The agent knows of no job that had a GPU here in the last day.");

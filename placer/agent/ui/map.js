@@ -4,7 +4,7 @@ import {h} from "./dom.js";
 import {classes, classOf, cluster, count, degraded, free, held, listen, quarantined, unavailable, unhealthy} from "./cluster.js";
 
 const sizes = [46, 40, 34, 30, 26, 22, 18, 14, 11, 8, 6, 5, 4, 3], perRow = 8, readable = 14, slice = 8;
-export const view = {k: 0, use: true}; // what colors show: the use, or the variability classes for application class k
+export const view = {k: 0, use: true}; // what colours show: the use, or the variability classes for application class k
 
 export function words(cell) {
   const cs = classes.map((c, k) => `${c}${classOf(cell, k) || "–"}`).join(" ");
@@ -86,7 +86,7 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
       if (quarantined(cell)) ctx.rect(x + 1, y + 1, w - 2, w - 2);
       else if (unavailable(cell)) { ctx.moveTo(x, y + w); ctx.lineTo(x + w, y); }
       else if (degraded(cell)) { ctx.moveTo(x, y + 1); ctx.lineTo(x + w, y + 1); }
-      // A wider line in the background color below the mark makes it visible on every class, with any color vision.
+      // A wider line in the background colour below the mark makes it visible on every class, with any colour vision.
       if (!bad) { ctx.strokeStyle = colours.bg; ctx.lineWidth = thin + 2; ctx.stroke(); }
       ctx.strokeStyle = bad ? ink : colours.mark; ctx.lineWidth = thin; ctx.stroke();
     }
@@ -214,10 +214,10 @@ export function clusterMap({racks, lit = new Set(), open, height = 900, label}) 
 }
 
 const item = (c, digit, text) => h("li", {}, h("span", {className: "chip " + c, ariaHidden: "true"}, digit || "\u00a0"), " ", text);
-// classKeys explains the colors of the variability classes.
+// classKeys explains the colours of the variability classes.
 export const classKeys = () => [item("c1", 1, "fastest"), item("c2", 2, ""), item("c3", 3, ""), item("c4", 4, ""), item("c5", "5…", "slowest")];
 
-// legend explains the colors, and lets the reader choose what they show.
+// legend explains the colours, and lets the reader choose what they show.
 export function legend(changed) {
   const choose = h("select", {id: "shown", onchange: e => { view.use = e.target.value === "use"; if (!view.use) view.k = Number(e.target.value); list(); changed(); }},
     classes.map((c, k) => h("option", {value: k, selected: !view.use && view.k === k}, `variability class for application class ${c}`)), h("option", {value: "use", selected: view.use}, "use: free or allocated"));

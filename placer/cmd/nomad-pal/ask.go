@@ -258,7 +258,8 @@ func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
 // GPUs returns all GPUs.
 func (a *answers) GPUs() (gpus []query.GPU, err error) { return a.SomeGPUs(query.GPUFilter{}, false) }
 
-// SomeGPUs returns the GPUs that the filter picks. With live it adds what they do now.
+// SomeGPUs returns the GPUs that the filter's Nodes and Job select; it ignores the filter's other
+// conditions. With live it adds their current load.
 func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err error) {
 	q := url.Values{"node": f.Nodes}
 	if f.Job != "" {
@@ -275,7 +276,7 @@ func (a *answers) Models() (speeds []ledger.ModelSpeed, err error) {
 	return speeds, a.get("/v1/models", "", &speeds)
 }
 
-// Moves returns the moves that would pay now.
+// Moves returns the moves that would now gain more than they cost.
 func (a *answers) Moves() (moves []query.Move, err error) {
 	return moves, a.get("/v1/moves", "", &moves)
 }
@@ -298,7 +299,8 @@ func (a *answers) Warnings() []string {
 	return h.Warnings
 }
 
-// health returns the health of the agent that was asked, or of the active one.
+// health reads the health from path: that of the agent that was asked or, with ?active=true, that
+// of the active one.
 func (a *answers) health(path string) (h agent.Health, err error) {
 	err = a.get(path, "", &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
@@ -331,8 +333,8 @@ Exit code 3: no agent answers, or no placer is active. Without an active placer
 no job starts, but the answer is still printed.
 `
 
-// close prints to standard error what is missing from the answers. It returns the exit code: 3 if
-// no placer is active.
+// close prints to standard error what is missing from the answers. It returns the exit code: code,
+// or 3 if code is 0 and no placer is active.
 func (a *answers) close(code int) int {
 	a.printNote()
 	if a.activity.Unknown != "" {
@@ -361,7 +363,7 @@ func (b *base) seesPart(client *nomad.Client) bool {
 }
 
 // aclDisabled reports whether Nomad answered that ACLs are off: by an error, or, in Nomad 1.11.3,
-// by a token of that name.
+// by a token whose accessor is "acls-disabled".
 func aclDisabled(self *api.ACLToken, err error) bool {
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok {
 		return strings.Contains(unexpected.Body(), "ACL support disabled")

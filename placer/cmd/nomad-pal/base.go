@@ -51,7 +51,8 @@ type base struct {
 	// jobspec is the file that is explained, "" for a job in Nomad.
 	jobspec    string
 	flagsGiven map[string]bool
-	// prints lists the output options that the command has: -json, -t.
+	// prints lists the output options that the command has: -json, -t. If it is nil, the command
+	// has both.
 	prints []string
 }
 
@@ -88,7 +89,8 @@ Output Options:
                            field that the JSON leaves out is empty.
 `
 
-// flags returns a flag set with the general options, and the output options if the command has any.
+// flags returns a flag set with the general options and the output options. parse refuses output
+// options that the command does not have: see [base.only].
 func (b *base) flags(name string) *flag.FlagSet {
 	b.command = name
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)

@@ -19,7 +19,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
-// checkToken tests each right that the agent needs. It changes nothing.
+// checkToken tests the rights that the agent needs, except "alloc-lifecycle" and "read-fs". It
+// changes nothing.
 func checkToken(b *base, client *nomad.Client) query.Check {
 	self, _, err := client.API().ACLTokens().Self((&api.QueryOptions{}).WithContext(b.ctx))
 	switch {

@@ -168,7 +168,7 @@ func readEvents(b *base, s *answers, q url.Values, take func(placer.Event)) erro
 	return nil
 }
 
-// eventStyles are the styles of events that somebody should look at.
+// eventStyles are the styles of kinds of events. Other kinds are plain.
 var eventStyles = map[placer.EventKind]style{
 	placer.Started: green, placer.Placed: green, placer.Moved: green, placer.Requeued: yellow, placer.Stopped: yellow, placer.LostMembers: yellow,
 	placer.GivenUp: red, placer.Refused: red, placer.AllocFailed: red, placer.Quarantined: red,

@@ -238,7 +238,8 @@ func runHistory(b *base, args []string) int {
 const runsAtOnce = 10_000
 
 // runs reads runs from the agent in pages of runsAtOnce, at most limit of them, or all if limit is
-// 0. A page starts at the submission time of the last run before, and skips runs already listed.
+// 0. Each further page starts at the submission time of the last run of the page before it, and
+// skips runs already listed.
 func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, error] {
 	type key struct{ namespace, job string }
 	return func(yield func([]accounting.Run, error) bool) {

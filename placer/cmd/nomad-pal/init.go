@@ -116,7 +116,7 @@ func hclString(s string) string {
 	return strings.NewReplacer("${", "$${", "%{", "%%{").Replace(strconv.Quote(s))
 }
 
-// writeFiles writes all of the files, or none.
+// writeFiles writes the files. Without force, it writes none if one of them already exists.
 func writeFiles(dir string, files []file, force bool) error {
 	var there []string
 	for _, f := range files {

@@ -171,8 +171,8 @@ func jobBody(b *base, path string) ([]byte, error) {
 	return body, err
 }
 
-// isURL reports whether a jobspec is a URL and not a file, in any form that Nomad's go-getter
-// reads.
+// isURL reports whether a jobspec is a URL and not a file. URLs with schemes that only Nomad's
+// go-getter reads also count.
 func isURL(path string) bool { return strings.Contains(path, "://") }
 
 // isJSONJob reports whether a jobspec is JSON for Nomad's API. A jobspec in HCL's JSON form starts

@@ -70,7 +70,7 @@ func (c *command) Synopsis() string      { return c.synopsis }
 func (c *command) Help() string          { return c.help() }
 func (c *command) Run(args []string) int { return c.run(&c.base, args) }
 
-// commands returns all commands; each has its own file.
+// commands returns all commands. Most have a file of their own.
 func commands(ctx context.Context, io streams) map[string]cli.CommandFactory {
 	make := func(synopsis string, help func() string, run func(*base, []string) int) cli.CommandFactory {
 		return func() (cli.Command, error) { return &command{base{ctx: ctx, io: io}, synopsis, help, run}, nil }

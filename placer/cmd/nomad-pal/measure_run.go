@@ -111,8 +111,8 @@ func (r *measureRun) progress(t *measureTarget, what string) {
 	r.b.printf("\n")
 }
 
-// run registers jobs and follows them until no GPU has to be measured or waited for. It always
-// purges its jobs.
+// run registers jobs and follows them until no GPU has to be measured or waited for. At the end it
+// purges its remaining jobs. A job whose task failed stays, so that somebody can inspect it.
 func (r *measureRun) run() (err error) {
 	defer func() { err = errors.Join(err, r.purge()) }()
 	for _, t := range r.targets {
@@ -172,7 +172,7 @@ func (r *measureRun) giveUpWaiting() {
 }
 
 // begin registers a GPU's job. If the job already exists, another command has registered it, or a
-// killed command left it behind; in that case it ends by itself.
+// killed command left it behind. A job that was left behind ends by itself.
 func (r *measureRun) begin(t *measureTarget) error {
 	key := measureKey(r.b.namespace, t.GPU)
 	was, err := r.client.Job(r.b.ctx, key)

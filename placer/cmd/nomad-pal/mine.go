@@ -86,8 +86,8 @@ func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	return ids, nil
 }
 
-// sayUser writes NOMAD_PAL_USER into a job with GPUs that names no user. It leaves jobs in Nomad
-// alone: changed meta restarts their tasks.
+// sayUser writes NOMAD_PAL_USER into a job with GPUs that names no user. A job that is live in
+// Nomad keeps the user that it has there: changed meta would restart its tasks.
 func sayUser(b *base, client *nomad.Client, job *api.Job) error {
 	name := os.Getenv(userVariable)
 	h, err := rewrite.ParseHints(job)

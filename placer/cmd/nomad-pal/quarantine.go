@@ -128,7 +128,7 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 }
 
 // gpuOf returns the GPU with this id, or the only one whose id begins with prefix. The id of a part
-// of a GPU (such as a MIG instance) stands for the whole GPU.
+// of a shared GPU stands for the whole GPU. A MIG instance counts as a GPU.
 func gpuOf(ids []string, prefix string) (string, error) {
 	prefix = attr.GPUOf(prefix)
 	var found []string

@@ -95,7 +95,7 @@ func runRelease(b *base, args []string) int {
 	return b.show(released, func() { b.printEach(released, "Released", "Nothing to release.") })
 }
 
-// mostReleases is how often a release is retried after a job changed during it.
+// mostReleases is how often a release is tried if jobs change during it.
 const mostReleases = 10
 
 // releaseOf hands jobs back to Nomad until one fails. It returns those that it handed back.

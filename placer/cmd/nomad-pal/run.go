@@ -264,7 +264,7 @@ func gateForGPUs(job *api.Job) (*api.Job, error) {
 type registration struct {
 	Job       string `json:"job"`       // the job's id
 	Namespace string `json:"namespace"` // the job's namespace
-	// Gated: the job waits for the placer.
+	// Gated: the job was submitted with the gate, so the placer chooses its GPUs.
 	Gated bool `json:"gated"`
 	// Evaluation is the id of Nomad's evaluation.
 	Evaluation string `json:"evaluation"`
@@ -400,8 +400,8 @@ func lookAgain(took time.Duration) time.Duration {
 	return min(max(500*time.Millisecond, 10*took), 5*time.Second)
 }
 
-// awaitStart follows the job until all members run or it ends, and prints each change. idle reports
-// whether no placer is active.
+// awaitStart follows the job until all members run, it ends, or it cannot start as it is. It prints
+// each change. idle reports whether no placer is active.
 func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, idle bool, err error) {
 	last, said, asked, sure := "", "", false, false
 	for {

@@ -116,8 +116,8 @@ func (o shellOptions) shellJob(namespace string) (*api.Job, error) {
 	return job, nil
 }
 
-// shellDriver returns the driver if the user names none: docker for an image, otherwise raw_exec if
-// a client has it, otherwise exec.
+// shellDriver returns the driver that the user names. Without one, it returns docker for an image,
+// otherwise raw_exec if a client has it, otherwise exec.
 func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	switch {
 	case o.driver != "":
@@ -127,7 +127,7 @@ func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 	}
 	nodes, _, err := client.API().Nodes().List((&api.QueryOptions{}).WithContext(b.ctx))
 	if err != nil {
-		return "exec" // every client has it
+		return "exec" // most clients have it
 	}
 	for _, n := range nodes {
 		if d := n.Drivers["raw_exec"]; d != nil && d.Detected && d.Healthy {

@@ -68,8 +68,8 @@ type gpuCounts struct {
 	// Unavailable GPUs are not held, but their node accepts no jobs or has just come back, or tasks
 	// of a purged job may still run on them.
 	Unavailable int `json:"unavailable"`
-	// parts counts those that are parts of GPUs (such as MIG instances); shared counts the GPUs
-	// that they are parts of.
+	// parts counts those that are parts of shared GPUs; shared counts these GPUs. A MIG instance
+	// counts as a GPU.
 	parts, shared int
 }
 

@@ -95,7 +95,7 @@ func printValidation(b *base, v validation) {
 	}
 }
 
-// warnings returns notes on what may not be what the job's author meant.
+// warnings returns notes on parts of the job that its author may not have meant.
 func warnings(job *api.Job, now time.Time) []string {
 	all := []string{pastDeadline(job, now), request.MistypedDevices(job)}
 	return slices.DeleteFunc(all, func(w string) bool { return w == "" })
