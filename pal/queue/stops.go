@@ -34,7 +34,7 @@ func (e *entry) countStop(now time.Duration) {
 	if every := e.job.Checkpoint; every > 0 {
 		lost += max(0, now-e.checkpointsFrom()) % every
 	}
-	e.addStops(Stops{Stops: 1, LostGPUSeconds: lost.Seconds() * float64(e.gpus)})
+	e.addStops(Stops{Stops: 1, LostGPUSeconds: lost.Seconds() * e.amount(e.gpus)})
 	if more := e.expectedEnd - now - c.saved; more > 0 {
 		c.saved += more
 		c.by.addStops(Stops{SavedSeconds: more.Seconds()})

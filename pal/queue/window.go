@@ -343,7 +343,7 @@ func (q *Queue) RunsInto(now, begin time.Duration, id string) (out []WindowConfl
 		return nil
 	}
 	p := q.at(now, nil)
-	until := p.reach(e, now, p.longest(e, now), e.slower)
+	until := p.reach(e, now, p.longest(e, now), e.cost(e.placement))
 	if e.job.Endless {
 		until = math.MaxInt64
 	}

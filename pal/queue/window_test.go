@@ -122,6 +122,22 @@ func TestKeptFrom(t *testing.T) {
 	}
 }
 
+// TestSlowGangRunsIntoWindow: a gang on slow GPUs runs longer than its estimate, so it runs into a
+// window that begins later.
+func TestSlowGangRunsIntoWindow(t *testing.T) {
+	for cost, want := range map[float64]int{1: 0, 2: 1} {
+		q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+		j := Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: time.Hour}
+		if err := q.Restore(j, pal.Placement{Members: []pal.Member{{GPUs: []int{1}}}, PMScore: pal.PMScore(cost), Penalty: 1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		q.SetWindows([]Window{{Name: "w", From: 90 * time.Minute, To: 4 * time.Hour, GPUs: []int{1}}})
+		if got := q.RunsInto(0, 2*time.Hour, "j"); len(got) != want {
+			t.Errorf("at cost %v it runs into %v, want %d windows", cost, got, want)
+		}
+	}
+}
+
 // TestNothingRunsIntoWindows: a gang whose run time is known is never on the GPUs of
 // an open window, unless the window admits it. Every gang that could run does so in
 // the end.

@@ -53,8 +53,11 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 
 // tokenOf returns the request's token, or "" if it has none.
 func tokenOf(r *http.Request) string {
-	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return cmp.Or(r.Header.Get("X-Nomad-Token"), strings.TrimSpace(bearer))
+	token := r.Header.Get("X-Nomad-Token")
+	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		token = cmp.Or(token, strings.TrimSpace(bearer))
+	}
+	return token
 }
 
 // errDenied is the error for a request that Nomad, too, would refuse to this caller.
