@@ -30,8 +30,8 @@ const (
 	askAgain = time.Minute
 )
 
-// idleGPUs are the held GPUs that compute nothing, according to the polls since this agent became
-// active.
+// idleGPUs are the held GPUs that compute nothing, according to the polls since this agent last
+// became active.
 type idleGPUs struct {
 	mu    sync.Mutex
 	since map[string]idleGPU // by the GPU's id
@@ -121,6 +121,19 @@ func (i *idleGPUs) keep() {
 	i.kept = true
 }
 
+// restart forgets which GPUs are idle, because an agent that was not active does not know what they
+// did. The history still gets the idle time that was seen.
+func (i *idleGPUs) restart() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for gpu, was := range i.since {
+		if p, ok := was.unbooked(gpu); ok && i.kept {
+			i.over = append(i.over, p)
+		}
+	}
+	i.since, i.asked = nil, nil
+}
+
 // unbooked returns all idle time that the history does not have yet.
 func (i *idleGPUs) unbooked() []accounting.IdleGPU {
 	i.mu.Lock()
@@ -176,9 +189,10 @@ func (i *idleGPUs) count(now time.Time) (n int) {
 	return n
 }
 
-// watchIdle polls the nodes of held GPUs, a few at a time, until ctx ends. It refreshes the list of
+// watchIdle polls the nodes of held GPUs, a few at a time, while the agent is active. It refreshes the list of
 // held GPUs once a minute.
 func (a *Agent) watchIdle(ctx context.Context, client *nomad.Client) {
+	a.idle.restart()
 	reader := live.Reader{}
 	var held []query.Held
 	var known time.Time

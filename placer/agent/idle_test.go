@@ -218,3 +218,27 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 		t.Errorf("%v minutes are written, want 30 and 35; %d writes failed", got, failed)
 	}
 }
+
+// An agent that becomes active again does not know what the GPUs did meanwhile: it starts counting
+// again, and the history gets only the idle time that it saw.
+func TestIdleStartsAgain(t *testing.T) {
+	begin := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	var i idleGPUs
+	i.keep()
+	none := int64(0)
+	hear := func(minute int) (now time.Time) {
+		now = begin.Add(time.Duration(minute) * time.Minute)
+		i.heard([]query.Held{{ID: "a", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]live.Use{"a": {Utilization: &none}}, now)
+		return now
+	}
+	hear(0)
+	hear(20)
+	i.restart()
+	now := hear(60)
+	if since := i.of(query.GPU{ID: "a", Job: "d/x"}, now); !since.IsZero() {
+		t.Errorf("idle since %v, although the agent became active just now", since)
+	}
+	if got := i.unbooked(); len(got) != 1 || got[0].To.Sub(got[0].From) != 20*time.Minute {
+		t.Errorf("the history gets %+v, want the 20 minutes that were seen", got)
+	}
+}
