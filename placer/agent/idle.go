@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/placer/accounting"
 	"github.com/nomad-pal/nomad-pal/placer/live"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
@@ -86,7 +87,7 @@ func (i *idleGPUs) heard(held []query.Held, nodes []string, uses map[string]live
 	for _, g := range held {
 		was, known := i.since[g.ID]
 		switch known = known && was.job == g.Job; {
-		case asked[g.NodeID] && !uses[g.ID].Idle():
+		case asked[g.NodeID] && !uses[attr.GPUOf(g.ID)].Idle():
 		case known:
 			if asked[g.NodeID] {
 				was.until = now

@@ -242,3 +242,15 @@ func TestIdleStartsAgain(t *testing.T) {
 		t.Errorf("the history gets %+v, want the 20 minutes that were seen", got)
 	}
 }
+
+// The parts of a shared GPU are idle while the GPU is: its use is known only as a whole.
+func TestIdleParts(t *testing.T) {
+	var i idleGPUs
+	begin, zero := time.Unix(1e9, 0), int64(0)
+	for _, minute := range []time.Duration{0, 20} {
+		i.heard([]query.Held{{ID: "GPU-1::1", NodeID: "n", Job: "d/x"}}, []string{"n"}, map[string]live.Use{"GPU-1": {Utilization: &zero}}, begin.Add(minute*time.Minute))
+	}
+	if since := i.of(query.GPU{ID: "GPU-1::1", Job: "d/x"}, begin.Add(20*time.Minute)); !since.Equal(begin) {
+		t.Errorf("idle since %v, want %v", since, begin)
+	}
+}

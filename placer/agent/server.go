@@ -274,7 +274,7 @@ func (s *server) addLive(ctx context.Context, c *caller, snapshot *query.Snapsho
 			e.Live[attr.GPUOf(g.ID)] = *g.Live
 		}
 		if since := s.agent.idle.of(g, time.Now()); !since.IsZero() {
-			e.Idle[g.ID] = since
+			e.Idle[attr.GPUOf(g.ID)] = since
 		}
 	}
 }
