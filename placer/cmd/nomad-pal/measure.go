@@ -25,8 +25,8 @@ and GPUs by a prefix of their UUID. For each GPU the command registers a batch j
 nomad-pal-measure-<GPU>, that requests exactly this GPU and sleeps, so that Nomad gives
 the GPU to no other job. The device plugin on the node sees the job and measures. A GPU
 that another job holds is measured when it comes free. The measuring jobs have priority 1
-and preempt no job. The command purges them at its end and on Ctrl-C. If it is killed,
-each job ends 15 minutes after it got its GPU.
+and preempt no job. The command purges them at its end and on Ctrl-C, except those whose
+task failed. If it is killed, each job ends 15 minutes after it got its GPU.
 
 You need the right to submit jobs in the namespace. The nodes need a driver whose tasks
 are processes of the node (raw_exec, exec, docker or podman), and a device plugin whose
