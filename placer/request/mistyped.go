@@ -53,14 +53,14 @@ func question(device string) string {
 }
 
 // meantGPU returns the correct spelling for a misspelled GPU request, or for one with another
-// vendor's name; "" for other devices. Unless the vendor is close to ours, the type must begin with
-// gpu, because a TPU is not a misspelled GPU.
+// vendor's name; "" for other devices. A name without a vendor may be a GPU's model. With another
+// vendor than ours, the type must begin with gpu, because a TPU is not a misspelled GPU.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)
 	for i := range min(2, len(parts)) {
 		parts[i] = strings.ToLower(parts[i])
 	}
-	if kind := parts[min(1, len(parts)-1)]; nearest.Name(parts[0], []string{attr.Vendor}) == "" && !strings.HasPrefix(kind, attr.Type) {
+	if len(parts) > 1 && nearest.Name(parts[0], []string{attr.Vendor}) == "" && !strings.HasPrefix(parts[1], attr.Type) {
 		return ""
 	}
 	meant := attr.Vendor + "/" + attr.Type

@@ -9,7 +9,7 @@ import "testing"
 func TestMeantGPU(t *testing.T) {
 	for device, want := range map[string]string{
 		"gpus": "nvidia/gpu", "nvida": "nvidia/gpu", "nvida/gpu": "nvidia/gpu", "amd/gpu": "nvidia/gpu", "nvidia/gup/T4": "nvidia/gpu/T4",
-		"fpga": "", "tpu": "", "google/tpu": "", "xilinx/fpga/u50": "",
+		"tesla": "nvidia/gpu", "google/tpu": "", "xilinx/fpga/u50": "",
 	} {
 		if got := meantGPU(device); got != want {
 			t.Errorf("%q: did you mean %q, want %q", device, got, want)
