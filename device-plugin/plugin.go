@@ -407,26 +407,21 @@ func (p *Plugin) logVerdict(d gpu.Device, before map[string]verdict, now verdict
 // unignored leaves out the devices whose id, or whose GPU's id, is ignored. It warns about
 // ignored ids that match nothing. Callers hold mu.
 func (p *Plugin) unignored(ds []gpu.Device, complete bool) []gpu.Device {
-	ignore := map[string]bool{} // ignored ids, and whether a device matched
-	for _, id := range p.cfg.IgnoredGPUIDs {
-		ignore[id] = false
-	}
+	matched := map[string]bool{} // ignored ids of devices
 	var out []gpu.Device
 	for _, d := range ds {
-		_, self := ignore[d.ID]
-		_, parent := ignore[d.Parent]
-		parent = parent && d.Parent != ""
-		switch {
-		case self:
-			ignore[d.ID] = true
-		case parent:
-			ignore[d.Parent] = true
-		default:
+		ignored := false
+		for _, id := range p.cfg.IgnoredGPUIDs {
+			if d.Is(id) {
+				ignored, matched[id] = true, true
+			}
+		}
+		if !ignored {
 			out = append(out, d)
 		}
 	}
 	for _, id := range p.cfg.IgnoredGPUIDs {
-		if complete && !ignore[id] {
+		if complete && !matched[id] {
 			p.warnOnce(fmt.Sprintf("config key \"ignored_gpu_ids\": no GPU has the id %q", id))
 		}
 	}

@@ -96,6 +96,6 @@ func (r *roster) missLinks(ds []gpu.Device) {
 // forget drops a GPU or MIG instance, with its NVLinks, until the driver lists it again.
 func (r *roster) forget(id string) {
 	delete(r.linked, id)
-	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool { return d.ID == id || d.Parent == id })
+	r.stored = slices.DeleteFunc(r.stored, func(d gpu.Device) bool { return d.Is(id) })
 	r.forgotten[id] = true
 }

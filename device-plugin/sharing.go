@@ -241,7 +241,7 @@ func (p *plan) name(blocks []SharingConfig, ds []gpu.Device) {
 // names reports whether a word of the key gpus matches a device: its UUID, its GPU's UUID,
 // the GPU's index, its model, or all.
 func names(word string, d gpu.Device) bool {
-	return word != "" && (word == allGPUs || word == d.ID || word == d.Parent || word == d.Model || word == strconv.Itoa(d.Index))
+	return word != "" && (word == allGPUs || d.Is(word) || word == d.Model || word == strconv.Itoa(d.Index))
 }
 
 // namesOf lists devices for an error.

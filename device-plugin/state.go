@@ -148,7 +148,7 @@ func (p *Plugin) clear(id string) {
 // instances of a GPU. Callers hold mu.
 func (p *Plugin) named(id string) (found []string) {
 	for _, d := range p.view.inv.Devices {
-		if d.ID == id || d.Parent == id {
+		if d.Is(id) {
 			found = append(found, d.ID)
 		}
 	}

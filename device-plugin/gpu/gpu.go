@@ -156,6 +156,9 @@ func (d *Device) Physical() string {
 	return d.ID
 }
 
+// Is reports whether the id is that of the device, or of its physical GPU.
+func (d *Device) Is(id string) bool { return id == d.ID || id == d.Physical() }
+
 // Signals are the readings that decide a device's health.
 type Signals struct {
 	Lost          bool // fallen off the bus, or the driver lost it

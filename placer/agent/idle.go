@@ -122,19 +122,6 @@ func (i *idleGPUs) keep() {
 	i.kept = true
 }
 
-// restart forgets which GPUs are idle, because an agent that was not active does not know what they
-// did. The history still gets the idle time that was seen.
-func (i *idleGPUs) restart() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for gpu, was := range i.since {
-		if p, ok := was.unbooked(gpu); ok && i.kept {
-			i.over = append(i.over, p)
-		}
-	}
-	i.since, i.asked = nil, nil
-}
-
 // unbooked returns all idle time that the history does not have yet.
 func (i *idleGPUs) unbooked() []accounting.IdleGPU {
 	i.mu.Lock()
@@ -193,7 +180,7 @@ func (i *idleGPUs) count(now time.Time) (n int) {
 // watchIdle polls the nodes of held GPUs, a few at a time, while the agent is active. It refreshes the list of
 // held GPUs once a minute.
 func (a *Agent) watchIdle(ctx context.Context, client *nomad.Client) {
-	a.idle.restart()
+	a.idle.heard(nil, nil, nil, time.Time{}) // what GPUs did while the agent was not active is unknown
 	reader := live.Reader{}
 	var held []query.Held
 	var known time.Time

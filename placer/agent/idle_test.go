@@ -223,7 +223,8 @@ func TestIdleTimeReachesTheHistory(t *testing.T) {
 // again, and the history gets only the idle time that it saw.
 func TestIdleStartsAgain(t *testing.T) {
 	begin := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
-	var i idleGPUs
+	var a Agent
+	i := &a.idle
 	i.keep()
 	none := int64(0)
 	hear := func(minute int) (now time.Time) {
@@ -233,7 +234,9 @@ func TestIdleStartsAgain(t *testing.T) {
 	}
 	hear(0)
 	hear(20)
-	i.restart()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	a.watchIdle(ended, nil) // begins when the agent becomes active, and ends at once
 	now := hear(60)
 	if since := i.of(query.GPU{ID: "a", Job: "d/x"}, now); !since.IsZero() {
 		t.Errorf("idle since %v, although the agent became active just now", since)
