@@ -60,7 +60,7 @@ func Baselines() []Policy {
 		{Name: "srtf", Queue: preemptive(queue.SRTF), Preempts: true, Estimate: exact, About: "shortest remaining time first, preemptive, packed; run times are known exactly; no bound on waiting"},
 	}
 	for _, p := range []Policy{
-		{Name: "las", Queue: withOurRules(preemptive(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our waits for closer GPUs, avoided outliers and moves"},
+		{Name: "las", Queue: withOurRules(preemptive(queue.LAS)), Preempts: true, About: "least attained GPU time first in levels, preemptive, packed, with our rules: waits for closer GPUs, no outliers, and moves"},
 		{Name: "tiresias", Queue: preemptive(queue.LAS), Preempts: true, About: "as Tiresias: least attained GPU time first in levels, preemptive, packed"},
 		{Name: "gandiva", Queue: migrating(preemptive(queue.RoundRobin)), Preempts: true, About: "as Gandiva: time slices of an hour in turn, packed, moved if that pays; it does not put two jobs on one GPU"},
 	} {

@@ -63,9 +63,9 @@ func (b *Backend) listable(ids []string) map[string]nvml.Device {
 	return out
 }
 
-// overruns reports whether the driver writes 32 bytes per process, while
-// nvmlDeviceGetComputeRunningProcesses_v3 has 24-byte records in other versions: R535
-// before 535.98 (XuehaiPan/nvitop#79). A driver of unknown version may be one of them.
+// overruns reports whether the driver is R535 before 535.98, whose
+// nvmlDeviceGetComputeRunningProcesses_v3 writes 32 bytes per process; other versions write 24
+// (XuehaiPan/nvitop#79). A driver of unknown version counts as one that overruns.
 func overruns(driver string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(driver, "%d.%d", &major, &minor)

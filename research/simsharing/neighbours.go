@@ -231,7 +231,7 @@ const neighboursMeans = `
 
 * On the V100, to which they are fitted, the four classes explain more than half of what neighbours cost, and nearly as much for a new batch size of
   a known application.
-* The classes tell nothing about another GPU model, nor about an application that has no class. On P100 and K80 two jobs run as if they took
+* The classes say nothing about other GPU models, or about an application that has no class. On P100 and K80 two jobs run as if they took
   turns (the mean rate is near one half); on the V100 a small job hardly notices its neighbour.
 * So the table is only a first guess; on models other than the V100, it may even order neighbours wrongly. A job's own run times next to
   others predict better.
