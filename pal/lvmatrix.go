@@ -193,9 +193,9 @@ func (s *search) lowestBin(group int32) (v, free int) {
 	return len(s.values), 0
 }
 
-// bestSubdomain looks for one island or NUMA node that holds the whole gang. Subdomains have no
-// counts, so it reads single GPUs. It skips groups that even as a whole need a higher bin than
-// the best so far, because no part can need a lower one.
+// bestSubdomain looks for one island or NUMA node that holds the whole gang. No counts are kept for
+// subdomains, so it looks at their GPUs one by one. It skips groups that even as a whole need a
+// higher bin than the best so far, because no part can need a lower one.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
