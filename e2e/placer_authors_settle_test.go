@@ -110,8 +110,8 @@ func hung(s *api.AllocationListStub) bool {
 	return len(s.TaskStates) > 0
 }
 
-// poke evaluates a job once, as nomad job eval does, if it has waited for a minute. Nomad may
-// have lost the evaluation of a job that waits for room when a node was purged ("existing blocked
+// poke asks Nomad once to evaluate a job that has waited for a minute, as nomad job eval does. When
+// a node is purged, Nomad may lose the evaluation of a job that waits for room ("existing blocked
 // evaluation is neither tracked as captured or escaped"; seen on 1.11.3).
 func (a *chaosAuthor) poke(w *written) {
 	switch {

@@ -74,8 +74,8 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 	return d
 }
 
-// packedInstead is the placement that the packed policy would choose. If only one model suits and
-// the gang has no preferences, it reuses the list of device groups.
+// packedInstead is the placement that the packed policy would choose. If only one model suits, and
+// the gang has neither preferences nor sharing rules, it reuses the search's list of device groups.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {

@@ -51,8 +51,8 @@ type Run struct {
 	// Waited is its total waiting time, including the time after each stop.
 	Waited Seconds `json:"waited_seconds"`
 	// Predicted is the predicted slowdown on the chosen GPUs, Packed that on the GPUs that packing
-	// would have chosen, and Any the mean over any GPUs of the model that are as far apart; 0:
-	// unknown.
+	// would have chosen, and Any the mean over all choices of as many GPUs of the model, with the same
+	// locality penalty; 0: unknown.
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
 	Packed    float64 `json:"packed_slowdown,omitempty"`
 	Any       float64 `json:"any_slowdown,omitempty"`

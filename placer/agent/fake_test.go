@@ -77,7 +77,7 @@ func (f *fake) may(token, namespace string) bool {
 	return slices.ContainsFunc(f.rights[token], func(ns string) bool { return ns == namespace || ns == "*" })
 }
 
-// askedFor returns the matching requests, and the number of all requests.
+// askedFor returns the requests that match a pattern.
 func (f *fake) askedFor(pattern string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -192,8 +192,8 @@ func (c *Client) readOutrun(ctx context.Context, s *cluster.State) error {
 }
 
 // ReadStale reads allocations for which events are incomplete: those of jobs that no longer exist,
-// and those that may have ended for an older job version. If Nomad refuses one, the others are
-// still read.
+// and those that have succeeded, but perhaps under an older version of their job. If Nomad refuses
+// one, the others are still read.
 func (c *Client) ReadStale(ctx context.Context, s *cluster.State) error {
 	var errs []error
 	for _, a := range slices.Concat(s.Orphans(), s.StaleVersions()) {
