@@ -347,6 +347,24 @@ func (b *bed) purge(ids ...string) {
 	}
 }
 
+// purgeAll purges all jobs of all namespaces.
+func (b *bed) purgeAll() {
+	b.t.Helper()
+	all, _, err := b.API().Jobs().List(&api.QueryOptions{Namespace: api.AllNamespacesNamespace})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var ids []string
+	for _, j := range all {
+		if j.Namespace == api.DefaultNamespace {
+			ids = append(ids, j.ID)
+		} else {
+			b.purgeIn(j.Namespace, j.ID)
+		}
+	}
+	b.purge(ids...)
+}
+
 // deregister stops a job, or purges it.
 func (b *bed) deregister(id string, purge bool) {
 	b.t.Helper()

@@ -51,9 +51,15 @@ func onlyLong(t *testing.T) {
 	}
 }
 
-// scene runs a subtest on the cluster, without an agent.
+// scene runs a subtest on the cluster, without an agent. If it fails, its jobs are purged, so that
+// the next scene finds the GPUs free.
 func (b *bed) scene(name string, test func(*testing.T, *bed)) {
 	b.t.Run(name, func(t *testing.T) {
+		t.Cleanup(func() { // after the agent has stopped: cleanups run last in, first out
+			if t.Failed() {
+				b.purgeAll()
+			}
+		})
 		sub := *b
 		sub.t = t
 		test(t, &sub)
