@@ -81,15 +81,15 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	if !g.NeedsAll() && g.Have > 0 { // finished members must not run again
 		return g.placeStopped(w)
 	}
-	why, failed, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
+	why, infra, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		why, failed, until = reason.Unread(f.Reason), f.Cause != failure.Unknown, f.At // no placer may have run since
+		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // no placer may have run since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0
 	}
-	if failed && times >= maxInfraFailures {
+	if infra && times >= maxInfraFailures {
 		r := *g.Record
 		g.giveUp(&r, reason.Reason{Kind: reason.LostTooOften, Tries: times + 1, Cause: why.Cause})
 		return []Effect{g.log(Warn, "giving up", "reason", r.GivenUp), WriteRecord{r}}, false
@@ -103,7 +103,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	switch {
 	case !r.GivenUp.IsZero(): // Nomad calls the job dead for good
 		return append(said, WriteRecord{*r}), false
-	case failed && r.CountedFor != *g.Job.JobModifyIndex:
+	case infra && r.CountedFor != *g.Job.JobModifyIndex:
 		lost := *g.Record
 		lost.InfraFailures, lost.CountedFor = times+1, *g.Job.JobModifyIndex
 		r = &lost
