@@ -32,15 +32,17 @@ type profileFile struct {
 	size int64
 }
 
-// look returns the profile if the file has changed, otherwise nil.
+// look returns the profile if the file has changed, otherwise nil. A file that could not be read is
+// read again each time: a new owner or mode does not change its time.
 func (f *profileFile) look() (p *profile.Profile, err error) {
 	st, err := os.Stat(f.path)
 	switch {
 	case err == nil && st.ModTime().Equal(f.mod) && st.Size() == f.size:
 		return nil, nil
 	case err == nil:
-		f.mod, f.size = st.ModTime(), st.Size()
-		p, err = f.read(f.path)
+		if p, err = f.read(f.path); err == nil {
+			f.mod, f.size = st.ModTime(), st.Size()
+		}
 	}
 	if os.IsNotExist(err) {
 		f.mod, f.size = time.Time{}, 0

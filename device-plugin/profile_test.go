@@ -79,3 +79,31 @@ func TestProfileThatHangs(t *testing.T) {
 		close(hang)
 	})
 }
+
+// A profile that could not be read is read when it can be, though its time and size are the same,
+// as after a chmod.
+func TestProfileThatBecomesReadable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "profile.json")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	denied := true
+	f := profileFile{path: path, read: func(string) (*profile.Profile, error) {
+		if denied {
+			return nil, os.ErrPermission
+		}
+		return &profile.Profile{Version: 1}, nil
+	}}
+	for range 2 {
+		if p, err := f.look(); p != nil || !errors.Is(err, os.ErrPermission) {
+			t.Fatalf("got %v, %v, want permission denied", p, err)
+		}
+	}
+	denied = false
+	if p, err := f.look(); err != nil || p == nil {
+		t.Errorf("got %v, %v, want the profile", p, err)
+	}
+	if p, err := f.look(); err != nil || p != nil {
+		t.Errorf("unchanged: got %v, %v, want nothing", p, err)
+	}
+}
