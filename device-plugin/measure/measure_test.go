@@ -69,6 +69,7 @@ func TestLimitedBy(t *testing.T) {
 		{"power in 1 of 6", readings("none", "power-cap", "none", "none", "none", "none"), LimitNone},
 		{"heat counts more", readings("power-cap", "power-cap,sw-thermal", "power-cap"), LimitThermal},
 		{"the driver counted", []reading{{powerPart: &half}}, LimitPower},
+		{"the driver counted only heat", []reading{{thermoPart: &half}}, LimitThermal},
 	} {
 		if got := limitedBy(tc.rs); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)

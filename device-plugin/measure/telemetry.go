@@ -147,7 +147,7 @@ const limitShare = 0.2
 func limitedBy(rs []reading) Limit {
 	known, power, thermal := 0, 0, 0
 	for _, r := range rs {
-		if r.throttle == "" && r.powerPart == nil {
+		if r.throttle == "" && r.powerPart == nil && r.thermoPart == nil {
 			continue
 		}
 		known++

@@ -47,10 +47,11 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	q.sign(e)
 	e.expect = q.remaining(e, now)
 	f, w.Reason = p.roomFor(e, ch, &w)
-	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, c.FreeGPUs()
+	w.Job, w.GPUs, w.Free = j.ID, ch.Keeps+e.gpus, pal.FreeFor(c, j.Gang)
+	w.FreeOthers = c.FreeGPUs() - w.Free
 	w.count(e, w.GPUs)
 	if w.Reason == reason.Reserved { // its own GPUs count as free here, and are kept for no other gang
-		w.Free -= p.freeOf(ch.Own)
+		w.Free -= p.freeOf(j.Gang, ch.Own)
 	}
 	if w.Reason == reason.Limit {
 		w.say(w.Reason, p.tree, e.tooLargeFor(ch.Keeps))
@@ -64,10 +65,10 @@ func (q *Queue) RoomFor(now time.Duration, c *pal.Cluster, ch Change) (f pal.Fou
 	return f, w, w.Reason == reason.Next
 }
 
-// freeOf counts how many of the GPUs are free.
-func (p *asker) freeOf(gpus []int) (n int) {
+// freeOf counts how many of the GPUs are free and could serve the gang.
+func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 	for _, u := range gpus {
-		if p.c.Available(u) {
+		if p.c.Available(u) && g.MayUse(p.c.GroupOf(u)) {
 			n++
 		}
 	}
@@ -123,7 +124,7 @@ func (p *asker) roomFor(e *entry, ch Change, w *Wait) (f pal.Found, r reason.Kin
 		return f, reason.Quota
 	case p.barring(e) != nil:
 		return f, reason.InWindow
-	case e.gpus > p.c.FreeGPUs():
+	case e.gpus > pal.FreeFor(p.c, e.job.Gang):
 		return f, reason.GPUs
 	}
 	f, ok := p.find(e)

@@ -455,6 +455,24 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	}
 }
 
+// TestRoomForCountsItsOwn: free GPUs that an edited gang cannot use are told apart, as they are for
+// a waiting gang.
+func TestRoomForCountsItsOwn(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	_, free := c.GroupGPUs(0)
+	g := pal.SingleGPUs("a", pal.ClassA, free+1)
+	g.MemberSets[0].Eligible = make([]bool, c.Groups())
+	g.MemberSets[0].Eligible[0] = true
+	_, w, _ := q.RoomFor(0, c, Change{Job: Job{ID: "a", Gang: g}})
+	if w.Reason != reason.GPUs || w.Free != free || w.FreeOthers != c.NumGPUs()-free {
+		t.Errorf("%s: %d free and %d for others, want %d and %d", w.Why(), w.Free, w.FreeOthers, free, c.NumGPUs()-free)
+	}
+}
+
 // TestRoomForShrinkingGang: a gang that its author changes while it shrinks has nothing on the
 // cluster: neither its leaving members nor its others free CPU when they end. It does not get back
 // the GPUs that leaving members free for another gang.
