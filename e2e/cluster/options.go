@@ -10,7 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/hashicorp/go-version"
 )
 
 // NeverLost is a heartbeat TTL so long that a restarted client is never too late, however slow the
@@ -166,5 +170,17 @@ func FindNomad() (string, error) {
 	if err != nil || len(built) == 0 {
 		return "", ErrNoNomad
 	}
-	return built[len(built)-1], nil
+	return slices.MaxFunc(built, byVersion), nil
+}
+
+// byVersion compares two paths that end with "nomad-" and a version: 1.11 is newer than 1.9.
+func byVersion(a, b string) int {
+	number := func(path string) *version.Version {
+		v, err := version.NewVersion(strings.TrimPrefix(filepath.Base(path), "nomad-"))
+		if err != nil {
+			return version.Must(version.NewVersion("0"))
+		}
+		return v
+	}
+	return number(a).Compare(number(b))
 }

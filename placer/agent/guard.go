@@ -17,6 +17,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -115,7 +116,10 @@ func onlyJSON(next http.Handler) http.Handler {
 		kind, _, err := mime.ParseMediaType(said)
 		writes := r.Method == http.MethodPost || r.Method == http.MethodPut
 		if writes && (err != nil || kind != "application/json") && (said != "" || browsed(r)) {
-			http.Error(w, fmt.Sprintf("the body of %s must be JSON, with Content-Type: application/json, not %q", r.Method, said), http.StatusUnsupportedMediaType)
+			if said != "" {
+				said = ", not " + strconv.Quote(said)
+			}
+			http.Error(w, fmt.Sprintf("the body of %s must be JSON, with Content-Type: application/json%s", r.Method, said), http.StatusUnsupportedMediaType)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -267,18 +267,19 @@ func queueSummary(jobs []model.JobStatus) string {
 		}
 	}
 	var parts []string
-	if waiting > 0 {
-		parts = append(parts, fmt.Sprintf("%s for %s", reason.Counted(waiting, "job waits", "jobs wait"), model.GPURange(least, requested)))
+	add := func(n int, one, many, rest string) {
+		switch {
+		case n == 0:
+			return
+		case len(parts) == 0: // "2 jobs wait …; 1 can never start"
+			one, many = "job "+one, "jobs "+many
+		}
+		parts = append(parts, reason.Counted(n, one, many)+rest)
 	}
-	if runOn > 0 {
-		parts = append(parts, fmt.Sprintf("%s in the old version", reason.Counted(runOn, "keeps running", "keep running")))
-	}
-	if never > 0 {
-		parts = append(parts, fmt.Sprintf("%d can never start", never))
-	}
-	if failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", failed))
-	}
+	add(waiting, "waits", "wait", " for "+model.GPURange(least, requested))
+	add(runOn, "keeps running in the old version", "keep running in the old version", "")
+	add(never, "can never start", "can never start", "")
+	add(failed, "failed", "failed", "")
 	return strings.Join(parts, "; ") + "."
 }
 

@@ -191,8 +191,18 @@ func TestQueueOfResubmitted(t *testing.T) {
 	if !f.shows(jobs[0]) || !f.shows(jobs[1]) || f.shows(jobs[2]) {
 		t.Error("the listed gangs")
 	}
-	if got, want := queueSummary(jobs[:2]), "1 job waits for 2 GPUs; 1 keeps running in the old version."; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for _, tc := range []struct {
+		jobs []model.JobStatus
+		want string
+	}{
+		{jobs[:2], "1 job waits for 2 GPUs; 1 keeps running in the old version."},
+		{jobs[1:2], "1 job keeps running in the old version."},
+		{[]model.JobStatus{{State: gang.Failed}, {State: gang.Unschedulable}, {State: gang.Rejected}}, "2 jobs can never start; 1 failed."},
+		{[]model.JobStatus{{State: gang.Failed}}, "1 job failed."},
+	} {
+		if got := queueSummary(tc.jobs); got != tc.want {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
 	}
 }
 
