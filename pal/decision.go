@@ -177,8 +177,7 @@ type Candidates struct {
 	Unavailable int `json:"unavailable,omitempty"` // eligible, but the node accepts no jobs, or unreported tasks may still run
 	Allocated   int `json:"allocated"`             // eligible, but allocated to jobs or promised to them
 	Free        int `json:"free"`                  // eligible and free, without Outliers and Kept
-	// Outliers are free, but the policy excludes them as too slow (see
-	// [Policy.OutlierThreshold]).
+	// Outliers are free, but the policy excludes them as too slow.
 	Outliers int `json:"outliers,omitempty"`
 	// Kept are free, but reserved by a window that excludes the gang.
 	Kept int `json:"kept,omitempty"`
@@ -195,6 +194,6 @@ type Entry struct {
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`   // the gang was placed by this entry
 	// PassedOver: the gang would fit here too, but on a node with more free GPUs than the chosen
-	// one, or on more nodes. These are left to wider gangs (see [Policy.RoomForWide]).
+	// one, or on more nodes. These are left to wider gangs.
 	PassedOver bool `json:"passed_over,omitempty"`
 }

@@ -519,7 +519,7 @@ type TenantUse struct {
 	Users          []UserUse `json:"users,omitempty"`
 	// GPUHours is its decayed usage; 0 if usage is not kept.
 	GPUHours float64 `json:"gpu_hours"`
-	// HalfLifeSeconds is the time after which used GPU hours count half in GPUHours.
+	// HalfLifeSeconds is the time after which used GPU hours count half.
 	HalfLifeSeconds float64 `json:"half_life_seconds,omitempty"`
 	// Priced is set if GPU hours are weighted by the price of their model.
 	Priced bool `json:"priced,omitempty"`

@@ -31,7 +31,7 @@ import (
 type Run struct {
 	Namespace string `json:"namespace"`       // the job's namespace
 	Job       string `json:"job"`             // the job's id
-	User      string `json:"user,omitempty"`  // see [UserOf]
+	User      string `json:"user,omitempty"`  // its pal_user; "" if it has none
 	Class     string `json:"class,omitempty"` // application class; "" if unknown
 	Model     string `json:"model,omitempty"` // the GPU model; "" before the run starts
 	GPUs      int    `json:"gpus"`            // requested
@@ -60,9 +60,9 @@ type Run struct {
 	Family string `json:"family,omitempty"`
 	// Took is how long all members ran together, for a complete run that was never stopped, moved,
 	// resized or restarted; 0: unknown. Seen is its measured slowdown: Took divided by the run time
-	// of its family at slowdown 1. That run time is the median over up to [kin] earlier complete
-	// runs on the same number of GPUs of the same model, each divided by its predicted slowdown.
-	// Seen is 0 with fewer than [fewestKin] such runs.
+	// of its family at slowdown 1. That run time is the median over the last 16 complete runs on
+	// the same number of GPUs of the same model, each divided by its predicted slowdown. Seen is 0
+	// with fewer than three such runs.
 	Took Seconds `json:"took_seconds,omitempty"`
 	Seen float64 `json:"seen_slowdown,omitempty"`
 	// StartFrom and StartTo are the first predicted range of its start; zero if there was none.

@@ -249,7 +249,7 @@ func (c comments) of(t reflect.Type, field string) string {
 	text := link.ReplaceAllString(strings.Join(strings.Fields(c[key]), " "), "$1")
 	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
 		f := t.Field(i)
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !strings.HasPrefix(f.Name, "GPU") {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && f.Name != "GPU" && f.Name != "GPUs" {
 			text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, name)
 		}
 	}
@@ -284,15 +284,44 @@ that are here keep name and meaning.
 			b.WriteString(d.Description + "\n\n")
 		}
 		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
+		about := map[string]int{} // the number of fields that a comment is about
 		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
+			about[p.Value.Description]++
+		}
+		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
+			text := p.Value.Description
+			if about[text] == 1 {
+				text = meaning(p.Key, text)
+			}
+			if first, _, _ := strings.Cut(text, " "); !strings.Contains(first, "_") { // not a field's name
+				text = capital(text)
+			}
 			may := ""
 			if !slices.Contains(d.Required, p.Key) {
 				may = ", may be missing"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", p.Key, typeText(p.Value), may, strings.ReplaceAll(p.Value.Description, "|", `\|`))
+			fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", p.Key, typeText(p.Value), may, strings.ReplaceAll(text, "|", `\|`))
 		}
 	}
 	return b.String()
+}
+
+// meaning is a field's comment without the field's name, which stands in the row before it:
+// "runs counts the jobs" becomes "Counts the jobs".
+func meaning(field, comment string) string {
+	about, ok := strings.CutPrefix(comment, field)
+	if !ok {
+		return comment
+	}
+	for verb, instead := range map[string]string{
+		": ": "", " is ": "", " are ": "", " has ": "", " reports whether ": "Whether ", " reports that ": "Reports that ", " counts ": "Counts ",
+		" lists ": "Lists ", " maps ": "Maps ", " describes ": "Describes ", " says ": "Says ", " keeps ": "Keeps ", " sums ": "Sums ",
+	} {
+		if rest, ok := strings.CutPrefix(about, verb); ok {
+			return instead + rest
+		}
+	}
+	return comment
 }
 
 func typeText(s *jsonschema.Schema) string {
