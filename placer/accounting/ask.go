@@ -296,13 +296,14 @@ type Seen struct {
 	Runs int64 `json:"runs"` // number of these runs
 	// GPUHours is their GPU time from when all members ran to the end.
 	GPUHours float64 `json:"gpu_hours"`
-	// Slowdown is as measured. Without such runs, it is missing, and so are the three below.
+	// Slowdown is the measured slowdown. Without such runs, it and the three below are missing.
 	Slowdown float64 `json:"slowdown,omitempty"`
-	// PredictedSlowdown is as predicted for the chosen GPUs, PackedSlowdown for the GPUs that
-	// packing would have chosen, and AnySlowdown for any GPUs of the model, on average.
+	// PredictedSlowdown is the prediction for the chosen GPUs.
 	PredictedSlowdown float64 `json:"predicted_slowdown,omitempty"`
-	PackedSlowdown    float64 `json:"packed_slowdown,omitempty"`
-	AnySlowdown       float64 `json:"any_slowdown,omitempty"`
+	// PackedSlowdown is the prediction for the GPUs that packing would have chosen.
+	PackedSlowdown float64 `json:"packed_slowdown,omitempty"`
+	// AnySlowdown is the mean prediction over any GPUs of the model.
+	AnySlowdown float64 `json:"any_slowdown,omitempty"`
 	// SavedGPUHours are the additional GPU hours that packing would have taken. SavedAnyGPUHours is
 	// the same for the mean over any GPUs of the model.
 	SavedGPUHours    float64 `json:"saved_gpu_hours"`

@@ -50,20 +50,21 @@ type Run struct {
 	Ended     time.Time `json:"ended,omitzero"`
 	// Waited is its total waiting time, including the time after each stop.
 	Waited Seconds `json:"waited_seconds"`
-	// Predicted is the predicted slowdown on the chosen GPUs, Packed that on the GPUs that packing
-	// would have chosen, and Any the mean over all choices of as many GPUs of the model, with the same
-	// locality penalty; 0: unknown.
+	// Predicted is the predicted slowdown on the chosen GPUs; 0: unknown.
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
-	Packed    float64 `json:"packed_slowdown,omitempty"`
-	Any       float64 `json:"any_slowdown,omitempty"`
+	// Packed is the one on the GPUs that packing would have chosen; 0: unknown.
+	Packed float64 `json:"packed_slowdown,omitempty"`
+	// Any is the mean over all choices of as many GPUs of the model, with the same locality penalty;
+	// 0: unknown.
+	Any float64 `json:"any_slowdown,omitempty"`
 	// Family is the name under which the queue learns run times: the job's, or that of its parent.
 	Family string `json:"family,omitempty"`
 	// Took is how long all members ran together, for a complete run that was never stopped, moved,
-	// resized or restarted; 0: unknown. Seen is its measured slowdown: Took divided by the run time
-	// of its family at slowdown 1. That run time is the median over the last 16 complete runs on
-	// the same number of GPUs of the same model, each divided by its predicted slowdown. Seen is 0
-	// with fewer than three such runs.
+	// resized or restarted; 0: unknown.
 	Took Seconds `json:"took_seconds,omitempty"`
+	// Seen is its measured slowdown: Took divided by the run time of its family at slowdown 1. That
+	// run time is the median over the last 16 complete runs on the same number of GPUs of the same
+	// model, each divided by its predicted slowdown; 0 with fewer than three such runs.
 	Seen float64 `json:"seen_slowdown,omitempty"`
 	// StartFrom and StartTo are the first predicted range of its start; zero if there was none.
 	StartFrom time.Time `json:"expected_start_from,omitzero"`

@@ -102,7 +102,7 @@ func usableInstances(d *api.NodeDeviceResource, seen map[string]bool, report fun
 		case seen[id]:
 			why = "occurs twice"
 		case len(seen) == attr.MaxGPUs:
-			why = fmt.Sprintf("is one more than the %d that a node may have", attr.MaxGPUs)
+			why = fmt.Sprintf("exceeds the limit of %d GPUs per node", attr.MaxGPUs)
 		default:
 			seen[id] = true
 			kept = append(kept, in)

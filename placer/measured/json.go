@@ -117,7 +117,7 @@ func readObject(name string, data []byte, d Defaults) ([]Row, error) {
 	case reportFormat:
 		return r.rows(name, d)
 	}
-	return nil, fmt.Errorf("%s: format %q is unknown (one of %q, %q, an array or a table)", name, r.Format, reportFormat, profile.Format)
+	return nil, fmt.Errorf("%s: format %q is unknown: want %q, %q, a JSON array, or a table", name, r.Format, reportFormat, profile.Format)
 }
 
 func (r report) rows(name string, d Defaults) ([]Row, error) {

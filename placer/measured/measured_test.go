@@ -78,7 +78,7 @@ func TestReadErrors(t *testing.T) {
 		{"JSON field", "[\n{\"gpu\": \"G1\", \"apps\": \"A\"}]", `f:2: unknown field "apps"`},
 		{"JSON time", "[\n{\"gpu\": \"G1\", \"app\": \"A\"}\n]", "f:2: time 0 is not a positive number"},
 		{"JSON, no rows", "[]", "f: the file holds no measurements"},
-		{"format", `{"format": "x"}`, `f: format "x" is unknown (one of "nomad-pal/measurement/1", "nomad-pal/profile/1", an array or a table)`},
+		{"format", `{"format": "x"}`, `f: format "x" is unknown: want "nomad-pal/measurement/1", "nomad-pal/profile/1", a JSON array, or a table`},
 		{"report", `{"format": "nomad-pal/measurement/1", "results": [{"gpu": "G1", "apps": [{"app": "A", "ms": -2}]}]}`,
 			"f: results[0].apps[0]: time -2 is not a positive number"},
 		{"empty report", `{"format": "nomad-pal/measurement/1"}`, "f: the report holds no measurements"},

@@ -478,7 +478,7 @@ Users' guesses are round, mostly 2 to 10 times too long, one in seven too short.
 
 ## The price of saying and allowing nothing
 
-Each line is relative to the first: the same jobs on the same GPUs, if users give estimates or let jobs be stopped.
+The first row is the base: users give no estimates and let no job be stopped. Every row has the same jobs on the same GPUs.
 
 `
 
@@ -541,7 +541,7 @@ func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) f
 		if !slices.ContainsFunc(now, func(f felt) bool { return f.Part == p }) {
 			continue
 		}
-		fmt.Fprintf(b, "%s:\n\n| | cells | average | worst | p99 slowdown | worst wait of wide | their mean wait | their p95 slowdown | makespan | worst | stops of the most-stopped: median cell, worst | GPU time lost: median cell, worst |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+		fmt.Fprintf(b, "%s:\n\n| | cells | average | worst cell | p99 slowdown | wide: worst wait | wide: mean wait | wide: p95 slowdown | makespan | worst cell | stops of the most-stopped: median cell, worst | GPU time lost: median cell, worst |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
 			halves[i])
 		for _, r := range rs {
 			var fs []felt

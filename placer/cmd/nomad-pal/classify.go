@@ -171,7 +171,7 @@ func printClassified(b *base, out classified, saved bool) int {
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {
-		b.printf("\nStored for %q. A run uses it if it is told to (-learned).\n", out.Job)
+		b.printf("\nStored for %q. Runs with -learned use it.\n", out.Job)
 	} else {
 		b.printf("\nTo use it: meta { pal_class = %q }\n", out.Verdict.Class)
 	}

@@ -151,8 +151,9 @@ func (s *walked) report(worlds int) string {
 
 Written by `+"`make simulate-faults`"+`. The real placer walks through worlds on an in-memory Nomad in virtual time. For four minutes authors
 submit, edit, stop, purge and rerun jobs, machines fail, and requests and events go wrong. Then faults stop, and within 40 minutes each
-job must have finished as its author last wrote it. The CSV file beside this page counts what happened. In half of the walks
-queue, placement and restart cost are not the defaults; in half of all walks Nomad preempts. These invariants always hold:
+job must have finished as its author last wrote it. The CSV file beside this page counts what happened. Half of the walks use
+other settings than the defaults for queue, placement and restart cost. In half of all walks Nomad preempts. These invariants
+always hold:
 
 * No GPU is given twice, not even a purged job's or a returning node's.
 * Gangs are whole or not at all, and within their tenant's limit (one walk in four has one).
