@@ -237,8 +237,8 @@ func (h *health) clear(id string) bool {
 	return true
 }
 
-// observe handles one scan's readings. spacing is the usual time between scans: for slowdowns, a
-// reading less than half of it after the last one does not count.
+// observe handles one scan's readings. spacing is the usual time between scans. For slowdowns, a
+// reading does not count if less than half of spacing has passed since the last one that counted.
 func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration) {
 	h.boot, h.load = cmp.Or(inv.Boot, h.boot), cmp.Or(inv.DriverLoad, h.load) // a failed scan has neither: keep the last
 	for i := range inv.Devices {
@@ -253,7 +253,7 @@ func (h *health) observe(now time.Time, inv gpu.Inventory, spacing time.Duration
 	}
 }
 
-// hear tracks since when a device has not answered.
+// hear notes when a device stopped answering.
 func (r *record) hear(now time.Time, s gpu.Signals) {
 	if !s.Unanswered {
 		r.answered, r.silent, r.late = true, time.Time{}, false

@@ -47,7 +47,7 @@ func remedy(reason string) string {
 	switch kind {
 	case gpu.MIGEmpty:
 		return "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
-			" nvidia-smi mig -i $GPU -lgi lists GPU instances: one that has no compute instance gets it with nvidia-smi mig -i $GPU -gi ID -cci;" +
+			" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
 			" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume"
 	case gpu.MIGUnread:
 		return "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; else " + remedyReset

@@ -38,7 +38,7 @@ func TestWideGangBehindStreams(t *testing.T) {
 	for name, jobs := range map[string][]trace.Job{
 		"one-GPU jobs of 1 h, one every 4 min": behind(trace.Job{Name: "train", GPUs: 1, Iterations: hour, EstimateS: hour}, 1800, 240,
 			trace.Job{Iterations: 4 * hour, EstimateS: 4 * hour, SubmitS: hour}),
-		"jobs of 3 h that say 1 h, one every 20 min": behind(trace.Job{Name: "train", GPUs: 2, Iterations: 3 * hour, EstimateS: hour}, 60, 1200,
+		"jobs of 3 h estimated at 1 h, one every 20 min": behind(trace.Job{Name: "train", GPUs: 2, Iterations: 3 * hour, EstimateS: hour}, 60, 1200,
 			trace.Job{Iterations: hour, EstimateS: hour, SubmitS: hour / 2}),
 	} {
 		for _, c := range []struct {

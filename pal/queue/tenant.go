@@ -506,12 +506,11 @@ type TenantUse struct {
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"` // its weight in fair share among its parent's children
 	// Awaited counts GPUs that members of its running jobs still wait for. They count towards
-	// limits, but are not in GPUs. The Queue cannot tell the two apart, and adds them to GPUs; the
-	// caller, who knows the holder of each GPU, corrects that.
-	Awaited float64 `json:"awaited,omitempty"`
-	// Quota and Limit are GPUs; Limit is nil if there is no bound.
-	Quota int  `json:"quota,omitempty"`
-	Limit *int `json:"limit,omitempty"`
+	// limits, but are not part of GPUs.
+	Awaited float64 `json:"awaited,omitempty"` // set by the caller: the Queue counts these in GPUs
+
+	Quota int  `json:"quota,omitempty"` // in GPUs; 0: none
+	Limit *int `json:"limit,omitempty"` // in GPUs; nil: none
 	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users lists the users with
 	// GPUs or jobs; nil if users have no limits.
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`

@@ -40,22 +40,23 @@ type Run struct {
 	// Preemptible reports whether the placer may stop the job for others.
 	Preemptible bool `json:"preemptible,omitempty"`
 	// State is the run's state; unknown: Nomad forgot the job before the agent saw its end.
-	State  State  `json:"state"`
-	Reason string `json:"reason,omitempty"` // why it ended, in words
-	// Submitted is the time of submission; Started, when its first member got its GPUs; Whole, when
-	// all members ran for the first time; Ended, when the last member ended. Zero: not yet.
+	State     State     `json:"state"`
+	Reason    string    `json:"reason,omitempty"` // why it ended, in words
 	Submitted time.Time `json:"submitted"`
-	Started   time.Time `json:"started,omitzero"`
-	Whole     time.Time `json:"whole,omitzero"`
-	Ended     time.Time `json:"ended,omitzero"`
+	// Started is when its first member got its GPUs; zero: not yet.
+	Started time.Time `json:"started,omitzero"`
+	// Whole is when all members ran for the first time; zero: not yet.
+	Whole time.Time `json:"whole,omitzero"`
+	// Ended is when the last member ended; zero: not yet.
+	Ended time.Time `json:"ended,omitzero"`
 	// Waited is its total waiting time, including the time after each stop.
 	Waited Seconds `json:"waited_seconds"`
 	// Predicted is the predicted slowdown on the chosen GPUs; 0: unknown.
 	Predicted float64 `json:"predicted_slowdown,omitempty"`
-	// Packed is the one on the GPUs that packing would have chosen; 0: unknown.
+	// Packed is the predicted slowdown on the GPUs that packing would have chosen; 0: unknown.
 	Packed float64 `json:"packed_slowdown,omitempty"`
-	// Any is the mean over all choices of as many GPUs of the model, with the same locality penalty;
-	// 0: unknown.
+	// Any is the mean predicted slowdown over all choices of as many GPUs of the model, with the same
+	// locality penalty; 0: unknown.
 	Any float64 `json:"any_slowdown,omitempty"`
 	// Family is the name under which the queue learns run times: the job's, or that of its parent.
 	Family string `json:"family,omitempty"`

@@ -85,7 +85,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	s.agent.log.Named("audit").Info("control of a job changed", "job", k.ID, "namespace", k.Namespace, "what", strings.TrimPrefix(path[i:], "/"), "by", said.By, "why", said.Why, "priority", in.Priority)
+	s.agent.log.Named("audit").Info("accepted a command for a job", "job", k.ID, "namespace", k.Namespace, "what", strings.TrimPrefix(path[i:], "/"), "by", said.By, "why", said.Why, "priority", in.Priority)
 	s.snapshots.changed()
 	writeJSON(w, http.StatusOK, is)
 }

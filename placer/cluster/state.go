@@ -486,8 +486,8 @@ func InstanceIDs(d *api.NodeDeviceResource) []string {
 // Client.ReadStale in placer/nomad.
 func (n *noted) Orphans() []*Alloc { return byID(n.orphans) }
 
-// StaleVersions returns allocations whose version must be read. They were created before their
-// job's last registration, or the job is gated, and they have succeeded since. Nomad may have
+// StaleVersions returns allocations whose version must be read. They have succeeded since their
+// job's last registration, and either were created before it, or the job is gated. Nomad may have
 // updated them in place. Only their version, which events lack, shows whether they succeeded for
 // the present job.
 func (n *noted) StaleVersions() []*Alloc { return byID(n.staleVersions) }

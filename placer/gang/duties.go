@@ -224,7 +224,7 @@ func (g *Lifecycle) stuck(w World) reason.Reason {
 		return refusal(e)
 	case f != nil:
 		return reason.Reason{Kind: reason.MemberFailed, Cause: f.Reason}
-	case g.preempted(w): // of a service whose deployment has failed
+	case g.preempted(w): // no blocked evaluation: Nomad does not replace it
 		return reason.Reason{Kind: reason.PreemptedOnce}
 	case g.CutShort:
 		return reason.Reason{Kind: reason.CutShort}

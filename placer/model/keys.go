@@ -204,7 +204,7 @@ func queueKeys() []Key {
 		{Block: "queue", Name: "usage", text: parsed(queue.ParseUsageBy, func(c *Config) *queue.UsageBy { return &c.Queue.Usage }),
 			Doc: "What a GPU hour costs in `fair_share`: 1 (`gpu-time`), or the [price](../design/concepts.md#gpu-models) of the GPU's model when the job got the GPU (`priced`), so that an hour on a slow model costs less"},
 		{Block: "queue", Name: "usage_half_life", zero: true, field: func(c *Config) any { return &c.Queue.HalfLife },
-			Doc: "Used GPU time counts half in `fair_share` after this time, as Slurm's `PriorityDecayHalfLife`; 0: only GPUs in use count"},
+			Doc: "Used GPU time counts half as much in `fair_share` after this time, like Slurm's `PriorityDecayHalfLife`; 0: only GPUs in use count"},
 	}
 }
 

@@ -100,7 +100,11 @@ func failing(n *api.Node, id string) fault {
 	case gpu == nil:
 		return fault{n.Name, "no longer lists", ", so its device plugin does not run or is configured without them"}
 	case !gpu.Healthy:
-		return fault{n.Name, "reports", " as unhealthy, reason: " + cmp.Or(gpu.HealthDescription, "unhealthy")}
+		why := " as unhealthy"
+		if gpu.HealthDescription != "" {
+			why += ", reason: " + gpu.HealthDescription
+		}
+		return fault{n.Name, "reports", why}
 	}
 	return fault{}
 }
@@ -125,7 +129,7 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 }
 
 // elsewhere tells the user how to get other GPUs for a job that keeps running on its own.
-const elsewhere = "to have the job on other GPUs, stop it and run it again"
+const elsewhere = "to get other GPUs for the job, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
 // batch jobs run until the deadline. It replaces those of services at once, a few at a time. A

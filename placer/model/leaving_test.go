@@ -27,8 +27,8 @@ func TestDrained(t *testing.T) {
 		{0, time.Time{}, false, false, "the members there keep running until they end, because the drain has no deadline"},
 		{time.Minute, now.Add(time.Minute), true, false, "Nomad moves the members there to other nodes, by 2026-11-23 07:01:00 UTC at the latest"},
 		{0, time.Time{}, true, false, "Nomad moves the members there to other nodes"},
-		{time.Minute, now.Add(time.Minute), true, true, "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at 2026-11-23 07:01:00 UTC; to have the job on other GPUs, stop it and run it again"},
-		{0, time.Time{}, true, true, "its pins name GPUs (pal_pin), so Nomad does not move the members there: they keep running; to have the job on other GPUs, stop it and run it again"},
+		{time.Minute, now.Add(time.Minute), true, true, "its pins name GPUs (pal_pin), so Nomad does not move the members there: it stops them at 2026-11-23 07:01:00 UTC; to get other GPUs for the job, stop it and run it again"},
+		{0, time.Time{}, true, true, "its pins name GPUs (pal_pin), so Nomad does not move the members there: they keep running; to get other GPUs for the job, stop it and run it again"},
 		{-1, time.Time{}, true, true, "Nomad stops the members there now"},
 	} {
 		n := &api.Node{Name: "n", Drain: true, DrainStrategy: &api.DrainStrategy{DrainSpec: api.DrainSpec{Deadline: c.deadline}, ForceDeadline: c.by}}

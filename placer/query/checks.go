@@ -191,7 +191,7 @@ func (s facts) checkProfile() Check {
 		}
 	}
 	if behind := s.behind(int64(p.Version)); len(behind) > 0 {
-		return Check{"profile", Warn, fmt.Sprintf("%s; %s an earlier one: %s", found, reason.Counted(len(behind), "client still shows", "clients still show"), some(behind)), "check that their device plugins may read the variables nomad-pal/*; a plugin looks for a new profile about once a minute"}
+		return Check{"profile", Warn, fmt.Sprintf("%s; %s another version: %s", found, reason.Counted(len(behind), "client still shows", "clients still show"), some(behind)), "check that their device plugins may read the variables nomad-pal/*; a plugin looks for a new profile about once a minute"}
 	}
 	return Check{"profile", OK, found, ""}
 }

@@ -254,7 +254,7 @@ func classTarget(c pal.AppClass, ceiling int) string {
 	return "${device.attr." + attr.List(c, ceiling) + "}"
 }
 
-// markedList returns our list of ids, as written in the constraint.
+// markedList returns the right side of our constraints and affinities: the mark, then the values.
 func markedList(mark string, ids []string) string {
 	return mark + "," + strings.Join(ids, ",")
 }

@@ -102,9 +102,10 @@ func fairly(b *bytes.Buffer, cells []*cell, load float64) {
 const tried = `
 ## What was tried if gangs may be stopped
 
-The aim at 85 % was 0.67 of agnostic. With exact run times ours reaches it: 0.56 and 0.58 on the two workloads used to choose the rules.
+At 85 % load the aim was an average completion time of 0.67 times agnostic's. With exact run times ours reaches it: 0.56 and 0.58
+on the two workloads used to choose the rules.
 Without exact run times no rule does. On 2026-11-27 three rules were at most 4 % better than the product, and each was worse in one cell: congestion
-counts two or four times as much, or a gang waits as long for a better model as one that may not move. Six others were worse.
+counts twice as much; it counts four times as much; a gang waits as long for a better model as one that may not move. Six others were worse.
 `
 
 const fairness = `

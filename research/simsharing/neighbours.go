@@ -213,7 +213,7 @@ func neighbours(ps trace.Pairs) []byte {
 
 // memory writes which pairs do not fit.
 func memory(b *bytes.Buffer, ps trace.Pairs) {
-	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate: a job that leaves no room for another asks for all parts of a GPU.\n\n| model | pairs that do not fit | jobs that leave no room |\n|---|---|---|\n")
+	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. In the simulations of sharing, these jobs request all parts of a GPU; any two others fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
 	for _, model := range models {
 		large := ps.Large([]string{model})
 		var names []string

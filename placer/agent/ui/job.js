@@ -112,7 +112,7 @@ function matrix(d) {
     const i = at(t, b), e = d.walk[i], product = (e ? e.product : b * penalty(t)).toFixed(3);
     const what = `Within one ${t}, GPUs with a PM score up to ${scores(b).high}: predicted slowdown ${product}, by the mean of the bin.`;
     const tried = e && (e.taken ? "the gang fits, so this was chosen." : e.passed_over ? "the gang fits, but would break up more free nodes, which are left to wider gangs." : `no ${t} had ${plural(d.gpus, "GPU")} for the gang.`);
-    const text = e ? `${what} ${plural(e.free, "GPU")} that match were free up to that bin. Tried as number ${i + 1}: ${tried}` : `${what} Not tried: the gang fit at a cell with a smaller value.`;
+    const text = e ? `${what} Free GPUs that match, up to that bin: ${e.free}. Try ${i + 1}: ${tried}` : `${what} Not tried: the gang fit at a cell with a smaller value.`;
     return h("button", {type: "button", className: e ? (e.taken ? "chosen" : "tried") : "not", ariaLabel: text, onclick: () => { told.textContent = text; }}, product, h("small", {ariaHidden: "true"}, e ? (e.taken ? "chosen" : `no. ${i + 1}`) : "not tried"));
   };
   return [h("h3", {}, "Locality × variability"), h("p", {className: "soft"}, "A row is how far apart the GPUs may be. A column is a bin of GPUs with similar PM scores (1 is the median): the slowest GPU may be in that bin. A cell is the penalty × the mean of the bin, the predicted slowdown. PAL tries the cells in ascending order and takes the first at which the gang fits; but it prefers a fuller node to an emptier one if that costs little more."),

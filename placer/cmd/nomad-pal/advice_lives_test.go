@@ -431,7 +431,7 @@ func memberLives() map[string]life {
 		"a pinned service loses a node that never returns": {comes: crashed, job: "a", says: moved, follow: again},
 		"a pinned service on a node that is drained": {
 			comes: func(w *bed.World) { pinned(w); w.Nomad.DrainWithin(bed.NodeID(0), 0) }, job: "a",
-			says: "to have the job on other GPUs, stop it and run it again", follow: again,
+			says: "to get other GPUs for the job, stop it and run it again", follow: again,
 		},
 	}
 }

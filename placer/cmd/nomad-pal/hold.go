@@ -55,7 +55,7 @@ Requeue Options:
   -hold                    Hold them, too: see nomad-pal hold.
   -reason=<text>           Why, as explain and queue show it: at most 200 bytes.
 `, examples(
-	"Start a job again elsewhere:", "nomad-pal requeue train",
+	"Stop a running job and queue it again:", "nomad-pal requeue train",
 ), outputOptions, generalOptions)
 
 var helpPriority = help("priority [options] <job> <n>", `

@@ -380,7 +380,7 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 		case time.Since(since) > agentPatience:
 			return nil, fmt.Errorf("no agent has answered for %v, and the job stays registered: %w", agentPatience, err)
 		case !told:
-			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered; watching goes on as soon as an agent answers, within %s.", oneLine(err.Error()), model.ShortDuration(agentPatience)))
+			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered. For %s, this command waits for an agent to answer.", oneLine(err.Error()), model.ShortDuration(agentPatience)))
 			told = true
 		}
 		select {
