@@ -217,7 +217,7 @@ func (r *run) own(name string, into func(*Record, []byte), more ...string) func(
 	return func(ctx context.Context, k keep) error {
 		out, err := output(ctx, r.Self, append([]string{name, "-json", "-nvml=" + r.NVML}, more...)...)
 		if !json.Valid(out) || len(bytes.TrimSpace(out)) == 0 {
-			return errors.Join(fmt.Errorf("no answer in JSON: %.80q", out), err)
+			return errors.Join(fmt.Errorf("the output is not JSON: %.80q", out), err)
 		}
 		k(func(rec *Record) { into(rec, out) }, "") // the JSON contains what the exit code says
 		return nil

@@ -151,7 +151,7 @@ func TestRun(t *testing.T) {
 		v     Verdict
 		found string
 	}{
-		"every step can be done":                                                       {Disagrees, `fingerprint: no answer in JSON: "not JSON\n"`},
+		"every step can be done":                                                       {Disagrees, `fingerprint: the output is not JSON: "not JSON\n"`},
 		"our scan agrees with nvidia-smi":                                              {Disagrees, `GPU-00000000 enforced.power.limit: ours "700", nvidia-smi "600.00"`},
 		"an idle GPU uses at most 1 GiB of its memory":                                 {Agrees, ""},
 		"a kernel computes the same in each run and on each GPU of a model":            {Disagrees, "triad1 on NVIDIA H200: 2 results"},

@@ -8,8 +8,8 @@ import (
 )
 
 // A gang with a deadline keeps its place in the order until the deadline is in danger. Then it goes
-// before the other gangs of its priority, but not before turns of overdue gangs. Among several such
-// gangs, the one that must start first goes first. Once the deadline cannot be met, the gang loses
+// before the other gangs of its tenant and priority, but after overdue gangs whose turn it is. Among
+// several such gangs, the one that must start first goes first. Once the deadline cannot be met, the gang loses
 // this advantage: going first would only make others late.
 
 // inDanger × the gang's run time before the deadline, the deadline comes into danger. With 2, a
@@ -76,7 +76,7 @@ type Deadline struct {
 	// expected to be late.
 	StartBy, LostAt time.Duration
 	// Urgent means that the deadline is in danger, so the gang goes first among those of its
-	// priority. Lost means that the deadline can probably not be met.
+	// tenant and priority. Lost means that the deadline can probably not be met.
 	Urgent, Lost bool
 	// Assumed is the run time used if there is neither an estimate nor a history, and the deadline
 	// has not passed. StartBy and LostAt are only as good as this assumption.

@@ -282,12 +282,11 @@ type Usage struct {
 	StopsSavedHours   float64 `json:"stops_saved_wait_hours"`
 	// WaitedHours is the total waiting time of these runs. Waits counts the runs that started, by
 	// waiting time: below 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, and longer.
-	WaitedHours float64  `json:"waited_hours"`
-	Waits       [6]int64 `json:"waits"`
-	Seen        Seen     `json:"seen"` // those of these runs whose slowdown was measured
-	// Starts counts the predicted ranges of start times, RunTimes those of run times.
-	Starts   PredictedRanges `json:"starts"`
-	RunTimes PredictedRanges `json:"run_times"`
+	WaitedHours float64         `json:"waited_hours"`
+	Waits       [6]int64        `json:"waits"`
+	Seen        Seen            `json:"seen"`      // those of these runs whose slowdown was measured
+	Starts      PredictedRanges `json:"starts"`    // counts predicted ranges of start times
+	RunTimes    PredictedRanges `json:"run_times"` // counts predicted ranges of run times
 }
 
 // Seen sums up the runs whose slowdown was measured: see [Run.Seen]. Slowdowns are means, weighted

@@ -29,7 +29,7 @@ func TestDeadlineSentence(t *testing.T) {
 		{d, 0, 0, by},
 		{d, 1, 6, by + ", and it is expected to"},
 		{d, 1, 7, by + "; it may start later"},
-		{urgent, 8, 9, by + "; it is expected to start too late. The deadline is in danger, so only overdue jobs go before this job"},
+		{urgent, 8, 9, by + "; it is expected to start too late. Little time is left, so the job goes before others of its tenant and priority, except overdue and more urgent ones"},
 		{lost, 8, 9, ", which it will miss: it would have had to start by 1970-01-01 07:00 UTC. It keeps its ordinary place in the queue"},
 		{unknown, 0, 0, assumed},
 		{unknown, 2, 7, assumed + ", and it is expected to"},

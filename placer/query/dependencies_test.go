@@ -244,7 +244,7 @@ func TestDeadline(t *testing.T) {
 			w.T.Errorf("note %q", got)
 		}
 		w.RunFor(2*time.Hour + time.Minute)
-		if got := note(w, dated); !strings.Contains(got, "The deadline is in danger, so only overdue jobs go before this job") {
+		if got := note(w, dated); !strings.Contains(got, "Little time is left, so the job goes before others of its tenant and priority") {
 			w.T.Errorf("note %q", got)
 		}
 		w.ExpectRunning("dated", time.Hour)

@@ -214,7 +214,7 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 		said += "; it may start later"
 	}
 	if d.Urgent {
-		said += ". The deadline is in danger, so only overdue jobs go before this job"
+		said += ". Little time is left, so the job goes before others of its tenant and priority, except overdue and more urgent ones"
 	}
 	return said
 }

@@ -74,7 +74,7 @@ func Childless(job *api.Job, children bool) error {
 	case !cluster.Template(job):
 		return nil
 	case p != nil && p.Payload == "required":
-		return cluster.ErrPayload
+		return cluster.ErrPayloadRequired
 	case !children:
 		return cluster.ErrNoRPC
 	}

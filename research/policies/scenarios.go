@@ -42,7 +42,7 @@ type result struct {
 	Worst    float64   `json:"worst_avg_jct"` // the ratio for the workload with the highest one
 	Makespan float64   `json:"makespan"`
 	Longest  float64   `json:"longest_jct"`
-	Stuck    int       `json:"never_finished,omitempty"` // number of jobs; the ratios are then those of the others
+	Stuck    int       `json:"never_finished,omitempty"` // jobs, in all workloads; the figures of this policy leave them out, those of PAL do not
 	ByTrace  []float64 `json:"avg_jct_by_workload"`
 
 	scenario scenario

@@ -200,7 +200,7 @@ func (w *watcher) wait(ctx context.Context, what string, n int, there func() []t
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-limit.C:
-			return nil, fmt.Errorf("%d of %d %s after 5 minutes", len(at), n, what)
+			return nil, fmt.Errorf("only %d of %d %s after 5 minutes", len(at), n, what)
 		}
 	}
 }

@@ -89,6 +89,44 @@ func (l life) lead(t *testing.T, f *advice.Followed) {
 	})
 }
 
+// takesPayload runs template t with a payload beside a node with variability classes.
+func takesPayload(w *bed.World, payload string) {
+	n := nomadtest.GPUNode(0, 4)
+	ids, count := "GPU-0-0,GPU-0-1", int64(2)
+	n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{"unique.variability_a_le_2": {StringVal: &ids}, "variability_a_le_2_count": {IntVal: &count}}
+	w.Nomad.AddNode(n)
+	w.StartPlacerOfChildren()
+	w.Submit(bed.Gang{Name: "t", Change: func(j *api.Job) {
+		bed.Parameterized(j)
+		j.ParameterizedJob.Payload = payload
+	}})
+}
+
+// constrained runs template t again without a gate, with a native class constraint, and dispatches
+// it.
+func constrained(w *bed.World, payload string) {
+	w.Submit(bed.Gang{Name: "t", Ungated: true, Change: func(j *api.Job) {
+		bed.Parameterized(j)
+		j.ParameterizedJob.Payload = payload
+		d := j.TaskGroups[0].Tasks[0].Resources.Devices[0]
+		d.Constraints = []*api.Constraint{
+			{LTarget: "${device.ids}", Operand: "set_contains_any", RTarget: "${device.attr.unique.variability_a_le_2}"},
+			{LTarget: "${device.attr.variability_a_le_2_count}", Operand: ">=", RTarget: "1"},
+		}
+	}})
+	dispatchWithPayload(w)
+}
+
+func dispatchWithPayload(w *bed.World) {
+	_, _, err := w.Author.Jobs().Dispatch("t", nil, []byte("x"), "", nil)
+	must(w, err)
+}
+
+func childRuns(w *bed.World) bool {
+	all := w.ChildrenOf(bed.Key("t"))
+	return len(all) == 1 && w.Running(all[0])
+}
+
 // childOf is the last child of template t.
 func childOf(w *bed.World) string {
 	all := w.ChildrenOf(bed.Key("t"))
@@ -240,35 +278,20 @@ func childrenLives() map[string]life {
 			says: "set nomad { rpc_address } in the configuration of the agent", follow: func(w *bed.World) { stop(); w.StartPlacerOfChildren() },
 		},
 		"is a child with a payload": {
-			comes: func(w *bed.World) {
-				n := nomadtest.GPUNode(0, 4)
-				ids, count := "GPU-0-0,GPU-0-1", int64(2)
-				n.NodeResources.Devices[0].Attributes = map[string]*api.Attribute{"unique.variability_a_le_2": {StringVal: &ids}, "variability_a_le_2_count": {IntVal: &count}}
-				w.Nomad.AddNode(n)
-				w.StartPlacerOfChildren()
-				w.Submit(bed.Gang{Name: "t", Change: bed.Parameterized})
-				_, _, err := w.Author.Jobs().Dispatch("t", nil, []byte("x"), "", nil)
-				must(w, err)
-			},
-			says: "Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead",
+			comes: func(w *bed.World) { takesPayload(w, "optional"); dispatchWithPayload(w) },
+			says:  "Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead",
 			follow: func(w *bed.World) {
 				must(w, w.Purge(bed.Key(childOf(w))))
 				w.RunFor(10 * time.Second)
-				w.Submit(bed.Gang{Name: "t", Ungated: true, Change: func(j *api.Job) {
-					bed.Parameterized(j)
-					d := j.TaskGroups[0].Tasks[0].Resources.Devices[0]
-					d.Constraints = []*api.Constraint{
-						{LTarget: "${device.ids}", Operand: "set_contains_any", RTarget: "${device.attr.unique.variability_a_le_2}"},
-						{LTarget: "${device.attr.variability_a_le_2_count}", Operand: ">=", RTarget: "1"},
-					}
-				}})
-				_, _, err := w.Author.Jobs().Dispatch("t", nil, []byte("x"), "", nil)
-				must(w, err)
+				constrained(w, "optional")
 			},
-			then: func(w *bed.World) bool {
-				all := w.ChildrenOf(bed.Key("t"))
-				return len(all) == 1 && w.Running(all[0])
-			},
+			then: childRuns,
+		},
+		"requires a payload": {
+			comes: func(w *bed.World) { takesPayload(w, "required") }, job: "t",
+			says:   "Remove the gate, and give the job a native class constraint instead",
+			follow: func(w *bed.World) { constrained(w, "required") },
+			then:   childRuns,
 		},
 	}
 }

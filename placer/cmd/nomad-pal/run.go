@@ -255,7 +255,7 @@ func gateForGPUs(job *api.Job) (*api.Job, error) {
 	}
 	gated := request.Gate(job)
 	if p := job.ParameterizedJob; rewrite.Gated(gated) && p != nil && p.Payload == "required" {
-		return nil, fmt.Errorf("job %q takes a payload, and Nomad loses payloads of jobs that are rewritten: run it with nomad job run, with a native class constraint", *job.ID)
+		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, with a native class constraint", *job.ID)
 	}
 	return gated, nil
 }
