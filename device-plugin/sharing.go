@@ -115,8 +115,12 @@ func (c *Config) translation() string {
 	if c.MPS == nil || !c.MPS.Enabled {
 		return ""
 	}
-	said := fmt.Sprintf("config block mps is read as %d sharing blocks with mode = %q, replicas = %d and its pipe directories: "+
-		"write sharing blocks yourself to choose other values", len(c.Sharing), MPS, translatedReplicas)
+	blocks := "1 sharing block"
+	if n := len(c.Sharing); n > 1 {
+		blocks = fmt.Sprintf("%d sharing blocks", n)
+	}
+	said := fmt.Sprintf("config block mps is read as %s with mode = %q and replicas = %d, and with the block's pipe directories: "+
+		"write sharing blocks yourself to choose other values", blocks, MPS, translatedReplicas)
 	if c.MPS.User+c.MPS.SockAddr != "" {
 		said += "; mps_user and mps_sock_addr are not used"
 	}

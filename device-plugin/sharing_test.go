@@ -120,6 +120,9 @@ func TestBlockOfTheIncumbentsSharing(t *testing.T) {
 	if diff := cmp.Diff(want, c.Sharing); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
+	if said := c.translation(); !strings.Contains(said, "read as 1 sharing block with") {
+		t.Errorf("the log says %q", said)
+	}
 	if c, err := configOf(t, "mps {\n enabled = false\n}"); err != nil || len(c.Sharing) > 0 {
 		t.Errorf("not enabled: %+v, %v", c.Sharing, err)
 	}
