@@ -140,8 +140,8 @@ func (p *Placer) commitAll(ctx context.Context, starts []*start, now time.Time) 
 }
 
 // commit is the atomic step of a start. The decision is recorded later, when the members have been
-// seen. That saves a write; if the placer crashes before, the next one reads the chosen GPUs from
-// Nomad. Several commits run at a time, and each changes only its own gang. If a new event forbids
+// seen. That saves a write; if the placer crashes before the decision is recorded, the next placer
+// reads the chosen GPUs from Nomad. Several commits run at a time, and each changes only its own gang. If a new event forbids
 // the start, it is postponed to the next cycle, which knows the event.
 func (p *Placer) commit(ctx context.Context, s *start) (err error) {
 	if s.Job, err = p.m.View.Pin(s.t.Job, s.Pins); err != nil {

@@ -150,7 +150,7 @@ func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.emitFound(k, kind, text, time.Time{})
 }
 
-// emitFound adds an event about a state that has lasted since the time since.
+// emitFound adds an event about a state that began at since; zero: just now, or the time is unknown.
 func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }

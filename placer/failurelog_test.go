@@ -345,7 +345,8 @@ func TestTrimQuarantine(t *testing.T) {
 	}
 }
 
-// If a server's clock is a year ahead, its failures and successes count as if they happened now.
+// Failures and successes of allocations count as if they happened now if a server's clock dates them a
+// year ahead.
 func TestTimesOfTheFuture(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)

@@ -47,7 +47,7 @@ func (j JobResult) Slowdown() float64 {
 // than on the queue.
 const shortest = 10
 
-// Stretch is the job completion time over the work at cost 1, both at least 10 s (the bounded
+// Stretch is the job completion time over the work at cost 1, times below 10 s counting as 10 s (the bounded
 // slowdown of the literature): the combined effect of waiting and slow GPUs.
 func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 

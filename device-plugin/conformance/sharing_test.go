@@ -24,7 +24,7 @@ const inFour = "sharing {\n  replicas = 4\n  gpus = [1]\n}\n"
 
 func part(gpu, n int) string { return fmt.Sprint(nvmltest.UUID(gpu), "::", n) }
 
-// all waits until is holds for all parts of GPU 1.
+// all returns a condition: the four parts of GPU 1 exist, and is holds for each.
 func all(is func(*device.Device) bool) func([]*device.DeviceGroup) bool {
 	return func(gs []*device.DeviceGroup) bool {
 		for n := range 4 {

@@ -60,11 +60,11 @@ func (e *Error) hint() string {
 	case noCompat:
 		return ", a CUDA compatibility package (cuda-compat) is found before the driver's library, and this GPU does not support it: take its folder out of LD_LIBRARY_PATH and ld.so.conf, or set measure { cuda_library } to the driver's library"
 	case stubLibrary:
-		return ", this is the toolkit's stub and no driver: take its folder out of LD_LIBRARY_PATH"
+		return ", this library is the toolkit's stub, not the driver: take its folder out of LD_LIBRARY_PATH"
 	case insufficientDriver:
 		return ", the kernel driver is older than the CUDA library: update the driver"
 	case unknown:
-		return ", often the module nvidia_uvm: nvidia-modprobe -u -c=0 loads it; after a suspend, load it again"
+		return ", often because the module nvidia_uvm is not loaded: nvidia-modprobe -u -c=0 loads it; after a suspend, load it again"
 	case NoBinaryForGPU, UnsupportedPTX:
 		return ", the GPU or the driver is too old for this kernel"
 	}

@@ -48,7 +48,7 @@ func smiValues(d gpu.Device, driver string) []smiValue {
 	}
 }
 
-// smiQuery returns the fields to query from nvidia-smi.
+// smiQuery returns the arguments with which nvidia-smi prints the fields to compare, as CSV.
 func smiQuery() []string {
 	names := []string{"uuid"}
 	for _, v := range smiValues(gpu.Device{}, "") {

@@ -30,7 +30,7 @@ var skus = []sku{
 	{"V100S", 250, 0}, {"V100-SXM", 300, 0}, {"V100", 250, 0}, {"T4", 70, 0},
 }
 
-// skuOf finds a model's product. Names are whole words, so that "L40" does not match "L4".
+// skuOf finds a model's product. Names are whole words, so that product "L4" does not match the model "L40".
 func skuOf(model string) (sku, bool) {
 	words := " " + strings.NewReplacer("-", " ", "_", " ").Replace(model) + " "
 	for _, s := range skus {
@@ -45,7 +45,7 @@ func skuOf(model string) (sku, bool) {
 // slowBelow returns the rate below which a GPU of the model cannot be healthy at this power
 // limit; 0 if unknown. peak is the hardware's peak at its largest clock. Rates fall less
 // than power does, so a share of the power leaves at least that share of the rate.
-// Bandwidth depends neither on power nor on the model.
+// For bandwidth, the bound is the same share of the peak at any power limit and for any model.
 func slowBelow(kernelID, model string, limitW, peak float64) float64 {
 	k, ok := kernelOf(kernelID)
 	if !ok || k.floor == 0 {

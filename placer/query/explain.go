@@ -60,7 +60,7 @@ type Explanation struct {
 	// Mode is how tightly the job is tied to its GPUs (pal_pin): gpu, class or prefer.
 	Mode string `json:"mode,omitempty"`
 	// Predicted is the original choice, if Nomad gave the job other GPUs within its pins.
-	// Decision.Chosen are then the GPUs that it has.
+	// The decision then has the GPUs that it got.
 	Predicted *pal.Choice `json:"predicted,omitempty"`
 	// ClassFrom names the source of the application class.
 	ClassFrom string `json:"class_from,omitempty"`
@@ -122,7 +122,7 @@ type Explanation struct {
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
 	// StoppedFor is the job, namespace/id, that it was stopped for, if that is known.
 	StoppedFor string `json:"stopped_for,omitempty"`
-	// Deployment is that of a service, if it is under way or has failed.
+	// Deployment is the service's deployment, if that is under way or has failed.
 	Deployment *Deployment `json:"deployment,omitempty"`
 	// EndFrom and EndTo are the range in which a running job is expected to end. EndWhy says what
 	// the range is based on.

@@ -20,6 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/constraint"
 	"github.com/nomad-pal/nomad-pal/placer/ledger"
@@ -158,8 +159,8 @@ func apart(author *api.Job, gang pal.Gang) error {
 		case each == 0:
 			first, each = *g.Name, n
 		case n != each:
-			return fmt.Errorf("members of group %q have %d parts of GPUs and members of group %q have %d, so they cannot be kept on different GPUs: "+
-				"request the same number in both, or add pal_neighbours = \"any,self\"", first, each, *g.Name, n)
+			return fmt.Errorf("members of group %q have %s and members of group %q have %d, so they cannot be kept on different GPUs: "+
+				"request the same number in both, or add pal_neighbours = \"any,self\"", first, reason.Counted(each, "part of a GPU", "parts of GPUs"), *g.Name, n)
 		}
 	}
 	return nil

@@ -62,7 +62,7 @@ type cell struct {
 type run struct {
 	Policy   string  `json:"policy"`
 	AvgJCT   float64 `json:"avg_jct_s"`
-	P99      float64 `json:"p99_slowdown"` // completion time divided by the time on the fastest model, both at least 10 s
+	P99      float64 `json:"p99_slowdown"` // completion time over the time on the fastest model, times below 10 s counting as 10 s
 	Makespan float64 `json:"makespan_s"`
 	Stops    int     `json:"stops"`
 }

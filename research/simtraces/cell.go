@@ -41,7 +41,7 @@ type result struct {
 type run struct {
 	Policy   string  `json:"policy"`
 	AvgJCT   float64 `json:"avg_jct_s"`
-	P99      float64 `json:"p99_slowdown"` // completion time divided by work, both at least 10 s
+	P99      float64 `json:"p99_slowdown"` // completion time over work, times below 10 s counting as 10 s
 	Makespan float64 `json:"makespan_s"`
 	Useful   float64 `json:"useful"`
 	Restarts int     `json:"restarts"`

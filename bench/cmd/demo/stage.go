@@ -193,6 +193,6 @@ func (s *stage) verify(r *replay.Result) error {
 		}
 		checked += len(j.Allocated)
 	}
-	fmt.Fprintf(s.out, "Checked: all %d gangs ran on exactly the %d GPUs that explain names.\n", len(r.Jobs), checked)
+	fmt.Fprintf(s.out, "Checked: all %d gangs ran on exactly the %d GPUs that `explain` shows.\n", len(r.Jobs), checked)
 	return nil
 }

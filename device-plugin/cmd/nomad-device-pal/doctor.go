@@ -48,6 +48,7 @@ type diagnosis struct {
 	cudaLibrary string
 	patience    time.Duration // how long to wait for the driver
 	nomad       nomad.Options // how to reach Nomad, as in the plugin's configuration
+	fromNomad   bool          // the profile comes from Nomad's variables, unless profile is set
 	unmeasured  bool          // measuring is off in the configuration
 	stateless   bool          // the configuration sets no state_dir
 	self        string        // path of this binary
@@ -157,7 +158,9 @@ func (d *diagnosis) path(name string) string { return filepath.Join(d.root, name
 
 // permissions looks at the device files.
 func (d *diagnosis) permissions() {
-	files := []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
+	const control, memory = "/dev/nvidiactl", "/dev/nvidia-uvm"
+	makes := map[string]string{control: "nvidia-smi, run as root, makes it; nvidia-persistenced does so at boot", memory: "nvidia-modprobe -u -c=0 makes it"}
+	files := []string{control, memory}
 	if gpu.IsWSL(d.root) {
 		files = []string{gpu.WSLDevice}
 	}
@@ -165,7 +168,7 @@ func (d *diagnosis) permissions() {
 		f, err := os.OpenFile(d.path(path), os.O_RDWR, 0)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			d.add(statusWarn, "permissions", path+" does not exist", "nvidia-modprobe -u -c=0 makes it; nvidia-persistenced does so at boot")
+			d.add(statusWarn, "permissions", path+" does not exist", makes[path])
 		case err != nil:
 			d.add(statusFail, "permissions", err.Error(), "run Nomad's client as root, as Nomad requires")
 		default:
@@ -353,8 +356,12 @@ func (d *diagnosis) label(c nomadConfig, want string) {
 
 // calibration checks the profile.
 func (d *diagnosis) calibration() {
-	if d.profile == "" {
-		d.add(statusOK, "profile", "none given: GPUs are compared with this node's others", "")
+	switch {
+	case d.profile == "" && d.fromNomad:
+		d.add(statusOK, "profile", "comes from Nomad's variables (profile_from_nomad)", "")
+		return
+	case d.profile == "":
+		d.add(statusOK, "profile", "none: measured GPUs are rated against the others of their model on this node", "")
 		return
 	}
 	p, err := deviceplugin.ReadProfile(d.profile)
@@ -375,7 +382,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d lacks %d of this node's GPUs: nomad-pal counts them as median GPUs; the node publishes them in the last class", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs: the node publishes each in the last class, unless it has measured the GPU itself", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

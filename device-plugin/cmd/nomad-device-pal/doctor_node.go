@@ -46,7 +46,7 @@ func (d *diagnosis) configured() {
 		}
 		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
 		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
-		d.nomad = nomad.Options(b.Config.Nomad)
+		d.nomad, d.fromNomad = nomad.Options(b.Config.Nomad), b.Config.FromNomad != nil
 		d.unmeasured = b.Config.Measure.Mode == string(measure.Off)
 	}
 	defaults := deviceplugin.DefaultConfig()

@@ -160,6 +160,30 @@ func TestDoctorOfAHungDriver(t *testing.T) {
 	}
 }
 
+// Doctor says where the profile comes from.
+func TestDoctorSaysWhereTheProfileComesFrom(t *testing.T) {
+	for config, want := range map[string]string{
+		"":                              "none: measured GPUs are rated against the others",
+		"profile_from_nomad {}":         "comes from Nomad's variables",
+		"measure {\n mode = \"off\"\n}": "none: measured GPUs are rated against the others",
+	} {
+		path := filepath.Join(t.TempDir(), "nomad.hcl")
+		if err := os.WriteFile(path, []byte("plugin \"nomad-device-pal\" {\n config {\n"+config+"\n}\n}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d := diagnosis{self: "/plugins/nomad-device-pal"}
+		var err error
+		if d.agent, err = readNomadConfig(path); err != nil {
+			t.Fatal(err)
+		}
+		d.configured()
+		d.calibration()
+		if got := d.findings[0]; got.Status != statusOK || !strings.Contains(got.Message, want) {
+			t.Errorf("%q: %+v, want %q", config, got, want)
+		}
+	}
+}
+
 // In a directory, doctor reads the same files as Nomad.
 func TestNomadConfigDirectory(t *testing.T) {
 	dir := t.TempDir()

@@ -68,6 +68,8 @@ type pluginBlock struct {
 		StateDir    *string `hcl:"state_dir"` // nil: not set; "": state is off
 		NVMLLibrary string  `hcl:"nvml_library"`
 		Profile     string  `hcl:"profile"`
+		// FromNomad is not nil if there is such a block.
+		FromNomad []struct{} `hcl:"profile_from_nomad"`
 		// Ignored lists GPUs that are out of use on purpose.
 		Ignored []string `hcl:"ignored_gpu_ids"`
 		Measure struct {
