@@ -140,6 +140,20 @@ func canonical(job *api.Job) (*api.Job, error) {
 	return &out, nil
 }
 
+// sentJob returns the canonical job of a request. As in Nomad's API, a job without a namespace is in
+// that of the query.
+func sentJob(r *http.Request, job *api.Job) (*api.Job, error) {
+	if namespace := r.URL.Query().Get("namespace"); job != nil && namespace != "" && (job.Namespace == nil || *job.Namespace == "") {
+		own := *job
+		own.Namespace, job = &namespace, &own
+	}
+	job, err := canonical(job)
+	if err != nil {
+		return nil, err
+	}
+	return job, request.Addressable(*job.ID)
+}
+
 // wants reports whether a job with GPUs is for the placer.
 func (a *Admission) wants(job *api.Job) bool {
 	types := []string{api.JobTypeBatch}

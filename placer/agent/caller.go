@@ -54,7 +54,7 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 // tokenOf returns the request's token, or "" if it has none.
 func tokenOf(r *http.Request) string {
 	token := r.Header.Get("X-Nomad-Token")
-	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+	if scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		token = cmp.Or(token, strings.TrimSpace(bearer))
 	}
 	return token
@@ -190,6 +190,8 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case denied(err):
 		status = http.StatusForbidden
+	case errors.Is(err, errPriority):
+		status = http.StatusBadRequest
 	case errors.Is(err, errNotAtWork):
 		status = http.StatusServiceUnavailable
 	case errors.Is(err, nomad.ErrNoJob):

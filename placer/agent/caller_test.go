@@ -239,7 +239,7 @@ func TestExplained(t *testing.T) {
 
 // Only a Bearer header carries a token; the credentials of a proxy before the agent are none.
 func TestTokenOf(t *testing.T) {
-	for header, want := range map[string]string{"Bearer secret": "secret", "Basic dXNlcjpwdw==": "", "": ""} {
+	for header, want := range map[string]string{"Bearer secret": "secret", "bearer secret": "secret", "Basic dXNlcjpwdw==": "", "": ""} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/queue", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -65,7 +66,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 	k := cluster.JobKey{Namespace: cmp.Or(r.URL.Query().Get("namespace"), api.DefaultNamespace), ID: id}
 	var name string
 	_, ok = s.judged(w, r, func(c *caller, ctx context.Context) (err error) {
-		if err = c.submits(ctx, k); err != nil {
+		if err = c.submits(ctx, k, in.Priority); err != nil {
 			return err
 		}
 		name, err = c.name(ctx)
@@ -93,8 +94,12 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 // mostPriority is the highest priority that Nomad's configuration may allow (job_max_priority).
 const mostPriority = 32766
 
-// submits fails if the caller could not register the current version of the job.
-func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
+// errPriority is the error for a priority that Nomad refuses (job_max_priority).
+var errPriority = errors.New("Nomad refuses this priority")
+
+// submits fails if the caller could not register the current version of the job, with that priority
+// unless it is 0.
+func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) error {
 	if err := request.Addressable(k.ID); err != nil {
 		return fmt.Errorf("%w: %w", nomad.NoJob(k), err)
 	}
@@ -106,9 +111,15 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey) error {
 		return needs(err, fmt.Sprintf("the capability %q in namespace %q", "read-job", k.Namespace))
 	}
 	if parent := job.ParentID; parent != nil && *parent != "" { // Nomad's HTTP API cannot register a child
-		return c.submits(ctx, cluster.JobKey{Namespace: k.Namespace, ID: *parent})
+		return c.submits(ctx, cluster.JobKey{Namespace: k.Namespace, ID: *parent}, priority)
+	}
+	if priority > 0 {
+		job.Priority = &priority
 	}
 	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
+	if priority > 0 && nomad.StatusOf(err) == http.StatusInternalServerError && strings.Contains(err.Error(), "priority") {
+		return fmt.Errorf("%w: %w", errPriority, err)
+	}
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))
 }
 

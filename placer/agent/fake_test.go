@@ -217,6 +217,10 @@ func (f *fake) register(w http.ResponseWriter, r *http.Request, token string) {
 		fmt.Fprint(w, `{}`)
 		return
 	}
+	if p := job.Priority; p != nil && *p > 100 {
+		http.Error(w, "1 error occurred:\n\t* job priority must be between [1, 100]\n\n", http.StatusInternalServerError)
+		return
+	}
 	k := *job.Namespace + "/" + *job.ID
 	old, index := f.jobs[k], uint64(0)
 	if old != nil {

@@ -153,6 +153,40 @@ func TestRegister(t *testing.T) {
 	})
 }
 
+// A job without a namespace is in that of the query, as in Nomad's API. Jobs whose ids no path can
+// name are refused before Nomad is asked.
+func TestJobsOfTheQuerysNamespace(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	r := f.run(openConfig).ready()
+	job := func(id string) string {
+		return `{"Job": ` + strings.Replace(strings.Replace(gpuJob("research", "one", 1), `"Namespace":"research",`, "", 1), `"one"`, id, 2) + `}`
+	}
+	if strings.Contains(job(`"one"`), "research") {
+		t.Fatal(job(`"one"`))
+	}
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{http.MethodPost, "/v1/plan?namespace=research", job(`"one"`), http.StatusOK},
+		{http.MethodPost, "/v1/plan", job(`"one"`), http.StatusForbidden},
+		{http.MethodPut, "/v1/jobs?namespace=research", job(`"one"`), http.StatusOK},
+		{http.MethodPut, "/v1/jobs", job(`"one"`), http.StatusForbidden},
+		{http.MethodPost, "/v1/plan?namespace=research", job(`".."`), http.StatusBadRequest},
+		{http.MethodPut, "/v1/jobs?namespace=research", job(`".."`), http.StatusBadRequest},
+	} {
+		if status, text := r.send(c.method, c.path, "alice", c.body); status != c.status {
+			t.Errorf("%s %s of %s: status %d, want %d: %s", c.method, c.path, c.body, status, c.status, text)
+		}
+	}
+	f.set(func() {
+		if f.jobs["research/one"] == nil || f.jobs["default/one"] != nil {
+			t.Errorf("registered: %v", f.jobs)
+		}
+	})
+}
+
 // If users have limits, a job belongs to the token's user, regardless of the user in the job. A job
 // that is already in Nomad keeps its user, and a management token may register jobs for others.
 func TestRegisterNamesUser(t *testing.T) {

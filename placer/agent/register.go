@@ -19,7 +19,6 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer"
 	"github.com/nomad-pal/nomad-pal/placer/nomad"
-	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -36,12 +35,9 @@ func (s *server) serveRegister(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	job, err := canonical(in.Job)
+	job, err := sentJob(r, in.Job)
 	if err == nil && !rewrite.Gated(job) {
 		err = fmt.Errorf("job %q has no gate: register it with Nomad", *job.ID)
-	}
-	if err == nil {
-		err = request.Addressable(*job.ID)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

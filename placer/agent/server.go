@@ -290,7 +290,7 @@ func (s *server) servePlan(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	job, err := canonical(request.Job)
+	job, err := sentJob(r, request.Job)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
