@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // Right is the permission that a request needs, as in an ACL policy.
@@ -51,8 +52,14 @@ func Denied(err error, right Right) error {
 	return &deniedError{err, right}
 }
 
-// Refused reports whether Nomad refused a request for lack of permission.
+// Refused reports whether Nomad refused a request for lack of permission. Nomad's clients, which
+// have logs and files, refuse with 500 (seen on 1.11.3).
 func Refused(err error) bool {
-	code := StatusOf(err)
-	return code == http.StatusForbidden || code == http.StatusUnauthorized
+	switch StatusOf(err) {
+	case http.StatusForbidden, http.StatusUnauthorized:
+		return true
+	case http.StatusInternalServerError:
+		return strings.Contains(err.Error(), "Permission denied")
+	}
+	return false
 }

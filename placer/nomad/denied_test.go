@@ -62,3 +62,23 @@ func TestDenied(t *testing.T) {
 		t.Error("another error was changed")
 	}
 }
+
+// Nomad's clients refuse with 500 and these words.
+func TestRefusedByAClient(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		says   string
+		want   bool
+	}{{403, "Permission denied", true}, {500, "Permission denied", true}, {500, "no leader", false}, {404, "Permission denied", false}} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, c.says, c.status) }))
+		client, err := api.NewClient(&api.Config{Address: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = client.Jobs().Info("j", nil)
+		if got := Refused(err); got != c.want {
+			t.Errorf("%d %s: refused %v, want %v", c.status, c.says, got, c.want)
+		}
+		s.Close()
+	}
+}

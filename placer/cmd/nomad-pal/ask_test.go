@@ -347,6 +347,12 @@ func TestHiddenIsNotMissing(t *testing.T) {
 	if code, _, said := c.does("release", "-token=user", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, `lacks the capability "read-job"`) {
 		t.Errorf("release: %d %s", code, said)
 	}
+	if code, _, err := c.does("run", "-detach", "-token", "root", c.job("research", "kept", 4)); code != 0 {
+		t.Fatal(err)
+	}
+	if code, _, said := c.does("cancel", "-token=user", "-namespace=research", "kept"); code != 1 || !strings.Contains(said, `lacks the capability "submit-job"`) {
+		t.Errorf("cancel: %d %s", code, said)
+	}
 	for _, name := range []string{"GPU-0-0", "node-0"} {
 		code, _, said := c.does("explain", "-token=nodeless", "-pal-address="+url, "-namespace=research", name)
 		if code != 1 || !strings.Contains(said, `lacks node { policy = "read" }`) {

@@ -63,7 +63,7 @@ func runCancel(b *base, args []string) int {
 	for _, id := range running {
 		if _, _, err := client.API().Jobs().Deregister(id, false, (&api.WriteOptions{Namespace: b.namespace}).WithContext(b.ctx)); err != nil {
 			b.printEach(stopped, "Stopped", "")
-			return b.fail(fmt.Errorf("stopping job %q: %w", id, err))
+			return b.fail(fmt.Errorf("stopping job %q: %w", id, nomad.Denied(err, nomad.SubmitJob)))
 		}
 		stopped = append(stopped, b.namespace+"/"+id)
 	}

@@ -51,7 +51,7 @@ func runFailures(b *base, args []string) int {
 	r := failureReport{Causes: map[failure.Cause]causeSum{}}
 	failures, err := store.In(client).Failures().Read(b.ctx)
 	if nomad.Refused(err) {
-		return b.fail(refusal{"only operators see the failures of all namespaces; for your job: nomad-pal explain <job>", err})
+		return b.fail(refusal{"the failures of all namespaces are in variables that only operators may read; for your job: nomad-pal explain <job>", err})
 	}
 	if err != nil {
 		return b.fail(err)
