@@ -338,6 +338,7 @@ func TestHiddenIsNotMissing(t *testing.T) {
 	c.nomad.SetTokens(map[string]nomadtest.Token{
 		"root":     {Management: true},
 		"user":     {Nodes: true, Namespaces: map[string][]string{"research": {"list-jobs", "read-job"}, "default": {"variables"}}},
+		"reader":   {Namespaces: map[string][]string{"research": {"read-job"}, "default": {"variables"}}},
 		"nodeless": {Namespaces: map[string][]string{"research": {"list-jobs", "read-job"}, "default": {"variables"}}},
 	})
 	url := c.agent("root", "http {\n  bind_port = 0\n}\n")
@@ -349,6 +350,9 @@ func TestHiddenIsNotMissing(t *testing.T) {
 	}
 	if code, _, err := c.does("run", "-detach", "-token", "root", c.job("research", "kept", 4)); code != 0 {
 		t.Fatal(err)
+	}
+	if code, out, said := c.does("explain", "-token=reader", "-namespace=research", "kept"); code != 0 || !strings.Contains(out, "kept") {
+		t.Errorf("explain with read-job alone: %d %s%s", code, out, said)
 	}
 	if code, _, said := c.does("cancel", "-token=user", "-namespace=research", "kept"); code != 1 || !strings.Contains(said, `lacks the capability "submit-job"`) {
 		t.Errorf("cancel: %d %s", code, said)
