@@ -68,8 +68,8 @@ test-long: suite ## Run all cases of which make test runs a sample: every story 
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
-test-load: suite build nomad fault-points ## Run make e2e while twenty processes use all the CPU time they can get; then some of its tests at nice 19 with one such process per CPU
-	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory e2e
+test-load: suite build nomad fault-points ## Run make test while twenty processes use all the CPU time they can get; then some end-to-end tests at nice 19 with one such process per CPU
+	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory test
 	@$(SUITE) beside $$(nproc) -- nice -n 19 $(MAKE) --no-print-directory e2e E2E_RUN='^TestPlacer(Life|Outages)'
 
 .PHONY: unit
