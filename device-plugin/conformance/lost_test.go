@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/device"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
+	"github.com/nomad-pal/nomad-pal/internal/patience"
 )
 
 // restart ends the plugin and starts it again with the same driver.
@@ -154,7 +155,7 @@ func TestRestartBesideAHungGPU(t *testing.T) {
 	if err := again.Configure(config); err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
+	begin, starved := time.Now(), patience.Starved()
 	s := again.fingerprint()
 	go func() {
 		_, err := again.Device.Reserve([]string{nvmltest.UUID(0)})
@@ -164,7 +165,11 @@ func TestRestartBesideAHungGPU(t *testing.T) {
 		got := s.next()
 		t.Logf("%s: %s", time.Since(begin).Round(time.Millisecond), describe(got))
 		if d := instance(got, nvmltest.UUID(0)); d != nil && !d.Healthy {
-			t.Errorf("after %s GPU 0, which answers, is %s", time.Since(begin).Round(time.Millisecond), d.HealthDesc)
+			wrong := fmt.Sprintf("after %s GPU 0, which answers, is %s", time.Since(begin).Round(time.Millisecond), d.HealthDesc)
+			if share := starved(); share > 0.5 { // the plugin itself got no CPU until its time limits had passed
+				t.Skipf("processes waited for a processor for %.0f %% of the time: %s", 100*share, wrong)
+			}
+			t.Error(wrong)
 		}
 		if d := instance(got, nvmltest.UUID(0)); d != nil && d.Healthy {
 			break
