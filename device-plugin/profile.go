@@ -32,15 +32,15 @@ type profileFile struct {
 	size int64
 }
 
-// look returns the profile if the file has changed, otherwise nil. A file that could not be read is
-// read again each time: a new owner or mode does not change its time.
+// look returns the profile if the file has changed, otherwise nil. A file that could not be opened or
+// read is tried again each time: a new owner or mode does not change its time.
 func (f *profileFile) look() (p *profile.Profile, err error) {
 	st, err := os.Stat(f.path)
 	switch {
 	case err == nil && st.ModTime().Equal(f.mod) && st.Size() == f.size:
 		return nil, nil
 	case err == nil:
-		if p, err = f.read(f.path); err == nil {
+		if p, err = f.read(f.path); !errors.As(err, new(*fs.PathError)) {
 			f.mod, f.size = st.ModTime(), st.Size()
 		}
 	}

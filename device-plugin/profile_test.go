@@ -90,7 +90,7 @@ func TestProfileThatBecomesReadable(t *testing.T) {
 	denied := true
 	f := profileFile{path: path, read: func(string) (*profile.Profile, error) {
 		if denied {
-			return nil, os.ErrPermission
+			return nil, &os.PathError{Op: "open", Path: path, Err: os.ErrPermission}
 		}
 		return &profile.Profile{Version: 1}, nil
 	}}
@@ -105,5 +105,20 @@ func TestProfileThatBecomesReadable(t *testing.T) {
 	}
 	if p, err := f.look(); err != nil || p != nil {
 		t.Errorf("unchanged: got %v, %v, want nothing", p, err)
+	}
+}
+
+// A file that is no profile is read once, until it changes.
+func TestBadProfileIsReadOnce(t *testing.T) {
+	path, reads := filepath.Join(t.TempDir(), "profile.json"), 0
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := profileFile{path: path, read: func(path string) (*profile.Profile, error) { reads++; return ReadProfile(path) }}
+	if _, err := f.look(); err == nil {
+		t.Error("want an error")
+	}
+	if p, err := f.look(); p != nil || err != nil || reads != 1 {
+		t.Errorf("got %v, %v after %d reads, want nothing after 1", p, err, reads)
 	}
 }

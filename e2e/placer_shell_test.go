@@ -102,7 +102,8 @@ func typed(t *testing.T, master *os.File, text string) {
 	}
 }
 
-// sessions lists the processes that still run for a job's allocations, including those of shell sessions.
+// sessions lists the processes that still run for a job's allocations, including those of shell
+// sessions.
 func (b *bed) sessions(id string) string {
 	b.t.Helper()
 	stubs, _, err := b.API().Jobs().Allocations(id, true, nil)

@@ -345,8 +345,8 @@ func TestTrimQuarantine(t *testing.T) {
 	}
 }
 
-// Failures and successes of allocations count as if they happened now if a server's clock dates them a
-// year ahead.
+// Failures and successes of allocations count as if they happened now if a server's clock dates them
+// a year ahead.
 func TestTimesOfTheFuture(t *testing.T) {
 	t.Parallel()
 	_, c := newVars(t)

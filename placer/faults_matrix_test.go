@@ -160,8 +160,8 @@ makes %d kinds of requests. Each world below is an in-memory Nomad in virtual ti
 or for a minute that begins before the placer starts. Afterwards a new gang must run within two minutes, the placer must serve all waiting gangs,
 and the invariants of [random faults](simulate-faults.md) must hold.
 
-429, 500, refused, lost: Nomad does not do what is asked. Done but 500, broken, half an answer, unanswered: Nomad does it, but the placer gets
-an error, no answer, or half of one. Slow, slow write: Nomad does it, but the answer or the write takes ten seconds.
+"429", "500", "refused", "lost": Nomad does not do what is asked. "done, but 500", "broken", "half an answer", "unanswered": Nomad does it, but
+the placer gets an error, no answer, or half of one. "slow", "slow write": Nomad does it, but the answer or the write takes ten seconds.
 
 | fault | worlds | faults injected | a new gang runs afterwards within | worlds that failed |
 |---|---|---|---|---|

@@ -30,7 +30,8 @@ var skus = []sku{
 	{"V100S", 250, 0}, {"V100-SXM", 300, 0}, {"V100", 250, 0}, {"T4", 70, 0},
 }
 
-// skuOf finds a model's product. Names are whole words, so that product "L4" does not match the model "L40".
+// skuOf finds a model's product. Names are whole words, so that the product "L4" does not match the
+// model "L40".
 func skuOf(model string) (sku, bool) {
 	words := " " + strings.NewReplacer("-", " ", "_", " ").Replace(model) + " "
 	for _, s := range skus {

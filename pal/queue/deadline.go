@@ -9,8 +9,8 @@ import (
 
 // A gang with a deadline keeps its place in the order until the deadline is in danger. Then it goes
 // before the other gangs of its tenant and priority, but after overdue gangs whose turn it is. Among
-// several such gangs, the one that must start first goes first. Once the deadline cannot be met, the gang loses
-// this advantage: going first would only make others late.
+// several such gangs, the one that must start first goes first. Once the deadline cannot be met, the
+// gang loses this advantage: going first would only make others late.
 
 // inDanger × the gang's run time before the deadline, the deadline comes into danger. With 2, a
 // gang can then still wait for as long as it runs and be in time. The run time used here is one

@@ -507,10 +507,9 @@ type TenantUse struct {
 	Weight float64 `json:"weight"` // its weight in fair share among its parent's children
 	// Awaited counts GPUs that members of its running jobs still wait for. They count towards
 	// limits, but are not part of GPUs.
-	Awaited float64 `json:"awaited,omitempty"` // set by the caller, which subtracts them from GPUs: the Queue counts them there
-
-	Quota int  `json:"quota,omitempty"` // in GPUs; 0: none
-	Limit *int `json:"limit,omitempty"` // in GPUs; nil: none
+	Awaited float64 `json:"awaited,omitempty"`
+	Quota   int     `json:"quota,omitempty"` // in GPUs; 0: none
+	Limit   *int    `json:"limit,omitempty"` // in GPUs; nil: none
 	// MaxGPUsPerUser and MaxJobsPerUser are the limits of each user. Users lists the users with
 	// GPUs or jobs; nil if users have no limits.
 	MaxGPUsPerUser int       `json:"max_gpus_per_user,omitempty"`

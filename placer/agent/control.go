@@ -117,7 +117,7 @@ func (c *caller) submits(ctx context.Context, k cluster.JobKey, priority int) er
 		job.Priority = &priority
 	}
 	err = author{nomad: c.nomad}.may(ctx, job, api.JobRegisterRequest{})
-	if priority > 0 && nomad.StatusOf(err) == http.StatusInternalServerError && strings.Contains(err.Error(), "priority") {
+	if nomad.StatusOf(err) == http.StatusInternalServerError && strings.Contains(err.Error(), "job priority must be") {
 		return fmt.Errorf("%w: %w", errPriority, err)
 	}
 	return needs(err, fmt.Sprintf("the capability %q in namespace %q", "submit-job", k.Namespace))

@@ -154,7 +154,7 @@ func TestRegister(t *testing.T) {
 }
 
 // A job without a namespace is in that of the query, as in Nomad's API. Jobs whose ids no path can
-// name are refused before Nomad is asked.
+// name are refused.
 func TestJobsOfTheQuerysNamespace(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, map[string][]string{"alice": {"research"}})

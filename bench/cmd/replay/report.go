@@ -205,7 +205,8 @@ func (l *line) summarize(r *report) {
 	}
 }
 
-// count counts the unfinished jobs of all runs, and the runs that deadlocked or reached the time limit.
+// count counts the unfinished jobs of all runs, and the runs that deadlocked or reached the time
+// limit.
 func (l *line) count() {
 	l.Unfinished, l.DeadlockedRuns, l.BoundedRuns = 0, 0, 0
 	for _, r := range l.Raw {

@@ -267,19 +267,20 @@ func queueSummary(jobs []model.JobStatus) string {
 		}
 	}
 	var parts []string
-	add := func(n int, one, many, rest string) {
+	add := func(n int, one, many string) {
 		switch {
 		case n == 0:
 			return
 		case len(parts) == 0: // "2 jobs wait …; 1 can never start"
 			one, many = "job "+one, "jobs "+many
 		}
-		parts = append(parts, reason.Counted(n, one, many)+rest)
+		parts = append(parts, reason.Counted(n, one, many))
 	}
-	add(waiting, "waits", "wait", " for "+model.GPURange(least, requested))
-	add(runOn, "keeps running in the old version", "keep running in the old version", "")
-	add(never, "can never start", "can never start", "")
-	add(failed, "failed", "failed", "")
+	gpus := model.GPURange(least, requested)
+	add(waiting, "waits for "+gpus, "wait for "+gpus)
+	add(runOn, "keeps running in the old version", "keep running in the old version")
+	add(never, "can never start", "can never start")
+	add(failed, "failed", "failed")
 	return strings.Join(parts, "; ") + "."
 }
 
