@@ -68,9 +68,9 @@ test-long: suite ## Run all cases of which make test runs a sample: every story 
 	@$(SUITE) summary CONTRIBUTING.md
 
 .PHONY: test-load
-test-load: suite build nomad fault-points ## Run make test while twenty processes use all the CPU time they can get; then some end-to-end tests at nice 19 with one such process per CPU
+test-load: suite build nomad fault-points ## Run make test while twenty threads use all the CPU time they can get; then again at nice 19, with such threads in a session of their own
 	@$(SUITE) beside 20 -- $(MAKE) --no-print-directory test
-	@$(SUITE) beside $$(nproc) -- nice -n 19 $(MAKE) --no-print-directory e2e E2E_RUN='^TestPlacer(Life|Outages)'
+	@$(SUITE) apart 20 -- nice -n 19 $(MAKE) --no-print-directory test
 
 .PHONY: unit
 unit: ## Run unit, property and golden tests without the race detector, for a quick check

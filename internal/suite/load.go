@@ -7,39 +7,53 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 )
 
-// beside runs a command beside n processes that use all the CPU time they get.
-func beside(number string, args []string) (int, error) {
-	n, err := strconv.Atoi(number)
-	if err != nil {
+// beside runs a command beside a process with n threads that use all the CPU time they get. Linux
+// shares the CPU time between sessions first (autogroup), and a nice value counts within its
+// session only. So for a command at nice 19 that process is apart, in a session of its own: in the
+// command's session it would leave the command about 0.1 % of a CPU.
+func beside(number string, apart bool, args []string) (int, error) {
+	if _, err := strconv.Atoi(number); err != nil {
 		return 2, err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return 1, err
 	}
-	for range n {
-		busy := exec.Command(self, "burn")
-		if err := busy.Start(); err != nil {
-			return 1, fmt.Errorf("start a busy process: %w", err)
-		}
-		defer func() {
-			_ = busy.Process.Kill()
-			_ = busy.Wait()
-		}()
+	busy := exec.Command(self, "burn", number)
+	busy.SysProcAttr = &syscall.SysProcAttr{Setsid: apart}
+	if err := busy.Start(); err != nil {
+		return 1, fmt.Errorf("start %s busy threads: %w", number, err)
 	}
+	defer func() {
+		_ = busy.Process.Kill()
+		_ = busy.Wait()
+	}()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return exitCode(cmd.Run())
 }
 
-// burn uses all the CPU time it gets until its parent has ended.
-func burn(parent int) {
-	for os.Getppid() == parent {
-		for began := time.Now(); time.Since(began) < 100*time.Millisecond; {
-		}
+// burn uses all the CPU time that n threads get until the process's parent has ended.
+func burn(number string) (int, error) {
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return 2, err
 	}
+	runtime.GOMAXPROCS(n + 1) // and one to look for the parent
+	for range n {
+		go func() {
+			for began := time.Now(); time.Since(began) >= 0; {
+			}
+		}()
+	}
+	for parent := os.Getppid(); os.Getppid() == parent; {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return 0, nil
 }

@@ -9,7 +9,8 @@
 //	suite run race -race ./...     run go test -race ./..., and note it as "race"
 //	suite run e2e -again ./e2e     the same; up to three failed tests run once more, each alone
 //	suite time lint -- make lint   run any command, and note it as "lint"
-//	suite beside 20 -- make e2e    run it beside 20 processes that use all the CPU time they get
+//	suite beside 20 -- make e2e    run it beside 20 threads that use all the CPU time they get
+//	suite apart 20 -- nice make    the same, with these threads in a session of their own
 //	suite forget                   delete the notes
 //	suite summary CONTRIBUTING.md  print what was skipped, and each part's times
 package main
@@ -45,15 +46,14 @@ func command(args []string) (int, error) {
 		return runTests(args[1], args[2:])
 	case len(args) > 3 && args[0] == "time" && args[2] == "--":
 		return timed(args[1], args[3:])
-	case len(args) > 3 && args[0] == "beside" && args[2] == "--":
-		return beside(args[1], args[3:])
-	case len(args) == 1 && args[0] == "burn":
-		burn(os.Getppid())
-		return 0, nil
+	case len(args) > 3 && (args[0] == "beside" || args[0] == "apart") && args[2] == "--":
+		return beside(args[1], args[0] == "apart", args[3:])
+	case len(args) == 2 && args[0] == "burn":
+		return burn(args[1])
 	case len(args) > 2 && args[0] == "exec":
 		return measured(args[1], args[2:])
 	}
-	return 2, errors.New("packages PART PATTERN…, run NAME ARGS…, time NAME -- COMMAND…, beside N -- COMMAND…, forget, or summary FILE")
+	return 2, errors.New("packages PART PATTERN…, run NAME ARGS…, time NAME -- COMMAND…, beside N -- COMMAND…, apart N -- COMMAND…, forget, or summary FILE")
 }
 
 // exitCode returns the exit code of a command that has ended.

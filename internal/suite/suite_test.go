@@ -197,8 +197,14 @@ func TestRun(t *testing.T) {
 			t.Errorf("%q is not in %s", want, sum)
 		}
 	}
-	if out := says(4, "beside", "2", "--", "sh", "-c", "ps -o args= --ppid $PPID | grep -c 'suite [b]urn'; exit 4"); out != "2\n" {
-		t.Errorf("beside: %q", out)
+	// It waits for the busy threads, then prints the ids of their session and of its own.
+	const look = "until [ $(ps -o nlwp= --ppid $PPID | sort -n | tail -1) -gt 3 ]; do sleep 0.01; done; " +
+		"ps -o sid=,args= --ppid $PPID | sed -n 's/ *\\([0-9]*\\) .*suite burn 3$/\\1/p'; ps -o sid= $$; exit 4"
+	for _, how := range []string{"beside", "apart"} {
+		ids := strings.Fields(says(4, how, "3", "--", "sh", "-c", look))
+		if len(ids) != 2 || (ids[0] != ids[1]) != (how == "apart") {
+			t.Errorf("%s: sessions %q", how, ids)
+		}
 	}
 	killed(t, dir, self)
 	says(3, "time", "m", "--", "sh", "-c", "exit 3")
