@@ -1,6 +1,7 @@
-# A job that may be stopped for others. In return it may start wherever it fits. It writes a checkpoint
-# every hour, and when it is stopped. Its program is checkpoint.py: put this file into the working
-# directory of your image. The clients need a host volume "shared" on storage that they all share.
+# A job that the placer may stop for others. In return it may start wherever it fits. It writes a
+# checkpoint every hour, and when Nomad stops it. Its program is checkpoint.py: put that file into
+# the working directory of your image. The clients need a host volume "shared", on storage that
+# they all share.
 #
 #   nomad-pal run checkpoint.nomad.hcl
 job "checkpoint" {
@@ -15,7 +16,7 @@ job "checkpoint" {
     pal_class      = "A"
     pal_duration   = "12h"  # an estimate of the whole run time; with one, the job may start earlier
     pal_preempt    = "true" # the placer may stop it for others, and starts it again later
-    pal_checkpoint = "1h"   # the time between its checkpoints; the placer stops it right after one
+    pal_checkpoint = "1h"   # the time between its checkpoints; the placer stops it soon after one
     pal_progress   = "true" # it reports its progress, so the placer can predict its end
   }
 

@@ -2,7 +2,7 @@
 #
 #   nomad-pal run dispatch.nomad.hcl
 #   nomad job dispatch -meta dataset=s3://data/2026-11 dispatch
-#   nomad-pal queue                          # "dispatch/dispatch-…" is the run
+#   nomad-pal queue                          # the run is "dispatch/dispatch-…"
 #
 # The agent's configuration needs nomad { rpc_address }. The placer does not serve
 # dispatched jobs with a payload: use meta.

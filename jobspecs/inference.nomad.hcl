@@ -14,7 +14,7 @@ job "inference" {
   }
 
   meta {
-    pal_class = "C" # memory-bound: for such work, GPUs hardly differ
+    pal_class = "C" # streams memory: for such work, GPUs hardly differ
     pal_pin   = "class"
   }
 

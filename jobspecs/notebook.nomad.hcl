@@ -1,7 +1,7 @@
 # A notebook with its own GPU. It waits in the queue like any job. The placer does not stop it for
 # others, unless the agent's configuration (default_preempt) allows that for its tenant or class and
-# the job does not set pal_preempt = "false". Jupyter stops kernels that are idle for an hour, and
-# exits an hour after the last activity.
+# the job does not set pal_preempt = "false". Jupyter stops kernels that were idle for an hour, and
+# exits an hour after it stopped the last one.
 #
 #   nomad-pal run notebook.nomad.hcl           # prints the address once it runs
 #   nomad-pal logs -stderr notebook            # the address with Jupyter's token

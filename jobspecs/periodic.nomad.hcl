@@ -1,4 +1,4 @@
-# Runs every night at three, unless the previous run has not ended yet.
+# Runs every night at three (Berlin time), unless the previous run still waits or runs.
 #
 #   nomad-pal run periodic.nomad.hcl
 #   nomad job periodic force periodic        # run it now

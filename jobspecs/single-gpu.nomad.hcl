@@ -5,8 +5,7 @@
 job "single-gpu" {
   type = "batch"
 
-  # The gate: no node satisfies it, so the job waits until the placer has chosen
-  # GPUs.
+  # The gate: no node satisfies it, so the job waits until the placer has chosen GPUs.
   constraint {
     attribute = "${meta.pal_gate}"
     value     = "waiting in nomad-pal's queue (type: nomad-pal explain JOB)"

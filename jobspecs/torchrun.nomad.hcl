@@ -66,7 +66,7 @@ job "torchrun" {
 
       # Rank 0's address, once rank 0 has registered itself. Do not use nomadService
       # 1 "key" "name" instead: it picks by a hash over the services that exist at
-      # that moment, so ranks that start a second apart get different addresses.
+      # that moment, so ranks that start at different times get different addresses.
       template {
         destination = "local/rank-0.env"
         change_mode = "noop"
