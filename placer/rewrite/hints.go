@@ -380,7 +380,7 @@ func (h Hints) check(job *api.Job) error {
 	case h.Parallel > 0 && !child && !template:
 		return fmt.Errorf("meta pal_array_parallel limits how many children of a parameterized or periodic job run at a time, but this job is neither")
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
-		return fmt.Errorf(`meta pal_checkpoint helps to choose when to stop the job, but the job may not be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
+		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
 	case h.Within > 0 && h.Duration > h.Within:
 		return fmt.Errorf("meta pal_deadline = %v after it is registered contradicts pal_duration = %v", h.Within, h.Duration)
 	}

@@ -38,7 +38,9 @@ GPUs Options:
 	"Which GPUs are there, and who holds them?", "nomad-pal gpus",
 	"Which GPUs are not healthy?", "nomad-pal gpus | grep -e unhealthy -e degraded -e quarantined",
 	"What do the GPUs of a job do?", "nomad-pal gpus -live -job train",
-), exitCodes, outputOptions, generalOptions)
+), `
+Exit code 3: an agent answers, but no placer is active. The answer is still printed.
+`, outputOptions, generalOptions)
 
 func runGPUs(b *base, args []string) int {
 	fs := b.flags("gpus")

@@ -121,6 +121,9 @@ func shell(b *base, o shellOptions, command []string) int {
 	if was, err := client.Job(b.ctx, cluster.KeyOf(job)); err != nil || was != nil && *was.Status != "dead" {
 		return b.fail(cmp.Or(err, fmt.Errorf("a job %q exists already", o.job)))
 	}
+	if err := sayUser(b, client, job); err != nil {
+		return b.fail(err)
+	}
 	gated, err := gateForRun(b, client, job)
 	if err != nil {
 		b.fail(err)

@@ -105,3 +105,15 @@ func TestShellRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A session's job names its user, like a job of nomad-pal run.
+func TestShellNamesItsUser(t *testing.T) {
+	c := newCluster(t)
+	c.agent("", "http {\n  bind_port = 0\n}\n")
+	t.Setenv("NOMAD_PAL_USER", "anna")
+	c.does(strings.Fields("shell -job huge -gpus 5")...)
+	job, _, err := c.client("").API().Jobs().Info("huge", nil)
+	if err != nil || job.Meta["pal_user"] != "anna" {
+		t.Errorf("%v, %v", job.Meta, err)
+	}
+}
