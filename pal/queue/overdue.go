@@ -282,18 +282,32 @@ func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 // three times that does not.
 const longestRun = 100 * 365 * 24 * time.Hour
 
-// stretched multiplies a time by a cost, up to longestRun. A cost may be infinite, and users'
-// estimates may be arbitrarily long.
-func stretched(d time.Duration, cost float64) time.Duration {
-	if x := float64(d) * cost; x < float64(longestRun) {
-		return time.Duration(x)
+// atMostLongest converts nanoseconds to a time, up to longestRun. Use it for all computed run times
+// and waits: a cost may be infinite, and users' estimates may be arbitrarily long.
+func atMostLongest(ns float64) time.Duration {
+	if ns < float64(longestRun) {
+		return time.Duration(ns)
 	}
 	return longestRun
 }
 
+// stretched multiplies a time by a cost, up to longestRun.
+func stretched(d time.Duration, cost float64) time.Duration {
+	return atMostLongest(float64(d) * cost)
+}
+
+// later returns the time d after at. If gangs run one after the other for centuries, this is at
+// most the last time that a Duration can hold.
+func later(at, d time.Duration) time.Duration {
+	if d > math.MaxInt64-at {
+		return math.MaxInt64
+	}
+	return at + d
+}
+
 // does returns how much work the gang does on the placement in the time d.
 func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
-	return time.Duration(float64(d) / e.cost(f.Placement))
+	return atMostLongest(float64(d) / e.cost(f.Placement))
 }
 
 // takes returns the time that the gang needs for the work on the placement.
