@@ -213,6 +213,9 @@ func TestNomadDeadlocks(t *testing.T) {
 			if out.Stuck != want {
 				t.Errorf("gangs give up after %v s, seed %d: %d jobs never finish, want %d", rendezvousS, seed, out.Stuck, want)
 			}
+			if restarts := out.Preemptions; restarts > 0 != (rendezvousS > 0) {
+				t.Errorf("gangs give up after %v s, seed %d: %d restarts", rendezvousS, seed, restarts)
+			}
 		}
 	}
 }

@@ -347,6 +347,7 @@ func (e *nomadEngine) outcome() Outcome {
 			o.Stuck++
 		}
 		o.Jobs = append(o.Jobs, r)
+		o.Preemptions += j.round
 	}
 	o.LostGPUh = (e.use.busyS - e.ranS) / 3600
 	o.totals(&e.use)
