@@ -110,6 +110,9 @@ func (p *pass) serve() {
 		p.turn = nil
 	}
 	p.serveClaims()
+	if p.turn != nil && p.overQuota(p.turn.by) {
+		p.turn = nil
+	}
 	if p.turn != nil && !p.serveOne(p.turn.by) {
 		return
 	}
@@ -161,10 +164,6 @@ func (p *pass) longestOverdue() *entry {
 // this pass. A turn outranks levels and quotas: every gang that may be stopped at all may be
 // stopped for it.
 func (p *pass) serveOne(e *entry) bool {
-	if p.overQuota(e) {
-		p.turn = nil
-		return false
-	}
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
 	if f, ok := p.asManyAsFit(e, p.find); ok {
