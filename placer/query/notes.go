@@ -56,7 +56,7 @@ func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on them even before the window begins, because " + endless + ": it starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until-gang.QueueTime(s.m.Time)).Round(time.Second))
+			said += "The job does not start on them even before the window begins, because " + endless + ": it starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
 		case k.From > gang.QueueTime(s.m.Time):
 			said += fmt.Sprintf("The job does not start on them, as it may run until %s: %.0f of 10 jobs like it end by then", model.Moment(k.Until), 10*queue.WindowChance)
 		default:
