@@ -69,6 +69,7 @@ func (u *usage) add(from, to time.Duration) {
 				u.samples[i] = u.samples[2*i]
 			}
 			u.samples = u.samples[:maxSamples/2]
+			u.nextSample -= u.every // the last sample was dropped
 			u.every *= 2
 		}
 	}
