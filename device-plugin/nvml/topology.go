@@ -209,7 +209,7 @@ func (b *Backend) switches(fs []found) (joined union, known bool) {
 		wait = 0
 	} else {
 		b.pairing = &pairing{devs, make(chan union, 1)}
-		go func(p *pairing) { p.answer <- b.joinSwitches(p.devs) }(b.pairing)
+		go b.pairing.ask(b)
 	}
 	select {
 	case joined = <-b.pairing.answer:
@@ -224,29 +224,29 @@ func (b *Backend) switches(fs []found) (joined union, known bool) {
 	return joined, true
 }
 
-// joinSwitches asks for each pair whether its traffic crosses the host bridge.
-func (b *Backend) joinSwitches(devs []nvml.Device) union {
-	u := newUnion(len(devs))
+// ask asks for each pair whether its traffic crosses the host bridge, and sends the answer.
+func (p *pairing) ask(b *Backend) {
+	u := newUnion(len(p.devs))
+	defer func() { p.answer <- u }()
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	if !b.up {
-		return u
+		return
 	}
-	for i := range devs {
-		for j := i + 1; j < len(devs); j++ {
-			if devs[i] == nil || devs[j] == nil {
+	for i, one := range p.devs {
+		for j, other := range p.devs[:i] {
+			if one == nil || other == nil {
 				continue
 			}
 			r := &reader{sym: b.symbols}
 			level, ok := value(r, "nvmlDeviceGetTopologyCommonAncestor", func() (nvml.GpuTopologyLevel, nvml.Return) {
-				return devs[i].GetTopologyCommonAncestor(devs[j])
+				return one.GetTopologyCommonAncestor(other)
 			})
 			if ok && level <= nvml.TOPOLOGY_MULTIPLE {
 				u.join(i, j)
 			}
 		}
 	}
-	return u
 }
 
 // numberSets numbers the sets with more than one member, in the order of their first
