@@ -4,6 +4,9 @@
 package deviceplugin
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,6 +85,23 @@ func TestInventoryOfThePage(t *testing.T) {
 	inv, err := b.Scan()
 	if err != nil || len(inv.Devices) != 2 || len(inv.Warnings) != 0 {
 		t.Errorf("got %d GPUs, warnings %v, error %v", len(inv.Devices), inv.Warnings, err)
+	}
+}
+
+// A period that means "never" does not overflow into "always": durations end at 100 years.
+func TestLongestDuration(t *testing.T) {
+	for text, want := range map[string]string{
+		"876000h":  "",
+		"1000000h": `config key "measure.interval": "1000000h" is not a duration like 30s or 1m, of at most 876000h (100 years)`,
+		"9999999h": `config key "measure.interval": "9999999h" is not a duration like 30s or 1m, of at most 876000h (100 years)`,
+	} {
+		data, err := conformance.EncodeConfig(configSchema(), fmt.Sprintf("measure {\n interval = %q\n}", text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = decodeConfig(data); fmt.Sprint(cmp.Or(err, errors.New(""))) != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
 	}
 }
 

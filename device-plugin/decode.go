@@ -221,11 +221,15 @@ func (f key) set(to reflect.Value, value any) error {
 	return err
 }
 
-// duration parses a Go duration and checks it against the minimum.
+// longest is the longest duration that the configuration accepts, in effect forever. The sum of two
+// of them still fits into a time.Duration.
+const longest = 100 * 365 * 24 * time.Hour
+
+// duration parses a Go duration and checks it against the minimum and [longest].
 func duration(value, least string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration like 30s or 1m", value)
+	if err != nil || d > longest {
+		return 0, fmt.Errorf("%q is not a duration like 30s or 1m, of at most %.0fh (100 years)", value, longest.Hours())
 	}
 	if bound, _ := time.ParseDuration(least); d < bound {
 		return 0, fmt.Errorf("%s is below the minimum %s", d, bound)

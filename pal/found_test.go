@@ -145,3 +145,26 @@ func TestOutlierThreshold(t *testing.T) {
 		}
 	})
 }
+
+// The packed placement that Explain compares with is the one that Packed would choose, whatever the
+// policy, and also for a gang with a limit on its tier.
+func TestPackedIsPacked(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := draw(t)
+		c := d.cluster(t)
+		p := policy(rapid.SampledFrom(Policies()).Draw(t, "policy"))
+		p.OutlierThreshold = rapid.SampledFrom([]float64{0, 1.05, 1.5}).Draw(t, "avoid")
+		d.gang.MaxTier = rapid.SampledFrom([]Tier{0, TierNUMA, TierNode, TierRack, TierCluster}).Draw(t, "limit")
+		got := Explain(c, d.gang, p)
+		if !got.Placed {
+			return
+		}
+		var want *Choice
+		if pl, ok := Place(c, d.gang, Policy{Name: Packed}); ok {
+			want = Describe(c, d.gang, pl)
+		}
+		if diff := cmp.Diff(want, got.Packed); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

@@ -69,8 +69,9 @@ type clairvoyantEngine struct {
 	now     time.Duration
 	use     usage
 	done    int
-	next    int // index of the next arrival
-	freed   int // number of GPUs freed since the last repack
+	next    int   // index of the next arrival
+	freed   int   // number of GPUs freed since the last repack
+	err     error // see endOf
 }
 
 // Run simulates until every job has finished.
@@ -105,7 +106,9 @@ func (c Clairvoyant) Run() (Outcome, error) {
 			e.enqueue(e.next)
 			e.next++
 		}
-		e.decide()
+		if e.decide(); e.err != nil {
+			return Outcome{}, e.err
+		}
 	}
 	return e.outcome(), nil
 }
@@ -407,6 +410,9 @@ func (e *clairvoyantEngine) resume(i int, pl pal.Placement) {
 	j := &e.jobs[i]
 	e.Cluster.Take(j.gang, pl)
 	j.running, j.repacked, j.placement, j.cost, j.since = true, false, pl, pl.Cost(), e.now
+	if _, err := endOf(e.now, j.left*j.cost, e.Jobs[i].ID); err != nil {
+		e.err = err
+	}
 	if j.first < 0 {
 		j.first = e.now
 	}

@@ -119,7 +119,7 @@ type engine struct {
 	use      usage
 	faults   faults
 	moved    []time.Duration // times of the moves within the last hour
-	unfit    error           // set if jobs that do not fit in memory were placed together
+	err      error           // set if the run cannot go on: see beside and pushEnd
 	on       [][]int         // by device group: the jobs on a shared GPU, one entry for each member
 
 	decisions int // number of calls of decide
@@ -143,8 +143,8 @@ func (c Config) Run() (Outcome, error) {
 		}
 		e.advance(at)
 		e.decide()
-		if e.unfit != nil {
-			return Outcome{}, e.unfit
+		if e.err != nil {
+			return Outcome{}, e.err
 		}
 	}
 	return e.outcome(), nil
@@ -375,10 +375,17 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.use.wait(-1)
 	e.use.hold(j.gpus)
 	j.pace = append(j.pace[:0], pace{0, j.left, j.cost})
-	j.event = e.events.push(event{at: j.since + seconds(j.left*j.cost), job: i, gpu: -1})
+	e.pushEnd(i, j.since, j.left*j.cost)
 	e.meet(i)
 	e.observe(i, kind, p)
 	e.askProgress(i)
+}
+
+// pushEnd schedules the end of job i, this many seconds after begin.
+func (e *engine) pushEnd(i int, begin time.Duration, s float64) {
+	at, err := endOf(begin, s, e.Jobs[i].ID)
+	e.err = cmp.Or(e.err, err)
+	e.jobs[i].event = e.events.push(event{at: at, job: i, gpu: -1})
 }
 
 // askProgress schedules the next report of progress of job i.

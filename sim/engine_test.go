@@ -6,6 +6,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,6 +214,9 @@ func TestNomadDeadlocks(t *testing.T) {
 			if out.Stuck != want {
 				t.Errorf("gangs give up after %v s, seed %d: %d jobs never finish, want %d", rendezvousS, seed, out.Stuck, want)
 			}
+			if restarts := out.Preemptions; restarts > 0 != (rendezvousS > 0) {
+				t.Errorf("gangs give up after %v s, seed %d: %d restarts", rendezvousS, seed, restarts)
+			}
 		}
 	}
 }
@@ -229,4 +233,51 @@ func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A run that ends after the last time that a Duration holds is refused. Its end would overflow.
+func TestRunOfCenturies(t *testing.T) {
+	jobs := []trace.Job{job("long", "D", 1, 0, 1e11)}
+	for name, p := range map[string]interface{ Run() (Outcome, error) }{
+		"queue":       Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: queue.Default()},
+		"nomad":       Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
+		"clairvoyant": Clairvoyant{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
+	} {
+		out, err := p.Run()
+		if err == nil || !strings.Contains(err.Error(), `job "long" would run for 31`) {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
+	}
+}
+
+// Submissions in a trace may be more precise than simulated times. A job that takes no time still
+// has no negative completion time, and the mean is a number.
+func TestNoTimeAtAll(t *testing.T) {
+	jobs := []trace.Job{job("a", "D", 1, 0.12345678912, 0), job("b", "D", 1, 0.5, 10)}
+	for name, p := range map[string]interface{ Run() (Outcome, error) }{
+		"queue":       Config{Jobs: jobs, Cluster: exampleCluster(t, 1.7), Queue: queue.Default()},
+		"nomad":       Nomad{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
+		"clairvoyant": Clairvoyant{Jobs: jobs, Cluster: exampleCluster(t, 1.7)},
+	} {
+		out, err := p.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, j := FiguresOf(out.Jobs), out.Jobs[0]; !(f.GeoJCT >= 0) || j.JCT() < 0 || j.Wait < 0 || out.LostGPUh < 0 {
+			t.Errorf("%s: %+v, %+v, lost %v", name, f, j, out.LostGPUh)
+		}
+	}
+}
+
+// Samples are equally far apart, also after every other one was dropped.
+func TestSamplesAreEven(t *testing.T) {
+	u := newUsage(1)
+	for at := range time.Duration(3 * maxSamples) {
+		u.add(at*time.Minute, (at+1)*time.Minute)
+	}
+	for i, s := range u.samples {
+		if want := float64(i) * u.every.Seconds(); s.AtS != want {
+			t.Fatalf("sample %d is at %v s, want %v", i, s.AtS, want)
+		}
+	}
 }

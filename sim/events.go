@@ -5,6 +5,8 @@ package sim
 
 import (
 	"container/heap"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -65,6 +67,15 @@ func (es *events) popUntil(at time.Duration) (event, bool) {
 		return event{}, false
 	}
 	return heap.Pop(&es.heap).(event), true
+}
+
+// endOf returns when a run ends that begins at the given time and takes this many seconds. It
+// returns an error if that is too late for a [time.Duration], 292 years after the trace began.
+func endOf(begin time.Duration, s float64, job string) (time.Duration, error) {
+	if !(s*float64(time.Second) < float64(math.MaxInt64-begin)) {
+		return math.MaxInt64, fmt.Errorf("job %q would run for %.0f years; is its run time, or one of its speeds, wrong?", job, s/(365*86400))
+	}
+	return begin + seconds(s), nil
 }
 
 // Failures are the rates at which GPUs fail; zero: they never do.

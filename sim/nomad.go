@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -64,6 +65,7 @@ type nomadEngine struct {
 	use       usage
 	ranS      float64 // GPU seconds for which complete gangs worked
 	running   int     // number of complete gangs
+	err       error   // see endOf
 	givenUp   int     // number of times that gangs gave up since one last began or ended
 }
 
@@ -78,7 +80,7 @@ func (n Nomad) Run() (Outcome, error) {
 		e.jobs = append(e.jobs, newNomadJob(j))
 	}
 	next := 0
-	for e.finished < len(e.jobs) {
+	for e.finished < len(e.jobs) && e.err == nil {
 		at, ok := e.events.nextAt()
 		if next < len(e.jobs) {
 			if t := seconds(n.Jobs[next].SubmitS); !ok || t <= at {
@@ -98,6 +100,9 @@ func (n Nomad) Run() (Outcome, error) {
 		e.step(at)
 		ev, _ := e.events.popUntil(at)
 		e.happen(ev)
+	}
+	if e.err != nil {
+		return Outcome{}, e.err
 	}
 	return e.outcome(), nil
 }
@@ -246,7 +251,9 @@ func (e *nomadEngine) begin(i int) {
 	e.running++
 	e.givenUp = 0
 	e.use.wait(-1)
-	e.events.push(event{at: e.now + seconds(e.StartS+e.Jobs[i].WorkS()*j.cost), job: i, gpu: -1})
+	at, err := endOf(e.now, e.StartS+e.Jobs[i].WorkS()*j.cost, e.Jobs[i].ID)
+	e.err = cmp.Or(e.err, err)
+	e.events.push(event{at: at, job: i, gpu: -1})
 }
 
 // nodeOrder is an evaluation's random order of nodes. The search for each allocation continues
@@ -342,13 +349,14 @@ func (e *nomadEngine) outcome() Outcome {
 			Start: -1, Finish: -1, Wait: -1, Runs: j.round + 1}
 		if j.done {
 			r.Start, r.Finish = j.first.Seconds(), j.finish.Seconds()
-			r.Wait, r.HeldS, r.Tier, r.Model = r.Start-r.Submit, r.Finish-r.Start, j.tier, j.model
+			r.Wait, r.HeldS, r.Tier, r.Model = (j.first - seconds(t.SubmitS)).Seconds(), r.Finish-r.Start, j.tier, j.model
 		} else {
 			o.Stuck++
 		}
 		o.Jobs = append(o.Jobs, r)
+		o.Preemptions += j.round
 	}
-	o.LostGPUh = (e.use.busyS - e.ranS) / 3600
+	o.LostGPUh = max(0, e.use.busyS-e.ranS) / 3600 // rounding may make it negative
 	o.totals(&e.use)
 	return o
 }

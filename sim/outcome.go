@@ -15,7 +15,7 @@ type Outcome struct {
 	Utilization float64 // share of the GPU time that gangs held, until the last finish
 	Useful      float64 // work that was done and kept, at cost 1, as a share of the GPU time; above 1 is possible if GPUs are shared
 	LostGPUh    float64 // GPU hours that were held without kept work
-	Preemptions int     // runs beyond the first of each job, without changes of size
+	Preemptions int     // runs beyond the first of each job, without changes of size; under plain Nomad, how often gangs gave up
 	Resizes     int     // changes of size of running elastic gangs
 	Failures    int     // number of failures of GPUs
 	Samples     []Sample
@@ -69,6 +69,7 @@ func (u *usage) add(from, to time.Duration) {
 				u.samples[i] = u.samples[2*i]
 			}
 			u.samples = u.samples[:maxSamples/2]
+			u.nextSample -= u.every // the last sample was dropped
 			u.every *= 2
 		}
 	}

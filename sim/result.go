@@ -51,5 +51,6 @@ const shortest = 10
 // slowdown of the literature): the combined effect of waiting and slow GPUs.
 func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 
-// JCT is the job completion time.
-func (j JobResult) JCT() float64 { return j.Finish - j.Submit }
+// JCT is the job completion time. It is not below 0, although a trace may be more precise than
+// simulated times.
+func (j JobResult) JCT() float64 { return max(0, j.Finish-j.Submit) }

@@ -125,7 +125,7 @@ func (e *engine) repace(i int) {
 	} else {
 		*last = next
 	}
-	j.event = e.events.push(event{at: max(e.now, j.since) + seconds(next.left*cost), job: i, gpu: -1})
+	e.pushEnd(i, max(e.now, j.since), next.left*cost)
 }
 
 // beside is the speed of job i on the GPU of a device group beside the others there, relative to
@@ -137,7 +137,7 @@ func (e *engine) beside(i, group int) float64 {
 	}
 	rate := e.Beside(i, others, group)
 	if rate <= 0 {
-		e.unfit = cmp.Or(e.unfit, fmt.Errorf("job %q does not fit in a GPU's memory beside job %q", e.Jobs[i].ID, e.Jobs[others[0]].ID))
+		e.err = cmp.Or(e.err, fmt.Errorf("job %q does not fit in a GPU's memory beside job %q", e.Jobs[i].ID, e.Jobs[others[0]].ID))
 		return 1
 	}
 	return rate

@@ -215,7 +215,7 @@ func (r record) often(now time.Time, gap time.Duration) bool {
 // early returns the rules that apply once one GPU of a node is due. GPUs share the node's
 // cooling and power, so those that are due soon are measured at the same time.
 func (s Schedule) early() Schedule {
-	s.Interval = s.Interval * 4 / 5
+	s.Interval -= s.Interval / 5
 	return s
 }
 

@@ -83,6 +83,19 @@ func TestDue(t *testing.T) {
 	}
 }
 
+// An interval that means "never" does not overflow into "always".
+func TestIntervalOfACentury(t *testing.T) {
+	s := DefaultSchedule()
+	s.Interval = 100 * 365 * 24 * time.Hour // the longest duration in the configuration
+	now := time.Now()
+	measured := record{Tried: now.Add(-2 * time.Hour), Measured: now.Add(-2 * time.Hour)}
+	for _, s := range []Schedule{s, s.early()} {
+		if wait := s.due(now, measured, identity{}, condition{healthy: true, idleSince: now.Add(-time.Hour)}); wait != "measured" {
+			t.Errorf("interval %v: %q, want %q", s.Interval, wait, "measured")
+		}
+	}
+}
+
 // A clock was a year ahead and is corrected. That delays neither measurements nor an operator's
 // order by a year.
 func TestClockSetBack(t *testing.T) {

@@ -674,6 +674,41 @@ func TestTopologyThatComesLate(t *testing.T) {
 	}
 }
 
+// Questions about pairs of GPUs that hang hold up no scan. They are not asked again until they
+// return; then a scan numbers the switches.
+func TestHungPairs(t *testing.T) {
+	state := nvmltest.H200(2)
+	for i := range 2 {
+		state.Set(fmt.Sprintf("gpu%d", i), "switch", "0")
+	}
+	state.Set("pairs", "hang", "1")
+	n := open(t, state)
+	var asked *pairing
+	for range 2 {
+		done := make(chan gpu.Inventory)
+		go func() { inv, _ := n.Scan(); done <- inv }()
+		select {
+		case inv := <-done:
+			if d := of(t, inv, nvmltest.UUID(1)); d.Signals.Unanswered || d.Island != 0 || d.PCIeSwitch != -1 {
+				t.Errorf("island %d, PCIe switch %d, %+v; want 0, -1", d.Island, d.PCIeSwitch, d.Signals)
+			}
+		case <-patience.Over(t):
+			t.Fatal("the scan hangs")
+		}
+		if asked != nil && asked != n.pairing {
+			t.Error("the pairs are asked again though the calls hang")
+		}
+		asked = n.pairing
+	}
+	n.set("pairs", "hang", "")
+	patience.Eventually(t, "the switches are numbered", func() bool { return of(t, n.scan(), nvmltest.UUID(1)).PCIeSwitch == 0 })
+	n.set("pairs", "hang", "1") // all is known, so nothing is asked
+	if d := of(t, n.scan(), nvmltest.UUID(0)); d.PCIeSwitch != 0 {
+		t.Errorf("PCIe switch %d, want 0", d.PCIeSwitch)
+	}
+	n.set("pairs", "hang", "")
+}
+
 // A GPU with too many PCIe replays stays degraded until a whole interval passes without them.
 func TestReplays(t *testing.T) {
 	begin := time.Now()

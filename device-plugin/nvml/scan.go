@@ -32,8 +32,7 @@ const lateWithin = 15 * time.Second
 // scans must be shorter, because so long a scan would count as hanging.
 const startWithin = 15 * time.Second
 
-// slot is one physical GPU, by NVML's index. In scans, the slot's goroutine reads the GPU. Only
-// [Backend.survey], which queries pairs of GPUs, runs in the scan's own goroutine.
+// slot is one physical GPU, by NVML's index. In scans, the slot's goroutine reads the GPU.
 type slot struct {
 	index   int
 	reading chan read // delivers the outcome of the read that was begun; nil for none

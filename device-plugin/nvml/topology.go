@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -96,7 +97,7 @@ func (b *Backend) topology(fs []found) {
 	cache := b.pairs
 	b.mu.Unlock()
 	if cache.set != set || cache.lacks(fs) {
-		cache = b.survey(set, fs)
+		cache = b.survey(set, fs, cache)
 		b.mu.Lock()
 		b.pairs = cache
 		b.mu.Unlock()
@@ -136,15 +137,16 @@ func (c topologyCache) lacks(fs []found) bool {
 // answers reports whether the GPU could be read.
 func (f found) answers() bool { return f.dev != nil && f.err == nil }
 
-// survey queries every pair of GPUs.
-func (b *Backend) survey(set string, fs []found) topologyCache {
+// survey queries every pair of GPUs. While NVML does not answer about pairs, it keeps the switches
+// of the last survey of the same GPUs.
+func (b *Backend) survey(set string, fs []found, last topologyCache) topologyCache {
 	byBus := map[string]int{}
 	for i, f := range fs {
 		if len(f.devices) > 0 {
 			byBus[f.devices[0].BusID] = i
 		}
 	}
-	islands, switches := newUnion(len(fs)), newUnion(len(fs))
+	islands := newUnion(len(fs))
 	firstSW := -1
 	for i, f := range fs {
 		for bus := range f.links.toward {
@@ -159,12 +161,14 @@ func (b *Backend) survey(set string, fs []found) topologyCache {
 			islands.join(firstSW, i)
 		}
 	}
-	b.joinSwitches(fs, switches)
 	c := topologyCache{set: set, asked: map[string]links{}, sw: map[string]int{}, island: map[string]int{}, p2p: map[string]string{}}
+	switches, known := b.switches(fs)
+	if numberSets(switches, fs, c.sw); !known && set == last.set {
+		c.sw = last.sw
+	}
 	numberSets(islands, fs, c.island)
-	numberSets(switches, fs, c.sw)
 	for i, f := range fs {
-		if f.answers() {
+		if f.answers() && known {
 			c.asked[f.uuid] = f.links
 		}
 		c.p2p[f.uuid] = "pcie"
@@ -180,21 +184,63 @@ func (b *Backend) survey(set string, fs []found) topologyCache {
 	return c
 }
 
-// joinSwitches joins GPUs whose traffic does not cross the host bridge.
-func (b *Backend) joinSwitches(fs []found, u union) {
+// pairsWithin is how long the calls for all pairs of GPUs may take in a scan. A later answer counts
+// in the next scan.
+const pairsWithin = time.Second
+
+// pairing is a running question about all pairs of GPUs. It has a goroutine of its own, because a
+// call that hangs must not delay the scan.
+type pairing struct {
+	devs   []nvml.Device // nil for GPUs that did not answer
+	answer chan union
+}
+
+// switches joins GPUs whose traffic does not cross the host bridge. known is false if NVML has not
+// answered in time; then no GPUs are joined.
+func (b *Backend) switches(fs []found) (joined union, known bool) {
+	devs := make([]nvml.Device, len(fs))
+	for i, f := range fs {
+		if f.answers() {
+			devs[i] = f.dev
+		}
+	}
+	wait := pairsWithin
+	if b.pairing != nil {
+		wait = 0
+	} else {
+		b.pairing = &pairing{devs, make(chan union, 1)}
+		go b.pairing.ask(b)
+	}
+	select {
+	case joined = <-b.pairing.answer:
+	case <-time.After(wait):
+		return newUnion(len(fs)), false
+	}
+	if was := b.pairing.devs; !slices.Equal(was, devs) { // a late answer about other GPUs
+		b.pairing = nil
+		return b.switches(fs)
+	}
+	b.pairing = nil
+	return joined, true
+}
+
+// ask asks for each pair whether its traffic crosses the host bridge, and sends the answer.
+func (p *pairing) ask(b *Backend) {
+	u := newUnion(len(p.devs))
+	defer func() { p.answer <- u }()
 	b.conn.RLock()
 	defer b.conn.RUnlock()
 	if !b.up {
 		return
 	}
-	for i := range fs {
-		for j := i + 1; j < len(fs); j++ {
-			if !fs[i].answers() || !fs[j].answers() {
+	for i, one := range p.devs {
+		for j, other := range p.devs[:i] {
+			if one == nil || other == nil {
 				continue
 			}
 			r := &reader{sym: b.symbols}
 			level, ok := value(r, "nvmlDeviceGetTopologyCommonAncestor", func() (nvml.GpuTopologyLevel, nvml.Return) {
-				return fs[i].dev.GetTopologyCommonAncestor(fs[j].dev)
+				return one.GetTopologyCommonAncestor(other)
 			})
 			if ok && level <= nvml.TOPOLOGY_MULTIPLE {
 				u.join(i, j)

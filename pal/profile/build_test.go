@@ -375,7 +375,8 @@ func checkOrder(t *rapid.T, p *Profile, samples []Sample) {
 	}
 }
 
-// Build refuses a time that is far from all others. Parse accepts every profile that Build makes,
+// Build refuses a time that is far from all others. Score ignores one that is impossibly short, so
+// that a wrong time does not make a GPU the fastest; one that is far too long is an outlier. Parse accepts every profile that Build makes,
 // however widely its times differ.
 func TestAbsurdTimes(t *testing.T) {
 	sample := func(gpu string, time float64) Sample {
@@ -386,6 +387,13 @@ func TestAbsurdTimes(t *testing.T) {
 		_, err := Build(append(slices.Clone(usual), sample("odd", time)), DefaultOptions(), nil)
 		if err == nil || !strings.Contains(err.Error(), `GPU "odd": application "A": time`) {
 			t.Errorf("time %v: error %v", time, err)
+		}
+		p, err := Build(usual, DefaultOptions(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := p.Score("m", attr.Measurement{GPU: "odd", Key: "k", Times: map[pal.AppClass]float64{"A": time}})["A"]; e.Unmeasured != (time < 1) || e.Class != MaxClass {
+			t.Errorf("time %v of a GPU measured later: %+v", time, e)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -42,8 +42,8 @@ func (p *Profile) Group(model string, app pal.AppClass, key string) (g Group, ok
 
 // Score computes entries, by application, for a GPU that was measured, or measured again, after
 // the profile was built. Times compare only within the same model and key; if the profile has no
-// such group, the entry is that of an unmeasured GPU. A GPU in the profile keeps its class by the
-// same hysteresis as in [Build].
+// such group, or the time is impossibly short, the entry is that of an unmeasured GPU. A GPU in the
+// profile keeps its class by the same hysteresis as in [Build].
 func (p *Profile) Score(model string, m attr.Measurement) map[pal.AppClass]Entry {
 	out := make(map[pal.AppClass]Entry, len(m.Times))
 	for app, time := range m.Times {
@@ -59,6 +59,9 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 	}
 	g := &p.Groups[i]
 	score := pmScore(time, g.Reference)
+	if score < 1./maxRatio { // a wrong time
+		return unmeasured(id.app)
+	}
 	e := Entry{App: id.app, Key: id.key, Time: time, Score: pal.PMScore(score)}
 	e.Outlier = score >= p.Options.Outlier
 	if len(g.Centers) > 0 {

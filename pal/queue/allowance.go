@@ -135,7 +135,7 @@ func (as *allowances) ends(v *entry, starts time.Duration) (at time.Duration, ok
 		least = most
 	}
 	if v.state == waiting { // its placement is not known yet
-		return starts + v.bounded(as.p.now, least), true
+		return later(starts, v.bounded(as.p.now, least)), true
 	}
 	return v.endsAt(as.p.now, least), true
 }

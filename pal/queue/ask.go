@@ -57,16 +57,16 @@ func (q *Queue) RemainingQuantiles(now time.Duration, id string, parts ...float6
 	return out
 }
 
-// Takes returns the range in which a gang's remaining run time lies eight times in ten, at cost 1.
-// The more the runs of a name differ, the wider the range. Takes returns 0 if there is neither an
-// estimate nor an earlier run.
-func Takes(q *Queue, now time.Duration, id string) (from, to time.Duration) {
+// Takes returns the range in which a gang's remaining run time lies eight times in ten, on
+// GPUs of this cost. The more the runs of a name differ, the wider the range. Takes returns 0 if
+// there is neither an estimate nor an earlier run.
+func Takes(q *Queue, now time.Duration, id string, cost float64) (from, to time.Duration) {
 	e := q.entries[id]
 	if e == nil || !q.knowsRunTime(e) {
 		return 0, 0
 	}
 	o := q.remainingRunTime(e, now)
-	return stretched(o.quantile(rangeMisses), 1/(1+beyond)), stretched(o.quantile(1-rangeMisses), 1+beyond)
+	return stretched(o.quantile(rangeMisses), cost/(1+beyond)), stretched(o.quantile(1-rangeMisses), cost*(1+beyond))
 }
 
 // TurnAfter returns the total wait after which a job is overdue, so that it gets a turn.

@@ -47,7 +47,7 @@ func (e *entry) endOn(pl pal.Placement, at time.Duration) time.Duration {
 	if e.elastic != nil {
 		slower = e.job.Slower(len(pl.Members), e.full.MemberSets[0].Members)
 	}
-	return at + stretched(e.expect, pl.Cost()*slower)
+	return later(at, stretched(e.expect, pl.Cost()*slower))
 }
 
 // enter adds a claim. The claim counts towards the limits of the gang's tenants and array, and the

@@ -48,7 +48,9 @@ func (e *entry) urgentKey(k key) key {
 
 // startBy returns the latest start with which nine of ten similar gangs meet the deadline: one run
 // time (see inDanger) before it.
-func (e *entry) startBy() time.Duration { return (e.job.Deadline + e.urgency.from) / inDanger }
+func (e *entry) startBy() time.Duration {
+	return e.job.Deadline - (e.job.Deadline-e.urgency.from)/inDanger
+}
 
 // hurry updates for each deadline whether it is in danger now, and moves the gang to its new place.
 func (q *Queue) hurry(now time.Duration) {

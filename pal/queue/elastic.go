@@ -400,7 +400,7 @@ func (p *pass) larger(e *entry) (best pal.Placement, ok bool) {
 		to, fits := p.enlarged(e, &more)
 		takes := left * to.Cost() * e.job.Slower(now+n, set.Members)
 		if fits && p.head != nil {
-			if r := p.reserved(); r.known && p.now+time.Duration(takes)+e.job.RestartCost > r.at {
+			if r := p.reserved(); r.known && later(p.now+atMostLongest(takes), e.job.RestartCost) > r.at {
 				_, free := p.hold(r.placement.GPUs())
 				to, fits = p.enlarged(e, &more)
 				free()

@@ -366,7 +366,7 @@ func (p *asker) knownEnds(late bool) (ends []ending) {
 // books them; ok is false if there is none. It only counts GPUs, wherever they are.
 func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	if at, ok = t.first(from, n, run); ok {
-		t.book(at, at+run, n)
+		t.book(at, later(at, run), n)
 	}
 	return at, ok
 }
@@ -375,7 +375,7 @@ func (t *timeline) start(from time.Duration, n int, run time.Duration) (at time.
 func (t *timeline) first(from time.Duration, n int, run time.Duration) (at time.Duration, ok bool) {
 	at = from
 	for i, s := range t.steps {
-		if s.at >= at+run {
+		if s.at >= later(at, run) {
 			break
 		}
 		if s.free >= n {

@@ -121,7 +121,7 @@ func (fs *foresight) nextLevel(e *entry, now time.Duration) time.Duration {
 			}
 			edge *= 4
 		}
-		due := now + (time.Duration(math.Ceil(edge))-had)/time.Duration(e.gpus)
+		due := later(now, (time.Duration(math.Ceil(edge))-had)/time.Duration(e.gpus))
 		if e.elastic != nil { // rounding down lost part of its attained time
 			due -= time.Duration(e.whole()/e.gpus + 1)
 		}

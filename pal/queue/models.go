@@ -30,7 +30,7 @@ func (e *entry) sampleOf(now time.Duration) sample {
 	if model := ran(e.ranOn, e.placement.Model); e.state >= running && model != severalModels {
 		s.model, s.time = model, s.work
 		if e.placement.Speed > 0 {
-			s.time = time.Duration(float64(s.work) / e.placement.Speed)
+			s.time = atMostLongest(float64(s.work) / e.placement.Speed)
 		}
 	}
 	return s

@@ -110,6 +110,9 @@ func (p *pass) serve() {
 		p.turn = nil
 	}
 	p.serveClaims()
+	if p.turn != nil && p.overQuota(p.turn.by) {
+		p.turn = nil
+	}
 	if p.turn != nil && !p.serveOne(p.turn.by) {
 		return
 	}
@@ -161,10 +164,6 @@ func (p *pass) longestOverdue() *entry {
 // this pass. A turn outranks levels and quotas: every gang that may be stopped at all may be
 // stopped for it.
 func (p *pass) serveOne(e *entry) bool {
-	if p.overQuota(e) {
-		p.turn = nil
-		return false
-	}
 	e.anyNeighbour = true
 	defer func() { e.anyNeighbour = false }()
 	if f, ok := p.asManyAsFit(e, p.find); ok {
@@ -282,18 +281,32 @@ func (e *entry) cost(pl pal.Placement) float64 { return pl.Cost() * e.slower }
 // three times that does not.
 const longestRun = 100 * 365 * 24 * time.Hour
 
-// stretched multiplies a time by a cost, up to longestRun. A cost may be infinite, and users'
-// estimates may be arbitrarily long.
-func stretched(d time.Duration, cost float64) time.Duration {
-	if x := float64(d) * cost; x < float64(longestRun) {
-		return time.Duration(x)
+// atMostLongest converts nanoseconds to a time, up to longestRun. Use it for all computed run times
+// and waits: a cost may be infinite, and users' estimates may be arbitrarily long.
+func atMostLongest(ns float64) time.Duration {
+	if ns < float64(longestRun) {
+		return time.Duration(ns)
 	}
 	return longestRun
 }
 
+// stretched multiplies a time by a cost, up to longestRun.
+func stretched(d time.Duration, cost float64) time.Duration {
+	return atMostLongest(float64(d) * cost)
+}
+
+// later returns the time d after at. If gangs run one after the other for centuries, this is at
+// most the last time that a Duration can hold.
+func later(at, d time.Duration) time.Duration {
+	if d > math.MaxInt64-at {
+		return math.MaxInt64
+	}
+	return at + d
+}
+
 // does returns how much work the gang does on the placement in the time d.
 func (e *entry) does(d time.Duration, f pal.Found) time.Duration {
-	return time.Duration(float64(d) / e.cost(f.Placement))
+	return atMostLongest(float64(d) / e.cost(f.Placement))
 }
 
 // takes returns the time that the gang needs for the work on the placement.

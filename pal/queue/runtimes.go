@@ -260,7 +260,7 @@ func (e *entry) limit(now time.Duration) time.Duration {
 	if e.state == waiting || e.state == starting {
 		return e.job.Limit
 	}
-	return time.Duration(float64(e.job.Limit-max(0, now-e.startedAt)) / e.cost(e.placement))
+	return atMostLongest(float64(e.job.Limit-max(0, now-e.startedAt)) / e.cost(e.placement))
 }
 
 // expected is [foresight.remaining] without the limit. A gang that outlasts everything known is
@@ -389,7 +389,8 @@ func (o remainingRunTime) mean() time.Duration {
 	return seconds(sum / weight)
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// seconds converts seconds to a time, up to longestRun.
+func seconds(s float64) time.Duration { return atMostLongest(s * float64(time.Second)) }
 
 // doubt bounds the index of a gang with a history: it is at most doubt × the index that the gang
 // would have without one. A gang whose earlier runs were long may itself be short, and must get a

@@ -407,3 +407,45 @@ func TestPartsInLimits(t *testing.T) {
 		})
 	}
 }
+
+// A limit now keeps the gang waiting whose turn it was. In the same pass the next overdue gang has
+// its turn; otherwise the kept GPUs would go to gangs that are not overdue.
+func TestNextTurnAtLimit(t *testing.T) {
+	c, err := pal.NewCluster(testNodes(3, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := 0
+	q := newTestLine(t, Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}, MaxWait: time.Hour,
+		Tenants: map[string]Tenant{"limited": {Quota: 8, BorrowingLimit: &none}}})
+	job := func(id, tenant string, gpus int) Job {
+		return Job{ID: id, Tenant: tenant, Gang: pal.SingleGPUs(id, pal.ClassA, gpus)}
+	}
+	submit := func(now time.Duration, j Job) {
+		j.Submitted = now
+		if err := q.Submit(now, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decide := func(now time.Duration) {
+		for _, a := range q.Decide(now, c) {
+			c.Take(q.entries[a.Job].job.Gang, a.Placement)
+			q.Started(now, a.Job, a.Placement)
+		}
+	}
+	submit(0, job("runs", "other", 11))
+	decide(0)
+	submit(0, job("first", "limited", 8))
+	submit(0, job("next", "other", 8))
+	decide(2 * time.Hour)
+	if q.turn == nil || q.turn.by.job.ID != "first" {
+		t.Fatalf("%+v", q.turn)
+	}
+	submit(2*time.Hour, job("small", "limited", 1))
+	at := pal.Placement{PMScore: 1, Penalty: 1, Members: []pal.Member{{Group: 2, GPUs: []int{11}}}}
+	c.Take(pal.SingleGPUs("small", pal.ClassA, 1), at)
+	q.Started(2*time.Hour, "small", at)
+	if decide(3 * time.Hour); q.turn == nil || q.turn.by.job.ID != "next" {
+		t.Errorf("after the first gang's tenant has reached its limit: %+v", q.turn)
+	}
+}

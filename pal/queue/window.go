@@ -132,7 +132,7 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 			x = o.again * lack / (o.rest - lack)
 		}
 		if i == len(o.of) || x <= o.of[i].left {
-			return seconds(min(max(x, at), longestRun.Seconds()))
+			return seconds(max(x, at))
 		}
 		at, ended = o.of[i].left, ended+o.of[i].weight
 	}
@@ -149,7 +149,7 @@ func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Dura
 		}
 		d = min(d, left)
 	}
-	return at + d
+	return later(at, d)
 }
 
 // startTime returns the time at which the gang in question would start.

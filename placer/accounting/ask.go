@@ -318,7 +318,7 @@ type PredictedRanges struct {
 }
 
 func usageOf(of []string, s sums) Usage {
-	hours := func(i sum) float64 { return s.of(i).Hours() }
+	hours := s.hours
 	u := Usage{
 		Of: of, GPUHours: hours(gpuTime), FailedGPUHours: hours(failedTime), HeldInVainGPUHours: hours(vainTime), IdleGPUHours: hours(idleTime),
 		SavedGPUHours: hours(savedTime), SavedAnyGPUHours: hours(savedAnyTime),

@@ -98,8 +98,8 @@ func (s sums) plus(o sums) sums {
 	return s
 }
 
-// of returns a sum as a duration.
-func (s sums) of(i sum) time.Duration { return time.Duration(s[i]) * time.Millisecond }
+// hours returns a sum in hours. A [time.Duration] cannot hold the GPU time of a large cluster.
+func (s sums) hours(i sum) float64 { return float64(s[i]) / float64(time.Hour.Milliseconds()) }
 
 // WaitedBelow returns the upper bounds of the classes of waiting times. The last class has no
 // bound.

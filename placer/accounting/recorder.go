@@ -290,8 +290,8 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 		now.Packed = d.Packed.Cost
 	}
 	if now.TakesTo == 0 && m.Time.Sub(now.Started) < time.Minute {
-		from, to := queue.Takes(m.Queue, gang.QueueTime(m.Time), st.Key.String())
-		now.TakesFrom, now.TakesTo = slower(from, now.Predicted), slower(to, now.Predicted)
+		from, to := queue.Takes(m.Queue, gang.QueueTime(m.Time), st.Key.String(), now.Predicted)
+		now.TakesFrom, now.TakesTo = Seconds(from.Truncate(time.Millisecond)), Seconds(to.Truncate(time.Millisecond))
 	}
 }
 
@@ -527,11 +527,6 @@ func held(m *model.Model, gpus ...string) (n float64) {
 		}
 	}
 	return n
-}
-
-// slower scales a time at slowdown 1 to another slowdown, in whole milliseconds.
-func slower(d time.Duration, cost float64) Seconds {
-	return Seconds(time.Duration(float64(d) * cost).Truncate(time.Millisecond))
 }
 
 // ms truncates a time to milliseconds, as it is stored.

@@ -82,7 +82,7 @@ func Diagnose(a *cluster.Alloc, gpus []string, node string, unhealthy map[string
 		Index: a.ModifyIndex,
 		At:    time.Unix(0, a.ModifyTime).UTC(), Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID, Node: node, GPUs: gpus,
 		Placed:   time.Unix(0, a.CreateTime).UTC(),
-		GPUHours: time.Duration(a.ModifyTime-a.CreateTime).Hours() * float64(len(gpus)),
+		GPUHours: time.Duration(max(0, a.ModifyTime-a.CreateTime)).Hours() * float64(len(gpus)),
 		Cause:    Unknown, Reason: "no cause is known",
 	}
 	for _, id := range gpus {

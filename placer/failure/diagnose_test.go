@@ -12,6 +12,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
+// A failed allocation lost no negative time, although the clocks of two Nomad servers differ.
+func TestNothingLostBeforeItBegan(t *testing.T) {
+	a := &cluster.Alloc{GPUs: []string{"g1"}, CreateTime: int64(2 * time.Second), ModifyTime: int64(time.Second)}
+	if f := Diagnose(a, a.GPUs, "node", nil); f.GPUHours != 0 {
+		t.Errorf("%v GPU hours", f.GPUHours)
+	}
+}
+
 func TestDiagnose(t *testing.T) {
 	ended := func(details map[string]string) map[string]*api.TaskState {
 		return map[string]*api.TaskState{"t": {Events: []*api.TaskEvent{

@@ -56,7 +56,7 @@ func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 		said := fmt.Sprintf("window %s: %d GPUs are kept from %s to %s. ", k.Window, k.GPUs, model.Moment(k.From), model.Moment(k.To))
 		switch {
 		case k.From > gang.QueueTime(s.m.Time) && *t.Job.Type == api.JobTypeService && t.Request.Hints.Duration == 0:
-			said += "The job does not start on them even before the window begins, because " + endless + ": it starts only on GPUs that no window reserves within the next " + minutes(k.Until-gang.QueueTime(s.m.Time))
+			said += "The job does not start on them even before the window begins, because " + endless + ": it starts only on GPUs that no window reserves within the next " + model.ShortDuration((k.Until - gang.QueueTime(s.m.Time)).Round(time.Second))
 		case k.From > gang.QueueTime(s.m.Time):
 			said += fmt.Sprintf("The job does not start on them, as it may run until %s: %.0f of 10 jobs like it end by then", model.Moment(k.Until), 10*queue.WindowChance)
 		default:
@@ -68,9 +68,6 @@ func (s facts) noteWindows(e *Explanation, t *model.Tracked) {
 
 // endless is why a service conflicts with a window.
 const endless = "a service does not end by itself"
-
-// minutes formats whole minutes.
-func minutes(d time.Duration) string { return fmt.Sprintf("%.0f minutes", d.Minutes()) }
 
 // windowsAhead returns the windows that reserve a running service's nodes now, or that begin within
 // a day. The placer does not stop a service for a window.

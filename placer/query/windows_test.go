@@ -116,7 +116,7 @@ func TestServiceBesideWindows(t *testing.T) {
 		w.Submit(bed.Gang{Name: "late", GPUs: 2, Service: true})
 		w.RunFor(10 * time.Second)
 		e := explained(w, "late")
-		if want := "The job does not start on them even before the window begins, because a service does not end by itself: it starts only on GPUs that no window reserves within the next 90 minutes"; !strings.Contains(e.Note, want) || strings.Contains(e.Note, "of 10 jobs like it") {
+		if want := "The job does not start on them even before the window begins, because a service does not end by itself: it starts only on GPUs that no window reserves within the next 1h30m"; !strings.Contains(e.Note, want) || strings.Contains(e.Note, "of 10 jobs like it") {
 			w.T.Errorf("it waits: %q, want %q", e.Note, want)
 		}
 	})

@@ -245,6 +245,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-load %v must be positive", o.load)
 	case o.restart < 0 || o.checkpoint < 0:
 		return fmt.Errorf("-restart-cost %v and -checkpoint %v must not be negative", o.restart, o.checkpoint)
+	case o.mtbf < 0 || o.repair < 0 || o.rendezvous < 0:
+		return fmt.Errorf("-mtbf %v, -repair %v and -rendezvous %v must not be negative", o.mtbf, o.repair, o.rendezvous)
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.fromNomad && o.trace != "":

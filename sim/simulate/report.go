@@ -57,7 +57,7 @@ type Report struct {
 	Utilization float64 `json:"utilization"`                // share of GPU time that gangs held
 	// Useful is a share of GPU time: work done and kept, at cost 1.
 	Useful     float64 `json:"useful_utilization"`
-	Restarts   int     `json:"restarts"`          // starts after a job's first, without resizes
+	Restarts   int     `json:"restarts"`          // starts after a job's first, without resizes; under plain Nomad, gangs that gave up
 	Resizes    int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
 	LostGPUh   float64 `json:"gpu_hours_lost"`    // held without kept work, such as before a restart
 	Unfinished int     `json:"unfinished"`        // jobs that never finish

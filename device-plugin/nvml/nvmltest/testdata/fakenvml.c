@@ -392,6 +392,8 @@ int nvmlDeviceGetGpuFabricInfoV(dev *d, fabric *f) {
 }
 int nvmlDeviceGetTopologyCommonAncestor(dev *a, dev *b, int *level) {
 	u64 x = 0, y = 0;
+	refresh();
+	hang("pairs");
 	int r = value(__func__, a, "switch", &x);
 	if (r || (r = value(__func__, b, "switch", &y))) return r;
 	*level = x == y ? 10 : 50;

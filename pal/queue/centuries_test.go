@@ -1,0 +1,152 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nomad-pal/nomad-pal/pal"
+)
+
+// in2026 is a time since 1970.
+const in2026 time.Duration = 56 * 365 * 24 * time.Hour
+
+// century returns the waits of five gangs, one behind the other. Each needs all GPUs, or its
+// tenant's whole limit, for 100 years. The first of them runs since 2026.
+func century(t *testing.T, o Options) []Wait {
+	t.Helper()
+	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Order, o.Placement = FIFO, pal.Policy{Name: pal.PAL}
+	q := newTestLine(t, o)
+	for i := range 5 {
+		g := pal.SingleGPUs(fmt.Sprint(i), pal.ClassA, 8)
+		if err := q.Submit(in2026, Job{ID: g.ID, Tenant: "t", Gang: g, Estimate: longestRun}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range q.Decide(in2026, c) {
+		c.Take(pal.SingleGPUs(a.Job, pal.ClassA, 8), a.Placement)
+		q.Started(in2026, a.Job, a.Placement)
+	}
+	return q.Waiting(in2026+time.Minute, c)
+}
+
+// Gangs that each run for a century are expected to start one after the other, until time ends.
+func TestExpectAfterCenturies(t *testing.T) {
+	limited := Options{Tenants: map[string]Tenant{"t": {MaxJobsPerUser: 1}}}
+	for name, o := range map[string]Options{"GPUs": {}, "a limit": limited} {
+		last := in2026
+		for _, w := range century(t, o) {
+			if want := later(last, longestRun); w.From < want || w.To < w.From {
+				t.Errorf("waiting for %s (%v), %s starts from %v to %v; want %v or later", name, w.Reason, w.Job, w.From, w.To, want)
+			}
+			last = w.From
+		}
+	}
+}
+
+// The latest start that meets a deadline in the far future is near the deadline, not in the past.
+func TestFarDeadline(t *testing.T) {
+	deadline := 180 * 365 * 24 * time.Hour // 2150, the latest time in the queue
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}, Deadlines: true})
+	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: time.Hour, Deadline: deadline}); err != nil {
+		t.Fatal(err)
+	}
+	if d, ok := q.DeadlineOf(in2026, "j"); !ok || d.StartBy != deadline-time.Hour {
+		t.Errorf("it must start by %v, want %v", d.StartBy, deadline-time.Hour)
+	}
+}
+
+// Predictions from the waits of others are not in the past, however wide the ranges are and however
+// late enough GPUs come free.
+func TestForecastOfCenturies(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	for range fewestWaits {
+		q.forecasts.remember(&prediction{at: in2026, waited: time.Hour, started: true})
+	}
+	q.forecasts.from, q.forecasts.until = -mostWider, mostWider
+	r := q.forecasts.predictStart(in2026, q.entries["j"], 0, in2026+longestRun, q.forecasts.byLength(in2026))
+	if r.from < in2026 || r.to < r.from {
+		t.Errorf("from %v to %v, now %v", r.from, r.to, in2026)
+	}
+}
+
+// A gang that starts behind an overdue one may run into a window, even if that is centuries away.
+func TestReachOfCenturies(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: longestRun}); err != nil {
+		t.Fatal(err)
+	}
+	p := q.at(in2026, nil)
+	e, at := q.entries["j"], in2026+2*longestRun
+	if end := p.reach(e, at, longestRun, 1); end < at {
+		t.Errorf("it reaches from %v to %v", at, end)
+	}
+	if end := e.endOn(pal.Placement{PMScore: 1, Penalty: 1}, at); end < at {
+		t.Errorf("it ends at %v, before it starts at %v", end, at)
+	}
+}
+
+// An elastic gang that runs for centuries does not grow onto GPUs that are kept for the head.
+func TestGrowthOfCenturies(t *testing.T) {
+	nodes := testNodes(2, "")
+	for i := range nodes[0].Groups[0].GPUs {
+		u := &nodes[0].Groups[0].GPUs[i]
+		u.Scores[0], u.Binned[0] = 5, 5
+	}
+	c, err := pal.NewCluster(nodes, pal.TwoTier(1.7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTestLine(t, Options{Order: FIFO, Backfill: BackfillReserved, Placement: pal.Policy{Name: pal.PAL}})
+	run := func(j Job, group int, gpus ...int) {
+		at := pal.Placement{PMScore: 5, Penalty: 1, Members: []pal.Member{{Group: group, GPUs: gpus}}}
+		c.Take(j.Gang, at)
+		if err := q.Restore(j, at, in2026); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grows := pal.Gang{ID: "grows", Class: pal.ClassA, MemberSets: []pal.MemberSet{{Members: 4, GPUs: 1}}}
+	run(Job{ID: "grows", Gang: grows, Least: 1, Estimate: longestRun}, 0, 0)
+	run(Job{ID: "ends", Gang: pal.SingleGPUs("ends", pal.ClassA, 4), Estimate: time.Hour}, 1, 4, 5, 6, 7)
+	if err := q.Submit(in2026, Job{ID: "head", Submitted: in2026, Gang: pal.SingleGPUs("head", pal.ClassA, 7), Estimate: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if as := q.Decide(in2026+time.Minute, c); len(as) > 0 {
+		t.Errorf("%v", as)
+	}
+}
+
+// The level of a gang on a third of a GPU changes after three quanta. If that is centuries away,
+// the queue does not ask to compute the level again at once, and ever again.
+func TestLevelOfCenturies(t *testing.T) {
+	q := newTestLine(t, Options{Order: LAS, Preempt: true, Quantum: longestRun, Placement: pal.Policy{Name: pal.PAL}})
+	g := pal.SingleGPUs("j", pal.ClassA, 1)
+	g.Share = 0.35
+	if err := q.Restore(Job{ID: "j", Gang: g, Preemptible: true}, pal.Placement{PMScore: 1, Penalty: 1}, in2026); err != nil {
+		t.Fatal(err)
+	}
+	if at := q.nextLevel(q.entries["j"], in2026); at < in2026+2*longestRun {
+		t.Errorf("the level changes at %v, now %v", at, in2026)
+	}
+}
+
+// A predicted run time of centuries on slow GPUs is not negative.
+func TestTakesCenturies(t *testing.T) {
+	q := newTestLine(t, Options{Order: FIFO, Placement: pal.Policy{Name: pal.PAL}})
+	if err := q.Submit(in2026, Job{ID: "j", Gang: pal.SingleGPUs("j", pal.ClassA, 1), Estimate: longestRun}); err != nil {
+		t.Fatal(err)
+	}
+	if from, to := Takes(q, in2026, "j", 5); from <= longestRun/2 || to < from {
+		t.Errorf("from %v to %v", from, to)
+	}
+}
