@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -163,4 +164,41 @@ func docsFolder(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+var nomadCommand = regexp.MustCompile("`nomad ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)[^`]*`")
+
+// TestNomadCommandsInDocs: each `nomad …` in the docs is a command of Nomad.
+func TestNomadCommandsInDocs(t *testing.T) {
+	t.Parallel()
+	nomad, err := cluster.FindNomad()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]string{} // command to page
+	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/*/*.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range nomadCommand.FindAllStringSubmatch(string(text), -1) {
+				named[m[1]] = page
+			}
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("only %d commands", len(named))
+	}
+	for command, page := range named {
+		out, err := exec.CommandContext(t.Context(), nomad, append(strings.Fields(command), "-help")...).CombinedOutput()
+		usage, _, _ := strings.Cut(string(out), "\n")
+		if err != nil || strings.Contains(usage, "<subcommand>") {
+			t.Errorf("%s: there is no command nomad %s: %s", page, command, usage)
+		}
+	}
 }

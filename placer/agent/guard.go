@@ -89,7 +89,7 @@ func (s *server) recovered(next http.Handler) http.Handler {
 // panicked counts and logs a recovered panic.
 func (a *Agent) panicked(what string, v any, stack []byte) {
 	a.panics.Add(1)
-	a.log.Error("broken invariant", "in", what, "panic", v, "stack", string(stack))
+	a.log.Error("a bug while answering a request", "in", what, "panic", v, "stack", string(stack))
 }
 
 // headers sets headers on every answer. Browsers must not show it in a frame, guess its type, or
