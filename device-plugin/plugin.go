@@ -92,13 +92,12 @@ type Plugin struct {
 	samples   *sampler
 	health    *health
 	measures  *measure.Scheduler // nil if nothing is measured
-	running   *measure.Scheduler // the scheduler that a stream runs
 	store     *store
 	roster    *roster          // nil until ready
 	forms     *forms           // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
 	keeper    *mps.Keeper      // nil until ready
-	kept      *mps.Keeper      // the keeper that a stream runs
+	kept      *mps.Keeper      // the keeper that a stream runs; the same stream measures
 	profile   *profile.Profile // profile in force; nil for none
 	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
 	view      view             // the last view
@@ -139,9 +138,7 @@ func (p *Plugin) SetConfig(c *base.Config) error {
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.configure(cfg)
+	p.Configure(cfg)
 	return nil
 }
 
