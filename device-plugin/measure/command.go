@@ -305,7 +305,7 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
-	held, err := r.allocated(ctx, ids)
+	held, err := r.Allocated(ctx, ids)
 	if err != nil {
 		return fmt.Errorf("cannot tell whether tasks hold these GPUs: %w (NOMAD_ADDR and NOMAD_TOKEN set the agent and the token; %s)", err, anyway)
 	}

@@ -77,17 +77,9 @@ type Runner struct {
 	// Processes returns the processes that compute on each GPU, and leaves out GPUs that do
 	// not answer; may be nil.
 	Processes func(ids []string) map[string][]int
-	// Allocated asks Nomad which of the GPUs allocations hold, and which allocations; may be nil.
+	// Allocated asks Nomad which of the GPUs allocations hold, and which allocations.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	proc      string // "" means /proc
-}
-
-// allocated returns the GPUs that allocations hold according to Nomad.
-func (r Runner) allocated(ctx context.Context, ids []string) (map[string]string, error) {
-	if r.Allocated == nil {
-		return nil, errors.New("there is no Nomad to ask")
-	}
-	return r.Allocated(ctx, ids)
 }
 
 // Target is a GPU to measure.
