@@ -614,6 +614,22 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	}
 }
 
+// A reading that began before NVML was initialized again asks no GPU by its old handle.
+func TestReadingOfEarlierInitialization(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	r := n.newReading([]string{nvmltest.UUID(0)})
+	n.Disconnect()
+	n.scan()
+	r.read()
+	if got := r.result(); len(got) > 0 {
+		t.Errorf("the reading has %d GPUs, want none", len(got))
+	}
+	if got := n.Sample([]string{nvmltest.UUID(0)}); len(got) != 1 {
+		t.Errorf("the next reading has %d GPUs, want 1", len(got))
+	}
+}
+
 // Neither configuring the plugin again nor ending a command waits for a driver that hangs, in a
 // call that runs or in the shutdown.
 func TestCloseWaitsForNoCall(t *testing.T) {

@@ -101,7 +101,7 @@ func (b *Backend) sampleGPU(a asked) map[string]gpu.Sample {
 	defer b.release(a.claimed)
 	out := map[string]gpu.Sample{}
 	for id, h := range a.handles {
-		if s, ok := b.sample(id, h); ok {
+		if s, ok := b.sample(a.claimed, id, h); ok {
 			out[id] = s
 		}
 	}
@@ -141,7 +141,7 @@ func (b *Backend) askable(ids []string) map[string]asked {
 func (b *Backend) claim(physical string) *gpmState {
 	g := b.gpm[physical]
 	if g == nil {
-		g = &gpmState{}
+		g = &gpmState{last: map[string]nvml.GpmSample{}, caps: map[string]capTime{}}
 		b.gpm[physical] = g
 	}
 	if g.busy {
@@ -157,11 +157,18 @@ func (b *Backend) release(g *gpmState) {
 	g.busy = false
 }
 
-// sample reads one device.
-func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
+// owns reports whether a claim belongs to the present initialization of NVML, as its handles do.
+func (b *Backend) owns(g *gpmState, physical string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gpm[physical] == g
+}
+
+// sample reads one device of a claimed GPU.
+func (b *Backend) sample(g *gpmState, id string, h handle) (gpu.Sample, bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
-	if !b.up {
+	if !b.up || !b.owns(g, h.physical) {
 		return gpu.Sample{}, false
 	}
 	r := &reader{sym: b.symbols}
@@ -177,8 +184,7 @@ func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
 		faults(r, own, &s)
 	}
 	heat(r, power, &s)
-	b.counted(r, power, id, &s)
-	g := b.state(id)
+	g.counted(r, power, id, &s)
 	gpm := b.supportsGPM(r, g, h)
 	if gpm && b.opts.GPM {
 		b.profile(g, id, h, &s)
