@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Error codes of the driver that callers distinguish.
@@ -97,16 +99,7 @@ func (d *Driver) check(op string, code int32) error {
 	e := &Error{Op: op, Code: int(code), Name: "CUDA error"}
 	var name *byte
 	if d.errorName(code, &name) == 0 && name != nil {
-		e.Name = cString(unsafe.Slice(name, cLength(name)))
+		e.Name = unix.BytePtrToString(name)
 	}
 	return e
-}
-
-// cLength returns the length of a C string, at most 256.
-func cLength(s *byte) int {
-	n := 0
-	for n < 256 && *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
-		n++
-	}
-	return n
 }
