@@ -129,10 +129,8 @@ func (c Command) Run(args []string) int {
 		fmt.Fprintf(c.Stderr, "measure: %v\n", err)
 		return 1
 	}
-	for _, r := range report.Results {
-		if r.Partial {
-			return 1
-		}
+	if slices.ContainsFunc(report.Results, func(r Result) bool { return r.Partial }) {
+		return 1
 	}
 	return 0
 }
