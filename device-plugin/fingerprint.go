@@ -67,7 +67,7 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 			s.measures, s.changed = p.measures, p.measures.Changed()
 		}
 	}
-	if s.patience = cmp.Or(p.patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
+	if s.patience = cmp.Or(p.opts.Patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, firstHangAfter)
 	}
 	if s.away = p.away(); s.away {
@@ -279,7 +279,7 @@ func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
 	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
 		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts it again", "for", running.Round(time.Second))
-		s.p.exit(hungExit)
+		s.p.opts.Exit(hungExit)
 	}
 	limit := hangAfter
 	if !s.p.scanned {
