@@ -32,8 +32,8 @@ type format struct {
 	closed bool
 	// prompt: in a table without start times, a job starts when it is submitted.
 	prompt bool
-	// rates is the file with the speeds of the jobs, in the table's directory; "": none.
-	rates string
+	// rates: the speeds of the jobs are in [gavelRates], in the table's directory.
+	rates bool
 	// elapsed: a duration takes precedence over start and end. Only Slurm's logs have it.
 	elapsed bool
 }
@@ -75,7 +75,7 @@ func formats() []format {
 		{name: "helios", title: "Helios", known: []string{"gpu_num"}, needs: ran, columns: helios},
 		{name: "sia", title: "Sia", closed: true, known: []string{"num_gpus"}, needs: []string{"job_id", "submit_time", "duration", "model"}, exact: true,
 			columns: append([]column{{"job_id", words(id)}, {"model", (*row).setSiaModel}, {"num_gpus", count(gpus)}, {"submit_time", moment(submit)}, {"duration", lasted}}, hints...)},
-		{name: "gavel", title: "Gavel", known: []string{"job", "steps"}, needs: []string{"job_id", "submit_s", "gpus"}, rates: gavelRates,
+		{name: "gavel", title: "Gavel", known: []string{"job", "steps"}, needs: []string{"job_id", "submit_s", "gpus"}, rates: true,
 			columns: []column{{"job_id", words(id)}, {"submit_s", moment(submit)}, {"job", words(jobName)}, {"gpus", count(gpus)},
 				{"steps", value(steps, positive)}}},
 		{name: "jobs", title: "a table of your own", known: []string{"gpus|members|member_gpus"}, closed: true,

@@ -214,17 +214,14 @@ func ofGPUs(job string, gpus int) string { return fmt.Sprintf("%s×%d", job, gpu
 
 // ratesBeside reads the rates for a trace of Gavel on GPUs of one node, from the trace's
 // directory.
-func ratesBeside(list, file string, siblings func(string) (io.ReadCloser, error)) (rates, error) {
-	if siblings == nil {
-		return nil, fmt.Errorf("%s:1: the list counts steps; how long they take is in %s, which must be in the same directory", list, file)
-	}
-	f, err := siblings(file)
+func ratesBeside(list string) (rates, error) {
+	f, err := beside(list, gavelRates)
 	if err != nil {
-		return nil, fmt.Errorf("%s:1: the list counts steps; read how long they take from %s beside it: %w", list, file, err)
+		return nil, fmt.Errorf("%s:1: the list counts steps; read how long they take from %s beside it: %w", list, gavelRates, err)
 	}
 	defer f.Close()
 	all := rates{}
-	err = eachOf(file, f, [][]string{{"gpu", "consolidated", "job", "gpus", "steps_per_s"}}, func(get func(string) string) error {
+	err = eachOf(gavelRates, f, [][]string{{"gpu", "consolidated", "job", "gpus", "steps_per_s"}}, func(get func(string) string) error {
 		if get("consolidated") != "yes" {
 			return nil
 		}
