@@ -169,7 +169,7 @@ func (c Config) engine() (*engine, error) {
 	if err := e.readDependencies(); err != nil {
 		return nil, err
 	}
-	e.faults = e.newFaults()
+	e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
 	if c.Beside != nil {
 		e.on = make([][]int, c.Cluster.Groups())

@@ -97,6 +97,9 @@ func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	if !ok {
 		return nil, fmt.Errorf("population: cluster %q is unknown (one of longhorn, frontera, lonestar6)", s.Cluster)
 	}
+	if s.Tables == nil {
+		s.Tables = Tables()
+	}
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("population: %w", err)
 	}
@@ -145,19 +148,15 @@ func (s Spec) check() error {
 
 // classTables returns the table of each class.
 func (s Spec) classTables() ([pal.NumClasses]Table, error) {
-	all := s.Tables
-	if all == nil {
-		all = Tables()
-	}
 	var out [pal.NumClasses]Table
 	for c, standard := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
 		app := s.Apps[c]
 		if app == "" {
 			app = standard
 		}
-		t, ok := find(all, s.Cluster, app)
+		t, ok := find(s.Tables, s.Cluster, app)
 		if !ok {
-			t, ok = find(all, "longhorn", app)
+			t, ok = find(s.Tables, "longhorn", app)
 		}
 		if !ok || len(t.Quantiles) == 0 {
 			return out, fmt.Errorf("application %q was not measured on %q, nor on longhorn", app, s.Cluster)
@@ -197,11 +196,7 @@ func normal(u float64) float64 {
 // drawOutliers runs after all other draws, so that it does not change them. If a cluster's
 // measurements have no outliers, it draws from Longhorn's.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
-	all := s.Tables
-	if all == nil {
-		all = Tables()
-	}
-	own, _ := find(all, s.Cluster, "resnet50")
+	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own
 	if len(tail.OutlierQuantiles) == 0 {
 		tail, _ = find(Tables(), "longhorn", "resnet50")
