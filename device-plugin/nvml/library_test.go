@@ -618,11 +618,10 @@ func TestTrafficWithoutGPM(t *testing.T) {
 func TestReadingOfEarlierInitialization(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
 	n.scan()
-	r := n.newReading([]string{nvmltest.UUID(0)})
+	claimed := n.askable([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
 	n.Disconnect()
 	n.scan()
-	r.read()
-	if got := r.result(); len(got) > 0 {
+	if got := n.sampleGPU(claimed); len(got) > 0 {
 		t.Errorf("the reading has %d GPUs, want none", len(got))
 	}
 	if got := n.Sample([]string{nvmltest.UUID(0)}); len(got) != 1 {
