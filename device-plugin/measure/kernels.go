@@ -43,7 +43,8 @@ type kernel struct {
 	// work is the work of one iteration of a thread, in FLOP or loads. A warp or warpgroup that
 	// works together divides it among its threads.
 	work float64
-	// suits reports whether the GPU can run the kernel; the driver may still refuse.
+	// suits reports whether the GPU can run a compute kernel; the driver may still refuse. All GPUs
+	// that are measured can run the others.
 	suits func(cuda.Device) bool
 	// peak returns the most work per second that the hardware can do, in FLOP, bytes or
 	// loads, at this SM clock; 0 if unknown.
@@ -113,13 +114,12 @@ func computeKernels() []kernel {
 
 func triadKernel() kernel {
 	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, blocks: 4, threads: 512, unit: "GB/s", scale: 1e9, expected: 0.8, floor: 0.7,
-		suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: memoryPeak}
+		peak: memoryPeak}
 }
 
 func gatherKernel() kernel {
 	return kernel{id: idGather, entry: "pal_gather", ptx: ptxGather, blocks: 8, threads: computeThread, work: 8, unit: "Gload/s", scale: 1e9, expected: 0.1,
-		suits: func(d cuda.Device) bool { return d.Major >= 7 },
-		peak:  func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
+		peak: func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
 }
 
 // sectorBytes is the least that one scattered load moves.
