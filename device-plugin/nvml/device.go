@@ -196,9 +196,7 @@ func laneMBPerS(generation int) int64 {
 // coresPerSM returns the number of cores, which the compute capability determines.
 func coresPerSM(major, minor int) int {
 	switch {
-	case major == 7, major == 8 && minor == 0:
-		return 64
-	case major == 6 && minor == 0:
+	case major == 7, (major == 6 || major == 8) && minor == 0:
 		return 64
 	}
 	return 128

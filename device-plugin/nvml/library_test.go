@@ -1058,17 +1058,17 @@ func TestLinkErrors(t *testing.T) {
 	}
 }
 
-func TestFieldNumbers(t *testing.T) {
+func TestFieldValues(t *testing.T) {
 	for kind, want := range map[nvml.ValueType]float64{
 		nvml.VALUE_TYPE_UNSIGNED_INT: 4294967295, nvml.VALUE_TYPE_SIGNED_INT: -1, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG: 18446744073709551615,
 		nvml.VALUE_TYPE_SIGNED_LONG_LONG: -1, nvml.VALUE_TYPE_UNSIGNED_SHORT: 65535,
 	} {
 		fv := nvml.FieldValue{ValueType: uint32(kind), Value: [8]byte{255, 255, 255, 255, 255, 255, 255, 255}}
-		if got := fieldNumber(fv); got != want {
+		if got, _ := fieldValue(fv); got != want {
 			t.Errorf("type %d: %v, want %v", kind, got, want)
 		}
 	}
-	if got := fieldNumber(nvml.FieldValue{ValueType: uint32(nvml.VALUE_TYPE_DOUBLE), Value: [8]byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f}}); got != 1.5 {
+	if got, _ := fieldValue(nvml.FieldValue{ValueType: uint32(nvml.VALUE_TYPE_DOUBLE), Value: [8]byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f}}); got != 1.5 {
 		t.Errorf("a double is %v, want 1.5", got)
 	}
 }
