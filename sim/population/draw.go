@@ -77,23 +77,18 @@ type hardware struct {
 	rates [pal.NumClasses]float64
 }
 
-func hardwareOf(cluster string) (hardware, bool) {
-	switch cluster {
-	case "longhorn":
-		return hardware{"Tesla V100-SXM2-16GB", 16384, 300, [...]float64{15.7, 125, 900, 28}}, true
-	case "frontera":
-		return hardware{"Quadro RTX 5000", 16384, 230, [...]float64{11.2, 89.2, 448, 14}}, true
-	case "lonestar6":
-		return hardware{"NVIDIA A100-PCIE-40GB", 40960, 250, [...]float64{19.5, 312, 1555, 48.6}}, true
-	}
-	return hardware{}, false
+// sources are the GPU models of the clusters.
+var sources = map[string]hardware{
+	"longhorn":  {"Tesla V100-SXM2-16GB", 16384, 300, [...]float64{15.7, 125, 900, 28}},
+	"frontera":  {"Quadro RTX 5000", 16384, 230, [...]float64{11.2, 89.2, 448, 14}},
+	"lonestar6": {"NVIDIA A100-PCIE-40GB", 40960, 250, [...]float64{19.5, 312, 1555, 48.6}},
 }
 
 // Draw draws the cluster's GPUs, in order of node and index. The same spec and the same random
 // source give the same GPUs. If two specs differ only in Outliers, all IDs are the same, and so are
 // the scores of GPUs that are not outliers.
 func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
-	hw, ok := hardwareOf(s.Cluster)
+	hw, ok := sources[s.Cluster]
 	if !ok {
 		return nil, fmt.Errorf("population: cluster %q is unknown (one of longhorn, frontera, lonestar6)", s.Cluster)
 	}

@@ -267,13 +267,7 @@ func (all rates) fill(r *row) error {
 // GavelClass is the class of one of Gavel's jobs. Of all divisions with ResNet-50 in A and the
 // Transformer in B, this one explains its pairs on a V100 best (make sim-neighbours).
 func GavelClass(name string) pal.AppClass {
-	switch app, _, _ := strings.Cut(name, "/"); app {
-	case "resnet-50":
-		return pal.ClassA
-	case "recommendation":
-		return pal.ClassC
-	case "resnet-18":
-		return pal.ClassD
-	}
-	return pal.ClassB
+	app, _, _ := strings.Cut(name, "/")
+	others := map[string]pal.AppClass{"resnet-50": pal.ClassA, "recommendation": pal.ClassC, "resnet-18": pal.ClassD}
+	return cmp.Or(others[app], pal.ClassB)
 }
