@@ -6,7 +6,6 @@ package deviceplugin
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -159,13 +158,6 @@ func (p *Plugin) siblings(id string) []string {
 // published: GPUs, MIG instances, and the GPUs that the instances belong to. It returns an
 // error if no plugin has used the directory.
 func StoredDevices(dir string) ([]string, error) {
-	st, err := os.Stat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading state: %w", err)
-	}
-	if !st.IsDir() {
-		return nil, fmt.Errorf("reading state: %q is not a directory", dir)
-	}
 	var inv gpu.Inventory
 	found, err := statedir.Dir(dir).Read(inventoryFile, &inv)
 	if err != nil {
