@@ -614,6 +614,20 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	}
 }
 
+// PCIe switches are numbered in the order of UUIDs, because NVML's order may change at a boot.
+func TestSwitchesAreNumberedByUUID(t *testing.T) {
+	state := nvmltest.H200(4) // two GPUs on each switch
+	for i := range 4 {
+		state.Set(fmt.Sprintf("gpu%d", i), "uuid", nvmltest.UUID(3-i))
+	}
+	inv := open(t, state).scan()
+	for i := range 4 {
+		if d := of(t, inv, nvmltest.UUID(i)); d.PCIeSwitch != i/2 {
+			t.Errorf("%s: PCIe switch %d, want %d", d.ID, d.PCIeSwitch, i/2)
+		}
+	}
+}
+
 // A reading that began before NVML was initialized again asks no GPU by its old handle.
 func TestReadingOfEarlierInitialization(t *testing.T) {
 	n := open(t, nvmltest.H200(1))
