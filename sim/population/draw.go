@@ -30,19 +30,15 @@ func Exactly(k int) Outliers { return Outliers{count: k} }
 type Spec struct {
 	Cluster            string // source of the measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int
-	// Apps are the applications that stand for classes A, B, C and D; "" for the default:
-	// resnet50, bert, bert and pagerank, as in PAL (C has no data of its own). If an application
-	// was not measured on Cluster, Draw uses Longhorn's table.
-	Apps     [pal.NumClasses]string
-	Outliers Outliers
+	Outliers           Outliers
 	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). Its
 	// true value is unknown, because the sources name GPUs differently for each application. 0, as
 	// in PAL, draws classes independently.
 	Correlation float64
 	// IslandGPUs is the number of GPUs per NVLink island; 0: all of a node.
 	IslandGPUs int
-	// Tables, if not nil, replace the product's [Tables], for example with tables of all measured
-	// GPUs.
+	// Tables, if not nil, replace the product's [Tables] by others of the same applications and
+	// clusters, for example of all measured GPUs.
 	Tables []Table
 }
 
@@ -98,10 +94,7 @@ func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("population: %w", err)
 	}
-	tables, err := s.classTables()
-	if err != nil {
-		return nil, fmt.Errorf("population: %w", err)
-	}
+	tables := s.classTables()
 	gpus := make([]GPU, 0, s.Nodes*s.GPUsPerNode)
 	for node := range s.Nodes {
 		for i := range s.GPUsPerNode {
@@ -141,24 +134,17 @@ func (s Spec) check() error {
 	return nil
 }
 
-// classTables returns the table of each class.
-func (s Spec) classTables() ([pal.NumClasses]Table, error) {
-	var out [pal.NumClasses]Table
-	for c, standard := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
-		app := s.Apps[c]
-		if app == "" {
-			app = standard
-		}
+// classTables returns the table of the application that stands for each class, as in PAL (C has no
+// data of its own). An application that was not measured on Cluster has Longhorn's table.
+func (s Spec) classTables() (out [pal.NumClasses]Table) {
+	for c, app := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
 		t, ok := find(s.Tables, s.Cluster, app)
 		if !ok {
-			t, ok = find(s.Tables, "longhorn", app)
-		}
-		if !ok || len(t.Quantiles) == 0 {
-			return out, fmt.Errorf("application %q was not measured on %q, nor on longhorn", app, s.Cluster)
+			t, _ = find(s.Tables, "longhorn", app)
 		}
 		out[c] = t
 	}
-	return out, nil
+	return out
 }
 
 func find(tables []Table, cluster, app string) (Table, bool) {
