@@ -285,9 +285,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		for _, id := range replaced {
 			p.log.Info("a GPU that was here before was replaced", "gpu", id)
 		}
-	}
-	inv.Devices = p.unignored(inv.Devices, r.err == nil)
-	if r.err == nil {
+		inv.Devices = p.unignored(inv.Devices, true)
 		p.stored("the list of GPUs cannot be stored", p.store.saveInventory(inv))
 	}
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
