@@ -46,7 +46,6 @@ type Spec struct {
 type GPU struct {
 	ID        string // "GPU-" and a UUID
 	Node      int    // from 0
-	Index     int    // on its node, from 0
 	Model     string // as NVML names it
 	MemoryMiB int
 	PowerW    int    // enforced limit
@@ -60,8 +59,7 @@ type GPU struct {
 	Scores, Times, Noise [pal.NumClasses]float64
 	// Rates are the work per second, in the units of attr.RateUnit, which compare across
 	// models.
-	Rates   [pal.NumClasses]float64
-	Outlier bool // in class A
+	Rates [pal.NumClasses]float64
 }
 
 // hardware describes the GPU model of a source.
@@ -98,7 +96,7 @@ func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	gpus := make([]GPU, 0, s.Nodes*s.GPUsPerNode)
 	for node := range s.Nodes {
 		for i := range s.GPUsPerNode {
-			g := GPU{ID: gpuID(rng), Node: node, Index: i, Model: hw.model, MemoryMiB: hw.memoryMiB, PowerW: hw.powerW,
+			g := GPU{ID: gpuID(rng), Node: node, Model: hw.model, MemoryMiB: hw.memoryMiB, PowerW: hw.powerW,
 				BusID: fmt.Sprintf("0000:%02x:00.0", 0x10+i), NUMA: 2 * i / s.GPUsPerNode, Key: s.Cluster + "/emulated"}
 			if s.IslandGPUs > 0 {
 				g.Island = i / s.IslandGPUs
@@ -182,10 +180,7 @@ func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	if len(tail.OutlierQuantiles) == 0 {
 		tail, _ = find(Tables(), "longhorn", "resnet50")
 	}
-	hit := func(i int) {
-		gpus[i].Outlier = true
-		gpus[i].Scores[0] = profile.Quantile(tail.OutlierQuantiles, rng.Float64())
-	}
+	hit := func(i int) { gpus[i].Scores[0] = profile.Quantile(tail.OutlierQuantiles, rng.Float64()) }
 	if s.Outliers.measured {
 		for i := range gpus {
 			if rng.Float64() < own.OutlierShare {

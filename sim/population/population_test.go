@@ -55,12 +55,12 @@ func TestDrawIsStable(t *testing.T) {
 	with, without := draw(t, s, 42), draw(t, Spec{Cluster: "longhorn", Nodes: 16, GPUsPerNode: 4}, 42)
 	bad := 0
 	for i := range with {
-		if with[i].Outlier {
+		if with[i].Scores[0] >= OutlierFrom {
 			bad++
-			if with[i].Scores[0] < OutlierFrom || without[i].Scores[0] >= OutlierFrom {
+			if without[i].Scores[0] >= OutlierFrom {
 				t.Errorf("outlier with score %v, %v without", with[i].Scores[0], without[i].Scores[0])
 			}
-			with[i].Outlier, with[i].Scores[0], with[i].Times[0], with[i].Rates[0] = false, without[i].Scores[0], without[i].Times[0], without[i].Rates[0]
+			with[i].Scores[0], with[i].Times[0], with[i].Rates[0] = without[i].Scores[0], without[i].Times[0], without[i].Rates[0]
 		}
 	}
 	if bad != 1 {
@@ -101,7 +101,7 @@ func TestDrawFollowsTheTables(t *testing.T) {
 		if !uuid.MatchString(g.ID) {
 			t.Fatalf("id %q", g.ID)
 		}
-		if g.Outlier {
+		if g.Scores[0] >= OutlierFrom {
 			outliers++
 		} else {
 			a = append(a, g.Scores[0])
@@ -163,7 +163,7 @@ func ranks(xs []float64) []float64 {
 func TestDrawLayout(t *testing.T) {
 	gpus := draw(t, Spec{Cluster: "longhorn", Nodes: 2, GPUsPerNode: 4, IslandGPUs: 2}, 1)
 	g := gpus[6]
-	if g.Node != 1 || g.Index != 2 || g.BusID != "0000:12:00.0" || g.NUMA != 1 || g.Island != 1 {
+	if g.Node != 1 || g.BusID != "0000:12:00.0" || g.NUMA != 1 || g.Island != 1 {
 		t.Errorf("third GPU of the second node: %+v", g)
 	}
 	// Lonestar6 has only ResNet-50, so the other classes use Longhorn's tables.
