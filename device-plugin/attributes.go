@@ -86,7 +86,7 @@ func (v *view) group(kind, name string, devices []gpu.Device) *device.DeviceGrou
 	set.sharing(v.forms[devices[0].ID], devices)
 	v.membership(set, all)
 	v.topology(set, all)
-	v.variability(set, all, ids(devices))
+	v.variability(set, all, devices)
 	g.Attributes = set
 	return g
 }
@@ -212,7 +212,7 @@ func (a attributes) lists(all []instance, number func(*gpu.Device) int, name, co
 
 // variability publishes classes, scores and raw times: classes by instance, for constraints; the
 // rest by GPU. Every list exists even when empty, because Nomad's scheduler needs the attribute.
-func (v *view) variability(a attributes, all []instance, gpus []string) {
+func (v *view) variability(a attributes, all []instance, gpus []gpu.Device) {
 	list := func(name string, c pal.AppClass, k int, count string) {
 		members := v.members(all, c, k)
 		a.list(name, instanceIDs(members), count, v.healthy(members))
@@ -223,36 +223,27 @@ func (v *view) variability(a attributes, all []instance, gpus []string) {
 		}
 		list(attr.DefaultList(k), v.cfg.Default, k, attr.DefaultListCount(k))
 	}
-	var measured []attr.Measurement
-	for _, m := range v.rating.measured {
-		if slices.Contains(gpus, m.GPU) {
-			measured = append(measured, m)
+	var measured, rates []attr.Measurement
+	accounts := map[string]attr.Account{}
+	for _, d := range gpus {
+		if len(d.Times) > 0 {
+			measured = append(measured, measurementOf(d))
+		}
+		if len(d.Rates) > 0 {
+			rates = append(rates, attr.Measurement{GPU: d.ID, Times: d.Rates})
+		}
+		if account, ok := v.accounts[d.ID]; ok {
+			accounts[d.ID] = account
 		}
 	}
 	a.text(attr.Raw, attr.FormatMeasurements(measured))
-	a.text(attr.Rates, attr.FormatMeasurements(v.rates(gpus)))
-	a.text(attr.Scores, attr.FormatMeasurements(v.rating.scores(gpus)))
-	accounts := map[string]attr.Account{}
-	for _, id := range gpus {
-		if account, ok := v.accounts[id]; ok {
-			accounts[id] = account
-		}
-	}
+	a.text(attr.Rates, attr.FormatMeasurements(rates))
+	a.text(attr.Scores, attr.FormatMeasurements(v.rating.scores(ids(gpus))))
 	a.text(attr.Measuring, attr.FormatAccounts(accounts))
 	a.text(attr.Reference, v.rating.reference)
 	if v.rating.version > 0 {
 		a.number(attr.ProfileVersion, v.rating.version)
 	}
-}
-
-// rates returns the measured rates of these devices.
-func (v *view) rates(gpus []string) (out []attr.Measurement) {
-	for _, d := range v.inv.Devices {
-		if len(d.Rates) > 0 && slices.Contains(gpus, d.ID) {
-			out = append(out, attr.Measurement{GPU: d.ID, Times: d.Rates})
-		}
-	}
-	return out
 }
 
 // members returns the instances of class k or better.

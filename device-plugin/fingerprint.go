@@ -61,14 +61,13 @@ func (p *Plugin) Fingerprint(ctx context.Context) (<-chan *device.FingerprintRes
 		out: make(chan *device.FingerprintResponse), events: make(chan gpu.Event),
 		profiles: make(chan *profile.Profile), books: make(chan books), opened: time.Now(),
 	}
-	if p.measures != nil && p.running != p.measures { // only one stream measures
-		p.running, s.measures, s.changed = p.measures, p.measures, p.measures.Changed()
+	if p.kept != p.keeper { // only one stream runs the keeper and measures
+		p.kept, s.keeper, s.troubled = p.keeper, p.keeper, p.keeper.Changed()
+		if p.measures != nil {
+			s.measures, s.changed = p.measures, p.measures.Changed()
+		}
 	}
-	if p.kept != p.keeper { // only one stream runs the keeper
-		p.kept, s.keeper = p.keeper, p.keeper
-		s.troubled = p.keeper.Changed()
-	}
-	if s.patience = cmp.Or(p.patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
+	if s.patience = cmp.Or(p.opts.Patience, firstWithin); len(p.roster.stored) > 0 && !p.scanned {
 		s.patience = max(s.patience, firstHangAfter)
 	}
 	if s.away = p.away(); s.away {
@@ -138,9 +137,6 @@ func (s *stream) run(ctx context.Context) {
 	helpers.Wait()
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	if s.p.running == s.measures {
-		s.p.running = nil
-	}
 	if s.p.kept == s.keeper {
 		s.p.kept = nil
 	}
@@ -283,7 +279,7 @@ func (s *stream) watch() (changed bool) {
 	running := s.scans.running()
 	if limit := s.cfg.Watchdog; limit > 0 && running > limit {
 		s.p.log.Error("the driver does not answer, ending the process so that Nomad starts it again", "for", running.Round(time.Second))
-		s.p.exit(hungExit)
+		s.p.opts.Exit(hungExit)
 	}
 	limit := hangAfter
 	if !s.p.scanned {

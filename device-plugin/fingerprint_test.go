@@ -177,7 +177,7 @@ func TestFirstMessage(t *testing.T) {
 		for patience, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
 			p, s, _, _ := onStage(2, DefaultConfig())
 			if patience != 0 {
-				p.patience = patience
+				p.opts.Patience = patience
 			}
 			hang := make(chan struct{})
 			s.hang = hang

@@ -70,7 +70,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		s.health.event(s.now, id, n, false, s.cfg)
 	case "restart": // the plugin restarts, and has stored what must survive
 		h := newHealth()
-		h.restore(stored{Latches: s.health.latches(), ECC: s.health.counts()})
+		h.restore(s.health.kept())
 		s.health = h
 		return ""
 	case "clear":

@@ -69,13 +69,9 @@ type Options struct {
 
 // Plugin implements Nomad's device.DevicePlugin.
 type Plugin struct {
-	log      hclog.Logger
-	open     func(Config) Backend
-	exit     func(int)
-	self     []string
-	patience time.Duration // Options.Patience
-	recall   string        // Options.Recall
-	root     string        // directory with dev and proc
+	opts Options
+	log  hclog.Logger
+	root string // directory with dev and proc
 	// allocated asks Nomad which of these devices are held by tasks, and by which.
 	allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	// readProfile reads the configured profile's file.
@@ -92,13 +88,12 @@ type Plugin struct {
 	samples   *sampler
 	health    *health
 	measures  *measure.Scheduler // nil if nothing is measured
-	running   *measure.Scheduler // the scheduler that a stream runs
 	store     *store
 	roster    *roster          // nil until ready
 	forms     *forms           // nil until ready
 	sharedBy  map[string]int   // number of each device's sharing block, from 0
 	keeper    *mps.Keeper      // nil until ready
-	kept      *mps.Keeper      // the keeper that a stream runs
+	kept      *mps.Keeper      // the keeper that a stream runs; the same stream measures
 	profile   *profile.Profile // profile in force; nil for none
 	nodeOnly  *profile.Profile // profile of this node's GPUs alone, for hysteresis
 	view      view             // the last view
@@ -114,7 +109,7 @@ type Plugin struct {
 // New returns a plugin with the default configuration. It does nothing else:
 // Nomad starts a plugin several times only to ask its name.
 func New(o Options) *Plugin {
-	p := &Plugin{log: o.Log, open: o.Open, exit: o.Exit, self: o.Self, patience: o.Patience, recall: o.Recall, root: "/", readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
+	p := &Plugin{opts: o, log: o.Log, root: "/", readProfile: ReadProfile, started: time.Now(), warned: map[string]bool{}, toldXid: map[string]time.Time{}, known: make(chan struct{})}
 	p.configure(DefaultConfig())
 	return p
 }
@@ -139,9 +134,7 @@ func (p *Plugin) SetConfig(c *base.Config) error {
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.configure(cfg)
+	p.Configure(cfg)
 	return nil
 }
 
@@ -182,7 +175,7 @@ func (p *Plugin) ready() {
 	if p.backend != nil {
 		return
 	}
-	b := p.open(p.cfg)
+	b := p.opts.Open(p.cfg)
 	p.backend, p.scans, p.samples = b, &scanner{backend: b}, &sampler{backend: b}
 	p.store = openStore(p.cfg.StateDir)
 	if err := p.store.Prepare(); err != nil {
@@ -193,8 +186,8 @@ func (p *Plugin) ready() {
 	if err != nil {
 		p.log.Warn("stored faults are lost", "error", err)
 	}
-	if p.recall != "" {
-		if theirs, err := openStore(p.recall).load(); err == nil {
+	if p.opts.Recall != "" {
+		if theirs, err := openStore(p.opts.Recall).load(); err == nil {
 			kept.ECC = theirs.ECC
 		}
 	}
@@ -229,7 +222,7 @@ func (p *Plugin) ready() {
 // scheduler returns the scheduler that measures GPUs; nil if the GPUs are not real, or if there is
 // no command to measure with (Options.Self). Callers hold mu.
 func (p *Plugin) scheduler() *measure.Scheduler {
-	if len(p.self) == 0 || p.cfg.Backend != "nvml" {
+	if len(p.opts.Self) == 0 || p.cfg.Backend != "nvml" {
 		return nil
 	}
 	rules := measure.DefaultSchedule()
@@ -247,7 +240,7 @@ func (p *Plugin) scheduler() *measure.Scheduler {
 	s, err := measure.NewScheduler(rules, measure.Runner{
 		Processes: processes,
 		Allocated: p.cfg.Nomad.Allocated,
-		Self:      p.self,
+		Self:      p.opts.Self,
 		Library:   p.cfg.Measure.CUDALibrary,
 		Sample: func(ids []string) map[string]gpu.Sample {
 			readings, _ := samples.sample(ids, measureSampleAge, sampleWait)
@@ -292,9 +285,7 @@ func (p *Plugin) observe(now time.Time, r scanResult) {
 		for _, id := range replaced {
 			p.log.Info("a GPU that was here before was replaced", "gpu", id)
 		}
-	}
-	inv.Devices = p.unignored(inv.Devices, r.err == nil)
-	if r.err == nil {
+		inv.Devices = p.unignored(inv.Devices, true)
 		p.stored("the list of GPUs cannot be stored", p.store.saveInventory(inv))
 	}
 	p.health.observe(now, inv, min(p.cfg.FingerprintPeriod, time.Minute))
@@ -339,7 +330,7 @@ func (p *Plugin) restartFor(err error) {
 	var u *gpu.Unavailable
 	if errors.As(err, &u) && u.Restart && time.Since(p.started) >= leastUptime {
 		p.log.Warn("ending the process so that Nomad starts one that loads the new driver's library")
-		p.exit(restartExit)
+		p.opts.Exit(restartExit)
 	}
 }
 

@@ -5,12 +5,12 @@ package deviceplugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -83,17 +83,11 @@ const profileCopy = "profile.json"
 
 // loadCopy reads the copy; nil if there is none.
 func (s *store) loadCopy() (*profile.Profile, error) {
-	if s.Dir == "" {
-		return nil, nil
+	var data json.RawMessage
+	if found, err := s.Read(profileCopy, &data); !found || err != nil {
+		return nil, err
 	}
-	p, err := ReadProfile(filepath.Join(string(s.Dir), profileCopy))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the stored profile: %w", err)
-	}
-	return p, nil
+	return profile.Parse(data)
 }
 
 func (s *store) saveCopy(p *profile.Profile) error {

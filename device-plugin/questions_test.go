@@ -61,8 +61,8 @@ func answersTable() string {
 		{gpu.Failed, "An error: the next table shows its effect"},
 	} {
 		var codes []string
-		for _, c := range gpu.Codes() {
-			if gpu.KindOf(c) == kind.answer {
+		for c := 1; c < 1000; c++ {
+			if gpu.KindOf(c) == kind.answer && gpu.CodeName(c) != gpu.CodeName(-1) {
 				codes = append(codes, fmt.Sprintf("%d %s", c, gpu.CodeName(c)))
 			}
 		}

@@ -4,6 +4,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 
@@ -18,6 +19,8 @@ const (
 	remedyHung   = "look for hung processes on the GPU (nvidia-smi, dmesg); reboot if they cannot be ended"
 	remedyPower  = "shut down, and plug in all of its power cables"
 	remedyReturn = "have the card replaced"
+	remedyFabric = "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health; in a confidential VM: nvidia-smi conf-compute -srs 1"
+	remedyNVLink = "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have its bridge or seating checked; " + remedyReset
 )
 
 // Remedy returns what an operator should type about the reason in a health description. id
@@ -42,43 +45,44 @@ func ofStateDir(dir string) string {
 	return " -state-dir=" + dir
 }
 
+// remedies is the advice by kind of reason. For every other kind it is remedyReset.
+var remedies = map[string]string{
+	gpu.MIGEmpty: "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
+		" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
+		" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume",
+	gpu.MIGUnread:    "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; else " + remedyReset,
+	gpu.SameUUID:     "nvidia-smi -L lists both; give each virtual GPU a UUID of its own, or take one of the cards out",
+	reasonReleased:   "nomad-device-pal resume",
+	reasonSharing:    "end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU",
+	mps.NoDaemon:     "the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory",
+	mps.NoServer:     "restart the tasks that share the GPU: once all have ended, the next one gets a new server",
+	reasonLost:       remedySeated,
+	reasonRemap:      remedyReturn,
+	reasonRetired:    remedyReturn,
+	reasonSRAM:       remedyReturn,
+	reasonFabric:     remedyFabric,
+	degradedFabric:   remedyFabric,
+	reasonUnanswered: remedyHung,
+	degradedThermal:  "have its cooling checked",
+	degradedBrake:    "have the machine's power supplies checked",
+	degradedPCIe:     "nvidia-smi -q -i $GPU shows its PCIe link; have its seating, riser or cable checked",
+	reasonNVLink:     remedyNVLink,
+	degradedNVLink:   remedyNVLink,
+	degradedSlow:     "nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked",
+	degradedWrong:    "take the GPU out and have it tested",
+}
+
 func remedy(reason string) string {
 	kind, detail, _ := strings.Cut(reason, ":")
-	switch kind {
-	case gpu.MIGEmpty:
-		return "nvidia-smi mig -i $GPU -lgip lists profiles, nvidia-smi mig -i $GPU -cgi PROFILE -C makes an instance;" +
-			" nvidia-smi mig -i $GPU -lgi lists GPU instances; if one has no compute instance, nvidia-smi mig -i $GPU -gi ID -cci creates it;" +
-			" or switch MIG off: nomad-device-pal release; nvidia-smi -i $GPU -mig 0; nomad-device-pal resume"
-	case gpu.MIGUnread:
-		return "nvidia-smi mig -i $GPU -lgi lists the instances, if the driver can; if the plugin lacks permission: " + gpu.RemedyDenied + "; else " + remedyReset
-	case gpu.SameUUID:
-		return "nvidia-smi -L lists both; give each virtual GPU a UUID of its own, or take one of the cards out"
-	case reasonReleased:
-		return "nomad-device-pal resume"
-	case reasonSharing:
-		return "end the tasks that hold it: the plugin's log names them; if none does: nomad-device-pal clear $GPU"
-	case mps.NoDaemon:
-		return "the plugin's log has the error; the daemon's own log is in the folder of config key sharing.directory"
-	case mps.NoServer:
-		return "restart the tasks that share the GPU: once all have ended, the next one gets a new server"
-	case reasonLost:
+	switch {
+	case kind == reasonXid && detail == "79":
 		return remedySeated
-	case reasonXid:
-		if detail == "79" {
-			return remedySeated
-		}
-	case reasonRecovery:
+	case kind == reasonRecovery:
 		return remedyRecovery(detail)
-	case reasonRemap, reasonRetired, reasonSRAM:
-		return remedyReturn
-	case reasonFabric, degradedFabric:
-		return "systemctl status nvidia-fabricmanager; nvidia-smi -q shows the GPU's fabric state and health; in a confidential VM: nvidia-smi conf-compute -srs 1"
-	case reasonUnanswered:
-		return remedyHung
-	case reasonNVML:
+	case kind == reasonNVML:
 		return remedyNVML(detail)
 	}
-	return remedyDegraded(kind)
+	return cmp.Or(remedies[kind], remedyReset)
 }
 
 // remedyRecovery is the advice for the action that the driver requests.
@@ -112,25 +116,6 @@ const noPermission = 4
 func answerText(code int) string {
 	_, text, _ := strings.Cut(gpu.Failure{Code: code}.String(), "=")
 	return text
-}
-
-// remedyDegraded is the advice for reasons that only degrade a GPU, and for all other reasons.
-func remedyDegraded(kind string) string {
-	switch kind {
-	case degradedThermal:
-		return "have its cooling checked"
-	case degradedBrake:
-		return "have the machine's power supplies checked"
-	case degradedPCIe:
-		return "nvidia-smi -q -i $GPU shows its PCIe link; have its seating, riser or cable checked"
-	case reasonNVLink, degradedNVLink:
-		return "nvidia-smi nvlink -i $GPU -s and -e show links and errors; have its bridge or seating checked; " + remedyReset
-	case degradedSlow:
-		return "nomad-device-pal remeasure $GPU; if it is slow again, have cooling and power checked"
-	case degradedWrong:
-		return "take the GPU out and have it tested"
-	}
-	return remedyReset
 }
 
 // RemedyHidden returns what an operator should type about a GPU that cannot be identified.

@@ -117,14 +117,14 @@ func TestEventSourceThatDoesNotEnd(t *testing.T) {
 			c, end := fingerprints(t, p)
 			next(t, c)
 			p.mu.Lock()
-			if p.running == nil || p.running != p.measures {
+			if p.measures == nil || p.kept != p.keeper {
 				t.Error("the stream does not measure")
 			}
 			p.mu.Unlock()
 			end()
 			synctest.Wait()
 			p.mu.Lock()
-			if p.running != nil {
+			if p.kept != nil {
 				t.Error("a stream that has ended measures")
 			}
 			p.mu.Unlock()

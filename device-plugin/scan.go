@@ -5,6 +5,7 @@ package deviceplugin
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,12 +89,7 @@ func (s *sampler) sample(ids []string, maxAge, wait time.Duration) (map[string]g
 
 // fresh reports whether all devices were read within maxAge. Callers hold mu.
 func (s *sampler) fresh(ids []string, maxAge time.Duration) bool {
-	for _, id := range ids {
-		if at, ok := s.taken[id]; !ok || time.Since(at) >= maxAge {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(ids, func(id string) bool { return time.Since(s.taken[id]) >= maxAge })
 }
 
 // take replaces the readings of the devices.

@@ -6,7 +6,6 @@ package deviceplugin
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -50,9 +49,7 @@ func (s *store) load() (stored, error) {
 	return st, nil
 }
 
-func (s *store) save(h *health) error {
-	return s.Write(storeFile, stored{storeVersion, h.latches(), h.counts()})
-}
+func (s *store) save(h *health) error { return s.Write(storeFile, h.kept()) }
 
 // saveInventory stores the list of GPUs, without their condition, if it has changed.
 func (s *store) saveInventory(inv gpu.Inventory) error {
@@ -102,26 +99,18 @@ func (h *health) restore(kept stored) {
 	}
 }
 
-// counts returns the judged memory errors, by device.
-func (h *health) counts() map[string]count {
-	out := map[string]count{}
-	for id, r := range h.records {
-		if r.ecc != (count{}) {
-			out[id] = r.ecc
-		}
-	}
-	return out
-}
-
-// latches returns all latched faults, by device.
-func (h *health) latches() map[string][]latch {
-	out := map[string][]latch{}
+// kept returns what must survive a restart: the latched faults and the judged memory errors.
+func (h *health) kept() stored {
+	st := stored{Version: storeVersion, Latches: map[string][]latch{}, ECC: map[string]count{}}
 	for id, r := range h.records {
 		if len(r.latches) > 0 {
-			out[id] = r.latches
+			st.Latches[id] = r.latches
+		}
+		if r.ecc != (count{}) {
+			st.ECC[id] = r.ecc
 		}
 	}
-	return out
+	return st
 }
 
 // clear forgets the latched faults of a device, or of all MIG instances of a GPU, and their missing
@@ -169,13 +158,6 @@ func (p *Plugin) siblings(id string) []string {
 // published: GPUs, MIG instances, and the GPUs that the instances belong to. It returns an
 // error if no plugin has used the directory.
 func StoredDevices(dir string) ([]string, error) {
-	st, err := os.Stat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading state: %w", err)
-	}
-	if !st.IsDir() {
-		return nil, fmt.Errorf("reading state: %q is not a directory", dir)
-	}
 	var inv gpu.Inventory
 	found, err := statedir.Dir(dir).Read(inventoryFile, &inv)
 	if err != nil {

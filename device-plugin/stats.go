@@ -92,15 +92,18 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 			byName[kind+"/"+name] = g
 			out = append(out, g)
 		}
-		s := readings[d.ID]
+		s, at := readings[d.ID], taken[d.ID]
+		if at.IsZero() {
+			at = time.Now() // the device was just asked and has not answered
+		}
 		if x := xids[d.ID]; x[1] > 0 {
 			s.XidLast, s.XidCount = new(x[0]), new(x[1])
 		}
 		for n, in := range v.instances(d) {
 			if n == 0 {
-				g.InstanceStats[in.id] = v.instance(d.ID, s, taken[d.ID])
+				g.InstanceStats[in.id] = v.instance(d.ID, s, at)
 			} else {
-				g.InstanceStats[in.id] = v.part(d.ID, attr.PartID(d.ID, 0), taken[d.ID])
+				g.InstanceStats[in.id] = v.part(d.ID, attr.PartID(d.ID, 0), at)
 			}
 		}
 	}
@@ -110,9 +113,6 @@ func (p *Plugin) stats() []*device.DeviceGroupStats {
 // part builds the statistics of a further part of a shared GPU. The GPU's activity cannot
 // be attributed to parts, and sums over parts must not count it more than once.
 func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
-	if taken.IsZero() {
-		taken = time.Now()
-	}
 	set := statistics{}
 	set.text("Statistics of", &first, "The part that has the GPU's statistics")
 	v.speed(set, id)
@@ -121,9 +121,6 @@ func (v *view) part(id, first string, taken time.Time) *device.DeviceStats {
 
 // instance builds one device's statistics.
 func (v *view) instance(id string, s gpu.Sample, taken time.Time) *device.DeviceStats {
-	if taken.IsZero() {
-		taken = time.Now() // the device was just asked and has not answered
-	}
 	set := statistics{}
 	set.incumbent(s)
 	set.clocks(s)

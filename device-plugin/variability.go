@@ -17,7 +17,6 @@ type rating struct {
 	reference string
 	version   int                                       // version of the profile; 0 without one
 	entries   map[string]map[pal.AppClass]profile.Entry // profile entries by GPU
-	measured  []attr.Measurement                        // raw times, by GPU id
 }
 
 // rate scores the devices by the profile. Without a profile, it scores them against the
@@ -25,14 +24,10 @@ type rating struct {
 func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rating, *profile.Profile, error) {
 	r := rating{reference: attr.ReferenceNone, entries: map[string]map[pal.AppClass]profile.Entry{}}
 	var samples []profile.Sample
-	for i := range devices {
-		d := &devices[i]
-		if len(d.Times) == 0 {
-			continue
+	for _, d := range devices {
+		if len(d.Times) > 0 {
+			samples = append(samples, profile.SamplesOf(d.Model, []attr.Measurement{measurementOf(d)})...)
 		}
-		m := attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times}
-		r.measured = append(r.measured, m)
-		samples = append(samples, profile.SamplesOf(d.Model, []attr.Measurement{m})...)
 	}
 	var err error
 	switch {
@@ -46,16 +41,21 @@ func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rati
 	default:
 		return r, prev, nil
 	}
-	for i := range devices {
-		r.entries[devices[i].ID] = entriesOf(&devices[i], p)
+	for _, d := range devices {
+		r.entries[d.ID] = entriesOf(d, p)
 	}
 	return r, prev, nil
 }
 
+// measurementOf returns a device's measured times.
+func measurementOf(d gpu.Device) attr.Measurement {
+	return attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times}
+}
+
 // entriesOf returns a GPU's entries. A measured time that the profile can rate is newer
 // than the profile's own entry, so it wins.
-func entriesOf(d *gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry {
-	scored := p.Score(d.Model, attr.Measurement{GPU: d.ID, Key: d.Key, Times: d.Times})
+func entriesOf(d gpu.Device, p *profile.Profile) map[pal.AppClass]profile.Entry {
+	scored := p.Score(d.Model, measurementOf(d))
 	out := make(map[pal.AppClass]profile.Entry, pal.NumClasses)
 	for _, c := range pal.AppClasses() {
 		if e, ok := scored[c]; ok && !e.Unmeasured {

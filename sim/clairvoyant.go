@@ -46,15 +46,7 @@ type clairvoyantJob struct {
 	runs      int
 }
 
-// gangShape is equal for gangs that fit in the same places.
-type gangShape struct {
-	gpus, member int
-	groups       string // task groups, if there are several
-	class        pal.AppClass
-	speeds       string
-}
-
-// gangKind has the gangs of one shape.
+// gangKind has the gangs of one class that fit in the same places.
 type gangKind struct {
 	gpus    int
 	waiting []int   // by remaining GPU time, then submission
@@ -77,15 +69,10 @@ type clairvoyantEngine struct {
 // Run simulates until every job has finished.
 func (c Clairvoyant) Run() (Outcome, error) {
 	e := &clairvoyantEngine{Clairvoyant: c, use: newUsage(c.Cluster.NumGPUs())}
-	kinds := map[gangShape]*gangKind{}
+	kinds := map[string]*gangKind{}
 	for _, j := range c.Jobs {
-		g, shape := GangOf(j), gangShape{j.GPUs, max(1, j.MemberGPUs), "", j.Class, ""}
-		if j.Speeds != nil {
-			shape.speeds = fmt.Sprint(j.Speeds)
-		}
-		if j.Groups != nil {
-			shape.groups = fmt.Sprint(j.Groups)
-		}
+		g := GangOf(j)
+		shape := string(j.Class) + g.Demand()
 		if _, ok := e.place(g); !ok {
 			return Outcome{}, fmt.Errorf("job %q does not fit the empty cluster: it needs %s", j.ID, j.TaskGroups())
 		}

@@ -67,9 +67,8 @@ type Config struct {
 	// arrival until all jobs of the trace have finished, as the artifact does. These jobs are not
 	// tracked: they are in no result. nil: no further jobs.
 	More func() trace.Job
-	// ForecastEvery is the number of decisions after which the engine asks the queue when waiting
-	// gangs will start, to compare with the real starts; 0: never.
-	ForecastEvery int
+	// Decided is called after each decision, for questions to the queue; may be nil.
+	Decided func(now time.Duration, q *queue.Queue)
 	// OnProgress is called from time to time with the simulated time and the number of finished
 	// jobs; may be nil.
 	OnProgress func(now time.Duration, finished, total int)
@@ -80,29 +79,28 @@ type Config struct {
 
 // simJob is the engine's state of one job.
 type simJob struct {
-	gang            pal.Gang
-	left            float64 // seconds of work at cost 1, at the start of its current run
-	pace            []pace  // of the current run
-	placement       pal.Placement
-	gpus            int           // of the placement
-	since           time.Duration // when work begins: the start plus start and restart costs
-	started         time.Duration // start of the current run
-	cost            float64       // without neighbours
-	first           time.Duration
-	finish          time.Duration
-	waiting         time.Duration // start of its wait
-	waited          time.Duration
-	lostS           float64 // GPU seconds that it held without kept work
-	ranS            float64 // GPU seconds it held
-	runs            int
-	resizes         int
-	event           int64 // number of the event that ends its run or frees its GPUs; earlier ones are stale
-	asked           int64 // number of the event at which it next reports its progress
-	running         bool
-	stopping        bool // preempted: the event frees its GPUs
-	done            bool // it has done its work: the event frees its GPUs
-	halted          time.Duration
-	predictedStarts []startRange // judge compares them with its start
+	gang      pal.Gang
+	left      float64 // seconds of work at cost 1, at the start of its current run
+	pace      []pace  // of the current run
+	placement pal.Placement
+	gpus      int           // of the placement
+	since     time.Duration // when work begins: the start plus start and restart costs
+	started   time.Duration // start of the current run
+	cost      float64       // without neighbours
+	first     time.Duration
+	finish    time.Duration
+	waiting   time.Duration // start of its wait
+	waited    time.Duration
+	lostS     float64 // GPU seconds that it held without kept work
+	ranS      float64 // GPU seconds it held
+	runs      int
+	resizes   int
+	event     int64 // number of the event that ends its run or frees its GPUs; earlier ones are stale
+	asked     int64 // number of the event at which it next reports its progress
+	running   bool
+	stopping  bool // preempted: the event frees its GPUs
+	done      bool // it has done its work: the event frees its GPUs
+	halted    time.Duration
 }
 
 type engine struct {
@@ -122,11 +120,8 @@ type engine struct {
 	err      error           // set if the run cannot go on: see beside and pushEnd
 	on       [][]int         // by device group: the jobs on a shared GPU, one entry for each member
 
-	decisions int // number of calls of decide
-	forecasts Forecasts
-	widths    []float64     // lengths of the predicted ranges, in hours
-	windowed  time.Duration // time until which the queue knows the windows
-	deps      dependencies
+	windowed time.Duration // time until which the queue knows the windows
+	deps     dependencies
 }
 
 // Run simulates until every job has finished, or until nothing more can happen: then
@@ -169,7 +164,7 @@ func (c Config) engine() (*engine, error) {
 	if err := e.readDependencies(); err != nil {
 		return nil, err
 	}
-	e.faults = e.newFaults()
+	e.newFaults()
 	e.use = newUsage(c.Cluster.NumGPUs())
 	if c.Beside != nil {
 		e.on = make([][]int, c.Cluster.Groups())
@@ -330,7 +325,9 @@ func (e *engine) decide() {
 		}
 	}
 	e.queue.LookAround(e.now, e.Cluster)
-	e.askForecasts()
+	if e.Decided != nil {
+		e.Decided(e.now, e.queue)
+	}
 	e.wakeAt = 0
 	if at, ok := e.queue.Wake(e.now); ok {
 		e.wakeAt = at
@@ -370,7 +367,6 @@ func (e *engine) start(i int, p pal.Placement) {
 		j.since += seconds(e.RestartS)
 	}
 	j.waited += e.now - j.waiting
-	e.judge(j)
 	e.queue.Started(e.now, e.Jobs[i].ID, p)
 	e.use.wait(-1)
 	e.use.hold(j.gpus)

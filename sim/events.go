@@ -95,14 +95,12 @@ type faults struct {
 }
 
 // newFaults schedules the first failure.
-func (e *engine) newFaults() faults {
-	f := faults{rand: rand.New(rand.NewPCG(e.Seed, 0xfa17)), down: map[int]bool{}}
-	e.faults = f
+func (e *engine) newFaults() {
+	e.faults = faults{rand: rand.New(rand.NewPCG(e.Seed, 0xfa17)), down: map[int]bool{}}
 	if e.Failures.MTBFH > 0 {
 		e.faults.on = map[int]int{}
 		e.nextFailure()
 	}
-	return e.faults
 }
 
 // occupy records which job holds which GPU.

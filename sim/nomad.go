@@ -54,19 +54,19 @@ type nomadJob struct {
 
 type nomadEngine struct {
 	Nomad
-	rand      *rand.Rand
-	jobs      []nomadJob
-	blocked   []int
-	used      []int // GPUs in use per device group
-	nodesWith []int // by number of GPUs: how many device groups have at least that many free
-	events    events
-	now       time.Duration
-	finished  int
-	use       usage
-	ranS      float64 // GPU seconds for which complete gangs worked
-	running   int     // number of complete gangs
-	err       error   // see endOf
-	givenUp   int     // number of times that gangs gave up since one last began or ended
+	rand     *rand.Rand
+	jobs     []nomadJob
+	blocked  []int
+	used     []int // GPUs in use per device group
+	withFree []int // by number of GPUs: how many device groups have that many free
+	events   events
+	now      time.Duration
+	finished int
+	use      usage
+	ranS     float64 // GPU seconds for which complete gangs worked
+	running  int     // number of complete gangs
+	err      error   // see endOf
+	givenUp  int     // number of times that gangs gave up since one last began or ended
 }
 
 // Run simulates until every job has finished, or the rest are deadlocked: then Outcome.Stuck
@@ -117,12 +117,10 @@ func newNomadEngine(n Nomad) *nomadEngine {
 		use: newUsage(n.Cluster.NumGPUs())}
 	for g := range e.used {
 		_, gpus := n.Cluster.GroupGPUs(g)
-		for len(e.nodesWith) <= gpus {
-			e.nodesWith = append(e.nodesWith, 0)
+		for len(e.withFree) <= gpus {
+			e.withFree = append(e.withFree, 0)
 		}
-		for k := range gpus + 1 {
-			e.nodesWith[k]++
-		}
+		e.withFree[gpus]++
 	}
 	return e
 }
@@ -189,19 +187,16 @@ func (e *nomadEngine) free(j *nomadJob) {
 // occupy records that GPUs of a device group are taken, or freed if gpus is negative.
 func (e *nomadEngine) occupy(g, gpus int) {
 	_, n := e.Cluster.GroupGPUs(g)
-	before, after := n-e.used[g], n-e.used[g]-gpus
-	for k := after + 1; k <= before; k++ {
-		e.nodesWith[k]--
-	}
-	for k := before + 1; k <= after; k++ {
-		e.nodesWith[k]++
-	}
+	e.withFree[n-e.used[g]]--
 	e.used[g] += gpus
+	e.withFree[n-e.used[g]]++
 	e.use.hold(gpus)
 }
 
 // anyHas reports whether any node has n GPUs free.
-func (e *nomadEngine) anyHas(gpus int) bool { return gpus < len(e.nodesWith) && e.nodesWith[gpus] > 0 }
+func (e *nomadEngine) anyHas(gpus int) bool {
+	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
+}
 
 // unblock tries every blocked evaluation, oldest first. The evaluation of the job again comes last,
 // unless again is -1. As soon as no GPU is free, the remaining evaluations stay blocked.

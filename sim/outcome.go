@@ -19,7 +19,6 @@ type Outcome struct {
 	Resizes     int     // changes of size of running elastic gangs
 	Failures    int     // number of failures of GPUs
 	Samples     []Sample
-	Forecasts   Forecasts
 	MakespanS   float64
 	// Stuck is the number of jobs that never finish: gangs that fit nowhere, that a limit never
 	// lets start or that come after such a gang; under plain Nomad, gangs that hold GPUs and wait
@@ -76,7 +75,7 @@ func (u *usage) add(from, to time.Duration) {
 }
 
 func (e *engine) outcome() Outcome {
-	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures, Forecasts: e.forecast()}
+	o := Outcome{Samples: e.use.samples, Failures: e.faults.failures}
 	for i := range e.jobs { // untracked jobs that are still running
 		if j := &e.jobs[i]; j.running && !j.done {
 			e.use.work(e.Jobs[i].GPUs, j.left-j.leftAfter(max(0, (e.now-j.since).Seconds())))

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/internal/version"
@@ -72,7 +73,7 @@ func (o *Results) Flags(name string) {
 
 // Show prints the tables of a report, and writes its page and plots if the flags name files.
 func (o Results) Show(report plot.Page) error {
-	report.Print(os.Stdout)
+	Print(os.Stdout, report)
 	if o.HTML != "" {
 		var page bytes.Buffer
 		err := report.Write(&page)
@@ -83,15 +84,35 @@ func (o Results) Show(report plot.Page) error {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
-	for _, f := range report.Figures() {
-		if o.SVG == "" {
-			break
-		}
-		if err := Write(filepath.Join(o.SVG, f.Name+".svg"), []byte(f.File())); err != nil {
-			return fmt.Errorf("write the plots: %w", err)
+	for _, s := range report.Sections {
+		for _, f := range s.Figures {
+			if o.SVG == "" {
+				return nil
+			}
+			if err := Write(filepath.Join(o.SVG, f.Name+".svg"), []byte(f.File())); err != nil {
+				return fmt.Errorf("write the plots: %w", err)
+			}
 		}
 	}
 	return nil
+}
+
+// Print writes the lead and the tables of a page for a terminal.
+func Print(out io.Writer, p plot.Page) {
+	for _, text := range p.Lead {
+		fmt.Fprintln(out, text)
+	}
+	for _, s := range p.Sections {
+		if s.Table == nil {
+			continue
+		}
+		fmt.Fprintf(out, "\n%s\n", s.Title)
+		w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+		for _, row := range append([][]string{s.Table.Head}, s.Table.Rows...) {
+			fmt.Fprintln(w, strings.Join(row, "\t"))
+		}
+		w.Flush()
+	}
 }
 
 // Read reads a result file. If its name ends with .gz, it is compressed.

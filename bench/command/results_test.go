@@ -6,9 +6,12 @@ package command
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nomad-pal/nomad-pal/sim/plot"
 )
 
 func TestInvocation(t *testing.T) {
@@ -48,5 +51,19 @@ func writeAndRead(t *testing.T, path string) {
 	}
 	if err := Read(path+"-none", &got); !os.IsNotExist(err) {
 		t.Errorf("a missing file: %v", err)
+	}
+}
+
+// Print writes the lead and the tables of a page.
+func TestPrint(t *testing.T) {
+	t.Parallel()
+	p := plot.Page{Lead: []string{"What it is."}, Sections: []plot.Section{
+		{Title: "Drawn", Figures: []plot.Figure{{Name: "a"}}},
+		{Title: "Rates", Table: &plot.Table{Head: []string{"nodes", "rate"}, Rows: [][]string{{"100", "3.5"}}}},
+	}}
+	var b strings.Builder
+	Print(&b, p)
+	if want := "What it is.\n\nRates\nnodes  rate\n100    3.5\n"; b.String() != want {
+		t.Errorf("got %q, want %q", b.String(), want)
 	}
 }

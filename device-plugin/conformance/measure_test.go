@@ -18,7 +18,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"github.com/hashicorp/nomad/plugins/device"
 
-	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda/fakecuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/internal/patience"
@@ -96,12 +95,12 @@ func TestMeasuringWithABinaryThatWasReplaced(t *testing.T) {
 	w := driverless(t, state)
 	old := filepath.Join(dir, filepath.Base(binary))
 	run(t, "cp", binary, old)
-	p, err := conformance.Start(old, w.env, w.log)
+	p, err := startPlugin(old, w.env, w.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Stop)
-	w.Process = p
+	w.process = p
 	run(t, "ln", "-sf", "/bin/false", old)
 	if err := w.Configure(config); err != nil {
 		t.Fatal(err)

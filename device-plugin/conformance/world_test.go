@@ -19,7 +19,6 @@ import (
 
 	"github.com/hashicorp/nomad/plugins/device"
 
-	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 	"github.com/nomad-pal/nomad-pal/device-plugin/nvml/nvmltest"
 	"github.com/nomad-pal/nomad-pal/internal/guard"
 	"github.com/nomad-pal/nomad-pal/internal/patience"
@@ -81,7 +80,7 @@ func prepare(m *testing.M) (int, error) {
 
 // introduces reports whether a plugin identifies itself as ours.
 func introduces(binary string) (bool, error) {
-	p, err := conformance.Start(binary, nil, io.Discard)
+	p, err := startPlugin(binary, nil, io.Discard)
 	if err != nil {
 		return false, err
 	}
@@ -109,7 +108,7 @@ type world struct {
 	path  string // path of the state file
 	env   []string
 	log   *testlog.Buffer
-	*conformance.Process
+	*process
 }
 
 // driverless returns a world whose plugin has not started. If state is nil, there is no
@@ -163,17 +162,17 @@ func (w *world) Configure(text string) error {
 	if isOurs && !strings.Contains(text, "state_dir") {
 		text += "\nstate_dir = \"\"\n"
 	}
-	return w.Process.Configure(text)
+	return w.process.Configure(text)
 }
 
 // launch starts the process.
 func (w *world) launch() {
 	w.t.Helper()
-	p, err := conformance.Start(binary, w.env, w.log)
+	p, err := startPlugin(binary, w.env, w.log)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.Process = p
+	w.process = p
 	w.t.Cleanup(p.Stop)
 }
 

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Context runs kernels on one GPU. Only the OS thread that made it may use it.
@@ -55,7 +57,7 @@ func (c *Context) Load(ptx []byte, entry string) (Function, error) {
 	var mod, fn uintptr
 	err := c.d.check(op, c.d.moduleLoad(&mod, &image[0], uint32(len(options)), &options[0], &values[0]))
 	if failed, ok := err.(*Error); ok {
-		failed.Log = strings.Join(strings.Fields(cString(log)), " ")
+		failed.Log = strings.Join(strings.Fields(unix.ByteSliceToString(log)), " ")
 		return 0, failed
 	}
 	name := append([]byte(entry), 0)

@@ -10,11 +10,11 @@
 package cuda
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 
 	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
 
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 )
@@ -159,7 +159,7 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 	if err := d.check(op, d.deviceMemory(&dev.MemoryBytes, dev.handle)); err != nil {
 		return dev, err
 	}
-	dev.Name = cString(name)
+	dev.Name = unix.ByteSliceToString(name)
 	dev.UUID = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", uuid[:4], uuid[4:6], uuid[6:8], uuid[8:10], uuid[10:])
 	var clockKHz, memClockKHz int
 	for _, a := range []struct {
@@ -175,11 +175,4 @@ func (d *Driver) device(ordinal int32) (Device, error) {
 	}
 	dev.ClockMHz, dev.MemClockMHz = clockKHz/1000, memClockKHz/1000
 	return dev, nil
-}
-
-func cString(b []byte) string {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		b = b[:i]
-	}
-	return string(b)
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Error codes of the driver that callers distinguish.
@@ -36,39 +38,27 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	msg := fmt.Sprintf("%s: %s (%d)%s", e.Op, e.Name, e.Code, e.hint())
+	msg := fmt.Sprintf("%s: %s (%d)%s", e.Op, e.Name, e.Code, hints[e.Code])
 	if e.Log != "" {
 		msg += ": " + e.Log
 	}
 	return msg
 }
 
-func (e *Error) hint() string {
-	switch e.Code {
-	case OutOfMemory:
-		return ", the GPU's memory is in use or too small"
-	case NoDevice:
-		return ", the driver shows no GPU to this process"
-	case DeviceUnavailable:
-		return ", the GPU is in exclusive mode and in use, prohibits computing (nvidia-smi -c), or must be reset"
-	case SystemNotReady:
-		return ", the NVSwitch fabric is not ready (is the fabric manager running?), or the GPUs of a confidential VM are not (nvidia-smi conf-compute -srs 1)"
-	case noJITCompiler:
-		return ", libnvidia-ptxjitcompiler.so.1 is not found: install it with the driver's compute libraries, beside libcuda.so.1, or set LD_LIBRARY_PATH of Nomad's client to its folder"
-	case driverMismatch:
-		return ", the CUDA library and the loaded kernel driver are of different versions: reload the driver or reboot; if another driver's library was found first, set measure { cuda_library } to the path of the right one"
-	case noCompat:
-		return ", a CUDA compatibility package (cuda-compat) is found before the driver's library, and this GPU does not support it: take its folder out of LD_LIBRARY_PATH and ld.so.conf, or set measure { cuda_library } to the driver's library"
-	case stubLibrary:
-		return ", this library is the toolkit's stub, not the driver: take its folder out of LD_LIBRARY_PATH"
-	case insufficientDriver:
-		return ", the kernel driver is older than the CUDA library: update the driver"
-	case unknown:
-		return ", often because the module nvidia_uvm is not loaded: nvidia-modprobe -u -c=0 loads it; after a suspend, load it again"
-	case NoBinaryForGPU, UnsupportedPTX:
-		return ", the GPU or the driver is too old for this kernel"
-	}
-	return ""
+// hints follow the names of errors, and say what to do.
+var hints = map[int]string{
+	OutOfMemory:        ", the GPU's memory is in use or too small",
+	NoDevice:           ", the driver shows no GPU to this process",
+	DeviceUnavailable:  ", the GPU is in exclusive mode and in use, prohibits computing (nvidia-smi -c), or must be reset",
+	SystemNotReady:     ", the NVSwitch fabric is not ready (is the fabric manager running?), or the GPUs of a confidential VM are not (nvidia-smi conf-compute -srs 1)",
+	noJITCompiler:      ", libnvidia-ptxjitcompiler.so.1 is not found: install it with the driver's compute libraries, beside libcuda.so.1, or set LD_LIBRARY_PATH of Nomad's client to its folder",
+	driverMismatch:     ", the CUDA library and the loaded kernel driver are of different versions: reload the driver or reboot; if another driver's library was found first, set measure { cuda_library } to the path of the right one",
+	noCompat:           ", a CUDA compatibility package (cuda-compat) is found before the driver's library, and this GPU does not support it: take its folder out of LD_LIBRARY_PATH and ld.so.conf, or set measure { cuda_library } to the driver's library",
+	stubLibrary:        ", this library is the toolkit's stub, not the driver: take its folder out of LD_LIBRARY_PATH",
+	insufficientDriver: ", the kernel driver is older than the CUDA library: update the driver",
+	unknown:            ", often because the module nvidia_uvm is not loaded: nvidia-modprobe -u -c=0 loads it; after a suspend, load it again",
+	NoBinaryForGPU:     ", the GPU or the driver is too old for this kernel",
+	UnsupportedPTX:     ", the GPU or the driver is too old for this kernel",
 }
 
 // CodeOf returns the driver's code in err; 0 if there is none.
@@ -97,16 +87,7 @@ func (d *Driver) check(op string, code int32) error {
 	e := &Error{Op: op, Code: int(code), Name: "CUDA error"}
 	var name *byte
 	if d.errorName(code, &name) == 0 && name != nil {
-		e.Name = cString(unsafe.Slice(name, cLength(name)))
+		e.Name = unix.BytePtrToString(name)
 	}
 	return e
-}
-
-// cLength returns the length of a C string, at most 256.
-func cLength(s *byte) int {
-	n := 0
-	for n < 256 && *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
-		n++
-	}
-	return n
 }

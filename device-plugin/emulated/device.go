@@ -12,20 +12,32 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Values of a gpu block's fault key.
+// Values of a gpu block's fault key that have a meaning beyond the GPU's signals.
 const (
-	FaultLost       = "lost"        // the driver lost the GPU
-	FaultReset      = "reset"       // the GPU needs a reset
-	FaultHang       = "hang"        // calls for this GPU do not return
-	FaultHangDriver = "hang-driver" // no driver call returns, for any GPU
-	FaultRemap      = "remap"       // a row remap failed
-	FaultRemapWait  = "remap-pending"
-	FaultFabric     = "fabric"  // fabric not ready
-	FaultNVLink     = "nvlink"  // a link is down
-	FaultThermal    = "thermal" // hardware thermal slowdown
-	FaultBrake      = "power-brake"
-	FaultPCIe       = "pcie"
+	faultLost       = "lost"        // the driver lost the GPU
+	faultHang       = "hang"        // calls for this GPU do not return
+	faultHangDriver = "hang-driver" // no driver call returns, for any GPU
+	faultThermal    = "thermal"     // hardware thermal slowdown
+	faultBrake      = "power-brake"
 )
+
+// faults are all values of the fault key, with the signal that each sets.
+var faults = []struct {
+	name string
+	set  func(*gpu.Signals)
+}{
+	{faultLost, func(s *gpu.Signals) { s.Lost = true }},
+	{"reset", func(s *gpu.Signals) { s.ResetRequired = true }},
+	{faultHang, func(s *gpu.Signals) { s.Unanswered = true }},
+	{faultHangDriver, func(*gpu.Signals) {}},
+	{"remap", func(s *gpu.Signals) { s.RemapFailed = true }},
+	{"remap-pending", func(s *gpu.Signals) { s.RemapPending = true }},
+	{"fabric", func(s *gpu.Signals) { s.CUDARefused = true }},
+	{"nvlink", func(s *gpu.Signals) { s.NVLinkDown = true }},
+	{faultThermal, func(s *gpu.Signals) { s.ThermalSlowdown = true }},
+	{faultBrake, func(s *gpu.Signals) { s.PowerBrake = true }},
+	{"pcie", func(s *gpu.Signals) { s.PCIeDegraded = true }},
+}
 
 // device builds one GPU from its fields; why is the first mistake in them, "" for none.
 func device(id string, f fields, index int) (d gpu.Device, why string) {
@@ -79,32 +91,18 @@ func device(id string, f fields, index int) (d gpu.Device, why string) {
 	return d, inject(&d.Signals, or(f.Fault, ""))
 }
 
-// inject sets the readings that a fault causes. why is the error text for an unknown fault.
+// inject sets the signal that a fault causes. why is the error text for an unknown fault.
 func inject(s *gpu.Signals, fault string) (why string) {
-	switch fault {
-	case "", FaultHangDriver:
-	case FaultLost:
-		s.Lost = true
-	case FaultReset:
-		s.ResetRequired = true
-	case FaultHang:
-		s.Unanswered = true
-	case FaultRemap:
-		s.RemapFailed = true
-	case FaultRemapWait:
-		s.RemapPending = true
-	case FaultFabric:
-		s.CUDARefused = true
-	case FaultNVLink:
-		s.NVLinkDown = true
-	case FaultThermal:
-		s.ThermalSlowdown = true
-	case FaultBrake:
-		s.PowerBrake = true
-	case FaultPCIe:
-		s.PCIeDegraded = true
-	default:
-		return fmt.Sprintf("fault %q is unknown (one of lost, reset, hang, hang-driver, remap, remap-pending, fabric, nvlink, thermal, power-brake, pcie)", fault)
+	if fault == "" {
+		return ""
 	}
-	return ""
+	var names []string
+	for _, f := range faults {
+		if f.name == fault {
+			f.set(s)
+			return ""
+		}
+		names = append(names, f.name)
+	}
+	return fmt.Sprintf("fault %q is unknown (one of %s)", fault, strings.Join(names, ", "))
 }

@@ -157,7 +157,7 @@ func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
 		f, ok := inv.samples[id]
 		switch fault := or(f.Fault, ""); {
 		case !ok || inv.hang:
-		case fault == FaultLost || fault == FaultHang:
+		case fault == faultLost || fault == faultHang:
 			out[id] = gpu.Sample{NoSampleReason: fault}
 		default:
 			out[id] = sample(f)
@@ -174,9 +174,9 @@ func sample(f fields) gpu.Sample {
 	}
 	throttle := "none"
 	switch or(f.Fault, "") {
-	case FaultThermal:
+	case faultThermal:
 		throttle = gpu.ThrottleHWThermal
-	case FaultBrake:
+	case faultBrake:
 		throttle = gpu.ThrottleBrake
 	}
 	return gpu.Sample{

@@ -165,7 +165,7 @@ func (inv *inventory) add(block *hcl.Block, defaults fields) hcl.Diagnostics {
 	}
 	inv.devices.Devices = append(inv.devices.Devices, d)
 	inv.samples[id] = f
-	inv.hang = inv.hang || or(f.Fault, "") == FaultHangDriver
+	inv.hang = inv.hang || or(f.Fault, "") == faultHangDriver
 	if f.Xid != nil && *f.Xid != 0 {
 		inv.xids[id] = *f.Xid
 	}

@@ -149,12 +149,7 @@ func Sort(ds []Device) {
 }
 
 // Physical returns the UUID of the GPU that the device is or belongs to.
-func (d *Device) Physical() string {
-	if d.Parent != "" {
-		return d.Parent
-	}
-	return d.ID
-}
+func (d *Device) Physical() string { return cmp.Or(d.Parent, d.ID) }
 
 // Is reports whether the id is that of the device, or of its physical GPU.
 func (d *Device) Is(id string) bool { return id == d.ID || id == d.Physical() }

@@ -50,11 +50,8 @@ func linkerKnows(root, name string) bool {
 			return true
 		}
 	}
-	cache, err := os.ReadFile(filepath.Join(root, "/etc/ld.so.cache"))
-	if err != nil {
-		return false
-	}
-	for entry := range bytes.SplitSeq(cache, []byte{0}) { // the cache has names and paths among numbers
+	cache, _ := os.ReadFile(filepath.Join(root, "/etc/ld.so.cache")) // not every system has one
+	for entry := range bytes.SplitSeq(cache, []byte{0}) {            // the cache has names and paths among numbers
 		path := string(entry)
 		if !strings.HasPrefix(path, "/") || filepath.Base(path) != name {
 			continue

@@ -81,36 +81,21 @@ func answers() []answer {
 	}
 }
 
-// Codes returns the return codes that have a name, except success.
-func Codes() []int {
-	var out []int
+// answerOf returns the row of a return code.
+func answerOf(code int) answer {
 	for _, a := range answers() {
-		if a.code != 0 {
-			out = append(out, a.code)
+		if a.code == code {
+			return a
 		}
 	}
-	return out
+	return answer{code, "see nvmlReturn_t", Failed}
 }
 
 // KindOf returns the meaning of a return code.
-func KindOf(code int) Answer {
-	for _, a := range answers() {
-		if a.code == code {
-			return a.answer
-		}
-	}
-	return Failed
-}
+func KindOf(code int) Answer { return answerOf(code).answer }
 
 // CodeName returns a return code in words.
-func CodeName(code int) string {
-	for _, a := range answers() {
-		if a.code == code {
-			return a.name
-		}
-	}
-	return "see nvmlReturn_t"
-}
+func CodeName(code int) string { return answerOf(code).name }
 
 // Weight is how a question that ends in [Failed] affects a GPU's health.
 type Weight int

@@ -306,11 +306,9 @@ func (r *run) smi(ctx context.Context, k keep) error {
 // errNoGPU means that there is nothing to measure.
 var errNoGPU = errors.New("no GPU that can be measured")
 
+// firstLine returns the first line of a file; "" if it cannot be read.
 func firstLine(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
+	data, _ := os.ReadFile(path)
 	line, _, _ := strings.Cut(string(data), "\n")
 	return line
 }

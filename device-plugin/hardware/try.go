@@ -147,10 +147,9 @@ func (r *run) soak(ctx context.Context, k keep) error {
 	p := r.Pace.Session
 	p.Classes, p.Warmup, p.MinWindows = []pal.AppClass{pal.ClassA}, 0, 1<<30
 	p.Limit = min(r.Pace.Soak, time.Until(deadline)-childStart)
-	all := make([]Soak, len(r.usable))
-	r.each(ctx, r.usable, func(gpu.Device) measure.Plan { return p }, nil, func(i int, res measure.Result) {
-		all[i] = soakOf(res)
-		k(func(rec *Record) { rec.Soak = append(rec.Soak, all[i]) }, "soak on %s: %d points", short(res.GPU), len(all[i].Points))
+	r.each(ctx, r.usable, func(gpu.Device) measure.Plan { return p }, nil, func(_ int, res measure.Result) {
+		s := soakOf(res)
+		k(func(rec *Record) { rec.Soak = append(rec.Soak, s) }, "soak on %s: %d points", short(res.GPU), len(s.Points))
 	})
 	return nil
 }

@@ -172,9 +172,7 @@ func (b *bench) random(u *unit, bytes uint64, c content, from uint32) (cuda.Memo
 }
 
 // dataGrid returns the launch shape of the kernels that fill and check.
-func (b *bench) dataGrid() cuda.Grid {
-	return cuda.Grid{Blocks: 8 * uint32(b.dev.SMs), Threads: computeThread}
-}
+func (b *bench) dataGrid() cuda.Grid { return dataKernel(idFill).grid(b.dev) }
 
 // outBytes is the size of one word per thread.
 func outBytes(g cuda.Grid) uint64 { return 4 * uint64(g.Blocks) * uint64(g.Threads) }

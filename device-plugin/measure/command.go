@@ -129,10 +129,8 @@ func (c Command) Run(args []string) int {
 		fmt.Fprintf(c.Stderr, "measure: %v\n", err)
 		return 1
 	}
-	for _, r := range report.Results {
-		if r.Partial {
-			return 1
-		}
+	if slices.ContainsFunc(report.Results, func(r Result) bool { return r.Partial }) {
+		return 1
 	}
 	return 0
 }
@@ -305,7 +303,7 @@ func (r Runner) refuseBusy(ctx context.Context, all []gpu.Device, targets []Targ
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
-	held, err := r.allocated(ctx, ids)
+	held, err := r.Allocated(ctx, ids)
 	if err != nil {
 		return fmt.Errorf("cannot tell whether tasks hold these GPUs: %w (NOMAD_ADDR and NOMAD_TOKEN set the agent and the token; %s)", err, anyway)
 	}

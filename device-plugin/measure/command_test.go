@@ -267,6 +267,9 @@ func TestOwnProgramFailures(t *testing.T) {
 		{"takes too long", Own{Command: "sleep 60", Timeout: 50 * time.Millisecond}, `took more than 50ms`, 0},
 	} {
 		tc.own.App, tc.own.Repeat = "x", 3
+		if tc.own.Timeout == 0 {
+			tc.own.Timeout = time.Hour
+		}
 		r := tc.own.Session(context.Background(), target(0), nil)
 		if !r.Partial || !strings.Contains(r.Problem, tc.want) {
 			t.Errorf("%s: partial %v, %q, want %q", tc.name, r.Partial, r.Problem, tc.want)

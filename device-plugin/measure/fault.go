@@ -32,7 +32,9 @@ const (
 )
 
 // faultKernel returns the kernel that writes to an address.
-func faultKernel() kernel { return kernel{id: "fault", entry: "pal_fault", ptx: ptxFault} }
+func faultKernel() kernel {
+	return kernel{id: "fault", entry: "pal_fault", ptx: ptxFault, threads: computeThread}
+}
 
 // nowhere is an address in the first page, which is never mapped.
 const nowhere = uint64(16)

@@ -99,15 +99,12 @@ func (r Runner) intruders(all []gpu.Device, ids []string, tickets map[string]str
 // parentOf returns the parent of a process. ok is false if the process has ended or is not
 // visible from here.
 func parentOf(proc string, pid int) (parent int, ok bool) {
-	stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, false
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the fields after the name
+	stat, _ := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat")) // without a process, there are no fields
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])        // the fields after the name
 	if len(fields) < 2 {
 		return 0, false
 	}
-	parent, err = strconv.Atoi(string(fields[1]))
+	parent, err := strconv.Atoi(string(fields[1]))
 	return parent, err == nil
 }
 

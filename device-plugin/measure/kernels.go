@@ -37,7 +37,14 @@ var ptxData []byte
 type kernel struct {
 	id, entry string
 	ptx       []byte
-	// suits reports whether the GPU can run the kernel; the driver may still refuse.
+	// blocks is how many thread blocks of a launch each SM gets, threads how many threads a block
+	// has, and shared its dynamic shared memory in bytes.
+	blocks, threads, shared uint32
+	// work is the work of one iteration of a thread, in FLOP or loads. A warp or warpgroup that
+	// works together divides it among its threads.
+	work float64
+	// suits reports whether the GPU can run a compute kernel; the driver may still refuse. All GPUs
+	// that are measured can run the others.
 	suits func(cuda.Device) bool
 	// peak returns the most work per second that the hardware can do, in FLOP, bytes or
 	// loads, at this SM clock; 0 if unknown.
@@ -93,31 +100,35 @@ func Supported(d gpu.Device) error {
 // is used, because a kernel that does not reach the power cap measures nothing.
 func computeKernels() []kernel {
 	return []kernel{
-		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.7, floor: 0.55,
+		{id: idWGMMA, entry: "pal_wgmma", ptx: ptxWGMMA, blocks: 1, threads: computeThread, shared: 49152, work: iterFLOPWG / warpgroup,
+			unit: "TFLOP/s", scale: 1e12, expected: 0.7, floor: 0.55,
 			suits: func(d cuda.Device) bool { return d.Major == 9 && d.Minor == 0 }, peak: tensorPeak},
-		{id: idMMA, entry: "pal_mma", ptx: ptxMMA, unit: "TFLOP/s", scale: 1e12, expected: 0.5, floor: 0.45,
+		{id: idMMA, entry: "pal_mma", ptx: ptxMMA, blocks: 2, threads: computeThread, work: iterFLOPMMA / warp,
+			unit: "TFLOP/s", scale: 1e12, expected: 0.5, floor: 0.45,
 			suits: func(d cuda.Device) bool { return d.Major == 8 || d.Major == 9 }, peak: tensorPeak},
-		{id: idFFMA, entry: "pal_ffma", ptx: ptxFFMA, unit: "TFLOP/s", scale: 1e12, expected: 0.8, floor: 0.5,
+		{id: idFFMA, entry: "pal_ffma", ptx: ptxFFMA, blocks: 4, threads: computeThread, work: 256,
+			unit: "TFLOP/s", scale: 1e12, expected: 0.8, floor: 0.5,
 			suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: fp32Peak},
 	}
 }
 
 func triadKernel() kernel {
-	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, unit: "GB/s", scale: 1e9, expected: 0.8, floor: 0.7,
-		suits: func(d cuda.Device) bool { return d.Major >= 7 }, peak: memoryPeak}
+	return kernel{id: idTriad, entry: "pal_triad", ptx: ptxTriad, blocks: 4, threads: 512, unit: "GB/s", scale: 1e9, expected: 0.8, floor: 0.7,
+		peak: memoryPeak}
 }
 
 func gatherKernel() kernel {
-	return kernel{id: idGather, entry: "pal_gather", ptx: ptxGather, unit: "Gload/s", scale: 1e9, expected: 0.1,
-		suits: func(d cuda.Device) bool { return d.Major >= 7 },
-		peak:  func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
+	return kernel{id: idGather, entry: "pal_gather", ptx: ptxGather, blocks: 8, threads: computeThread, work: 8, unit: "Gload/s", scale: 1e9, expected: 0.1,
+		peak: func(d cuda.Device, clock float64) float64 { return memoryPeak(d, clock) / sectorBytes }}
 }
 
 // sectorBytes is the least that one scattered load moves.
 const sectorBytes = 32
 
 // dataKernel returns a kernel that is not measured.
-func dataKernel(id string) kernel { return kernel{id: id, entry: "pal_" + id, ptx: ptxData} }
+func dataKernel(id string) kernel {
+	return kernel{id: id, entry: "pal_" + id, ptx: ptxData, blocks: 8, threads: computeThread}
+}
 
 // tensorPeak returns the dense bf16 rate with fp32 accumulation. FLOP per clock and SM
 // follow from the vendor's published peaks: A100 312 TFLOP/s at 1410 MHz on 108 SMs, L40S
@@ -165,49 +176,25 @@ const (
 	gatherBytes   = 4 << 30
 	iterFLOPMMA   = 65536   // FLOP per warp and iteration
 	iterFLOPWG    = 4194304 // FLOP per warpgroup and iteration
-	iterFLOPFFMA  = 256     // FLOP per thread and iteration
-	loadsPerIter  = 8
 	warp          = 32
 	warpgroup     = 128
-	triadThreads  = 512
 	triadUnroll   = 4
 	computeThread = 256
 )
 
 // grid returns the kernel's launch shape on a GPU.
 func (k kernel) grid(d cuda.Device) cuda.Grid {
-	sms := uint32(d.SMs)
-	switch k.id {
-	case idWGMMA:
-		return cuda.Grid{Blocks: sms, Threads: computeThread, SharedBytes: 49152}
-	case idMMA:
-		return cuda.Grid{Blocks: 2 * sms, Threads: computeThread}
-	case idFFMA:
-		return cuda.Grid{Blocks: 4 * sms, Threads: computeThread}
-	case idTriad:
-		return cuda.Grid{Blocks: 4 * sms, Threads: triadThreads}
-	default:
-		return cuda.Grid{Blocks: 8 * sms, Threads: computeThread}
-	}
+	return cuda.Grid{Blocks: k.blocks * uint32(d.SMs), Threads: k.threads, SharedBytes: k.shared}
 }
 
 // workPerIteration returns the work of one iteration of all threads of a launch; for triad,
 // the bytes if n16 is 1.
 func (k kernel) workPerIteration(d cuda.Device) float64 {
-	g := k.grid(d)
-	threads := float64(g.Blocks) * float64(g.Threads)
-	switch k.id {
-	case idWGMMA:
-		return threads / warpgroup * iterFLOPWG
-	case idMMA:
-		return threads / warp * iterFLOPMMA
-	case idFFMA:
-		return threads * iterFLOPFFMA
-	case idTriad:
+	if k.id == idTriad {
 		return 3 * 16
-	default:
-		return threads * loadsPerIter
 	}
+	g := k.grid(d)
+	return float64(g.Blocks) * float64(g.Threads) * k.work
 }
 
 // iterations returns how many iterations make a launch take about ms milliseconds on a

@@ -28,7 +28,7 @@ type Own struct {
 	// Pattern finds the time in the program's output: the first group of its
 	// last match, a number. nil: the wall-clock time of the whole program.
 	Pattern *regexp.Regexp
-	Timeout time.Duration // time limit of one run; 0: none
+	Timeout time.Duration // time limit of one run
 }
 
 // Session runs the program on one GPU, the only one that it can see, Repeat times. If a run
@@ -58,11 +58,8 @@ func (o Own) Session(ctx context.Context, t Target, progress func(Progress)) Res
 
 // once makes one run and returns its time in seconds.
 func (o Own) once(ctx context.Context, gpu string) (float64, error) {
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", o.Command)
 	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+gpu, "NVIDIA_VISIBLE_DEVICES="+gpu)
 	inGroup(cmd)

@@ -269,20 +269,17 @@ func (r record) notAfter(now time.Time) record {
 // with the GPU's own past; nothing for a class without a past, or for an incomplete session.
 func (r *record) accept(res Result, id identity) map[pal.AppClass]profile.DriftEvent {
 	r.Tried, r.Begun = res.Started, time.Time{}
-	if res.Problem != interrupted {
-		r.Downs = 0
-	}
 	r.Problem, r.Refused = res.Problem, res.refused
 	if res.Problem != interrupted {
+		r.Downs = 0
 		r.Last, r.LastProblem, r.Asks = res.Started, res.Problem, false
 	}
 	m, ok := res.Measurement()
 	if res.Partial || !ok {
 		r.Corrupt = r.Corrupt || res.Corrupt
-		if res.Problem == interrupted {
-			return nil
+		if res.Problem != interrupted {
+			r.Failures++
 		}
-		r.Failures++
 		return nil
 	}
 	if r.Identity != id || r.Key != m.Key {

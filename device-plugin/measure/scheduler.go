@@ -310,7 +310,7 @@ func (s *Scheduler) prove(ctx context.Context, now time.Time, ts []Target) (free
 	if len(ids) == 0 {
 		return free
 	}
-	held, err := s.run.allocated(ctx, ids)
+	held, err := s.run.Allocated(ctx, ids)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tellUnproven(err)

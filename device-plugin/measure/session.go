@@ -42,17 +42,8 @@ func DefaultPlan() Plan {
 		Limit: 5 * time.Minute, Warmup: 3 * time.Minute, Settle: 10 * time.Second, Heat: time.Minute, Stall: 20 * time.Second, Start: time.Minute}
 }
 
-// weight returns a class's share when time is divided: noisier classes need more.
-func weight(c pal.AppClass) float64 {
-	switch c {
-	case pal.ClassA:
-		return 30
-	case pal.ClassB:
-		return 15
-	default:
-		return 6
-	}
-}
+// weights are the classes' shares when time is divided: noisier classes need more.
+var weights = map[pal.AppClass]float64{pal.ClassA: 30, pal.ClassB: 15, pal.ClassC: 6, pal.ClassD: 6}
 
 // slowFactor is how much slower than any healthy GPU of its model a GPU must be to count as
 // an outlier without others to compare it with.
@@ -77,17 +68,9 @@ type Runner struct {
 	// Processes returns the processes that compute on each GPU, and leaves out GPUs that do
 	// not answer; may be nil.
 	Processes func(ids []string) map[string][]int
-	// Allocated asks Nomad which of the GPUs allocations hold, and which allocations; may be nil.
+	// Allocated asks Nomad which of the GPUs allocations hold, and which allocations.
 	Allocated func(ctx context.Context, ids []string) (map[string]string, error)
 	proc      string // "" means /proc
-}
-
-// allocated returns the GPUs that allocations hold according to Nomad.
-func (r Runner) allocated(ctx context.Context, ids []string) (map[string]string, error) {
-	if r.Allocated == nil {
-		return nil, errors.New("there is no Nomad to ask")
-	}
-	return r.Allocated(ctx, ids)
 }
 
 // Target is a GPU to measure.
@@ -283,11 +266,11 @@ func (s *session) measure(ctx context.Context) error {
 	}
 	var left float64
 	for _, c := range s.plan.Classes {
-		left += weight(c)
+		left += weights[c]
 	}
 	for _, c := range s.plan.Classes {
-		share := time.Duration(float64(s.remaining()) * weight(c) / left)
-		left -= weight(c)
+		share := time.Duration(float64(s.remaining()) * weights[c] / left)
+		left -= weights[c]
 		if err := s.class(ctx, c, share); err != nil {
 			return fmt.Errorf("class %s: %w", c, err)
 		}

@@ -86,7 +86,7 @@ func (d Daemon) run(ctx context.Context, command string, args ...string) (string
 	return out.String(), nil
 }
 
-// start starts the daemon in the background, and sets the limits of its clients.
+// start starts the daemon in the background.
 func (d Daemon) start(ctx context.Context) error {
 	for _, dir := range []string{d.Pipe, d.Log} {
 		if err := os.MkdirAll(dir, 0o755); err != nil { // clients may run as any user
@@ -99,7 +99,7 @@ func (d Daemon) start(ctx context.Context) error {
 	if _, err := d.run(ctx, "", "-d"); err != nil {
 		return fmt.Errorf("starting the MPS control daemon: %w", err)
 	}
-	return d.limit(ctx)
+	return nil
 }
 
 // limit sets the limits of clients in a running daemon. Servers that run already keep theirs.
@@ -133,10 +133,7 @@ const comm = "nvidia-cuda-mps"
 
 // runs reports whether the daemon's process is running.
 func (d Daemon) runs() bool {
-	text, err := os.ReadFile(filepath.Join(d.Pipe, pidFile))
-	if err != nil {
-		return false
-	}
+	text, _ := os.ReadFile(filepath.Join(d.Pipe, pidFile)) // without the file, there is no number
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 0 {
 		return false
@@ -147,10 +144,7 @@ func (d Daemon) runs() bool {
 
 // alive reports whether a process exists and has not ended.
 func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))       // without a process, there are no fields
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the fields after the name
 	return len(fields) > 0 && string(fields[0]) != "Z"
 }

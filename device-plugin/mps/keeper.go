@@ -5,6 +5,7 @@ package mps
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -219,9 +220,9 @@ func (k *Keeper) keep(ctx context.Context, s *state) (trouble string, _ error) {
 	s.bury(clients)
 	switch {
 	case fault != 0:
-		return NoServer, &serverError{fault, "has a fault: a client's kernel failed, and the server accepts no new client until all its clients have ended"}
+		return NoServer, fmt.Errorf("MPS server %d has a fault: a client's kernel failed, and the server accepts no new client until all its clients have ended", fault)
 	case len(s.orphans) > 0:
-		return NoServer, &serverError{0, "has died: its clients can no longer compute"}
+		return NoServer, errOrphans
 	}
 	return "", nil
 }
@@ -245,8 +246,6 @@ func (k *Keeper) begin(ctx context.Context, s *state) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	s.limited = true
-	s.asked = time.Time{}
 	k.log.Info("MPS control daemon is started", "gpu", s.GPU, "pipe", s.Pipe, "log", s.Log)
 	return nil
 }

@@ -26,14 +26,14 @@ const Prefix = "nomad-pal/profile/"
 
 // Options say how to reach Nomad. An empty field comes from Nomad's own environment
 // variables (NOMAD_ADDR, NOMAD_TOKEN, NOMAD_CACERT …), then from Nomad's defaults. Tags are
-// the keys of the plugin's configuration.
+// the keys of the plugin's configuration, for Nomad's agent (codec) and for doctor (hcl).
 type Options struct {
-	Address string `codec:"address"`
+	Address string `codec:"address" hcl:"address"`
 	// TokenFile is read before each request, so that tokens can be replaced.
-	TokenFile  string `codec:"token_file"`
-	CACert     string `codec:"ca_cert"` // a path, like the next two
-	ClientCert string `codec:"client_cert"`
-	ClientKey  string `codec:"client_key"`
+	TokenFile  string `codec:"token_file" hcl:"token_file"`
+	CACert     string `codec:"ca_cert" hcl:"ca_cert"` // a path, like the next two
+	ClientCert string `codec:"client_cert" hcl:"client_cert"`
+	ClientKey  string `codec:"client_key" hcl:"client_key"`
 }
 
 // Source reads the profile from Nomad.

@@ -37,7 +37,7 @@ func (b *Backend) readGPU(index int) found {
 	f := found{uuid: uuid, dev: dev, handles: map[string]handle{}}
 	d, ret := b.physicalGPU(r, dev, uuid)
 	if ret != nvml.SUCCESS {
-		return found{err: r.unreadable(index, "nvmlDeviceGetName", ret), uuid: ""}
+		return found{err: r.unreadable(index, "nvmlDeviceGetName", ret)}
 	}
 	d.Index = index
 	f.links = readLinks(r, dev)
@@ -196,9 +196,7 @@ func laneMBPerS(generation int) int64 {
 // coresPerSM returns the number of cores, which the compute capability determines.
 func coresPerSM(major, minor int) int {
 	switch {
-	case major == 7, major == 8 && minor == 0:
-		return 64
-	case major == 6 && minor == 0:
+	case major == 7, (major == 6 || major == 8) && minor == 0:
 		return 64
 	}
 	return 128
@@ -236,10 +234,7 @@ func busID(p nvml.PciInfo) string {
 // numaNode reads the NUMA node from sysfs. NVML knows it only if the GPU is itself a NUMA
 // node. -1 means unknown.
 func (b *Backend) numaNode(bus string) int {
-	data, err := os.ReadFile(filepath.Join(b.opts.root(), "sys/bus/pci/devices", bus, "numa_node"))
-	if err != nil {
-		return -1
-	}
+	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "sys/bus/pci/devices", bus, "numa_node")) // without the file, there is no number
 	n, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil {
 		return -1
@@ -249,10 +244,7 @@ func (b *Backend) numaNode(bus string) int {
 
 // systemMemoryMiB returns the machine's memory, for GPUs that share it.
 func (b *Backend) systemMemoryMiB() *int64 {
-	data, err := os.ReadFile(filepath.Join(b.opts.root(), "proc/meminfo"))
-	if err != nil {
-		return nil
-	}
+	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "proc/meminfo"))
 	var kib int64
 	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &kib); err != nil {
 		return nil

@@ -44,8 +44,5 @@ func code(ret nvml.Return) error {
 	return fmt.Errorf("NVML error %d (%s)", int(ret), gpu.CodeName(int(ret)))
 }
 
-// errUnexpected wraps a return code with the question.
-func errUnexpected(what string, ret nvml.Return) error { return fmt.Errorf("%s: %w", what, code(ret)) }
-
 // errDriverGone means that the driver went away during a scan.
 var errDriverGone = errors.New("the driver went away")

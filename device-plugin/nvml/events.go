@@ -114,26 +114,16 @@ func (b *Backend) register(w *watch, gpus map[string]nvml.Device) bool {
 	for _, dev := range gpus {
 		go func() { taken <- b.registerGPU(dev, set) }()
 	}
-	timeout := time.NewTimer(b.within)
-	defer timeout.Stop()
-	any := false
-	for range gpus {
-		select {
-		case ok := <-taken:
-			any = any || ok
-		case <-timeout.C:
-			// The next scan leaves out GPUs that hang, and so a new set is made. This set
-			// is not freed, because a call may still use it.
-			*w = watch{set: set, gpus: joined(gpus), init: b.inits, inUse: true}
-			return any
-		}
-	}
-	if !any {
+	inTime, complete := collect(taken, len(gpus), b.within)
+	any := slices.Contains(inTime, true)
+	if complete && !any {
 		set.Free()
 		return false
 	}
-	*w = watch{set: set, gpus: joined(gpus), init: b.inits}
-	return true
+	// The next scan leaves out GPUs that hang, and so a new set is made. This set is then not freed,
+	// because a call may still use it.
+	*w = watch{set: set, gpus: joined(gpus), init: b.inits, inUse: !complete}
+	return any
 }
 
 // drop abandons the event set. It frees the set, because a wait that fails every second must not

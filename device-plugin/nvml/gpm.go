@@ -33,7 +33,7 @@ type capTime struct {
 // counted reads the temperature of the memory. It also turns the driver's counters of how
 // long clocks were held down into shares of the time since the last sample. These shares
 // show the cause of variability directly.
-func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
+func (g *gpmState) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) {
 	values := fields(r, dev, nvml.FI_DEV_MEMORY_TEMP, nvml.FI_DEV_PERF_POLICY_POWER, nvml.FI_DEV_PERF_POLICY_THERMAL)
 	if t := values[nvml.FI_DEV_MEMORY_TEMP]; t > 0 { // 0 means that it has no sensor
 		s.MemoryTemperatureC = new(int64(t))
@@ -43,7 +43,6 @@ func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) 
 	if !okPower && !okThermal {
 		return
 	}
-	g := b.state(id)
 	now := capTime{time.Now(), power, thermal}
 	last, seen := g.caps[id]
 	g.caps[id] = now
@@ -58,21 +57,6 @@ func (b *Backend) counted(r *reader, dev nvml.Device, id string, s *gpu.Sample) 
 	if okThermal {
 		s.ThermalCapPercent = share(now.thermal, last.thermal)
 	}
-}
-
-// state returns the kept state of the GPU that a device belongs to.
-func (b *Backend) state(id string) *gpmState {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	g := b.gpm[b.handles[id].physical]
-	if g == nil {
-		g = &gpmState{}
-		b.gpm[b.handles[id].physical] = g
-	}
-	if g.caps == nil {
-		g.caps, g.last = map[string]capTime{}, map[string]nvml.GpmSample{}
-	}
-	return g
 }
 
 // profile reads the profiling metrics of Hopper and later, for the time between the last

@@ -614,6 +614,35 @@ func TestTrafficWithoutGPM(t *testing.T) {
 	}
 }
 
+// PCIe switches are numbered in the order of UUIDs, because NVML's order may change at a boot.
+func TestSwitchesAreNumberedByUUID(t *testing.T) {
+	state := nvmltest.H200(4) // two GPUs on each switch
+	for i := range 4 {
+		state.Set(fmt.Sprintf("gpu%d", i), "uuid", nvmltest.UUID(3-i))
+	}
+	inv := open(t, state).scan()
+	for i := range 4 {
+		if d := of(t, inv, nvmltest.UUID(i)); d.PCIeSwitch != i/2 {
+			t.Errorf("%s: PCIe switch %d, want %d", d.ID, d.PCIeSwitch, i/2)
+		}
+	}
+}
+
+// A reading that began before NVML was initialized again asks no GPU by its old handle.
+func TestReadingOfEarlierInitialization(t *testing.T) {
+	n := open(t, nvmltest.H200(1))
+	n.scan()
+	claimed := n.askable([]string{nvmltest.UUID(0)})[nvmltest.UUID(0)]
+	n.Disconnect()
+	n.scan()
+	if got := n.sampleGPU(claimed); len(got) > 0 {
+		t.Errorf("the reading has %d GPUs, want none", len(got))
+	}
+	if got := n.Sample([]string{nvmltest.UUID(0)}); len(got) != 1 {
+		t.Errorf("the next reading has %d GPUs, want 1", len(got))
+	}
+}
+
 // Neither configuring the plugin again nor ending a command waits for a driver that hangs, in a
 // call that runs or in the shutdown.
 func TestCloseWaitsForNoCall(t *testing.T) {
@@ -1078,17 +1107,17 @@ func TestLinkErrors(t *testing.T) {
 	}
 }
 
-func TestFieldNumbers(t *testing.T) {
+func TestFieldValues(t *testing.T) {
 	for kind, want := range map[nvml.ValueType]float64{
 		nvml.VALUE_TYPE_UNSIGNED_INT: 4294967295, nvml.VALUE_TYPE_SIGNED_INT: -1, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG: 18446744073709551615,
 		nvml.VALUE_TYPE_SIGNED_LONG_LONG: -1, nvml.VALUE_TYPE_UNSIGNED_SHORT: 65535,
 	} {
 		fv := nvml.FieldValue{ValueType: uint32(kind), Value: [8]byte{255, 255, 255, 255, 255, 255, 255, 255}}
-		if got := fieldNumber(fv); got != want {
+		if got, _ := fieldValue(fv); got != want {
 			t.Errorf("type %d: %v, want %v", kind, got, want)
 		}
 	}
-	if got := fieldNumber(nvml.FieldValue{ValueType: uint32(nvml.VALUE_TYPE_DOUBLE), Value: [8]byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f}}); got != 1.5 {
+	if got, _ := fieldValue(nvml.FieldValue{ValueType: uint32(nvml.VALUE_TYPE_DOUBLE), Value: [8]byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f}}); got != 1.5 {
 		t.Errorf("a double is %v, want 1.5", got)
 	}
 }

@@ -49,7 +49,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 		return d
 	default:
 		d.unknown = true
-		d.warn("%v; the last known state stays; without one, the GPU counts as whole", errUnexpected("reading the MIG mode", ret))
+		d.warn("reading the MIG mode: %v; the last known state stays; without one, the GPU counts as whole", code(ret))
 		return d
 	}
 	if mode.current != mode.pending {
@@ -61,7 +61,7 @@ func (b *Backend) migInstances(r *reader, dev nvml.Device, parent gpu.Device) (d
 	most, ret := answer(r, "nvmlDeviceGetMaxMigDeviceCount", dev.GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
 		d.unknown = true
-		d.warn("%v; the last known instances stay", errUnexpected("reading the number of MIG instances", ret))
+		d.warn("reading the number of MIG instances: %v; the last known instances stay", code(ret))
 		return d
 	}
 	for i := range min(most, mostInstances) {

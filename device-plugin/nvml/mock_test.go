@@ -325,13 +325,13 @@ func TestNoUnstableFieldIDs(t *testing.T) {
 }
 
 func TestUnionOfIslands(t *testing.T) {
-	fs := []found{{uuid: "c"}, {uuid: "a"}, {uuid: "d"}, {uuid: "b"}, {uuid: "e"}}
+	fs := []found{{uuid: "a"}, {uuid: "b"}, {uuid: "c"}, {uuid: "d"}, {uuid: "e"}}
 	u := newUnion(5)
-	u.join(0, 2) // c d
-	u.join(1, 3) // a b
+	u.join(1, 3) // b d
+	u.join(0, 2) // a c
 	got := map[string]int{}
 	numberSets(u, fs, got)
-	if diff := cmp.Diff(map[string]int{"a": 0, "b": 0, "c": 1, "d": 1, "e": -1}, got); diff != "" {
+	if diff := cmp.Diff(map[string]int{"a": 0, "c": 0, "b": 1, "d": 1, "e": -1}, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -42,7 +42,8 @@ func linkErrorCount(r *reader, dev nvml.Device) (sum float64, ok bool) {
 			nvml.FieldValue{FieldId: nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, ScopeId: link})
 	}
 	for _, v := range answered(r, dev, values) {
-		sum, ok = sum+fieldNumber(v), true
+		n, _ := fieldValue(v)
+		sum, ok = sum+n, true
 	}
 	if ok {
 		return sum, true

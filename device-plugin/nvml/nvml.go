@@ -196,10 +196,7 @@ func (b *Backend) shutdown() {
 // replaced reports whether a new process would load another library than this process has
 // loaded, because the driver package was upgraded or downgraded.
 func replaced(maps, library string) bool {
-	data, err := os.ReadFile(maps)
-	if err != nil {
-		return false
-	}
+	data, _ := os.ReadFile(maps) // without the file, no library is known
 	name, _, _ := strings.Cut(filepath.Base(library), ".so")
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line) // address range, permissions, offset, device, inode, path
@@ -215,8 +212,7 @@ func replaced(maps, library string) bool {
 			_, err = os.Stat(f[5])
 			return errors.Is(err, os.ErrNotExist)
 		}
-		now, ok := st.Sys().(*syscall.Stat_t)
-		return ok && strconv.FormatUint(now.Ino, 10) != f[4]
+		return inode(st) != f[4]
 	}
 	return false
 }
@@ -230,19 +226,15 @@ func (b *Backend) driverLoad() string {
 	if err != nil {
 		return ""
 	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
-	}
-	return strconv.FormatUint(sys.Ino, 10)
+	return inode(st)
 }
 
-// bootID identifies the machine's boot.
+// inode returns a file's inode number.
+func inode(st os.FileInfo) string { return strconv.FormatUint(st.Sys().(*syscall.Stat_t).Ino, 10) }
+
+// bootID identifies the machine's boot; "" if unknown.
 func (b *Backend) bootID() string {
-	data, err := os.ReadFile(filepath.Join(b.opts.root(), "proc/sys/kernel/random/boot_id"))
-	if err != nil {
-		return ""
-	}
+	data, _ := os.ReadFile(filepath.Join(b.opts.root(), "proc/sys/kernel/random/boot_id"))
 	return strings.TrimSpace(string(data))
 }
 

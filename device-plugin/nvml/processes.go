@@ -33,20 +33,29 @@ func (b *Backend) Processes(ids []string) map[string][]int {
 			answers <- answer{id, pids, ok}
 		}()
 	}
-	timeout := time.NewTimer(answerWithin)
-	defer timeout.Stop()
 	out := map[string][]int{}
-	for range asked {
-		select {
-		case a := <-answers:
-			if a.ok {
-				out[a.id] = a.pids
-			}
-		case <-timeout.C:
-			return out
+	inTime, _ := collect(answers, len(asked), answerWithin)
+	for _, a := range inTime {
+		if a.ok {
+			out[a.id] = a.pids
 		}
 	}
 	return out
+}
+
+// collect returns those of n results that come in time, and whether all do.
+func collect[T any](results <-chan T, n int, within time.Duration) (inTime []T, complete bool) {
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	for range n {
+		select {
+		case r := <-results:
+			inTime = append(inTime, r)
+		case <-timeout.C:
+			return inTime, false
+		}
+	}
+	return inTime, true
 }
 
 // listable claims those GPUs that are not being asked already.

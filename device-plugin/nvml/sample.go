@@ -8,7 +8,6 @@ package nvml
 import (
 	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -24,76 +23,39 @@ const stallAfter = time.Second
 // wakeup, and an idle node should sleep. A GPU that hangs is left out, and not asked again
 // as long as it hangs.
 func (b *Backend) Sample(ids []string) map[string]gpu.Sample {
-	r := b.newReading(ids)
-	go r.read()
-	stall := min(stallAfter, b.within/2)
-	if !r.ends(stall) {
-		for range len(r.todo) {
-			go r.read()
-		}
-		r.ends(b.within - stall)
-	}
-	return r.result()
-}
-
-// reading is one reading of several GPUs.
-type reading struct {
-	b    *Backend
-	todo chan asked // closed; contains the GPUs that no goroutine has begun to ask
-	done chan struct{}
-
-	mu   sync.Mutex
-	all  map[string]gpu.Sample
-	open int // GPUs that have not answered
-}
-
-// newReading claims those GPUs that are not being asked already.
-func (b *Backend) newReading(ids []string) *reading {
 	byGPU := b.askable(ids)
-	r := &reading{b: b, todo: make(chan asked, len(byGPU)), done: make(chan struct{}), all: map[string]gpu.Sample{}, open: len(byGPU)}
+	todo, answers := make(chan asked, len(byGPU)), make(chan map[string]gpu.Sample, len(byGPU))
 	for _, a := range byGPU {
-		r.todo <- a
+		todo <- a
 	}
-	close(r.todo)
-	if r.open == 0 {
-		close(r.done)
+	close(todo)
+	read := func() {
+		for a := range todo {
+			answers <- b.sampleGPU(a)
+		}
 	}
-	return r
-}
-
-// read asks one GPU after the other, until all have been asked.
-func (r *reading) read() {
-	for a := range r.todo {
-		r.take(r.b.sampleGPU(a))
+	go read()
+	stall, stalled := min(stallAfter, b.within/2), false
+	timer := time.NewTimer(stall)
+	defer timer.Stop()
+	all := map[string]gpu.Sample{}
+	for open := len(byGPU); open > 0; {
+		select {
+		case some := <-answers:
+			maps.Copy(all, some)
+			open--
+		case <-timer.C:
+			if stalled {
+				return all
+			}
+			stalled = true
+			timer.Reset(b.within - stall)
+			for range len(todo) {
+				go read()
+			}
+		}
 	}
-}
-
-func (r *reading) take(out map[string]gpu.Sample) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.Copy(r.all, out)
-	if r.open--; r.open == 0 {
-		close(r.done)
-	}
-}
-
-// ends waits for the reading to end, and reports whether it ended in time.
-func (r *reading) ends(limit time.Duration) bool {
-	timeout := time.NewTimer(limit)
-	defer timeout.Stop()
-	select {
-	case <-r.done:
-		return true
-	case <-timeout.C:
-		return false
-	}
-}
-
-// result returns the samples read so far.
-func (r *reading) result() map[string]gpu.Sample {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.all)
+	return all
 }
 
 // sampleGPU reads the devices of a claimed GPU.
@@ -101,7 +63,7 @@ func (b *Backend) sampleGPU(a asked) map[string]gpu.Sample {
 	defer b.release(a.claimed)
 	out := map[string]gpu.Sample{}
 	for id, h := range a.handles {
-		if s, ok := b.sample(id, h); ok {
+		if s, ok := b.sample(a.claimed, id, h); ok {
 			out[id] = s
 		}
 	}
@@ -141,7 +103,7 @@ func (b *Backend) askable(ids []string) map[string]asked {
 func (b *Backend) claim(physical string) *gpmState {
 	g := b.gpm[physical]
 	if g == nil {
-		g = &gpmState{}
+		g = &gpmState{last: map[string]nvml.GpmSample{}, caps: map[string]capTime{}}
 		b.gpm[physical] = g
 	}
 	if g.busy {
@@ -157,11 +119,18 @@ func (b *Backend) release(g *gpmState) {
 	g.busy = false
 }
 
-// sample reads one device.
-func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
+// owns reports whether a claim belongs to the present initialization of NVML, as its handles do.
+func (b *Backend) owns(g *gpmState, physical string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gpm[physical] == g
+}
+
+// sample reads one device of a claimed GPU.
+func (b *Backend) sample(g *gpmState, id string, h handle) (gpu.Sample, bool) {
 	b.conn.RLock()
 	defer b.conn.RUnlock()
-	if !b.up {
+	if !b.up || !b.owns(g, h.physical) {
 		return gpu.Sample{}, false
 	}
 	r := &reader{sym: b.symbols}
@@ -177,8 +146,7 @@ func (b *Backend) sample(id string, h handle) (gpu.Sample, bool) {
 		faults(r, own, &s)
 	}
 	heat(r, power, &s)
-	b.counted(r, power, id, &s)
-	g := b.state(id)
+	g.counted(r, power, id, &s)
 	gpm := b.supportsGPM(r, g, h)
 	if gpm && b.opts.GPM {
 		b.profile(g, id, h, &s)

@@ -132,7 +132,7 @@ func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 	}
 	out := make(map[uint32]float64, len(ids))
 	for _, v := range answered(r, dev, values) {
-		out[v.FieldId] = fieldNumber(v)
+		out[v.FieldId], _ = fieldValue(v)
 	}
 	return out
 }
@@ -142,37 +142,28 @@ func fields(r *reader, dev nvml.Device, ids ...uint32) map[uint32]float64 {
 func answered(r *reader, dev nvml.Device, asked []nvml.FieldValue) []nvml.FieldValue {
 	values, _ := value(r, "nvmlDeviceGetFieldValues", func() ([]nvml.FieldValue, nvml.Return) { return asked, dev.GetFieldValues(asked) })
 	return slices.DeleteFunc(values, func(v nvml.FieldValue) bool {
-		return nvml.Return(v.NvmlReturn) != nvml.SUCCESS || !fieldAvailable(v)
+		_, ok := fieldValue(v)
+		return nvml.Return(v.NvmlReturn) != nvml.SUCCESS || !ok
 	})
 }
 
-// fieldAvailable is available for a field, whose unused bytes have undefined content.
-func fieldAvailable(fv nvml.FieldValue) bool {
-	raw := binary.LittleEndian.Uint64(fv.Value[:])
-	switch nvml.ValueType(fv.ValueType) {
-	case nvml.VALUE_TYPE_UNSIGNED_INT:
-		return available(uint32(raw))
-	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
-		return available(raw)
-	}
-	return true
-}
-
-func fieldNumber(fv nvml.FieldValue) float64 {
+// fieldValue returns the value of a field, whose unused bytes have undefined content. ok is false
+// if NVML does not have the value.
+func fieldValue(fv nvml.FieldValue) (v float64, ok bool) {
 	raw := binary.LittleEndian.Uint64(fv.Value[:])
 	switch nvml.ValueType(fv.ValueType) {
 	case nvml.VALUE_TYPE_DOUBLE:
-		return math.Float64frombits(raw)
+		return math.Float64frombits(raw), true
 	case nvml.VALUE_TYPE_UNSIGNED_INT:
-		return float64(uint32(raw))
+		return float64(uint32(raw)), available(uint32(raw))
 	case nvml.VALUE_TYPE_SIGNED_INT:
-		return float64(int32(raw))
+		return float64(int32(raw)), true
 	case nvml.VALUE_TYPE_SIGNED_LONG_LONG:
-		return float64(int64(raw))
+		return float64(int64(raw)), true
 	case nvml.VALUE_TYPE_UNSIGNED_SHORT:
-		return float64(uint16(raw))
+		return float64(uint16(raw)), true
 	}
-	return float64(raw)
+	return float64(raw), available(raw)
 }
 
 // pcieDegraded reports whether the link has less than half of its lanes, or more replays

@@ -85,13 +85,13 @@ type topologyCache struct {
 	p2p    map[string]string
 }
 
-// topology numbers NVLink islands and PCIe switches.
+// topology numbers NVLink islands and PCIe switches, in the order of the GPUs' UUIDs.
 func (b *Backend) topology(fs []found) {
+	fs = slices.SortedFunc(slices.Values(fs), func(a, b found) int { return cmp.Compare(a.uuid, b.uuid) })
 	uuids := make([]string, len(fs))
 	for i, f := range fs {
 		uuids[i] = f.uuid
 	}
-	slices.Sort(uuids)
 	set := strings.Join(uuids, ",")
 	b.mu.Lock()
 	cache := b.pairs
@@ -250,24 +250,19 @@ func (p *pairing) ask(b *Backend) {
 }
 
 // numberSets numbers the sets with more than one member, in the order of their first
-// member's UUID. A single GPU gets -1.
+// members. A single GPU gets -1.
 func numberSets(u union, fs []found, out map[string]int) {
-	order := make([]int, len(fs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(fs[i].uuid, fs[j].uuid) })
 	numbers := map[int]int{}
-	for _, i := range order {
+	for i, f := range fs {
 		root := u.find(i)
 		if u.size(i) < 2 {
-			out[fs[i].uuid] = -1
+			out[f.uuid] = -1
 			continue
 		}
 		if _, ok := numbers[root]; !ok {
 			numbers[root] = len(numbers)
 		}
-		out[fs[i].uuid] = numbers[root]
+		out[f.uuid] = numbers[root]
 	}
 }
 

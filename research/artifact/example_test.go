@@ -30,12 +30,6 @@ func exampleCluster(t *testing.T, across float64) *pal.Cluster {
 	return c
 }
 
-const exampleTrace = `job_id,num_gpus,submit_time,duration,model
-0,4,10,4000,resnet50
-1,2,20,3000,vgg19
-2,4,400,2500,resnet50
-`
-
 // The expected logs were obtained by running the artifact on the example.
 func TestWorkedExample(t *testing.T) {
 	for _, tc := range []struct {
@@ -57,7 +51,7 @@ func TestWorkedExample(t *testing.T) {
 			"0@360[0 1 2 3] 1@360[4 5] 2@720[4 5 6 7] 1@1440[0 1] finish 1440 2160 1440"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tr, err := trace.Read("example.csv", strings.NewReader(exampleTrace))
+			tr, err := trace.ReadFile("testdata/example.csv")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +79,7 @@ func TestWorkedExample(t *testing.T) {
 
 func TestWorkedExampleLAS(t *testing.T) {
 	for _, policy := range []string{"pal", "packed-sticky"} {
-		tr, err := trace.Read("example.csv", strings.NewReader(exampleTrace))
+		tr, err := trace.ReadFile("testdata/example.csv")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -165,12 +165,8 @@ func policies() []named {
 				if !bound {
 					q, name = unbounded, name+", no bound"
 				}
-				asks := slices.Contains(asked(), name)
 				ps = append(ps, named{name, true, exact, func(c sim.Config) (sim.Outcome, error) {
 					c.Queue, c.Preemptible, c.MovesPerHour = q, preempt, agent.MovesPerHour
-					if asks {
-						c.ForecastEvery = forecastEvery(len(c.Jobs))
-					}
 					if exact {
 						c.Estimate = sim.Exact
 					}
@@ -192,15 +188,19 @@ func (c *result) run(p named) (run, error) {
 	if err != nil {
 		return run{}, err
 	}
-	out, err := p.run(sim.Config{Jobs: c.jobs, Cluster: cluster, RestartS: restartS, Seed: c.seed})
+	cfg, asks := sim.Config{Jobs: c.jobs, Cluster: cluster, RestartS: restartS, Seed: c.seed}, &forecasts{}
+	if slices.Contains(asked(), p.name) {
+		asks = forecastsOf(&cfg)
+	}
+	out, err := p.run(cfg)
 	if err != nil {
 		return run{}, err
 	}
 	done := slices.DeleteFunc(out.Jobs, func(j sim.JobResult) bool { return j.Finish < 0 })
 	f := sim.FiguresOf(done)
 	r := run{Policy: p.name, AvgJCT: round(f.AvgJCT), Makespan: round(f.Makespan), Useful: round(out.Useful), Restarts: out.Preemptions, Stuck: out.Stuck}
-	if fc := out.Forecasts; fc.Made > 0 {
-		r.Forecasts, r.Hits, r.Width = fc.Made, round(fc.Hit()), round(fc.WidthH)
+	if asks.made > 0 {
+		r.Forecasts, r.Hits, r.Width = asks.made, round(asks.hit()), round(asks.width())
 	}
 	stretches := make([]float64, len(done))
 	for i, j := range done {
@@ -215,16 +215,6 @@ func (c *result) run(p named) (run, error) {
 
 // asked returns the policies whose predicted starts are evaluated.
 func asked() []string { return []string{"ours", "ours, preempting", "ours, preempting, exact times"} }
-
-// forecastEvery is the number of decisions after which ours is asked when waiting gangs will
-// start. On a long trace it is a hundredth of the jobs, because predictions would otherwise take
-// longer than the decisions.
-func forecastEvery(jobs int) int {
-	if jobs <= 2500 {
-		return 5
-	}
-	return jobs / 100
-}
 
 // seed is the seed of the published results.
 const seed = 42

@@ -30,7 +30,6 @@ type Series struct{ Cluster, App, File string }
 // AllSeries are the measured series, each with its file in the directory.
 func AllSeries() []Series {
 	return []Series{
-		{"longhorn", "sgemm", "var_longhorn_sgemm.csv"},
 		{"longhorn", "resnet50", "var_longhorn_resnet.csv"},
 		{"longhorn", "bert", "var_longhorn_bert.csv"},
 		{"longhorn", "pagerank", "var_longhorn_pagerank.csv"},

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"strings"
-	"text/tabwriter"
 )
 
 // Page is a report: one self-contained file without scripts.
@@ -48,31 +46,4 @@ func (p Page) Write(w io.Writer) error {
 		return fmt.Errorf("read page: %w", err)
 	}
 	return t.Execute(w, map[string]any{"Page": p, "Style": template.CSS(style)})
-}
-
-// Print writes the lead and the tables for a terminal.
-func (p Page) Print(out io.Writer) {
-	for _, text := range p.Lead {
-		fmt.Fprintln(out, text)
-	}
-	for _, s := range p.Sections {
-		if s.Table == nil {
-			continue
-		}
-		fmt.Fprintf(out, "\n%s\n", s.Title)
-		w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-		for _, row := range append([][]string{s.Table.Head}, s.Table.Rows...) {
-			fmt.Fprintln(w, strings.Join(row, "\t"))
-		}
-		w.Flush()
-	}
-}
-
-// Figures returns the figures of all sections.
-func (p Page) Figures() []Figure {
-	var all []Figure
-	for _, s := range p.Sections {
-		all = append(all, s.Figures...)
-	}
-	return all
 }

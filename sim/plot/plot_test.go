@@ -197,20 +197,3 @@ func TestHeat(t *testing.T) {
 		t.Errorf("%d cells drawn", n)
 	}
 }
-
-// Print writes the lead and the tables of a page; Figures returns those of all sections.
-func TestPagePrints(t *testing.T) {
-	t.Parallel()
-	p := Page{Lead: []string{"What it is."}, Sections: []Section{
-		{Title: "Drawn", Figures: []Figure{{Name: "a"}}},
-		{Title: "Rates", Table: &Table{Head: []string{"nodes", "rate"}, Rows: [][]string{{"100", "3.5"}}}, Figures: []Figure{{Name: "b"}, {Name: "c"}}},
-	}}
-	var b strings.Builder
-	p.Print(&b)
-	if want := "What it is.\n\nRates\nnodes  rate\n100    3.5\n"; b.String() != want {
-		t.Errorf("got %q, want %q", b.String(), want)
-	}
-	if fs := p.Figures(); len(fs) != 3 || fs[2].Name != "c" {
-		t.Errorf("figures %v", fs)
-	}
-}

@@ -30,19 +30,15 @@ func Exactly(k int) Outliers { return Outliers{count: k} }
 type Spec struct {
 	Cluster            string // source of the measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int
-	// Apps are the applications that stand for classes A, B, C and D; "" for the default:
-	// resnet50, bert, bert and pagerank, as in PAL (C has no data of its own). If an application
-	// was not measured on Cluster, Draw uses Longhorn's table.
-	Apps     [pal.NumClasses]string
-	Outliers Outliers
+	Outliers           Outliers
 	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). Its
 	// true value is unknown, because the sources name GPUs differently for each application. 0, as
 	// in PAL, draws classes independently.
 	Correlation float64
 	// IslandGPUs is the number of GPUs per NVLink island; 0: all of a node.
 	IslandGPUs int
-	// Tables, if not nil, replace the product's [Tables], for example with tables of all measured
-	// GPUs.
+	// Tables, if not nil, replace the product's [Tables] by others of the same applications and
+	// clusters, for example of all measured GPUs.
 	Tables []Table
 }
 
@@ -50,7 +46,6 @@ type Spec struct {
 type GPU struct {
 	ID        string // "GPU-" and a UUID
 	Node      int    // from 0
-	Index     int    // on its node, from 0
 	Model     string // as NVML names it
 	MemoryMiB int
 	PowerW    int    // enforced limit
@@ -64,8 +59,7 @@ type GPU struct {
 	Scores, Times, Noise [pal.NumClasses]float64
 	// Rates are the work per second, in the units of attr.RateUnit, which compare across
 	// models.
-	Rates   [pal.NumClasses]float64
-	Outlier bool // in class A
+	Rates [pal.NumClasses]float64
 }
 
 // hardware describes the GPU model of a source.
@@ -77,37 +71,32 @@ type hardware struct {
 	rates [pal.NumClasses]float64
 }
 
-func hardwareOf(cluster string) (hardware, bool) {
-	switch cluster {
-	case "longhorn":
-		return hardware{"Tesla V100-SXM2-16GB", 16384, 300, [...]float64{15.7, 125, 900, 28}}, true
-	case "frontera":
-		return hardware{"Quadro RTX 5000", 16384, 230, [...]float64{11.2, 89.2, 448, 14}}, true
-	case "lonestar6":
-		return hardware{"NVIDIA A100-PCIE-40GB", 40960, 250, [...]float64{19.5, 312, 1555, 48.6}}, true
-	}
-	return hardware{}, false
+// sources are the GPU models of the clusters.
+var sources = map[string]hardware{
+	"longhorn":  {"Tesla V100-SXM2-16GB", 16384, 300, [...]float64{15.7, 125, 900, 28}},
+	"frontera":  {"Quadro RTX 5000", 16384, 230, [...]float64{11.2, 89.2, 448, 14}},
+	"lonestar6": {"NVIDIA A100-PCIE-40GB", 40960, 250, [...]float64{19.5, 312, 1555, 48.6}},
 }
 
 // Draw draws the cluster's GPUs, in order of node and index. The same spec and the same random
 // source give the same GPUs. If two specs differ only in Outliers, all IDs are the same, and so are
 // the scores of GPUs that are not outliers.
 func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
-	hw, ok := hardwareOf(s.Cluster)
+	hw, ok := sources[s.Cluster]
 	if !ok {
 		return nil, fmt.Errorf("population: cluster %q is unknown (one of longhorn, frontera, lonestar6)", s.Cluster)
+	}
+	if s.Tables == nil {
+		s.Tables = Tables()
 	}
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("population: %w", err)
 	}
-	tables, err := s.classTables()
-	if err != nil {
-		return nil, fmt.Errorf("population: %w", err)
-	}
+	tables := s.classTables()
 	gpus := make([]GPU, 0, s.Nodes*s.GPUsPerNode)
 	for node := range s.Nodes {
 		for i := range s.GPUsPerNode {
-			g := GPU{ID: gpuID(rng), Node: node, Index: i, Model: hw.model, MemoryMiB: hw.memoryMiB, PowerW: hw.powerW,
+			g := GPU{ID: gpuID(rng), Node: node, Model: hw.model, MemoryMiB: hw.memoryMiB, PowerW: hw.powerW,
 				BusID: fmt.Sprintf("0000:%02x:00.0", 0x10+i), NUMA: 2 * i / s.GPUsPerNode, Key: s.Cluster + "/emulated"}
 			if s.IslandGPUs > 0 {
 				g.Island = i / s.IslandGPUs
@@ -143,28 +132,17 @@ func (s Spec) check() error {
 	return nil
 }
 
-// classTables returns the table of each class.
-func (s Spec) classTables() ([pal.NumClasses]Table, error) {
-	all := s.Tables
-	if all == nil {
-		all = Tables()
-	}
-	var out [pal.NumClasses]Table
-	for c, standard := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
-		app := s.Apps[c]
-		if app == "" {
-			app = standard
-		}
-		t, ok := find(all, s.Cluster, app)
+// classTables returns the table of the application that stands for each class, as in PAL (C has no
+// data of its own). An application that was not measured on Cluster has Longhorn's table.
+func (s Spec) classTables() (out [pal.NumClasses]Table) {
+	for c, app := range [pal.NumClasses]string{"resnet50", "bert", "bert", "pagerank"} {
+		t, ok := find(s.Tables, s.Cluster, app)
 		if !ok {
-			t, ok = find(all, "longhorn", app)
-		}
-		if !ok || len(t.Quantiles) == 0 {
-			return out, fmt.Errorf("application %q was not measured on %q, nor on longhorn", app, s.Cluster)
+			t, _ = find(s.Tables, "longhorn", app)
 		}
 		out[c] = t
 	}
-	return out, nil
+	return out
 }
 
 func find(tables []Table, cluster, app string) (Table, bool) {
@@ -197,19 +175,12 @@ func normal(u float64) float64 {
 // drawOutliers runs after all other draws, so that it does not change them. If a cluster's
 // measurements have no outliers, it draws from Longhorn's.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
-	all := s.Tables
-	if all == nil {
-		all = Tables()
-	}
-	own, _ := find(all, s.Cluster, "resnet50")
+	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own
 	if len(tail.OutlierQuantiles) == 0 {
 		tail, _ = find(Tables(), "longhorn", "resnet50")
 	}
-	hit := func(i int) {
-		gpus[i].Outlier = true
-		gpus[i].Scores[0] = profile.Quantile(tail.OutlierQuantiles, rng.Float64())
-	}
+	hit := func(i int) { gpus[i].Scores[0] = profile.Quantile(tail.OutlierQuantiles, rng.Float64()) }
 	if s.Outliers.measured {
 		for i := range gpus {
 			if rng.Float64() < own.OutlierShare {

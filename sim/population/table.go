@@ -18,7 +18,7 @@ const OutlierFrom = 1.5
 // Table describes how the GPUs of one cluster differ in one application.
 type Table struct {
 	Cluster string // "longhorn", "frontera" or "lonestar6"
-	App     string // "sgemm", "resnet50", "bert" or "pagerank"
+	App     string // "resnet50", "bert" or "pagerank"
 	GPUs    int    // number of measured GPUs
 	Runs    int    // number of runs on all of them
 	// MedianTime is the median GPU's time in the unit of the source. The source does not state

@@ -9,10 +9,6 @@ package population
 func Tables() []Table {
 	return []Table{
 		{
-			Cluster: "longhorn", App: "sgemm", GPUs: 392, Runs: 11087, MedianTime: 2435.4, Noise: 0.00105,
-			Quantiles: []float64{0.9524, 0.9636, 0.968, 0.9739, 0.979, 0.9832, 0.9856, 0.9902, 0.9949, 1, 1.0032, 1.008, 1.0138, 1.0163, 1.0206, 1.027, 1.0362, 1.05, 1.2027},
-		},
-		{
 			Cluster: "longhorn", App: "resnet50", GPUs: 336, Runs: 1404, MedianTime: 117.81, Noise: 0.02644,
 			Quantiles:    []float64{0.9449, 0.963, 0.968, 0.9704, 0.9754, 0.9792, 0.9821, 0.9876, 0.9938, 1, 1.0047, 1.0117, 1.019, 1.0261, 1.0313, 1.0604, 1.0878, 1.1103, 1.1205},
 			OutlierShare: 0.0142, OutlierQuantiles: []float64{1.71, 2.4, 2.64, 2.7, 2.79, 2.86, 3.56},

@@ -14,19 +14,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// readProfiles reads one file per class.
-func readProfiles(files profiles) (rows [pal.NumClasses][]paldata.Row, err error) {
-	for k, class := range pal.AppClasses() {
-		if files[class] == "" {
-			return rows, fmt.Errorf("-profile names no file for class %s", class)
-		}
-		if rows[k], err = paldata.ReadVariability(files[class]); err != nil {
-			return rows, err
-		}
-	}
-	return rows, nil
-}
-
 // overMedian returns the times divided by their median.
 func overMedian(xs []float64) []float64 {
 	m := profile.Median(xs)
@@ -57,12 +44,15 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 // drawMeasured gives every GPU of the cluster the score of a measured one. It uses each measured
 // GPU once before it uses one again.
 func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
-	rows, err := readProfiles(o.profile)
-	if err != nil {
-		return err
-	}
-	for k := range rows {
-		scores := overMedian(gpuMedians(rows[k]))
+	for k, class := range pal.AppClasses() {
+		if o.profile[class] == "" {
+			return fmt.Errorf("-profile names no file for class %s", class)
+		}
+		rows, err := paldata.ReadVariability(o.profile[class])
+		if err != nil {
+			return err
+		}
+		scores := overMedian(gpuMedians(rows))
 		for i := range p.Scores {
 			if i%len(scores) == 0 {
 				rng.Shuffle(len(scores), func(a, b int) { scores[a], scores[b] = scores[b], scores[a] })

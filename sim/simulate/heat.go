@@ -4,8 +4,6 @@
 package simulate
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/pal"
@@ -39,16 +37,12 @@ const (
 func newHeat() *heat { return &heat{since: map[int]span{}} }
 
 // watch records what runs where.
-func (r *Report) watch(c *sim.Config, _ *pal.Cluster) {
+func (r *Report) watch(c *sim.Config) {
 	if r.heat == nil {
 		return
 	}
 	c.Observe = func(now time.Duration, job int, kind string, p pal.Placement) {
-		class := 0
-		if job < len(c.Jobs) {
-			class = c.Jobs[job].Class.Index()
-		}
-		r.heat.change(now, job, class, p.GPUs(), kind == "start" || kind == "resume")
+		r.heat.change(now, job, c.Jobs[job].Class.Index(), p.GPUs(), kind == "start" || kind == "resume")
 	}
 }
 
@@ -69,9 +63,6 @@ func (h *heat) change(now time.Duration, job, class int, gpus []int, runs bool) 
 func (h *heat) paint(c *pal.Cluster) {
 	if h.last == 0 {
 		return
-	}
-	for _, job := range slices.Sorted(maps.Keys(h.since)) { // untracked jobs that are still running
-		h.change(h.last, job, 0, nil, false)
 	}
 	h.cells = make([][]cell, min(heatGPUs, c.NumGPUs()))
 	for i := range h.cells {

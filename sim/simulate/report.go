@@ -220,26 +220,18 @@ func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...strin
 		}
 		r := row{Kind: k, Jobs: len(js)}
 		waits := make([]float64, 0, len(js))
-		held, work := 0.0, 0.0
+		var sum sim.JobResult // of the times of all
 		for _, j := range js {
 			r.AvgJCT += j.JCT() / float64(len(js))
 			r.AvgWait += j.Wait / float64(len(js))
 			waits = append(waits, j.Wait)
-			held, work = held+j.HeldS, work+j.WorkS
+			sum.HeldS, sum.WorkS = sum.HeldS+j.HeldS, sum.WorkS+j.WorkS
 		}
 		slices.Sort(waits)
-		r.P90Wait, r.Slowdown = waits[min(len(waits)-1, len(waits)*9/10)], ratio(held, work)
+		r.P90Wait, r.Slowdown = waits[min(len(waits)-1, len(waits)*9/10)], sum.Slowdown()
 		rows = append(rows, r)
 	}
 	return rows
-}
-
-// ratio is the time on GPUs divided by the work; 1 if there is no work.
-func ratio(held, work float64) float64 {
-	if work <= 0 {
-		return 1
-	}
-	return held / work
 }
 
 func (r *Report) writeJSON(w io.Writer) error {

@@ -87,14 +87,14 @@ func (o *options) settle() error {
 	if err := o.queueFlags.over(&o.rules, o.set); err != nil {
 		return err
 	}
-	for name, set := range map[string]func(){
-		"policy":       func() { o.rules.Placement = pal.PolicyName(o.policy) },
-		"locality":     func() { o.rules.Locality = o.locality.Locality },
-		"restart-cost": func() { o.rules.RestartCost = o.restart },
-	} {
-		if o.set[name] {
-			set()
-		}
+	if o.set["policy"] {
+		o.rules.Placement = pal.PolicyName(o.policy)
+	}
+	if o.set["locality"] {
+		o.rules.Locality = o.locality.Locality
+	}
+	if o.set["restart-cost"] {
+		o.rules.RestartCost = o.restart
 	}
 	if _, err := profile.ParseMethod(string(o.rules.Calibration.Method)); err != nil {
 		return fmt.Errorf("-calibration: %w", err)

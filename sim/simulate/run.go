@@ -108,8 +108,6 @@ func (o *options) inputs() (t trace.Trace, nodes []pal.Node, err error) {
 		if err := t.Fit(o.widest(), o.gpusPerNode); err != nil {
 			return t, nil, err
 		}
-	}
-	if !o.ofNomad() {
 		if nodes, err = o.drawNodes(); err != nil {
 			return t, nil, err
 		}
@@ -224,7 +222,7 @@ func (o *options) play(t trace.Trace, nodes []pal.Node, rep *Report, stderr io.W
 			}
 		}
 	}
-	rep.watch(&cfg, c)
+	rep.watch(&cfg)
 	run := cfg.Run
 	if p, ok := o.baseline(); ok {
 		run = func() (sim.Outcome, error) { return p.Run(cfg) }

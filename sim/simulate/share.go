@@ -60,13 +60,13 @@ func (o *options) checkSharing() error {
 
 // share makes the jobs of the run share GPUs.
 func (o *options) share(cfg *sim.Config, c *pal.Cluster) error {
-	pairs, err := o.pairs(cfg.Jobs, models(c))
-	if err != nil {
-		return err
-	}
 	var names []string
 	for _, m := range models(c) {
 		names = append(names, trace.ModelName(m))
+	}
+	pairs, err := o.pairs(cfg.Jobs, names)
+	if err != nil {
+		return err
 	}
 	large := pairs.Large(names)
 	cfg.Beside = sim.Beside(pairs, cfg.Jobs, c)
@@ -83,14 +83,10 @@ func (o *options) share(cfg *sim.Config, c *pal.Cluster) error {
 }
 
 // pairs returns how fast the jobs' applications run beside each other on the GPU models.
-func (o *options) pairs(jobs []trace.Job, devices []string) (trace.Pairs, error) {
+func (o *options) pairs(jobs []trace.Job, models []string) (trace.Pairs, error) {
 	classes := map[string]pal.AppClass{}
 	for _, j := range jobs {
 		classes[trace.AppOf(j)] = j.Class
-	}
-	var models []string
-	for _, d := range devices {
-		models = append(models, trace.ModelName(d))
 	}
 	if o.sharing.pairsFile == "" {
 		return trace.MixedPairs(o.seed, models, classes), nil

@@ -32,8 +32,8 @@ type format struct {
 	closed bool
 	// prompt: in a table without start times, a job starts when it is submitted.
 	prompt bool
-	// rates is the file with the speeds of the jobs, in the table's directory; "": none.
-	rates string
+	// rates: the speeds of the jobs are in [gavelRates], in the table's directory.
+	rates bool
 	// elapsed: a duration takes precedence over start and end. Only Slurm's logs have it.
 	elapsed bool
 }
@@ -53,7 +53,7 @@ func formats() []format {
 		{"submit_time", moment(submit)}, {"start_time", moment(start)}, {"end_time", moment(end)}, {"duration", lasted},
 	}
 	hints := []column{
-		{"estimate", value(estimate, positive)}, {"after", (*row).setAfter}, {"deadline", (*row).setDeadline}, {"priority", value(priority, atLeast(0))},
+		{"estimate", value(estimate, positive)}, {"after", given((*row).setAfter)}, {"deadline", given((*row).setDeadline)}, {"priority", value(priority, atLeast(0))},
 		{"preemptible", value(preemptible, truth)}, {"array", words(array)}, {"parallel", value(parallel, atLeast(1))},
 	}
 	return []format{
@@ -75,7 +75,7 @@ func formats() []format {
 		{name: "helios", title: "Helios", known: []string{"gpu_num"}, needs: ran, columns: helios},
 		{name: "sia", title: "Sia", closed: true, known: []string{"num_gpus"}, needs: []string{"job_id", "submit_time", "duration", "model"}, exact: true,
 			columns: append([]column{{"job_id", words(id)}, {"model", (*row).setSiaModel}, {"num_gpus", count(gpus)}, {"submit_time", moment(submit)}, {"duration", lasted}}, hints...)},
-		{name: "gavel", title: "Gavel", known: []string{"job", "steps"}, needs: []string{"job_id", "submit_s", "gpus"}, rates: gavelRates,
+		{name: "gavel", title: "Gavel", known: []string{"job", "steps"}, needs: []string{"job_id", "submit_s", "gpus"}, rates: true,
 			columns: []column{{"job_id", words(id)}, {"submit_s", moment(submit)}, {"job", words(jobName)}, {"gpus", count(gpus)},
 				{"steps", value(steps, positive)}}},
 		{name: "jobs", title: "a table of your own", known: []string{"gpus|members|member_gpus"}, closed: true,
@@ -129,14 +129,22 @@ func steps(r *row) *float64      { return &r.steps }
 func least(r *row) *int          { return &r.LeastMembers }
 func efficiency(r *row) *float64 { return &r.Efficiency }
 
+// given skips cells that stand for a missing value.
+func given(read func(r *row, cell string) error) func(*row, string) error {
+	return func(r *row, cell string) error {
+		if missing(cell) {
+			return nil
+		}
+		return read(r, cell)
+	}
+}
+
 // value reads a cell that may be empty.
 func value[T any](to func(*row) *T, read func(string) (T, error)) func(*row, string) error {
-	return func(r *row, cell string) (err error) {
-		if !missing(cell) {
-			*to(r), err = read(cell)
-		}
+	return given(func(r *row, cell string) (err error) {
+		*to(r), err = read(cell)
 		return err
-	}
+	})
 }
 
 // words reads text.
@@ -157,29 +165,26 @@ func heldBy(r *row, cell string) error {
 
 // moment reads a time. Tools that cannot mark a number as missing write -1.
 func moment(to func(*row) *opt) func(*row, string) error {
-	return func(r *row, cell string) error {
-		if missing(cell) || cell == "-1" {
+	return given(func(r *row, cell string) error {
+		if cell == "-1" {
 			return nil
 		}
 		s, err := r.clock.read(cell, r.column, r.line)
 		to(r).set(s)
 		return err
-	}
+	})
 }
 
 // count reads a number of GPUs, members or nodes.
 func count(to func(*row) *opt) func(*row, string) error {
-	return func(r *row, cell string) error {
-		if missing(cell) {
-			return nil
-		}
+	return given(func(r *row, cell string) error {
 		n, err := whole(cell, 0)
 		if err == nil && n > most {
 			err = fmt.Errorf("%d is more than any cluster has", n)
 		}
 		to(r).set(float64(n))
 		return err
-	}
+	})
 }
 
 // share reads the GPUs of a member, in units of 1/parts GPU; it rounds up parts of a GPU.
@@ -201,14 +206,11 @@ func share(parts float64) func(*row, string) error {
 }
 
 // lasted reads how long a run took.
-func lasted(r *row, cell string) error {
-	if missing(cell) {
-		return nil
-	}
+var lasted = given(func(r *row, cell string) error {
 	s, err := span(cell)
 	r.lasted.set(s)
 	return err
-}
+})
 
 // became reads the final state of a run.
 func became(r *row, cell string) (err error) {
@@ -235,18 +237,12 @@ func kept(cell string) (float64, error) {
 }
 
 func (r *row) setAfter(cell string) error {
-	if missing(cell) {
-		return nil
-	}
 	r.After = strings.FieldsFunc(cell, func(c rune) bool { return c == ' ' || c == ',' || c == ';' })
 	return nil
 }
 
 // setDeadline reads a time, or a duration after the submission.
 func (r *row) setDeadline(cell string) (err error) {
-	if missing(cell) {
-		return nil
-	}
 	if r.DeadlineS, err = positive(cell); err == nil {
 		if r.DeadlineS == 0 {
 			err = errors.New("0 is no deadline; leave it empty for none")

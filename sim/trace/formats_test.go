@@ -19,7 +19,7 @@ import (
 func TestTables(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			tr, err := Read("f", strings.NewReader(d.Input))
+			tr, err := read("f", strings.NewReader(d.Input))
 			if err != nil {
 				return "error: " + err.Error() + "\n"
 			}

@@ -6,7 +6,6 @@ package trace
 import (
 	"bufio"
 	"fmt"
-	"io"
 )
 
 // openbDefault is the pod list from which the lists without times were made.
@@ -23,11 +22,8 @@ type podTimes struct {
 }
 
 // timesBeside reads openb_pod_list_default.csv in the directory of the list.
-func timesBeside(list string, siblings func(string) (io.ReadCloser, error)) (*podTimes, error) {
-	if siblings == nil {
-		return nil, fmt.Errorf("%s:1: the list has no times; they are in %s, which must be in the same directory", list, openbDefault)
-	}
-	f, err := siblings(openbDefault)
+func timesBeside(list string) (*podTimes, error) {
+	f, err := beside(list, openbDefault)
 	if err != nil {
 		return nil, fmt.Errorf("%s:1: the list has no times; read them from %s beside it: %w", list, openbDefault, err)
 	}

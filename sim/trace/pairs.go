@@ -5,12 +5,10 @@ package trace
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,9 +91,7 @@ func ReadPairs(path string) (Pairs, error) {
 		return nil, fmt.Errorf("open pairs: %w", err)
 	}
 	defer f.Close()
-	alone, err := ratesBeside(path, gavelRates, func(name string) (io.ReadCloser, error) {
-		return os.Open(filepath.Join(filepath.Dir(path), name))
-	})
+	alone, err := ratesBeside(path)
 	if err != nil {
 		return nil, err
 	}

@@ -15,11 +15,11 @@ func slurm() []column {
 	return []column{
 		{"jobid", (*row).setSlurmID}, {"jobidraw", (*row).setSlurmID}, {"cluster", words(func(r *row) *string { return &r.cluster })},
 		{"jobname", words(jobName)}, {"account", words(tenant)}, {"user", heldBy},
-		{"alloctres", (*row).setTRES}, {"reqtres", (*row).setTRES}, {"allocgres", (*row).setGRES}, {"reqgres", (*row).setGRES},
+		{"alloctres", given((*row).setTRES)}, {"reqtres", given((*row).setTRES)}, {"allocgres", given((*row).setGRES)}, {"reqgres", given((*row).setGRES)},
 		{"nnodes", count(nodes)}, {"allocnodes", count(nodes)}, {"reqnodes", count(nodes)},
 		{"state", became}, {"submit", moment(submit)}, {"start", moment(start)}, {"end", moment(end)},
-		{"elapsedraw", lasted}, {"elapsed", (*row).setElapsed}, {"timelimitraw", (*row).setLimitMinutes}, {"timelimit", (*row).setLimit},
-		{"priority", value(priority, atLeast(0))}, {"dependency", (*row).setDependency}, {"dependencys", (*row).setDependency},
+		{"elapsedraw", lasted}, {"elapsed", given((*row).setElapsed)}, {"timelimitraw", (*row).setLimitMinutes}, {"timelimit", (*row).setLimit},
+		{"priority", value(priority, atLeast(0))}, {"dependency", given((*row).setDependency)}, {"dependencys", given((*row).setDependency)},
 	}
 }
 
@@ -46,9 +46,6 @@ func (r *row) setSlurmID(cell string) error {
 
 // setTRES reads billing=8,cpu=8,gres/gpu=4,gres/gpu:a100=4,node=1: GPUs in total, and nodes.
 func (r *row) setTRES(cell string) error {
-	if missing(cell) {
-		return nil
-	}
 	var all opt
 	typed := 0
 	for item := range strings.SplitSeq(cell, ",") {
@@ -81,9 +78,6 @@ var gres = regexp.MustCompile(`^(?:gres[:/])?(\w+)(?:[:/][A-Za-z][^:(]*)?(?:[:=]
 
 // setGRES reads the form of Slurm before 21.08: gpu:4 or gpu:a100:4, in total over all nodes.
 func (r *row) setGRES(cell string) error {
-	if missing(cell) {
-		return nil
-	}
 	n := 0
 	for item := range strings.SplitSeq(cell, ",") {
 		m := gres.FindStringSubmatch(item)
@@ -123,7 +117,7 @@ func (r *row) setElapsed(cell string) error {
 	if minutes.MatchString(cell) {
 		cell = "0:" + cell
 	}
-	if !missing(cell) && !strings.Contains(cell, ":") {
+	if !strings.Contains(cell, ":") {
 		return fmt.Errorf("%q is not a duration such as 01:30:00 or 1-01:30:00 (days-hours)", cell)
 	}
 	return lasted(r, cell)
@@ -163,9 +157,6 @@ var dependency = regexp.MustCompile(`^(?:([a-z]+):)?((?:\d+(?:_(?:\d+|\*))?(?:\+
 // setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). Dependencies that let a
 // job start before the others have ended are noted, not played.
 func (r *row) setDependency(cell string) error {
-	if missing(cell) {
-		return nil
-	}
 	if strings.Contains(cell, "?") { // any one of them is enough
 		r.rowNote = noteDependency
 		return nil

@@ -214,17 +214,14 @@ func ofGPUs(job string, gpus int) string { return fmt.Sprintf("%s×%d", job, gpu
 
 // ratesBeside reads the rates for a trace of Gavel on GPUs of one node, from the trace's
 // directory.
-func ratesBeside(list, file string, siblings func(string) (io.ReadCloser, error)) (rates, error) {
-	if siblings == nil {
-		return nil, fmt.Errorf("%s:1: the list counts steps; how long they take is in %s, which must be in the same directory", list, file)
-	}
-	f, err := siblings(file)
+func ratesBeside(list string) (rates, error) {
+	f, err := beside(list, gavelRates)
 	if err != nil {
-		return nil, fmt.Errorf("%s:1: the list counts steps; read how long they take from %s beside it: %w", list, file, err)
+		return nil, fmt.Errorf("%s:1: the list counts steps; read how long they take from %s beside it: %w", list, gavelRates, err)
 	}
 	defer f.Close()
 	all := rates{}
-	err = eachOf(file, f, [][]string{{"gpu", "consolidated", "job", "gpus", "steps_per_s"}}, func(get func(string) string) error {
+	err = eachOf(gavelRates, f, [][]string{{"gpu", "consolidated", "job", "gpus", "steps_per_s"}}, func(get func(string) string) error {
 		if get("consolidated") != "yes" {
 			return nil
 		}
@@ -270,13 +267,7 @@ func (all rates) fill(r *row) error {
 // GavelClass is the class of one of Gavel's jobs. Of all divisions with ResNet-50 in A and the
 // Transformer in B, this one explains its pairs on a V100 best (make sim-neighbours).
 func GavelClass(name string) pal.AppClass {
-	switch app, _, _ := strings.Cut(name, "/"); app {
-	case "resnet-50":
-		return pal.ClassA
-	case "recommendation":
-		return pal.ClassC
-	case "resnet-18":
-		return pal.ClassD
-	}
-	return pal.ClassB
+	app, _, _ := strings.Cut(name, "/")
+	others := map[string]pal.AppClass{"resnet-50": pal.ClassA, "recommendation": pal.ClassC, "resnet-18": pal.ClassD}
+	return cmp.Or(others[app], pal.ClassB)
 }

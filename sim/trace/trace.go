@@ -168,15 +168,16 @@ func ReadFile(path string) (Trace, error) {
 		return Trace{}, fmt.Errorf("open trace: %w", err)
 	}
 	defer f.Close()
-	return read(path, f, func(name string) (io.ReadCloser, error) {
-		return os.Open(filepath.Join(filepath.Dir(path), name))
-	})
+	return read(path, f)
 }
 
-// Read reads a trace in any of the formats; name is its name in errors.
-func Read(name string, r io.Reader) (Trace, error) { return read(name, r, nil) }
+// beside opens the file of this name in the directory of a path.
+func beside(path, name string) (*os.File, error) {
+	return os.Open(filepath.Join(filepath.Dir(path), name))
+}
 
-func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)) (Trace, error) {
+// read reads the trace of a path, which is its name in errors.
+func read(name string, r io.Reader) (Trace, error) {
 	t, b := Trace{Name: name}, newBook(name)
 	in, err := text(r)
 	if err != nil {
@@ -200,12 +201,12 @@ func read(name string, r io.Reader, siblings func(string) (io.ReadCloser, error)
 		return t, err
 	}
 	if tb.format.prompt && !tb.has("creation_time") {
-		if tb.times, err = timesBeside(name, siblings); err != nil {
+		if tb.times, err = timesBeside(name); err != nil {
 			return t, err
 		}
 	}
-	if tb.format.rates != "" {
-		if tb.rates, err = ratesBeside(name, tb.format.rates, siblings); err != nil {
+	if tb.format.rates {
+		if tb.rates, err = ratesBeside(name); err != nil {
 			return t, err
 		}
 	}

@@ -73,7 +73,7 @@ func TestListsWithoutTimes(t *testing.T) {
 
 // TestTenants: the jobs of one virtual cluster of a trace, with gangs as tasks.
 func TestTenants(t *testing.T) {
-	tr, err := read("f", strings.NewReader(philly), nil)
+	tr, err := read("f", strings.NewReader(philly))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestPhillyInALongFile(t *testing.T) {
 	const jobs = 20_000
 	text := "[" + strings.Repeat(strings.Repeat("\n", 50)+`{"jobid":"a","submitted_time":"2017-10-07 01:00:00"},`, jobs)
 	d, err := read("f", strings.NewReader(text+`{"jobid":"b","submitted_time":"2017-10-07 01:00:00","attempts":[`+
-		`{"start_time":"2017-10-07 01:00:00","end_time":"2017-10-07 02:00:00","detail":[{"gpus":["gpu0"]}]}]}]`), nil)
+		`{"start_time":"2017-10-07 01:00:00","end_time":"2017-10-07 02:00:00","detail":[{"gpus":["gpu0"]}]}]}]`))
 	if err != nil || len(d.Jobs) != 1 || d.Jobs[0].Line != 50*jobs+1 {
 		t.Errorf("%v, %+v", err, d.Jobs)
 	}
@@ -120,7 +120,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"PK\x03\x04rest":          `read trace "f": the file is a spreadsheet or a zip archive; save the table as CSV`,
 		"\x1f\x8bno gzip at all":  `read trace "f": unpack`,
 	} {
-		if _, err := read("f", strings.NewReader(text), nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := read("f", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want it to say %q", text, err, want)
 		}
 	}
@@ -129,7 +129,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 // Tables are readable in all forms that spreadsheets write.
 func TestTablesOfSpreadsheets(t *testing.T) {
 	plain := "job_id,user,gpu_num,submit_time,duration\n1,bob,2,2024-01-01 00:00:00,3600\n"
-	want, err := read("f", strings.NewReader(plain), nil)
+	want, err := read("f", strings.NewReader(plain))
 	if err != nil || len(want.Jobs) != 1 {
 		t.Fatal(want, err)
 	}
@@ -152,7 +152,7 @@ func TestTablesOfSpreadsheets(t *testing.T) {
 		"packed":                 packed(t, "\ufeff"+plain),
 		"all of it, and a blank": "\ufeff" + strings.ReplaceAll(strings.ReplaceAll(plain, ",", "; "), "\n", "\r\n") + "\r\n",
 	} {
-		got, err := read("f", strings.NewReader(text), nil)
+		got, err := read("f", strings.NewReader(text))
 		if d := cmp.Diff(want, got, played...); err != nil || d != "" {
 			t.Errorf("%s: %v %s", name, err, d)
 		}
@@ -173,14 +173,14 @@ func packed(t *testing.T, text string) string {
 }
 
 func TestFit(t *testing.T) {
-	tr, err := read("f", strings.NewReader("job_id,num_gpus,submit_time,duration,model\n0,1,5,10,vgg19\n1,9,6,10,vgg19\n"), nil)
+	tr, err := read("f", strings.NewReader("job_id,num_gpus,submit_time,duration,model\n0,1,5,10,vgg19\n1,9,6,10,vgg19\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := tr.Fit(2, 4); err == nil || err.Error() != `f:3: job "1" needs 9 GPUs, the cluster has 8` {
 		t.Errorf("Sia: %v", err)
 	}
-	if tr, err = read("f", strings.NewReader(philly), nil); err != nil {
+	if tr, err = read("f", strings.NewReader(philly)); err != nil {
 		t.Fatal(err)
 	}
 	if err := tr.Fit(1, 1); err != nil || len(tr.Jobs) != 1 || tr.Skipped()["larger than the cluster"] != 1 {
@@ -236,7 +236,7 @@ func FuzzRead(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		tr, err := Read("f", strings.NewReader(s))
+		tr, err := read("f", strings.NewReader(s))
 		if err != nil {
 			return
 		}

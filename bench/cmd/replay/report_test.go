@@ -106,7 +106,7 @@ func TestReportIsReadAgain(t *testing.T) {
 	}
 	var a, b bytes.Buffer
 	for out, rep := range map[*bytes.Buffer]*report{&a: r, &b: again} {
-		rep.Page().Print(out)
+		command.Print(out, rep.Page())
 		if err := rep.Page().Write(out); err != nil {
 			t.Fatal(err)
 		}
@@ -149,8 +149,12 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %s", title, cmp.Diff(want, got))
 		}
 	}
-	if n := len(r.Page().Figures()); n != 5 {
-		t.Errorf("%d figures", n)
+	figures := 0
+	for _, s := range p.Sections {
+		figures += len(s.Figures)
+	}
+	if figures != 5 {
+		t.Errorf("%d figures", figures)
 	}
 }
 

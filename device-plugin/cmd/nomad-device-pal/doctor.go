@@ -390,10 +390,8 @@ func (d *diagnosis) calibration() {
 
 func (d *diagnosis) print(ui cli.Ui) int {
 	code := 0
-	for _, f := range d.findings {
-		if f.Status == statusFail {
-			code = 1
-		}
+	if slices.ContainsFunc(d.findings, func(f finding) bool { return f.Status == statusFail }) {
+		code = 1
 	}
 	if d.json {
 		return max(code, printJSON(ui, "doctor", d.findings))

@@ -22,7 +22,6 @@ import (
 	"github.com/nomad-pal/nomad-pal/device-plugin/cuda"
 	"github.com/nomad-pal/nomad-pal/device-plugin/gpu"
 	"github.com/nomad-pal/nomad-pal/device-plugin/measure"
-	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 	"github.com/nomad-pal/nomad-pal/device-plugin/statedir"
 )
 
@@ -46,7 +45,7 @@ func (d *diagnosis) configured() {
 		}
 		d.profile, d.ignored = cmp.Or(d.profile, b.Config.Profile), b.Config.Ignored
 		d.library, d.cudaLibrary = cmp.Or(d.library, b.Config.NVMLLibrary), cmp.Or(d.cudaLibrary, b.Config.Measure.CUDALibrary)
-		d.nomad, d.fromNomad = nomad.Options(b.Config.Nomad), b.Config.FromNomad != nil
+		d.nomad, d.fromNomad = b.Config.Nomad, b.Config.FromNomad != nil
 		d.unmeasured = b.Config.Measure.Mode == string(measure.Off)
 	}
 	defaults := deviceplugin.DefaultConfig()

@@ -103,9 +103,6 @@ func quiet() hclog.Logger {
 // released returns an error if the operator has released the driver. A command that opened it would
 // block the reset of a GPU, and the operator would not know why.
 func released(stateDir string) error {
-	if stateDir == "" {
-		return nil // without state, a plugin gets no orders
-	}
 	until, _, err := deviceplugin.ReleasedUntil(stateDir, time.Now())
 	if err != nil || until.IsZero() {
 		return nil // a user who cannot read the plugin's orders cannot have given them

@@ -60,7 +60,7 @@ func TestInventoryErrors(t *testing.T) {
 		{[]string{"-data=", "-nodes=2"}, 1, "2 nodes need -out=DIR"},
 		{[]string{"-data=", "-outliers=some"}, 1, `-outliers "some": must be none, measured or a number`},
 		{[]string{"-data=", "-cluster=x"}, 1, `cluster "x" is unknown`},
-		{[]string{"-data=" + dir}, 1, "var_longhorn_sgemm.csv"},
+		{[]string{"-data=" + dir}, 1, "var_longhorn_resnet.csv"},
 	} {
 		ui := cli.NewMockUi()
 		if code := writeInventory(ui, tc.args); code != tc.code || !strings.Contains(ui.ErrorWriter.String(), tc.want) {

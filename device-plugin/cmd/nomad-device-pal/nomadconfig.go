@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/hashicorp/hcl"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/nomad"
 )
 
 // nomadConfig holds the parts of Nomad's agent configuration that matter here.
@@ -76,13 +78,7 @@ type pluginBlock struct {
 			Mode        string `hcl:"mode"`
 			CUDALibrary string `hcl:"cuda_library"`
 		} `hcl:"measure"`
-		Nomad struct {
-			Address    string `hcl:"address"`
-			TokenFile  string `hcl:"token_file"`
-			CACert     string `hcl:"ca_cert"`
-			ClientCert string `hcl:"client_cert"`
-			ClientKey  string `hcl:"client_key"`
-		} `hcl:"nomad"`
+		Nomad nomad.Options `hcl:"nomad"`
 	} `hcl:"config"`
 }
 

@@ -55,25 +55,13 @@ func remeasureCommand(ui cli.Ui) *command {
 // order is a subcommand that leaves an order for the running plugin.
 func order(ui cli.Ui, name string, args []string, kind statedir.Orders, done string) int {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	dir := fs.String("state-dir", deviceplugin.DefaultStateDir, "")
-	if code, ok := parseFlags(ui, fs, args); !ok {
+	dir, known, code, ok := orderFlags(ui, fs, args, 1)
+	if !ok {
 		return code
-	}
-	switch {
-	case fs.NArg() != 1:
-		ui.Error(name + ": one UUID is needed")
-		return 2
-	case *dir == "":
-		ui.Error(name + ": -state-dir is empty: commands reach the plugin through its state directory")
-		return 2
-	}
-	known, err := deviceplugin.StoredDevices(*dir)
-	if err != nil {
-		return fail(ui, name, err)
 	}
 	id, err := among(known, fs.Arg(0))
 	if err == nil {
-		err = kind.Give(statedir.Dir(*dir), id)
+		err = kind.Give(statedir.Dir(dir), id)
 	}
 	if err != nil {
 		return fail(ui, name, err)
@@ -133,7 +121,7 @@ func resumeCommand(ui cli.Ui) *command {
 `,
 		run: func(args []string) int {
 			fs := flag.NewFlagSet("resume", flag.ContinueOnError)
-			dir, code, ok := orderFlags(ui, fs, args)
+			dir, _, code, ok := orderFlags(ui, fs, args, 0)
 			if !ok {
 				return code
 			}
@@ -146,25 +134,31 @@ func resumeCommand(ui cli.Ui) *command {
 	}
 }
 
-// orderFlags parses the flags of an order about the whole node; ok is false when the
-// command must end with code.
-func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string) (dir string, code int, ok bool) {
+// orderFlags parses the flags of an order about one GPU (uuids is 1), or about the whole node (0).
+// known are the plugin's GPUs; ok is false when the command must end with code.
+func orderFlags(ui cli.Ui, fs *flag.FlagSet, args []string, uuids int) (dir string, known []string, code int, ok bool) {
 	fs.StringVar(&dir, "state-dir", deviceplugin.DefaultStateDir, "")
 	if code, ok := parseFlags(ui, fs, args); !ok {
-		return "", code, false
+		return "", nil, code, false
 	}
+	wrong := ""
 	switch {
-	case fs.NArg() > 0:
-		ui.Error(fmt.Sprintf("%s: unexpected argument %q: the command acts on all GPUs of the node", fs.Name(), fs.Arg(0)))
-		return "", 2, false
+	case uuids == 1 && fs.NArg() != 1:
+		wrong = "one UUID is needed"
+	case fs.NArg() > uuids:
+		wrong = fmt.Sprintf("unexpected argument %q: the command acts on all GPUs of the node", fs.Arg(0))
 	case dir == "":
-		ui.Error(fs.Name() + ": -state-dir is empty: commands reach the plugin through its state directory")
-		return "", 2, false
+		wrong = "-state-dir is empty: commands reach the plugin through its state directory"
 	}
-	if _, err := deviceplugin.StoredDevices(dir); err != nil {
-		return "", fail(ui, fs.Name(), err), false
+	if wrong != "" {
+		ui.Error(fs.Name() + ": " + wrong)
+		return "", nil, 2, false
 	}
-	return dir, 0, true
+	known, err := deviceplugin.StoredDevices(dir)
+	if err != nil {
+		return "", nil, fail(ui, fs.Name(), err), false
+	}
+	return dir, known, 0, true
 }
 
 // releaseWithin is how long the plugin may take to release the driver. First a running scan must
@@ -177,7 +171,7 @@ const moment = time.DateTime + " MST"
 func runRelease(ui cli.Ui, args []string) int {
 	fs := flag.NewFlagSet("release", flag.ContinueOnError)
 	span := fs.Duration("for", 5*time.Minute, "")
-	dir, code, ok := orderFlags(ui, fs, args)
+	dir, _, code, ok := orderFlags(ui, fs, args, 0)
 	if !ok {
 		return code
 	}

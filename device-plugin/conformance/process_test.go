@@ -1,7 +1,7 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-package conformance
+package conformance_test
 
 import (
 	"fmt"
@@ -13,19 +13,21 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/nomad/plugins/base"
 	"github.com/hashicorp/nomad/plugins/device"
+
+	"github.com/nomad-pal/nomad-pal/device-plugin/conformance"
 )
 
-// Process is a running plugin, started as Nomad's client starts it.
-type Process struct {
+// process is a running plugin, started as Nomad's client starts it.
+type process struct {
 	client *plugin.Client
 	// Device and Base are the plugin's two interfaces.
 	Device device.DevicePlugin
 	Base   base.BasePlugin
 }
 
-// Start runs the binary and shakes hands. env is added to this process's
+// startPlugin runs the binary and shakes hands. env is added to this process's
 // environment; the plugin's log goes to log.
-func Start(path string, env []string, log io.Writer) (*Process, error) {
+func startPlugin(path string, env []string, log io.Writer) (*process, error) {
 	cmd := exec.Command(path)
 	cmd.Env = append(os.Environ(), env...)
 	client := plugin.NewClient(&plugin.ClientConfig{
@@ -49,7 +51,7 @@ func Start(path string, env []string, log io.Writer) (*Process, error) {
 	return p, nil
 }
 
-func dispense(client *plugin.Client) (*Process, error) {
+func dispense(client *plugin.Client) (*process, error) {
 	rpc, err := client.Client()
 	if err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func dispense(client *plugin.Client) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{client: client}
+	p := &process{client: client}
 	var ok bool
 	if p.Base, ok = rawBase.(base.BasePlugin); !ok {
 		return nil, fmt.Errorf("%T is not a base plugin", rawBase)
@@ -74,12 +76,12 @@ func dispense(client *plugin.Client) (*Process, error) {
 }
 
 // Configure checks the text against the plugin's schema and sets it.
-func (p *Process) Configure(text string) error {
+func (p *process) Configure(text string) error {
 	schema, err := p.Base.ConfigSchema()
 	if err != nil {
 		return fmt.Errorf("reading the config schema: %w", err)
 	}
-	data, err := EncodeConfig(schema, text)
+	data, err := conformance.EncodeConfig(schema, text)
 	if err != nil {
 		return err
 	}
@@ -87,10 +89,10 @@ func (p *Process) Configure(text string) error {
 }
 
 // PID is the plugin's process id.
-func (p *Process) PID() int { return p.client.ReattachConfig().Pid }
+func (p *process) PID() int { return p.client.ReattachConfig().Pid }
 
 // Exited reports whether the process has ended.
-func (p *Process) Exited() bool { return p.client.Exited() }
+func (p *process) Exited() bool { return p.client.Exited() }
 
 // Stop ends the plugin as Nomad does: gracefully, then by force.
-func (p *Process) Stop() { p.client.Kill() }
+func (p *process) Stop() { p.client.Kill() }
