@@ -125,50 +125,35 @@ func (w Wait) Why() reason.Reason {
 // leaves the cluster as it is. Without windows it searches once for each kind of gang. With windows
 // it searches once for each gang for which enough GPUs are free.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
-	return q.waits(now, c, func(ws []Wait) []int { return positions(len(ws)) })
-}
-
-// positions returns 0…n-1.
-func positions(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
+	p := asking(q, now, c)
+	defer p.putBack()
+	queue := p.holdThenOrder()
+	ws := p.whys(queue)
+	p.expect(queue, ws)
+	return ws
 }
 
 // WaitingAt is Waiting for some gangs of a long queue: those at the given fractions of its length,
 // from 0 to 1, not counting gangs that are starting. Waiting spends most of its time on forecasts.
 // WaitingAt is cheaper, because it makes none for gangs behind the last selected one.
-func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
-	return q.waits(now, c, func(ws []Wait) (at []int) {
-		first := 0
-		for first < len(ws) && ws[first].Reason == reason.Starting { // they come before all others
-			first++
-		}
-		n := len(ws) - first
-		for _, part := range parts[:min(len(parts), n)] {
-			at = append(at, first+int(part*float64(n)))
-		}
-		return at
-	})
-}
-
-// waits lists the waiting gangs at the chosen positions.
-func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
+func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
 	defer p.putBack()
 	queue := p.holdThenOrder()
 	all := p.whys(queue)
-	of := choose(all)
-	last := 0
-	for _, i := range of {
-		last = max(last, i+1)
+	first := 0
+	for first < len(all) && all[first].Reason == reason.Starting { // they come before all others
+		first++
+	}
+	var selected []int
+	last, n := 0, len(all)-first
+	for _, part := range parts[:min(len(parts), n)] {
+		at := first + int(part*float64(n))
+		selected, last = append(selected, at), max(last, at+1)
 	}
 	p.expect(queue[:last], all[:last])
-	ws := make([]Wait, 0, len(of))
-	for _, i := range of {
-		ws = append(ws, all[i])
+	for _, at := range selected {
+		ws = append(ws, all[at])
 	}
 	return ws
 }
@@ -183,16 +168,20 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// holdThenOrder holds the GPUs that Decide holds before its walk, except those of a turn, and
-// returns the waiting gangs in order.
+// holdThenOrder holds promised GPUs and returns the waiting gangs in order.
 func (p *asker) holdThenOrder() []*entry {
 	p.hurry(p.now)
+	p.holdPromised()
+	return p.inOrder()
+}
+
+// holdPromised holds the GPUs that Decide holds before its walk, except those of a turn.
+func (p *asker) holdPromised() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
 		p.keep(cl.placement)
 	}
 	p.keepForMoving()
-	return p.inOrder()
 }
 
 // waitOf returns what a gang waits for, ignoring the gangs behind it.
