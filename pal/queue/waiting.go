@@ -201,8 +201,8 @@ func (p *asker) waitOf(e *entry) Wait {
 func (p *asker) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
 	var head *entry
-	ahead, aheadGPUs, free := "", 0.0, p.countOnce(func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
-	slow := p.countOnce(p.avoided)
+	ahead, aheadGPUs, free := "", 0.0, oncePerKind(p.Queue, func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
+	slow := oncePerKind(p.Queue, p.avoided)
 	for i, e := range queue {
 		p.toLeast(e)
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,
@@ -260,20 +260,6 @@ func (w *Wait) say(r reason.Kind, t tree, b *brokenLimit) {
 func (w *Wait) count(e *entry, gpus int) {
 	if n := e.amount(gpus); n != float64(gpus) {
 		w.Counts = reason.Rounded(n)
-	}
-}
-
-// countOnce returns the function count with a cache: it counts once for all gangs of a kind.
-func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
-	known := map[*fitKind]int{}
-	return func(e *entry) int {
-		k := ks.kindOf(e)
-		n, ok := known[k]
-		if !ok {
-			n = count(e)
-			known[k] = n
-		}
-		return n
 	}
 }
 
