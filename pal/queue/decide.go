@@ -113,9 +113,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 
 // putBack restores the cluster to its state before the pass.
 func (p *whatIf) putBack() {
-	for _, undo := range slices.Backward(p.undo) {
-		undo()
-	}
+	undoAll(p.undo)
 }
 
 // take marks a placement as used for the rest of the pass.

@@ -371,11 +371,9 @@ func (p *pass) grow() {
 // isWanted reports whether at least one waiting gang could start at some time, so that it may need
 // GPUs that are lent now.
 func (p *pass) isWanted() bool {
-	for _, b := range p.live {
-		for i := range b.es {
-			if e := b.es[i].e; e.tooLargeFor(0) == nil && p.awaits(e) {
-				return true
-			}
+	for e := range p.all() {
+		if e.tooLargeFor(0) == nil && p.awaits(e) {
+			return true
 		}
 	}
 	return false

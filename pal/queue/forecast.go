@@ -245,14 +245,7 @@ func (p *pass) checkForecast() {
 
 // byKey returns the waiting gangs in the order of the queue, ignoring turns of the overdue.
 func (bk *book) byKey() []*entry {
-	var es []*entry
-	for _, b := range bk.live {
-		for i := range b.es {
-			es = append(es, b.es[i].e)
-		}
-	}
-	slices.SortFunc(es, func(a, b *entry) int { return a.key.compare(b.key) })
-	return es
+	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })
 }
 
 // aheadOfAll is [book.ahead] for each waiting gang.

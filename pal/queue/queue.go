@@ -409,9 +409,7 @@ func (q *Queue) forget(e *entry) {
 		e.of.tenant.count(e.job.User, -e.lent)
 		e.lent = 0
 	}
-	if i := slices.Index(q.pending, e); i >= 0 {
-		q.pending = slices.Delete(q.pending, i, i+1)
-	}
+	q.pending = without(q.pending, e)
 }
 
 // Rebase converts all placements after the cluster was rebuilt. f gets each job's gang, with all

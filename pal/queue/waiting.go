@@ -287,11 +287,7 @@ func (p *asker) inOrder() []*entry {
 		}
 	}
 	first := len(es)
-	for _, b := range p.live {
-		for i := range b.es {
-			es = append(es, b.es[i].e)
-		}
-	}
+	es = slices.AppendSeq(es, p.all())
 	slices.SortFunc(es[first:], func(a, b *entry) int {
 		if p.turn != nil && (a == p.turn.by) != (b == p.turn.by) {
 			if a == p.turn.by {
