@@ -125,7 +125,7 @@ func (s *search) place() []Member {
 	case Spread:
 		return s.eachSet(nil, baseline{s}.spreadOut)
 	case Random:
-		return baseline{s}.random()
+		return s.eachSet(nil, baseline{s}.randomSet)
 	}
 	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
 }
@@ -246,7 +246,7 @@ func (s *search) groups() []int32 {
 		}
 		for ; word != 0; word &= word - 1 {
 			g := 64*w + bits.TrailingZeros64(word)
-			if only != nil && !only[g] || len(s.g.MemberSets) > 1 && !eligibleForAny(s.g, int32(g)) {
+			if only != nil && !only[g] || len(s.g.MemberSets) > 1 && !s.g.MayUse(g) {
 				continue
 			}
 			list = append(list, int32(g))
