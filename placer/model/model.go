@@ -396,10 +396,11 @@ func (t *Tracked) NoteUnfit(nodes []string, now time.Time) {
 
 // Unfit returns the nodes on which Nomad's dry run refused the job as it is now. A node is
 // forgotten after AvoidFor.
-func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
+func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
+	nodes := map[string]bool{}
 	for n, at := range t.unfit {
 		if n.index == *job.JobModifyIndex && now.Sub(at) < AvoidFor {
-			nodes = mark(nodes, n.node)
+			nodes[n.node] = true
 		}
 	}
 	return nodes
