@@ -163,7 +163,7 @@ func TestLiftedStartsAnew(t *testing.T) {
 	h.quarantine = map[string]failure.Quarantine{}
 	fail("a", "b", "c")
 	now = now.Add(time.Second)
-	if _, err := h.lift(nil, now); err != nil {
+	if _, err := lift(h.quarantine, nil, now); err != nil {
 		t.Fatal(err)
 	}
 	fail("d", "e")
