@@ -158,16 +158,16 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 // enter adds a job to those that want a GPU. If several jobs want it, a job that has the GPU goes
 // before one whose pins only name it. Among equals, the lowest key goes first.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
-	switch owner := v.owner[u]; {
-	case owner == cluster.JobKey{}:
+	owner := v.owner[u]
+	if owner == (cluster.JobKey{}) {
 		v.owner[u] = k
-	default:
-		if v.rivals[u] == nil {
-			v.rivals[u] = []cluster.JobKey{owner}
-		}
-		v.rivals[u] = append(v.rivals[u], k)
-		v.owner[u] = v.first(u, v.rivals[u])
+		return
 	}
+	if v.rivals[u] == nil {
+		v.rivals[u] = []cluster.JobKey{owner}
+	}
+	v.rivals[u] = append(v.rivals[u], k)
+	v.owner[u] = v.first(u, v.rivals[u])
 }
 
 // first returns the owner among the jobs that want a GPU.
@@ -187,17 +187,13 @@ func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 // leave removes a job from those that want a GPU. The next rival, if any, then owns the GPU.
 func (v *Ledger) leave(u int, k cluster.JobKey) {
 	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
-	switch len(rest) {
-	case 0:
-		v.owner[u] = cluster.JobKey{}
-	default:
+	v.owner[u] = cluster.JobKey{}
+	if len(rest) > 0 {
 		v.owner[u] = v.first(u, rest)
 	}
-	if len(rest) < 2 {
+	if v.rivals[u] = rest; len(rest) < 2 {
 		delete(v.rivals, u)
-		return
 	}
-	v.rivals[u] = rest
 }
 
 // holdingOf computes a job's holding: its live allocations, the unused part of its pins, and what
