@@ -171,10 +171,13 @@ func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 			held = append(held, u)
 		}
 	}
-	return held, func() {
-		for _, u := range held {
-			p.c.SetTaken(u, false)
-		}
+	return held, func() { p.mark(held, false) }
+}
+
+// mark marks GPUs as taken, or as not taken.
+func (p *whatIf) mark(gpus []int, taken bool) {
+	for _, u := range gpus {
+		p.c.SetTaken(u, taken)
 	}
 }
 

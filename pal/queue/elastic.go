@@ -241,7 +241,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 			}
 			undoAll(back)
 			back = nil
-			return p.claimLent(e, f.Placement, from[:i+1])
+			return p.takeFrom(&claim{by: e, placement: f.Placement}, from[:i+1], p.giveBack)
 		}
 	}
 	return false
@@ -261,9 +261,12 @@ func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 
 // longestFirst sorts gangs by their expected remaining GPU time (see area), the longest first.
 func (p *planner) longestFirst(es []*entry) {
-	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
-	})
+	slices.SortFunc(es, func(a, b *entry) int { return p.byArea(b, a) })
+}
+
+// byArea compares gangs by their expected remaining GPU time.
+func (p *planner) byArea(a, b *entry) int {
+	return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
 }
 
 // hasLent reports whether a running gang has members that it could give back.
@@ -322,14 +325,8 @@ func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 
-// claimLent decides that the gangs give back the members whose GPUs the placement needs. The
-// members after these end, too, because Nomad ends the last ones first.
-func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
-	return p.takeFrom(&claim{by: e, placement: pl}, from, p.giveBack)
-}
-
-// giveBack ends the gang's first member with a wanted GPU, and all members after it. ok is false if
-// no member has one.
+// giveBack ends the gang's first member with a wanted GPU, and all members after it, because Nomad
+// ends the last ones first. ok is false if no member has one.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	n := firstOn(v.placement, wanted)
 	if n < 0 {
@@ -358,9 +355,7 @@ func (p *pass) grow() {
 			es = append(es, e)
 		}
 	}
-	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
-	})
+	slices.SortFunc(es, p.byArea)
 	for _, e := range es {
 		if to, ok := p.larger(e); ok {
 			p.growTo(e, to)

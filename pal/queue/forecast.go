@@ -209,14 +209,8 @@ func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest
 // the pass selects the gang, so the same passes make the same forecasts. The gangs come from all
 // parts of the queue alike: those in front wait less than those behind.
 func (p *pass) checkForecast() {
-	if p.passes%checkEvery != 0 {
-		return
-	}
-	n := 0
-	for _, b := range p.live {
-		n += len(b.es)
-	}
-	if n == 0 {
+	n := len(p.ages.es) + len(p.overdue.es)
+	if n == 0 || p.passes%checkEvery != 0 {
 		return
 	}
 	// The fractional parts of multiples of the golden ratio fill 0…1 evenly, however many are

@@ -195,12 +195,10 @@ func (fs *foresight) Lessons() int64 { return fs.lessons }
 // Remember replaces the history with that of an earlier Queue, leaving out invalid runs. The
 // remembered runs count as the last submissions before those to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
-	for name := range fs.runTimes {
-		fs.learned[name] = struct{}{}
-	}
 	before := fs.runTimes
 	fs.runTimes, fs.lessons = map[string]*runTimes{}, 0
 	for name := range before {
+		fs.learned[name] = struct{}{}
 		fs.forgetSubmissions(name)
 	}
 	stored = slices.Clone(stored)

@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path"
@@ -78,7 +79,7 @@ const MaxWindows = 64
 // some window has changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
-	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
+	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })
 	ws = ws[:min(len(ws), MaxWindows)] // the windows that begin first
 	before := q.windows.list
 	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
@@ -255,7 +256,7 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	if _, fits := p.offWindows(e, long, closed, p.aloneBesideWindows); fits {
 		return nil
 	}
-	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return int(min(1, max(-1, a.To-b.To))) })
+	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
 }
 
 // aloneBesideWindows is besideWindows on a cluster where nothing runs. Freeing the GPUs of all
