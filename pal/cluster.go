@@ -300,12 +300,7 @@ func (c *Cluster) refresh(i int) {
 		}
 	}
 	c.avail[u.group] += d
-	bit := uint64(1) << (u.group % 64)
-	if c.avail[u.group] > 0 {
-		c.open[u.group/64] |= bit
-	} else {
-		c.open[u.group/64] &^= bit
-	}
+	setBit(c.open, u.group, c.avail[u.group] > 0)
 	c.free += int(int16(d))
 	n := &c.nodes[g.node]
 	n.availableGPUs += int32(int16(d))
@@ -380,11 +375,16 @@ func (c *Cluster) setUse(gpu int, now *GPU) {
 func (c *Cluster) countUnhealthy(group, n int32) {
 	g := &c.groups[group]
 	g.unhealthy += n
+	setBit(c.unhealthy, group, g.unhealthy > 0)
+}
+
+// setBit sets or clears the bit of a device group.
+func setBit(bits []uint64, group int32, set bool) {
 	bit := uint64(1) << (group % 64)
-	if g.unhealthy > 0 {
-		c.unhealthy[group/64] |= bit
+	if set {
+		bits[group/64] |= bit
 	} else {
-		c.unhealthy[group/64] &^= bit
+		bits[group/64] &^= bit
 	}
 }
 

@@ -132,7 +132,6 @@ func (s *search) place() []Member {
 
 // fit is what a member set needs, in the form that searches use.
 type fit struct {
-	eligible    []bool
 	need        Resources
 	members     int
 	perNode     int       // members that a node may hold at most, whatever its resources
@@ -150,7 +149,7 @@ func (s *search) prepare() {
 		if i < cap(s.fits) {
 			membersFor = s.fits[:i+1][i].membersFor
 		}
-		f := fit{eligible: set.Eligible, need: set.Need, members: set.Members, perNode: set.Members}
+		f := fit{need: set.Need, members: set.Members, perNode: set.Members}
 		if set.Need.PerNode > 0 {
 			f.perNode = min(f.perNode, set.Need.PerNode)
 		}
