@@ -241,10 +241,8 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 		return err
 	}
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
-		out, now := maps.Clone(is.Of), time.Now().UTC()
-		if out == nil {
-			out = map[string]failure.Quarantine{}
-		}
+		out, now := map[string]failure.Quarantine{}, time.Now().UTC()
+		maps.Copy(out, is.Of)
 		for _, id := range gpus {
 			out[id] = failure.Quarantine{Until: now.Add(long), Last: now, Reason: why, Operator: true}
 		}
