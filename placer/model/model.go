@@ -66,9 +66,7 @@ type Model struct {
 
 // New returns the model of a new placer, which knows nothing but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
-	m := &Model{Cfg: cfg, Time: now}
-	m.IsolatedJobs = map[cluster.JobKey]IsolatedJob{}
-	m.unanswered = map[cluster.JobKey][]unanswered{}
+	m := &Model{Cfg: cfg, Time: now, IsolatedJobs: map[cluster.JobKey]IsolatedJob{}, unanswered: map[cluster.JobKey][]unanswered{}}
 	return m, m.Reset()
 }
 
