@@ -63,7 +63,7 @@ type pass struct {
 // at builds a planner for the queue and the cluster at a time. The cluster is nil for questions
 // that need none.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
-	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}}}
+	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
 
 // Decide returns what to do now. It leaves the cluster as it is. Its decisions stay in force until

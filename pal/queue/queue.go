@@ -4,7 +4,9 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -478,12 +480,7 @@ func (q *Queue) changeEach(change func(*entry)) {
 // sorted lists all entries in order of submission to the queue. Maps have no order, and decisions
 // must not depend on one.
 func sorted(entries map[string]*entry) []*entry {
-	all := make([]*entry, 0, len(entries))
-	for _, e := range entries {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b *entry) int { return int(a.seq - b.seq) })
-	return all
+	return slices.SortedFunc(maps.Values(entries), func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 // Changed reports that the set of usable GPUs changed without another call to this Queue. For

@@ -160,7 +160,7 @@ func newTree(tenants map[string]Tenant) tree {
 
 // single adds a tenant without parents.
 func (t *tree) single(name string) *tenant {
-	n := &tenant{name: name}
+	n := &tenant{name: name, users: map[string]UserUse{}}
 	n.chain = []*tenant{n}
 	t.byName[name] = n
 	return n

@@ -269,9 +269,6 @@ func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Foun
 	}
 	known := p.windows.alone
 	if !p.opt.Exclusive {
-		if p.alone == nil {
-			p.alone = map[beside]*pal.Found{}
-		}
 		known = p.alone
 	}
 	f, asked := known[key]
