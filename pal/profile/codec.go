@@ -5,6 +5,7 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"sort"
@@ -45,14 +46,8 @@ func Parse(data []byte) (*Profile, error) {
 	if err := p.Options.check(); err != nil {
 		return nil, fmt.Errorf("profile: options: %w", err)
 	}
-	if err := p.checkGroups(); err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
-	}
-	if err := p.checkRates(); err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
-	}
 	p.index()
-	if err := p.checkGPUs(); err != nil {
+	if err := cmp.Or(p.checkGroups(), p.checkRates(), p.checkGPUs()); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
 	return p, nil
