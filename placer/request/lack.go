@@ -260,7 +260,7 @@ func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) b
 			}
 			need := rewrite.GPUs(r)
 			for _, d := range cluster.DevicesOf(n) {
-				if requestMatches(r.Name, d) && meetsAll(r.Constraints, d) {
+				if deviceServes(r, d) {
 					taken := min(need, left[d])
 					need, left[d] = need-taken, left[d]-taken
 				}
