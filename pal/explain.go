@@ -34,7 +34,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 		d, best = f.reasons(c, g, p, true), true
 	} else {
 		again, ok := Find(c, g, p)
-		d, best = again.reasons(c, g, p, ok), ok && again.sameGPUs(f.Placement)
+		d, best = again.reasons(c, g, p, ok), ok && again.SameGPUs(f.Placement)
 	}
 	d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, Describe(c, g, f.Placement)
 	d.markModel()
@@ -115,8 +115,8 @@ func (g *Gang) sharesAs(o Gang) bool {
 	return g.Sharing == o.Sharing || g.Sharing != nil && o.Sharing != nil && *g.Sharing == *o.Sharing
 }
 
-// sameGPUs reports whether two placements hold the same GPUs.
-func (p Placement) sameGPUs(o Placement) bool {
+// SameGPUs reports whether two placements hold the same GPUs.
+func (p Placement) SameGPUs(o Placement) bool {
 	a, b := p.GPUs(), o.GPUs()
 	slices.Sort(a)
 	slices.Sort(b)

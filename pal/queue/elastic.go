@@ -40,16 +40,14 @@ type elastic struct {
 
 // checkElastic returns an error if the sizes of a gang are invalid.
 func (j Job) checkElastic() error {
-	if j.Least == 0 {
+	switch sets := j.Gang.MemberSets; {
+	case j.Least == 0:
 		return nil
-	}
-	if len(j.Gang.MemberSets) != 1 {
-		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, not %d", j.ID, len(j.Gang.MemberSets))
-	}
-	if most := j.Gang.MemberSets[0].Members; j.Least < 0 || j.Least > most {
-		return fmt.Errorf("queue: job %q: a least of %d members is not between 1 and %d", j.ID, j.Least, most)
-	}
-	if !(j.Efficiency >= 0 && j.Efficiency <= 1) {
+	case len(sets) != 1:
+		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, not %d", j.ID, len(sets))
+	case j.Least < 0 || j.Least > sets[0].Members:
+		return fmt.Errorf("queue: job %q: a least of %d members is not between 1 and %d", j.ID, j.Least, sets[0].Members)
+	case !(j.Efficiency >= 0 && j.Efficiency <= 1):
 		return fmt.Errorf("queue: job %q: an efficiency of %v is not between 0 and 1", j.ID, j.Efficiency)
 	}
 	return nil

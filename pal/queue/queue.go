@@ -253,12 +253,10 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 // isOn reports whether the gang is on the GPUs of a placement. For an elastic gang the order of
 // members counts, as the last ones end first.
 func (e *entry) isOn(p pal.Placement) bool {
-	is, was := p.GPUs(), e.placement.GPUs()
 	if e.elastic == nil {
-		slices.Sort(is)
-		slices.Sort(was)
+		return e.placement.SameGPUs(p)
 	}
-	return slices.Equal(is, was)
+	return slices.Equal(e.placement.GPUs(), p.GPUs())
 }
 
 // run records that an entry has been running on the placement since the time at. The entry must be

@@ -377,6 +377,15 @@ func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunT
 	return o
 }
 
+// weight returns the sum of all weights.
+func (o remainingRunTime) weight() float64 {
+	all := o.rest
+	for _, c := range o.of {
+		all += c.weight
+	}
+	return all
+}
+
 // mean returns the expected remaining time. For the unknown part, which has no finite mean, it uses
 // the median (the field again).
 func (o remainingRunTime) mean() time.Duration {
@@ -407,11 +416,7 @@ const doubt = 8
 // each, the value is the expected run time until then, divided by the chance that the gang has
 // ended.
 func (o remainingRunTime) index() time.Duration {
-	weight := o.rest
-	for _, c := range o.of {
-		weight += c.weight
-	}
-	best := math.Inf(1)
+	weight, best := o.weight(), math.Inf(1)
 	if o.rest > 0 {
 		best = o.again * weight / o.rest
 	}

@@ -118,12 +118,7 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 // the time x, so half of it has ended after again. Between two known ends, quantile solves this for
 // x.
 func (o remainingRunTime) quantile(chance float64) time.Duration {
-	need := o.rest
-	for _, c := range o.of {
-		need += c.weight
-	}
-	need *= chance
-	ended, at := 0.0, 0.0
+	need, ended, at := chance*o.weight(), 0.0, 0.0
 	for i := 0; ; i++ {
 		x := math.Inf(1)
 		switch lack := need - ended; { // the unknown part must have ended by then
