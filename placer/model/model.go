@@ -173,10 +173,8 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 		}
 	}
 	for k := range m.State.Unread {
-		if m.Jobs[k] == nil && m.State.Jobs[k] == nil {
-			if n := m.amount(k); n > 0 {
-				gpus[queue.Payer{Tenant: k.Namespace}] += n
-			}
+		if n := m.amount(k); n > 0 && m.Jobs[k] == nil && m.State.Jobs[k] == nil {
+			gpus[queue.Payer{Tenant: k.Namespace}] += n
 		}
 	}
 	return gpus

@@ -84,10 +84,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if open := rewrite.OpenGroups(job); rewrite.Gated(job) && len(open) > 0 {
 		return r, fmt.Errorf("group %q has no gate, but other groups have one: Nomad runs it at once; put the gate on the job, because its groups start together", open[0])
 	}
-	if err := v.State.Queues.Refusal(job); err != nil {
-		return r, err
-	}
-	if err := v.servesChild(job); err != nil {
+	if err := cmp.Or(v.State.Queues.Refusal(job), v.servesChild(job)); err != nil {
 		return r, err
 	}
 	var err error
