@@ -337,7 +337,7 @@ func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 			c.setTaken(u, taken, &g, len(m.GPUs))
 		}
 		n := int(c.groups[m.Group].node)
-		c.SetFree(n, c.resources[n].minus(g.MemberSets[m.MemberSet].Need, times))
+		c.SetFree(n, c.resources[n].Minus(g.MemberSets[m.MemberSet].Need, times))
 	}
 }
 

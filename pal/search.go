@@ -269,7 +269,7 @@ func (s *search) holdsAll(group int32) bool {
 		if free.holds(set.Need, set.Members) < set.Members {
 			return false
 		}
-		free = free.minus(set.Need, set.Members)
+		free = free.Minus(set.Need, set.Members)
 	}
 	return true
 }

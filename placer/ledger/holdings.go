@@ -140,7 +140,7 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 		v.leave(u, k)
 	}
 	for _, u := range old.uses {
-		v.free[u.node] = minus(v.free[u.node], u.Resources, -1)
+		v.free[u.node] = v.free[u.node].Minus(u.Resources, -1)
 	}
 	if len(h.gpus) == 0 && len(h.uses) == 0 {
 		delete(v.wants, k)
@@ -151,7 +151,7 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 		v.enter(u, k)
 	}
 	for _, u := range h.uses {
-		v.free[u.node] = minus(v.free[u.node], u.Resources, 1)
+		v.free[u.node] = v.free[u.node].Minus(u.Resources, 1)
 	}
 }
 
@@ -241,11 +241,11 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 	uses := v.wants[k].uses
 	for _, u := range uses {
-		v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, -1))
+		v.Cluster.SetFree(u.node, v.Cluster.Free(u.node).Minus(u.Resources, -1))
 	}
 	return owned, func() {
 		for _, u := range uses {
-			v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, 1))
+			v.Cluster.SetFree(u.node, v.Cluster.Free(u.node).Minus(u.Resources, 1))
 		}
 		for _, u := range owned {
 			v.Cluster.SetTaken(u, true)
@@ -308,13 +308,8 @@ func (v *Ledger) holdPromised(h *holding, c promise) {
 		}
 	}
 	for node, gpus := range perNode {
-		h.uses = append(h.uses, use{node, minus(pal.Resources{}, c.need, -gpus/max(1, c.per))})
+		h.uses = append(h.uses, use{node, pal.Resources{}.Minus(c.need, -gpus/max(1, c.per))})
 	}
-}
-
-// minus returns r - times × o; a negative number adds.
-func minus(r, o pal.Resources, times int) pal.Resources {
-	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
 // promise is the part of a group's pins that its live allocations do not use yet.
