@@ -4,6 +4,7 @@
 package pal
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -264,10 +265,7 @@ func (c *Cluster) buildIndex() {
 // binValue is the PM score of the GPU's bin. A GPU without a score counts as the median, so on a
 // cluster without measurements all GPUs are equal.
 func binValue(u *GPU, class int) PMScore {
-	if u.Binned[class] == 0 {
-		return 1
-	}
-	return u.Binned[class]
+	return cmp.Or(u.Binned[class], 1)
 }
 
 // refresh recomputes whether GPU i is available, and the counts that depend on it. Nothing else
