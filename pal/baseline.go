@@ -139,12 +139,6 @@ func (s baseline) firstFree(group int32, n int) []int {
 	return gpus
 }
 
-// random draws slots of k GPUs from all groups; with one-GPU members it draws single GPUs, as the
-// artifact does.
-func (s baseline) random() []Member {
-	return s.eachSet(nil, s.randomSet)
-}
-
 // sample draws k of n numbers with the policy's function. Without one, the gang's ID is the seed,
 // so the same gang draws the same numbers on the same cluster. Nomad likewise shuffles nodes by
 // evaluation id.
@@ -157,8 +151,9 @@ func (s baseline) sample(set, n, k int) []int {
 	return rand.New(rand.NewPCG(h.Sum64(), uint64(set))).Perm(n)[:k]
 }
 
-// randomSet draws from all existing slots with equal probability. Drawing nodes first would favour
-// the GPUs of nodes that are nearly full.
+// randomSet draws slots of k GPUs from all groups, with equal probability; with one-GPU members it
+// draws single GPUs, as the artifact does. Drawing nodes first would favour the GPUs of nodes that
+// are nearly full.
 func (s baseline) randomSet(set int) []Member {
 	want := s.g.MemberSets[set]
 	var pool []Member

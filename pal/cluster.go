@@ -4,6 +4,7 @@
 package pal
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -264,10 +265,7 @@ func (c *Cluster) buildIndex() {
 // binValue is the PM score of the GPU's bin. A GPU without a score counts as the median, so on a
 // cluster without measurements all GPUs are equal.
 func binValue(u *GPU, class int) PMScore {
-	if u.Binned[class] == 0 {
-		return 1
-	}
-	return u.Binned[class]
+	return cmp.Or(u.Binned[class], 1)
 }
 
 // refresh recomputes whether GPU i is available, and the counts that depend on it. Nothing else
@@ -300,12 +298,7 @@ func (c *Cluster) refresh(i int) {
 		}
 	}
 	c.avail[u.group] += d
-	bit := uint64(1) << (u.group % 64)
-	if c.avail[u.group] > 0 {
-		c.open[u.group/64] |= bit
-	} else {
-		c.open[u.group/64] &^= bit
-	}
+	setBit(c.open, u.group, c.avail[u.group] > 0)
 	c.free += int(int16(d))
 	n := &c.nodes[g.node]
 	n.availableGPUs += int32(int16(d))
@@ -342,7 +335,7 @@ func (c *Cluster) takeOrRelease(g Gang, p Placement, taken bool) {
 			c.setTaken(u, taken, &g, len(m.GPUs))
 		}
 		n := int(c.groups[m.Group].node)
-		c.SetFree(n, c.resources[n].minus(g.MemberSets[m.MemberSet].Need, times))
+		c.SetFree(n, c.resources[n].Minus(g.MemberSets[m.MemberSet].Need, times))
 	}
 }
 
@@ -380,11 +373,16 @@ func (c *Cluster) setUse(gpu int, now *GPU) {
 func (c *Cluster) countUnhealthy(group, n int32) {
 	g := &c.groups[group]
 	g.unhealthy += n
+	setBit(c.unhealthy, group, g.unhealthy > 0)
+}
+
+// setBit sets or clears the bit of a device group.
+func setBit(bits []uint64, group int32, set bool) {
 	bit := uint64(1) << (group % 64)
-	if g.unhealthy > 0 {
-		c.unhealthy[group/64] |= bit
+	if set {
+		bits[group/64] |= bit
 	} else {
-		c.unhealthy[group/64] &^= bit
+		bits[group/64] &^= bit
 	}
 }
 

@@ -34,7 +34,7 @@ func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool)
 		d, best = f.reasons(c, g, p, true), true
 	} else {
 		again, ok := Find(c, g, p)
-		d, best = again.reasons(c, g, p, ok), ok && again.sameGPUs(f.Placement)
+		d, best = again.reasons(c, g, p, ok), ok && again.SameGPUs(f.Placement)
 	}
 	d.Placed, d.Reason, d.Chosen = true, reason.Reason{}, Describe(c, g, f.Placement)
 	d.markModel()
@@ -115,8 +115,8 @@ func (g *Gang) sharesAs(o Gang) bool {
 	return g.Sharing == o.Sharing || g.Sharing != nil && o.Sharing != nil && *g.Sharing == *o.Sharing
 }
 
-// sameGPUs reports whether two placements hold the same GPUs.
-func (p Placement) sameGPUs(o Placement) bool {
+// SameGPUs reports whether two placements hold the same GPUs.
+func (p Placement) SameGPUs(o Placement) bool {
 	a, b := p.GPUs(), o.GPUs()
 	slices.Sort(a)
 	slices.Sort(b)
@@ -245,11 +245,8 @@ func (s *search) notListed(n int) []int32 {
 
 // FreeFor counts the free GPUs on which at least one member could run.
 func FreeFor(c *Cluster, g Gang) (n int) {
-	if !slices.ContainsFunc(g.MemberSets, func(s MemberSet) bool { return s.Eligible != nil }) {
-		return c.free
-	}
 	for gi := range c.groups {
-		if eligibleForAny(g, int32(gi)) {
+		if g.MayUse(gi) {
 			n += int(c.avail[gi])
 		}
 	}
@@ -259,7 +256,7 @@ func FreeFor(c *Cluster, g Gang) (n int) {
 // Compete reports whether members of both gangs could run on the same GPUs, free or not.
 func Compete(c *Cluster, a, b Gang) bool {
 	for gi := range c.groups {
-		if eligibleForAny(a, int32(gi)) && eligibleForAny(b, int32(gi)) {
+		if a.MayUse(gi) && b.MayUse(gi) {
 			return true
 		}
 	}
@@ -267,12 +264,9 @@ func Compete(c *Cluster, a, b Gang) bool {
 }
 
 // MayUse reports whether at least one member could run on GPUs of the group.
-func (g *Gang) MayUse(group int) bool { return eligibleForAny(*g, int32(group)) }
-
-// eligibleForAny reports whether the device group may serve at least one member set.
-func eligibleForAny(g Gang, group int32) bool {
-	for _, set := range g.MemberSets {
-		if set.Eligible == nil || set.Eligible[group] {
+func (g *Gang) MayUse(group int) bool {
+	for i := range g.MemberSets {
+		if may := g.MemberSets[i].Eligible; may == nil || may[group] {
 			return true
 		}
 	}
@@ -284,30 +278,16 @@ func eligibleForAny(g Gang, group int32) bool {
 // neither free nor out of use count as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
-	one := len(g.MemberSets) == 1
-	switch {
-	case one && g.MemberSets[0].Eligible == nil:
-		n.Free = c.free
-	case one:
-		for gi, ok := range g.MemberSets[0].Eligible[:len(c.size)] {
-			if ok {
-				n.Free += int(c.avail[gi])
-			} else {
-				n.Ineligible += int(c.size[gi])
-			}
-		}
-	default:
-		for gi := range c.groups {
-			if eligibleForAny(g, int32(gi)) {
-				n.Free += int(c.avail[gi])
-			} else {
-				n.Ineligible += int(c.size[gi])
-			}
+	for gi := range c.groups {
+		if g.MayUse(gi) {
+			n.Free += int(c.avail[gi])
+		} else {
+			n.Ineligible += int(c.size[gi])
 		}
 	}
 	for w, word := range c.unhealthy {
 		for ; word != 0; word &= word - 1 {
-			if gi := int32(64*w + bits.TrailingZeros64(word)); eligibleForAny(g, gi) {
+			if gi := 64*w + bits.TrailingZeros64(word); g.MayUse(gi) {
 				n.add(c.gpus[c.groups[gi].first:][:c.groups[gi].n])
 			}
 		}
@@ -344,7 +324,7 @@ func (c *Cluster) FreeOutliersFor(g Gang, above float64) (n int) {
 		return 0
 	}
 	for gi := range c.groups {
-		if eligibleForAny(g, int32(gi)) {
+		if g.MayUse(gi) {
 			n += int(c.avail[gi]) - c.freeInliers(gi, k)
 		}
 	}

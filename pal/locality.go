@@ -3,7 +3,10 @@
 
 package pal
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Tier is how far apart the GPUs of a gang are: the smallest domain that contains them all.
 type Tier uint8
@@ -39,10 +42,8 @@ func (t *Tier) UnmarshalText(b []byte) error {
 
 // ParseTier reads a tier's name; "" is no tier.
 func ParseTier(s string) (Tier, error) {
-	for i, n := range tierNames {
-		if s == n {
-			return Tier(i), nil
-		}
+	if i := slices.Index(tierNames[:], s); i >= 0 {
+		return Tier(i), nil
 	}
 	return 0, fmt.Errorf("locality tier %q is unknown (one of island, numa, node, rack, datacenter, cluster)", s)
 }

@@ -56,7 +56,8 @@ type Resources struct {
 	PerNode int
 }
 
-func (r Resources) minus(o Resources, times int) Resources {
+// Minus returns r - times × o, without PerNode; a negative number adds.
+func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 

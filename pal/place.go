@@ -107,10 +107,7 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 // found without outliers is also valid for a policy that accepts outliers, if no outlier is free.
 // It returns false if the caller supplies random numbers, because they cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
-	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) {
-		return false
-	}
-	if f.policy.Sample != nil || p.Sample != nil {
+	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false
 	}
 	return f.policy.OutlierThreshold == p.OutlierThreshold || p.OutlierThreshold == 0 && c.outliers.above == f.policy.OutlierThreshold && c.outliers.free[g.class()] == 0

@@ -125,14 +125,13 @@ func (s *search) place() []Member {
 	case Spread:
 		return s.eachSet(nil, baseline{s}.spreadOut)
 	case Random:
-		return baseline{s}.random()
+		return s.eachSet(nil, baseline{s}.randomSet)
 	}
 	panic(fmt.Sprintf("pal: placement policy %q", s.p.Name))
 }
 
 // fit is what a member set needs, in the form that searches use.
 type fit struct {
-	eligible    []bool
 	need        Resources
 	members     int
 	perNode     int       // members that a node may hold at most, whatever its resources
@@ -150,7 +149,7 @@ func (s *search) prepare() {
 		if i < cap(s.fits) {
 			membersFor = s.fits[:i+1][i].membersFor
 		}
-		f := fit{eligible: set.Eligible, need: set.Need, members: set.Members, perNode: set.Members}
+		f := fit{need: set.Need, members: set.Members, perNode: set.Members}
 		if set.Need.PerNode > 0 {
 			f.perNode = min(f.perNode, set.Need.PerNode)
 		}
@@ -246,7 +245,7 @@ func (s *search) groups() []int32 {
 		}
 		for ; word != 0; word &= word - 1 {
 			g := 64*w + bits.TrailingZeros64(word)
-			if only != nil && !only[g] || len(s.g.MemberSets) > 1 && !eligibleForAny(s.g, int32(g)) {
+			if only != nil && !only[g] || len(s.g.MemberSets) > 1 && !s.g.MayUse(g) {
 				continue
 			}
 			list = append(list, int32(g))
@@ -270,7 +269,7 @@ func (s *search) holdsAll(group int32) bool {
 		if free.holds(set.Need, set.Members) < set.Members {
 			return false
 		}
-		free = free.minus(set.Need, set.Members)
+		free = free.Minus(set.Need, set.Members)
 	}
 	return true
 }

@@ -452,7 +452,7 @@ func (c *Cluster) apart(g Gang) (back func()) {
 // neighbours. If the members stay apart, it counts at most one member's parts per shared GPU.
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
-		if eligibleForAny(g, int32(gi)) && c.takes(&g, int32(gi)) {
+		if g.MayUse(gi) && c.takes(&g, int32(gi)) {
 			n += c.mostOf(int32(gi), &g, int(c.avail[gi]))
 		}
 	}

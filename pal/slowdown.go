@@ -3,6 +3,8 @@
 
 package pal
 
+import "cmp"
+
 // Cost is the predicted slowdown: PM score of the slowest member × locality
 // penalty (PAL eq. 1), over the speed of its GPU model if that is known. At cost 1 a gang runs
 // as on the median GPU of its fastest model.
@@ -49,8 +51,5 @@ func (s *search) reach(members []Member) (t Tier) {
 
 // rawScore is the GPU's PM score; an unmeasured GPU counts as the median.
 func rawScore(u *GPU, class int) PMScore {
-	if u.Scores[class] == 0 {
-		return 1
-	}
-	return u.Scores[class]
+	return cmp.Or(u.Scores[class], 1)
 }

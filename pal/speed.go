@@ -116,15 +116,9 @@ func (m Market) Total(model string, cost float64) float64 {
 // choose returns the placement with the least total, of at most one per model. Ties go to the
 // lower price, then to the model that comes first in the cluster.
 func (m Market) choose(found []Found) Found {
-	best, least := 0, m.Total(found[0].Model, found[0].Cost())
-	for i := 1; i < len(found); i++ {
-		f := &found[i]
-		total := m.Total(f.Model, f.Cost())
-		if total < least || total == least && m.Prices[f.Model] < m.Prices[found[best].Model] {
-			best, least = i, total
-		}
-	}
-	return found[best]
+	return slices.MinFunc(found, func(a, b Found) int {
+		return cmp.Or(cmp.Compare(m.Total(a.Model, a.Cost()), m.Total(b.Model, b.Cost())), cmp.Compare(m.Prices[a.Model], m.Prices[b.Model]))
+	})
 }
 
 // Usable is how many GPUs of each model, free or not, the gang may use. It counts only models
@@ -136,7 +130,7 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 	usable := map[string]int{}
 	for i := range c.groups {
 		m := int(c.groups[i].model)
-		if (several || slices.Contains(models, m)) && slices.ContainsFunc(g.MemberSets, func(s MemberSet) bool { return s.Eligible == nil || s.Eligible[i] }) {
+		if (several || slices.Contains(models, m)) && g.MayUse(i) {
 			usable[c.models[m].name] += int(c.size[i])
 		}
 	}

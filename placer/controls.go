@@ -73,10 +73,7 @@ func (p *Placer) gone(ctx context.Context, told map[string]gang.Control) map[str
 // Reread makes the placer read the data again that commands change: controls and the quarantine.
 func (p *Placer) Reread() {
 	p.reread.Store(true)
-	select {
-	case p.nudged <- struct{}{}:
-	default: // a request is pending already
-	}
+	p.nudge()
 }
 
 // readControls reads the controls if they may have changed, and reports whether the placer may

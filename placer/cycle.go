@@ -73,13 +73,11 @@ func (p *Placer) cycleWithin(ctx context.Context) error {
 			return err
 		}
 	}
-	if !told {
-		p.publish(p.m.Time)
-		return nil
-	}
-	p.enqueueSubmissions(ctx, p.m.Time)
-	if err := p.decide(ctx, p.m.Time); err != nil {
-		return err
+	if told {
+		p.enqueueSubmissions(ctx, p.m.Time)
+		if err := p.decide(ctx, p.m.Time); err != nil {
+			return err
+		}
 	}
 	p.publish(p.m.Time)
 	return nil
@@ -231,7 +229,7 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	if err != nil {
 		p.log.Warn("some measurements cannot be read", "error", err)
 	}
-	if built == nil || (p.m.Profile != nil && built == p.m.Profile) {
+	if built == nil || built == p.m.Profile {
 		return ctx.Err()
 	}
 	for _, e := range profile.Diff(p.m.Profile, built) {

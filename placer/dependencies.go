@@ -223,9 +223,6 @@ func (p *core) readDependency(ctx context.Context, k cluster.JobKey, had model.D
 // succeeds, jobs that Nomad has forgotten count as missing.
 func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f := &p.m.Dependencies
-	if f.Known == nil {
-		f.Known = map[cluster.JobKey]model.Dependency{}
-	}
 	if f.Loaded {
 		return
 	}

@@ -241,10 +241,8 @@ func PutInQuarantine(ctx context.Context, c *nomad.Client, long time.Duration, w
 		return err
 	}
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
-		out, now := maps.Clone(is.Of), time.Now().UTC()
-		if out == nil {
-			out = map[string]failure.Quarantine{}
-		}
+		out, now := map[string]failure.Quarantine{}, time.Now().UTC()
+		maps.Copy(out, is.Of)
 		for _, id := range gpus {
 			out[id] = failure.Quarantine{Until: now.Add(long), Last: now, Reason: why, Operator: true}
 		}
@@ -264,15 +262,16 @@ func LiftQuarantine(ctx context.Context, c *nomad.Client, gpus ...string) ([]str
 	}
 	var lifted []string
 	_, err = kept.Change(ctx, is, func(is store.Value[map[string]failure.Quarantine]) (map[string]failure.Quarantine, error) {
-		h, err := failureLog{quarantine: is.Of}, error(nil)
-		lifted, err = h.lift(gpus, time.Now())
-		return h.quarantine, err
+		var err error
+		lifted, err = lift(is.Of, gpus, time.Now())
+		return is.Of, err
 	})
 	return lifted, err
 }
 
-func (h *failureLog) lift(gpus []string, now time.Time) ([]string, error) {
-	in := failure.QuarantinedGPUs(h.quarantine, now)
+// lift is [LiftQuarantine] in the stored quarantine.
+func lift(of map[string]failure.Quarantine, gpus []string, now time.Time) ([]string, error) {
+	in := failure.QuarantinedGPUs(of, now)
 	if len(gpus) == 0 {
 		gpus = slices.Collect(maps.Keys(in))
 	}
@@ -283,7 +282,7 @@ func (h *failureLog) lift(gpus []string, now time.Time) ([]string, error) {
 		}
 	}
 	for _, id := range gpus {
-		h.quarantine[id] = failure.Quarantine{Lifted: now.UTC()}
+		of[id] = failure.Quarantine{Lifted: now.UTC()}
 	}
 	return gpus, nil
 }

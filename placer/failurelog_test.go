@@ -163,7 +163,7 @@ func TestLiftedStartsAnew(t *testing.T) {
 	h.quarantine = map[string]failure.Quarantine{}
 	fail("a", "b", "c")
 	now = now.Add(time.Second)
-	if _, err := h.lift(nil, now); err != nil {
+	if _, err := lift(h.quarantine, nil, now); err != nil {
 		t.Fatal(err)
 	}
 	fail("d", "e")
@@ -364,7 +364,7 @@ func TestTimesOfTheFuture(t *testing.T) {
 	if f := p.m.Failures[0]; !f.At.Equal(now) || !f.Placed.Equal(now.Add(-time.Minute)) {
 		t.Errorf("it failed at %v, placed at %v", f.At, f.Placed)
 	}
-	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); (&model.Model{State: cluster.NewState(), Failures: []failure.Failure{within(f, time.Time{}, now)}}).FailedOn(cluster.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor)) != nil {
+	if f := (failure.Failure{At: now, Namespace: "default", Job: "j", Node: "n", Cause: failure.User}); len((&model.Model{State: cluster.NewState(), Failures: []failure.Failure{within(f, time.Time{}, now)}}).FailedOn(cluster.JobKey{Namespace: "default", ID: "j"}, now.Add(2*model.AvoidFor))) > 0 {
 		t.Error("its node is avoided for too long")
 	}
 }

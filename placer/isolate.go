@@ -22,16 +22,13 @@ import (
 // recoverFromPanic handles a panic: it isolates the job at fault, forgets everything derived from
 // Nomad's state, and returns the panic as an error.
 func (p *Placer) recoverFromPanic(panicked any, now time.Time) error {
-	stack, job := string(debug.Stack()), ""
+	stack := string(debug.Stack())
 	k, ok := p.m.JobAtFault()
 	if c, in := panicked.(*callPanic); in {
 		panicked, stack = c.value, c.stack
 		k, ok = c.job, c.job != cluster.JobKey{}
 	}
-	if ok {
-		job = k.String()
-	}
-	p.vitals.Panicked(job)
+	p.vitals.Panicked()
 	if ok && p.m.State != nil {
 		p.m.IsolateJob(k, panicked, now)
 		p.log.Error("a bug while handling one job; setting that job aside", "job", k.ID, "namespace", k.Namespace, "panic", panicked, "stack", stack)

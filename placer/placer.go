@@ -155,6 +155,7 @@ func New(client *nomad.Client, cfg model.Config, log hclog.Logger, hooks Hooks) 
 		core: c, journal: journal{core: c}, stream: stream{core: c}, pictures: pictures{nudged: make(chan struct{}, 1)},
 		inbox:           inbox{core: c, submissions: make(chan *submission)},
 		evaluationLimit: newEvaluationLimit(),
+		progress:        progressReads{of: map[cluster.JobKey]*reporting{}},
 	}, nil
 }
 

@@ -76,9 +76,6 @@ func (r *progressReads) follow(t *model.Tracked, now time.Time) {
 	if was := r.of[t.Key]; was != nil && was.alloc == a.ID {
 		return
 	}
-	if r.of == nil {
-		r.of = map[cluster.JobKey]*reporting{}
-	}
 	t.ProgressTrouble = ""
 	r.of[t.Key] = &reporting{alloc: a.ID, since: time.Unix(0, a.CreateTime), due: now}
 }

@@ -58,15 +58,20 @@ func (p *pictures) PictureSince(ctx context.Context, since time.Time) (*query.Sn
 		}
 		next := s.next
 		s.mu.Unlock()
-		select {
-		case p.nudged <- struct{}{}:
-		default: // a request is pending already
-		}
+		p.nudge()
 		select {
 		case <-next:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// nudge asks for a cycle soon.
+func (p *pictures) nudge() {
+	select {
+	case p.nudged <- struct{}{}:
+	default: // a request is pending already
 	}
 }
 

@@ -70,19 +70,19 @@ func (p *Profile) classEdges() []float64 {
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
-	for i := range entries {
-		e := &entries[i]
-		e.Bin = b.Rank[i] + 1
-		e.Class = min(e.Bin, MaxClass)
-		e.Value = pal.PMScore(b.Values[b.Rank[i]])
-	}
 	for _, i := range outliers(scores) {
 		entries[i].Outlier = true
 	}
 	for i := range entries {
-		if entries[i].Outlier {
-			entries[i].Class = MaxClass
-		}
+		entries[i].setCluster(g, b.Rank[i]+1)
+	}
+}
+
+// setCluster sets the bin of a group whose bins are clusters, and what depends on the bin.
+func (e *Entry) setCluster(g *Group, bin int) {
+	e.Bin, e.Class, e.Value = bin, min(bin, MaxClass), pal.PMScore(g.Values[bin-1])
+	if e.Outlier {
+		e.Class = MaxClass
 	}
 }
 

@@ -165,7 +165,7 @@ func (c measuredGroup) implausible() map[string]error {
 	}
 	asc := sorted(times)
 	low, high := asc[(len(asc)-1)/2], asc[len(asc)/2]
-	var out map[string]error
+	out := map[string]error{}
 	for _, r := range c.readings {
 		m := low
 		if r.time <= low {
@@ -173,9 +173,6 @@ func (c measuredGroup) implausible() map[string]error {
 		}
 		if r.time >= high/maxRatio && r.time <= low*maxRatio {
 			continue
-		}
-		if out == nil {
-			out = map[string]error{}
 		}
 		out[r.gpu] = fmt.Errorf("application %q: time %v is not within %d times the median %v of its kind", c.id.app, r.time, maxRatio, m)
 	}

@@ -5,6 +5,7 @@ package profile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"sort"
@@ -33,26 +34,19 @@ func Parse(data []byte) (*Profile, error) {
 	if err := dec.Decode(p); err != nil {
 		return nil, fmt.Errorf("profile: byte %d: %w", dec.InputOffset(), err)
 	}
-	if dec.More() {
+	switch {
+	case dec.More():
 		return nil, fmt.Errorf("profile: byte %d: more data after the profile", dec.InputOffset())
-	}
-	if p.Format != Format {
+	case p.Format != Format:
 		return nil, fmt.Errorf("profile: format is %q, want %q", p.Format, Format)
-	}
-	if p.Version < 1 {
+	case p.Version < 1:
 		return nil, fmt.Errorf("profile: version: %d is less than 1", p.Version)
 	}
 	if err := p.Options.check(); err != nil {
 		return nil, fmt.Errorf("profile: options: %w", err)
 	}
-	if err := p.checkGroups(); err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
-	}
-	if err := p.checkRates(); err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
-	}
 	p.index()
-	if err := p.checkGPUs(); err != nil {
+	if err := cmp.Or(p.checkGroups(), p.checkRates(), p.checkGPUs()); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
 	return p, nil
@@ -64,19 +58,16 @@ func (p *Profile) checkGroups() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		name := fmt.Sprintf("group %d (model %q, app %q, key %q)", i+1, g.Model, g.App, g.Key)
-		if i > 0 && p.Groups[i-1].id().compare(g.id()) >= 0 {
+		switch {
+		case i > 0 && p.Groups[i-1].id().compare(g.id()) >= 0:
 			return fmt.Errorf("%s: out of order or twice", name)
-		}
-		if !positive(g.Reference) {
+		case !positive(g.Reference):
 			return fmt.Errorf("%s: reference %v is not a positive number", name, g.Reference)
-		}
-		if len(g.Values) == 0 || !sort.Float64sAreSorted(g.Values) || !positive(g.Values[0]) {
+		case len(g.Values) == 0 || !sort.Float64sAreSorted(g.Values) || !positive(g.Values[0]):
 			return fmt.Errorf("%s: values %v are not positive and ascending", name, g.Values)
-		}
-		if len(g.Centers) == 0 && len(g.Values) != MaxClass {
+		case len(g.Centers) == 0 && len(g.Values) != MaxClass:
 			return fmt.Errorf("%s: %d values, want %d", name, len(g.Values), MaxClass)
-		}
-		if len(g.Centers) > 0 && len(g.Centers) != len(g.Values) {
+		case len(g.Centers) > 0 && len(g.Centers) != len(g.Values):
 			return fmt.Errorf("%s: %d centers for %d values", name, len(g.Centers), len(g.Values))
 		}
 	}

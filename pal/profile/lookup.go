@@ -65,12 +65,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 	e := Entry{App: id.app, Key: id.key, Time: time, Score: pal.PMScore(score)}
 	e.Outlier = score >= p.Options.Outlier
 	if len(g.Centers) > 0 {
-		e.Bin = nearest(g.Centers, score) + 1
-		e.Class = min(e.Bin, MaxClass)
-		if e.Outlier {
-			e.Class = MaxClass
-		}
-		e.Value = pal.PMScore(g.Values[e.Bin-1])
+		e.setCluster(g, nearest(g.Centers, score)+1)
 	} else {
 		e.Class, e.Pending = p.edgeClass(g, score, p.classHeld(gpu, g, time, p.Options))
 		e.Bin = e.Class

@@ -98,13 +98,12 @@ func (o Options) check() error {
 			return fmt.Errorf("edges: %v are not positive and ascending", o.Edges)
 		}
 	}
-	if !(o.Hysteresis >= 0 && o.Hysteresis < 0.1) {
+	switch {
+	case !(o.Hysteresis >= 0 && o.Hysteresis < 0.1):
 		return fmt.Errorf("hysteresis: %v is not in 0…0.1", o.Hysteresis)
-	}
-	if !(o.Outlier > o.Edges[len(o.Edges)-1]) || math.IsInf(o.Outlier, 0) {
+	case !(o.Outlier > o.Edges[len(o.Edges)-1]) || math.IsInf(o.Outlier, 0):
 		return fmt.Errorf("outlier: %v is not above the last edge %v", o.Outlier, o.Edges[len(o.Edges)-1])
-	}
-	if o.MinGPUs < 1 {
+	case o.MinGPUs < 1:
 		return fmt.Errorf("min_gpus: %d is less than 1", o.MinGPUs)
 	}
 	return nil

@@ -7,10 +7,7 @@ package queue
 
 // overArray reports whether the gang's array runs as many gangs as it may.
 func (ts *tenancy) overArray(e *entry) bool {
-	if e.job.ArrayParallel <= 0 {
-		return false
-	}
-	return ts.arrays[e.job.Array] >= e.job.ArrayParallel
+	return e.job.ArrayParallel > 0 && ts.arrays[e.job.Array] >= e.job.ArrayParallel
 }
 
 // countJob adds sign (1 or -1) to the job counts of the gang's user and array. A gang counts while

@@ -125,10 +125,15 @@ type ending struct {
 
 // touches reports whether at least one of the GPUs is in the set.
 func (e ending) touches(set map[int]bool) bool {
+	return slices.ContainsFunc(e.frees(), func(u int) bool { return set[u] })
+}
+
+// frees lists the GPUs that come free.
+func (e ending) frees() []int {
 	if e.marked == nil {
-		return touches(e.placement, set)
+		return e.placement.GPUs()
 	}
-	return slices.ContainsFunc(e.marked, func(u int) bool { return set[u] })
+	return e.marked
 }
 
 // endings lists when GPUs come free for the head. A gang frees its GPUs at its expected end, when
@@ -272,11 +277,7 @@ func (p *planner) staying(r *reservation, ends []ending) func(ending) int {
 		if until > p.startTime() || e.state == waiting {
 			continue
 		}
-		on := e.marked
-		if on == nil {
-			on = e.placement.GPUs()
-		}
-		gpus := p.c.Amount(on...)
+		gpus := p.c.Amount(e.frees()...)
 		e.of.tenant.count(e.job.User, -gpus)
 		back = append(back, func() { e.of.tenant.count(e.job.User, gpus) })
 	}
@@ -301,11 +302,7 @@ func (p *planner) away(r *reservation, e ending) (back func()) {
 	if r.kept == nil || e.entry == p.turn.by || !e.touches(r.kept) {
 		return left
 	}
-	gpus := e.marked
-	if gpus == nil {
-		gpus = e.placement.GPUs()
-	}
-	_, free := p.hold(slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return !r.kept[u] }))
+	_, free := p.hold(slices.DeleteFunc(slices.Clone(e.frees()), func(u int) bool { return !r.kept[u] }))
 	return func() {
 		free()
 		left()
@@ -328,14 +325,8 @@ func (p *planner) leave(e ending) (back func()) {
 // unmark frees those of the GPUs that are marked as taken; back marks them again.
 func (p *whatIf) unmark(gpus []int) (back func()) {
 	gpus = slices.DeleteFunc(slices.Clone(gpus), func(u int) bool { return u >= p.c.NumGPUs() || !p.c.Taken(u) })
-	for _, u := range gpus {
-		p.c.SetTaken(u, false)
-	}
-	return func() {
-		for _, u := range gpus {
-			p.c.SetTaken(u, true)
-		}
-	}
+	p.mark(gpus, false)
+	return func() { p.mark(gpus, true) }
 }
 
 // reserveFor predicts when and where the head starts. In the what-if, it ends the running gangs one

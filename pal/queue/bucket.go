@@ -6,6 +6,7 @@ package queue
 import (
 	"cmp"
 	container "container/heap"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -267,6 +268,19 @@ func memberSets(g pal.Gang) string {
 		return strconv.Itoa(g.MemberSets[0].Members)
 	}
 	return g.Demand()
+}
+
+// all lists the waiting gangs, in no order.
+func (bk *book) all() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for _, b := range bk.live {
+			for i := range b.es {
+				if !yield(b.es[i].e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // leaveQueue removes a gang that no longer waits. Other gangs get the GPUs that were being freed

@@ -78,11 +78,7 @@ func (p *asker) freeOf(g pal.Gang, gpus []int) (n int) {
 // giveOthers reserves GPUs for waiting gangs and finds the head. Waiting gangs that could start go
 // before the edited gang, and so does the first one that could not.
 func (p *asker) giveOthers() {
-	p.holdPending()
-	for _, cl := range p.Queue.claims {
-		p.keep(cl.placement)
-	}
-	p.keepForMoving()
+	p.holdPromised()
 	if p.turn != nil && p.turn.by != p.changed {
 		p.keep(p.turn.placement)
 	}

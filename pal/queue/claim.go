@@ -67,8 +67,7 @@ func (q *Queue) enter(c *claim) {
 // the next gang that needs them: see takeOver.
 func (q *Queue) drop(c *claim) {
 	q.version++
-	i := slices.Index(q.claims, c)
-	q.claims = slices.Delete(q.claims, i, i+1)
+	q.claims = without(q.claims, c)
 	c.by.claim = nil
 	for _, v := range c.victims {
 		if v.stopsFor = nil; v.state == stopping {
@@ -89,9 +88,9 @@ func (ts *tenancy) promise(c *claim, sign int) {
 	ts.countJob(c.by, sign)
 }
 
-// without removes a gang from a list.
-func without(es []*entry, e *entry) []*entry {
-	return slices.DeleteFunc(es, func(o *entry) bool { return o == e })
+// without removes one item from a list.
+func without[T comparable](list []T, one T) []T {
+	return slices.DeleteFunc(list, func(o T) bool { return o == one })
 }
 
 // settleClaims starts the gangs whose victims have all stopped. For the other claims it holds the

@@ -149,13 +149,11 @@ func (b RunsBeside) Slower(of, beside pal.AppClass) (slower, seen float64) {
 // SlowerBeside returns [RunsBeside.Slower] for each class of neighbour, for [pal.Sharing]. from
 // describes the source of each value in words.
 func SlowerBeside(of pal.AppClass, runs [pal.NumClasses]RunsBeside) (slower [pal.NumClasses]float64, from map[pal.AppClass]string) {
+	from = map[pal.AppClass]string{}
 	for k, beside := range pal.AppClasses() {
 		b, seen := runs[k], 0.0
 		if slower[k], seen = b.Slower(of, beside); seen == 0 {
 			continue
-		}
-		if from == nil {
-			from = map[pal.AppClass]string{}
 		}
 		percent := int(math.Round(100 * seen))
 		from[beside] = fmt.Sprintf("%d %% from %d runs beside it and %d alone; %d %% from the table", percent, b.Runs, b.Alone, 100-percent)

@@ -63,7 +63,7 @@ type pass struct {
 // at builds a planner for the queue and the cluster at a time. The cluster is nil for questions
 // that need none.
 func (q *Queue) at(now time.Duration, c *pal.Cluster) planner {
-	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}}}
+	return planner{finder: finder{Queue: q, whatIf: whatIf{c: c, exclusive: q.opt.Exclusive}, now: now, rooms: map[*fitKind]*room{}, alone: map[beside]*pal.Found{}}}
 }
 
 // Decide returns what to do now. It leaves the cluster as it is. Its decisions stay in force until
@@ -113,9 +113,7 @@ func (q *Queue) Decide(now time.Duration, c *pal.Cluster) []Action {
 
 // putBack restores the cluster to its state before the pass.
 func (p *whatIf) putBack() {
-	for _, undo := range slices.Backward(p.undo) {
-		undo()
-	}
+	undoAll(p.undo)
 }
 
 // take marks a placement as used for the rest of the pass.
@@ -173,10 +171,13 @@ func (p *whatIf) hold(gpus []int) (held []int, free func()) {
 			held = append(held, u)
 		}
 	}
-	return held, func() {
-		for _, u := range held {
-			p.c.SetTaken(u, false)
-		}
+	return held, func() { p.mark(held, false) }
+}
+
+// mark marks GPUs as taken, or as not taken.
+func (p *whatIf) mark(gpus []int, taken bool) {
+	for _, u := range gpus {
+		p.c.SetTaken(u, taken)
 	}
 }
 

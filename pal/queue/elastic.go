@@ -40,16 +40,14 @@ type elastic struct {
 
 // checkElastic returns an error if the sizes of a gang are invalid.
 func (j Job) checkElastic() error {
-	if j.Least == 0 {
+	switch sets := j.Gang.MemberSets; {
+	case j.Least == 0:
 		return nil
-	}
-	if len(j.Gang.MemberSets) != 1 {
-		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, not %d", j.ID, len(j.Gang.MemberSets))
-	}
-	if most := j.Gang.MemberSets[0].Members; j.Least < 0 || j.Least > most {
-		return fmt.Errorf("queue: job %q: a least of %d members is not between 1 and %d", j.ID, j.Least, most)
-	}
-	if !(j.Efficiency >= 0 && j.Efficiency <= 1) {
+	case len(sets) != 1:
+		return fmt.Errorf("queue: job %q: an elastic gang has one set of members, not %d", j.ID, len(sets))
+	case j.Least < 0 || j.Least > sets[0].Members:
+		return fmt.Errorf("queue: job %q: a least of %d members is not between 1 and %d", j.ID, j.Least, sets[0].Members)
+	case !(j.Efficiency >= 0 && j.Efficiency <= 1):
 		return fmt.Errorf("queue: job %q: an efficiency of %v is not between 0 and 1", j.ID, j.Efficiency)
 	}
 	return nil
@@ -241,7 +239,7 @@ func (p *pass) shrinkFor(e *entry, level int) bool {
 			}
 			undoAll(back)
 			back = nil
-			return p.claimLent(e, f.Placement, from[:i+1])
+			return p.takeFrom(&claim{by: e, placement: f.Placement}, from[:i+1], p.giveBack)
 		}
 	}
 	return false
@@ -261,9 +259,12 @@ func (p *planner) lenders(e *entry, level int) (from []*entry, lent int) {
 
 // longestFirst sorts gangs by their expected remaining GPU time (see area), the longest first.
 func (p *planner) longestFirst(es []*entry) {
-	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(p.area(b, p.now), p.area(a, p.now)), cmp.Compare(b.seq, a.seq))
-	})
+	slices.SortFunc(es, func(a, b *entry) int { return p.byArea(b, a) })
+}
+
+// byArea compares gangs by their expected remaining GPU time.
+func (p *planner) byArea(a, b *entry) int {
+	return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
 }
 
 // hasLent reports whether a running gang has members that it could give back.
@@ -322,14 +323,8 @@ func (p *whatIf) vacateMembers(v *entry, from, to int) (back func()) {
 	return p.vacate(v.with(from, to))
 }
 
-// claimLent decides that the gangs give back the members whose GPUs the placement needs. The
-// members after these end, too, because Nomad ends the last ones first.
-func (p *pass) claimLent(e *entry, pl pal.Placement, from []*entry) bool {
-	return p.takeFrom(&claim{by: e, placement: pl}, from, p.giveBack)
-}
-
-// giveBack ends the gang's first member with a wanted GPU, and all members after it. ok is false if
-// no member has one.
+// giveBack ends the gang's first member with a wanted GPU, and all members after it, because Nomad
+// ends the last ones first. ok is false if no member has one.
 func (p *pass) giveBack(v *entry, wanted map[int]bool) (a Action, ok bool) {
 	n := firstOn(v.placement, wanted)
 	if n < 0 {
@@ -358,9 +353,7 @@ func (p *pass) grow() {
 			es = append(es, e)
 		}
 	}
-	slices.SortFunc(es, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(p.area(a, p.now), p.area(b, p.now)), cmp.Compare(a.seq, b.seq))
-	})
+	slices.SortFunc(es, p.byArea)
 	for _, e := range es {
 		if to, ok := p.larger(e); ok {
 			p.growTo(e, to)
@@ -371,11 +364,9 @@ func (p *pass) grow() {
 // isWanted reports whether at least one waiting gang could start at some time, so that it may need
 // GPUs that are lent now.
 func (p *pass) isWanted() bool {
-	for _, b := range p.live {
-		for i := range b.es {
-			if e := b.es[i].e; e.tooLargeFor(0) == nil && p.awaits(e) {
-				return true
-			}
+	for e := range p.all() {
+		if e.tooLargeFor(0) == nil && p.awaits(e) {
+			return true
 		}
 	}
 	return false

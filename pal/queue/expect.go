@@ -28,7 +28,7 @@ import (
 func (p *asker) expect(queue []*entry, ws []Wait) {
 	limits := p.underLimits(queue, ws)
 	if waits := p.forecasts.byLength(p.now); len(waits) > 0 {
-		ahead, soonest := p.aheadOfAll(), p.soonestOnce()
+		ahead, soonest := p.aheadOfAll(), oncePerKind(p.Queue, p.soonest)
 		for i, e := range queue {
 			limit := limits[i]
 			switch {
@@ -46,7 +46,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 		return
 	}
 	defer p.inLine(queue, ws)
-	opens := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true), kinds: map[*fitKind]*openingOfKind{}}
+	opens := p.openings()
 	order, early, late := p.now, p.timeline(opens.early), p.timeline(opens.late)
 	for i, e := range queue {
 		if limit, ok := limits[i]; ok {
@@ -83,7 +83,7 @@ func (p *asker) expect(queue []*entry, ws []Wait) {
 type openings struct {
 	p           *asker
 	early, late []ending
-	kinds       map[*fitKind]*openingOfKind
+	kind        func(*entry) *openingOfKind
 	tries       int
 }
 
@@ -93,6 +93,18 @@ type openingOfKind struct {
 	never   bool
 }
 
+func (p *asker) openings() *openings {
+	r := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true)}
+	r.kind = oncePerKind(p.Queue, func(e *entry) *openingOfKind {
+		n, fits := p.fitsAfter(e, r.early)
+		if !fits {
+			return &openingOfKind{never: true}
+		}
+		return &openingOfKind{soonest: endOf(r.early, n, p.now)}
+	})
+	return r
+}
+
 // mostOpenings limits the number of gangs for which one call of expect searches. The gangs behind
 // these have no expected start.
 const mostOpenings = 100
@@ -100,16 +112,7 @@ const mostOpenings = 100
 // next predicts when the gang, as the next one of its kind, fits in the early and in the late case;
 // ok is false if that is unknown.
 func (r *openings) next(e *entry) (soonest, latest time.Duration, ok bool) {
-	of := r.p.kindOf(e)
-	k := r.kinds[of]
-	if k == nil {
-		k = &openingOfKind{}
-		r.kinds[of] = k
-		n, fits := r.p.fitsAfter(e, r.early)
-		if k.never = !fits; fits {
-			k.soonest = endOf(r.early, n, r.p.now)
-		}
-	}
+	k := r.kind(e)
 	if r.tries++; k.never || r.tries > mostOpenings {
 		return 0, 0, false
 	}
@@ -205,20 +208,6 @@ func (p *planner) soonest(e *entry) time.Duration {
 	return at
 }
 
-// soonestOnce returns soonest, computed once for each kind of gang.
-func (p *planner) soonestOnce() func(*entry) time.Duration {
-	known := map[*fitKind]time.Duration{}
-	return func(e *entry) time.Duration {
-		k := p.kindOf(e)
-		at, ok := known[k]
-		if !ok {
-			at = p.soonest(e)
-			known[k] = at
-		}
-		return at
-	}
-}
-
 // usable counts the GPUs of a placement that the gang may use.
 func (p *planner) usable(e *entry, pl pal.Placement) (n int) {
 	for _, m := range pl.Members {
@@ -307,22 +296,18 @@ func (p *asker) lines() func(*entry) (signature, int) {
 	if p.opt.Backfill == BackfillNone {
 		return func(*entry) (signature, int) { return signature{}, 0 }
 	}
-	shapes := map[*fitKind]string{}
-	return func(e *entry) (signature, int) {
-		k := p.kindOf(e)
-		shape, known := shapes[k]
-		if !known {
-			g := e.job.Gang
-			if len(g.MemberSets) == 1 {
-				one := g.MemberSets[0]
-				one.Members = 1
-				g.MemberSets = []pal.MemberSet{one}
-			}
-			shape = memberSets(g)
-			shapes[k] = shape
+	shape := oncePerKind(p.Queue, func(e *entry) string {
+		g := e.job.Gang
+		if len(g.MemberSets) == 1 {
+			one := g.MemberSets[0]
+			one.Members = 1
+			g.MemberSets = []pal.MemberSet{one}
 		}
+		return memberSets(g)
+	})
+	return func(e *entry) (signature, int) {
 		sig := e.empty()
-		sig.memberSets, sig.admitted = shape, e.sig.admitted
+		sig.memberSets, sig.admitted = shape(e), e.sig.admitted
 		return sig, e.gpus
 	}
 }

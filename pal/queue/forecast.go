@@ -209,14 +209,8 @@ func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest
 // the pass selects the gang, so the same passes make the same forecasts. The gangs come from all
 // parts of the queue alike: those in front wait less than those behind.
 func (p *pass) checkForecast() {
-	if p.passes%checkEvery != 0 {
-		return
-	}
-	n := 0
-	for _, b := range p.live {
-		n += len(b.es)
-	}
-	if n == 0 {
+	n := len(p.ages.es) + len(p.overdue.es)
+	if n == 0 || p.passes%checkEvery != 0 {
 		return
 	}
 	// The fractional parts of multiples of the golden ratio fill 0…1 evenly, however many are
@@ -245,14 +239,7 @@ func (p *pass) checkForecast() {
 
 // byKey returns the waiting gangs in the order of the queue, ignoring turns of the overdue.
 func (bk *book) byKey() []*entry {
-	var es []*entry
-	for _, b := range bk.live {
-		for i := range b.es {
-			es = append(es, b.es[i].e)
-		}
-	}
-	slices.SortFunc(es, func(a, b *entry) int { return a.key.compare(b.key) })
-	return es
+	return slices.SortedFunc(bk.all(), func(a, b *entry) int { return a.key.compare(b.key) })
 }
 
 // aheadOfAll is [book.ahead] for each waiting gang.

@@ -232,26 +232,22 @@ func (o Options) withDefaults() (Options, error) {
 	if _, err := pal.ParsePolicy(string(o.Placement.Name)); err != nil {
 		return o, err
 	}
-	if o.MaxWait < 0 || o.Quantum < 0 || o.DefaultRuntime < 0 {
-		return o, fmt.Errorf("queue: max_wait %v, quantum %v and default_runtime %v must not be negative", o.MaxWait, o.Quantum, o.DefaultRuntime)
-	}
 	o.Usage = cmp.Or(o.Usage, UsageGPUTime)
 	if _, err := ParseUsageBy(string(o.Usage)); err != nil {
 		return o, fmt.Errorf("queue: %w", err)
 	}
-	if o.HalfLife < 0 {
+	switch {
+	case o.MaxWait < 0 || o.Quantum < 0 || o.DefaultRuntime < 0:
+		return o, fmt.Errorf("queue: max_wait %v, quantum %v and default_runtime %v must not be negative", o.MaxWait, o.Quantum, o.DefaultRuntime)
+	case o.HalfLife < 0:
 		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
-	}
-	if o.FreeStops < 0 {
+	case o.FreeStops < 0:
 		return o, fmt.Errorf("queue: free stops %d must not be negative", o.FreeStops)
-	}
-	if !(o.Patience >= 0) {
+	case !(o.Patience >= 0):
 		return o, fmt.Errorf("queue: patience %v must not be negative", o.Patience)
-	}
-	if !(o.Credit >= 0 && o.Credit <= 1) {
+	case !(o.Credit >= 0 && o.Credit <= 1):
 		return o, fmt.Errorf("queue: credit %v is not between 0 and 1", o.Credit)
-	}
-	if !(o.OverdueShare >= 0 && o.OverdueShare <= 1) {
+	case !(o.OverdueShare >= 0 && o.OverdueShare <= 1):
 		return o, fmt.Errorf("queue: overdue_share %v is not between 0 and 1", o.OverdueShare)
 	}
 	if err := o.checkTenants(); err != nil {

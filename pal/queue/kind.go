@@ -63,6 +63,20 @@ func (ks *gangKinds) kindOf(e *entry) *fitKind {
 	return e.kind
 }
 
+// oncePerKind returns the function with a cache: it computes once for all gangs of a kind.
+func oncePerKind[T any](q *Queue, compute func(*entry) T) func(*entry) T {
+	known := map[*fitKind]T{}
+	return func(e *entry) T {
+		k := q.kindOf(e)
+		v, ok := known[k]
+		if !ok {
+			v = compute(e)
+			known[k] = v
+		}
+		return v
+	}
+}
+
 // empty returns the gang's signature without the parts that do not matter on an empty cluster, such
 // as the owner and the permissions. It is the key of the cache of kinds.
 func (e *entry) empty() signature {

@@ -30,10 +30,8 @@ func (ks *gangKinds) price(g pal.Gang) {
 	}
 	was := ks.opt.Placement.Market.Prices
 	weight := min(1, float64(g.GPUs())/marketMemory)
-	now := maps.Clone(was)
-	if now == nil {
-		now = pal.Speeds{}
-	}
+	now := pal.Speeds{}
+	maps.Copy(now, was)
 	for model, s := range g.Speeds {
 		if p, ok := was[model]; ok {
 			s = p + weight*(s-p)

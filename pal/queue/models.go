@@ -17,8 +17,7 @@ const severalModels = "\x00several"
 // ran returns the GPU model of all runs of a gang, given that of its earlier runs ("": none) and
 // that of its current run.
 func ran(before, now string) string {
-	switch {
-	case now == "" || before != "" && before != now:
+	if now == "" || before != "" && before != now {
 		return severalModels
 	}
 	return now

@@ -229,9 +229,7 @@ func (p *pass) valid(t *turn) bool {
 func (p *finder) hide() { p.hidden, _ = p.hold(p.turn.placement.GPUs()) }
 
 func (p *whatIf) show() {
-	for _, u := range p.hidden {
-		p.c.SetTaken(u, false)
-	}
+	p.mark(p.hidden, false)
 	p.hidden = nil
 }
 

@@ -164,10 +164,7 @@ func (o remainingRunTime) withReports(e *entry, done time.Duration) remainingRun
 	if sure <= 0 {
 		return o
 	}
-	left, sum := d.Seconds(), o.rest
-	for _, c := range o.of {
-		sum += c.weight
-	}
+	left, sum := d.Seconds(), o.weight()
 	for i := range o.of {
 		o.of[i].weight *= (1 - sure) / sum
 	}

@@ -4,7 +4,9 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -251,12 +253,10 @@ func (q *Queue) SetPlacement(now time.Duration, id string, p pal.Placement) {
 // isOn reports whether the gang is on the GPUs of a placement. For an elastic gang the order of
 // members counts, as the last ones end first.
 func (e *entry) isOn(p pal.Placement) bool {
-	is, was := p.GPUs(), e.placement.GPUs()
 	if e.elastic == nil {
-		slices.Sort(is)
-		slices.Sort(was)
+		return e.placement.SameGPUs(p)
 	}
-	return slices.Equal(is, was)
+	return slices.Equal(e.placement.GPUs(), p.GPUs())
 }
 
 // run records that an entry has been running on the placement since the time at. The entry must be
@@ -409,9 +409,7 @@ func (q *Queue) forget(e *entry) {
 		e.of.tenant.count(e.job.User, -e.lent)
 		e.lent = 0
 	}
-	if i := slices.Index(q.pending, e); i >= 0 {
-		q.pending = slices.Delete(q.pending, i, i+1)
-	}
+	q.pending = without(q.pending, e)
 }
 
 // Rebase converts all placements after the cluster was rebuilt. f gets each job's gang, with all
@@ -480,12 +478,7 @@ func (q *Queue) changeEach(change func(*entry)) {
 // sorted lists all entries in order of submission to the queue. Maps have no order, and decisions
 // must not depend on one.
 func sorted(entries map[string]*entry) []*entry {
-	all := make([]*entry, 0, len(entries))
-	for _, e := range entries {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b *entry) int { return int(a.seq - b.seq) })
-	return all
+	return slices.SortedFunc(maps.Values(entries), func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 // Changed reports that the set of usable GPUs changed without another call to this Queue. For

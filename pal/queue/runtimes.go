@@ -195,12 +195,10 @@ func (fs *foresight) Lessons() int64 { return fs.lessons }
 // Remember replaces the history with that of an earlier Queue, leaving out invalid runs. The
 // remembered runs count as the last submissions before those to this Queue.
 func (fs *foresight) Remember(stored []RunTimes) {
-	for name := range fs.runTimes {
-		fs.learned[name] = struct{}{}
-	}
 	before := fs.runTimes
 	fs.runTimes, fs.lessons = map[string]*runTimes{}, 0
 	for name := range before {
+		fs.learned[name] = struct{}{}
 		fs.forgetSubmissions(name)
 	}
 	stored = slices.Clone(stored)
@@ -379,6 +377,15 @@ func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunT
 	return o
 }
 
+// weight returns the sum of all weights.
+func (o remainingRunTime) weight() float64 {
+	all := o.rest
+	for _, c := range o.of {
+		all += c.weight
+	}
+	return all
+}
+
 // mean returns the expected remaining time. For the unknown part, which has no finite mean, it uses
 // the median (the field again).
 func (o remainingRunTime) mean() time.Duration {
@@ -410,11 +417,7 @@ const doubt = 8
 // each, the value is the expected run time until then, divided by the chance that the gang has
 // ended.
 func (o remainingRunTime) index() time.Duration {
-	weight := o.rest
-	for _, c := range o.of {
-		weight += c.weight
-	}
-	best := math.Inf(1)
+	weight, best := o.weight(), math.Inf(1)
 	if o.rest > 0 {
 		best = o.again * weight / o.rest
 	}

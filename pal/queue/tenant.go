@@ -117,10 +117,7 @@ func (q *Queue) Counts(id string) bool {
 }
 
 func (t *tenant) weight() float64 {
-	if t.Weight == 0 {
-		return 1
-	}
-	return t.Weight
+	return cmp.Or(t.Weight, 1)
 }
 
 // limit returns how many GPUs the tenant may hold; ok is false if there is no bound.
@@ -163,7 +160,7 @@ func newTree(tenants map[string]Tenant) tree {
 
 // single adds a tenant without parents.
 func (t *tree) single(name string) *tenant {
-	n := &tenant{name: name}
+	n := &tenant{name: name, users: map[string]UserUse{}}
 	n.chain = []*tenant{n}
 	t.byName[name] = n
 	return n

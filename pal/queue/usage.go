@@ -151,10 +151,7 @@ func ParseUsageBy(s string) (UsageBy, error) {
 // worth returns the weight of a GPU of the placement. Call it only when the gang gets the GPUs, so
 // that later prices do not change the usage of its run.
 func (ts *tenancy) worth(p pal.Placement) float64 {
-	if ts.opt.Usage != UsagePriced {
-		return 1
-	}
-	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok {
+	if price, ok := ts.opt.Placement.Market.Prices[p.Model]; ok && ts.opt.Usage == UsagePriced {
 		return price
 	}
 	return 1

@@ -56,9 +56,6 @@ func (t *tenant) countUser(user string, gpus float64, jobs int) {
 		}
 		u := t.users[user]
 		u.User, u.GPUs, u.Jobs = user, u.GPUs+gpus, u.Jobs+jobs
-		if t.users == nil {
-			t.users = map[string]UserUse{}
-		}
 		if t.users[user] = u; u.GPUs == 0 && u.Jobs == 0 {
 			delete(t.users, user)
 		}

@@ -125,50 +125,35 @@ func (w Wait) Why() reason.Reason {
 // leaves the cluster as it is. Without windows it searches once for each kind of gang. With windows
 // it searches once for each gang for which enough GPUs are free.
 func (q *Queue) Waiting(now time.Duration, c *pal.Cluster) []Wait {
-	return q.waits(now, c, func(ws []Wait) []int { return positions(len(ws)) })
-}
-
-// positions returns 0…n-1.
-func positions(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
+	p := asking(q, now, c)
+	defer p.putBack()
+	queue := p.holdThenOrder()
+	ws := p.whys(queue)
+	p.expect(queue, ws)
+	return ws
 }
 
 // WaitingAt is Waiting for some gangs of a long queue: those at the given fractions of its length,
 // from 0 to 1, not counting gangs that are starting. Waiting spends most of its time on forecasts.
 // WaitingAt is cheaper, because it makes none for gangs behind the last selected one.
-func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) []Wait {
-	return q.waits(now, c, func(ws []Wait) (at []int) {
-		first := 0
-		for first < len(ws) && ws[first].Reason == reason.Starting { // they come before all others
-			first++
-		}
-		n := len(ws) - first
-		for _, part := range parts[:min(len(parts), n)] {
-			at = append(at, first+int(part*float64(n)))
-		}
-		return at
-	})
-}
-
-// waits lists the waiting gangs at the chosen positions.
-func (q *Queue) waits(now time.Duration, c *pal.Cluster, choose func([]Wait) []int) []Wait {
+func (q *Queue) WaitingAt(now time.Duration, c *pal.Cluster, parts []float64) (ws []Wait) {
 	p := asking(q, now, c)
 	defer p.putBack()
 	queue := p.holdThenOrder()
 	all := p.whys(queue)
-	of := choose(all)
-	last := 0
-	for _, i := range of {
-		last = max(last, i+1)
+	first := 0
+	for first < len(all) && all[first].Reason == reason.Starting { // they come before all others
+		first++
+	}
+	var selected []int
+	last, n := 0, len(all)-first
+	for _, part := range parts[:min(len(parts), n)] {
+		at := first + int(part*float64(n))
+		selected, last = append(selected, at), max(last, at+1)
 	}
 	p.expect(queue[:last], all[:last])
-	ws := make([]Wait, 0, len(of))
-	for _, i := range of {
-		ws = append(ws, all[i])
+	for _, at := range selected {
+		ws = append(ws, all[at])
 	}
 	return ws
 }
@@ -183,16 +168,20 @@ func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
 
-// holdThenOrder holds the GPUs that Decide holds before its walk, except those of a turn, and
-// returns the waiting gangs in order.
+// holdThenOrder holds promised GPUs and returns the waiting gangs in order.
 func (p *asker) holdThenOrder() []*entry {
 	p.hurry(p.now)
+	p.holdPromised()
+	return p.inOrder()
+}
+
+// holdPromised holds the GPUs that Decide holds before its walk, except those of a turn.
+func (p *asker) holdPromised() {
 	p.holdPending()
 	for _, cl := range p.Queue.claims {
 		p.keep(cl.placement)
 	}
 	p.keepForMoving()
-	return p.inOrder()
 }
 
 // waitOf returns what a gang waits for, ignoring the gangs behind it.
@@ -212,8 +201,8 @@ func (p *asker) waitOf(e *entry) Wait {
 func (p *asker) whys(queue []*entry) []Wait {
 	ws := make([]Wait, 0, len(queue))
 	var head *entry
-	ahead, aheadGPUs, free := "", 0.0, p.countOnce(func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
-	slow := p.countOnce(p.avoided)
+	ahead, aheadGPUs, free := "", 0.0, oncePerKind(p.Queue, func(e *entry) int { return pal.FreeFor(p.c, e.job.Gang) })
+	slow := oncePerKind(p.Queue, p.avoided)
 	for i, e := range queue {
 		p.toLeast(e)
 		w := Wait{Job: e.job.ID, Position: i + 1, GPUs: e.gpus, Most: e.most(), Free: free(e), Overdue: e.overdue,
@@ -274,20 +263,6 @@ func (w *Wait) count(e *entry, gpus int) {
 	}
 }
 
-// countOnce returns the function count with a cache: it counts once for all gangs of a kind.
-func (ks *gangKinds) countOnce(count func(e *entry) int) func(e *entry) int {
-	known := map[*fitKind]int{}
-	return func(e *entry) int {
-		k := ks.kindOf(e)
-		n, ok := known[k]
-		if !ok {
-			n = count(e)
-			known[k] = n
-		}
-		return n
-	}
-}
-
 // holdsUp reports whether a gang with this reason holds up the gangs behind it. It does not if it
 // could not use the GPUs, declines the free ones, or has others stopped for it.
 func holdsUp(r reason.Kind) bool {
@@ -312,11 +287,7 @@ func (p *asker) inOrder() []*entry {
 		}
 	}
 	first := len(es)
-	for _, b := range p.live {
-		for i := range b.es {
-			es = append(es, b.es[i].e)
-		}
-	}
+	es = slices.AppendSeq(es, p.all())
 	slices.SortFunc(es[first:], func(a, b *entry) int {
 		if p.turn != nil && (a == p.turn.by) != (b == p.turn.by) {
 			if a == p.turn.by {

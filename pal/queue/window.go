@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path"
@@ -78,7 +79,7 @@ const MaxWindows = 64
 // some window has changed.
 func (q *Queue) SetWindows(ws []Window) {
 	ws = slices.Clone(ws)
-	slices.SortStableFunc(ws, func(a, b Window) int { return int(min(1, max(-1, a.From-b.From))) })
+	slices.SortStableFunc(ws, func(a, b Window) int { return cmp.Compare(a.From, b.From) })
 	ws = ws[:min(len(ws), MaxWindows)] // the windows that begin first
 	before := q.windows.list
 	q.windows = windows{nextTo: math.MaxInt64, alone: map[beside]*pal.Found{}}
@@ -117,12 +118,7 @@ func (fs *foresight) longest(e *entry, now time.Duration) time.Duration {
 // the time x, so half of it has ended after again. Between two known ends, quantile solves this for
 // x.
 func (o remainingRunTime) quantile(chance float64) time.Duration {
-	need := o.rest
-	for _, c := range o.of {
-		need += c.weight
-	}
-	need *= chance
-	ended, at := 0.0, 0.0
+	need, ended, at := chance*o.weight(), 0.0, 0.0
 	for i := 0; ; i++ {
 		x := math.Inf(1)
 		switch lack := need - ended; { // the unknown part must have ended by then
@@ -255,7 +251,7 @@ func (p *finder) barring(e *entry) *indexedWindow {
 	if _, fits := p.offWindows(e, long, closed, p.aloneBesideWindows); fits {
 		return nil
 	}
-	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return int(min(1, max(-1, a.To-b.To))) })
+	return slices.MaxFunc(closed, func(a, b *indexedWindow) int { return cmp.Compare(a.To, b.To) })
 }
 
 // aloneBesideWindows is besideWindows on a cluster where nothing runs. Freeing the GPUs of all
@@ -268,9 +264,6 @@ func (p *finder) aloneBesideWindows(e *entry, closed []*indexedWindow) (pal.Foun
 	}
 	known := p.windows.alone
 	if !p.opt.Exclusive {
-		if p.alone == nil {
-			p.alone = map[beside]*pal.Found{}
-		}
 		known = p.alone
 	}
 	f, asked := known[key]

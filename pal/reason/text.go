@@ -204,7 +204,7 @@ func init() { texts = voice }
 // voice has a function for each kind that writes its text. testdata/reasons.txt shows all texts.
 var voice = map[Kind]func(Reason) string{
 	Starting:  say("the placer has chosen its GPUs and is registering the job"),
-	Stopping:  func(r Reason) string { return stopping(r) },
+	Stopping:  stopping,
 	Shrinking: func(r Reason) string { return giving(r.Shrinking) + " for this job" },
 	TooLarge: func(r Reason) string {
 		return fmt.Sprintf("needs %s, more than the empty cluster has room for (unhealthy and quarantined GPUs do not count)", Count(r.Needs))
@@ -228,7 +228,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("array limit reached: %d of %d elements are running", r.Have, r.Limit)
 	},
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
-	Scattered: func(r Reason) string { return scattered(r) },
+	Scattered: scattered,
 	Refused: func(r Reason) string {
 		return fmt.Sprintf("needs %s; %s free, but sharing them would cost the jobs on them more work than this job would do (refuse_bad_neighbours)", Count(r.Needs), are(r.Free))
 	},
@@ -259,9 +259,11 @@ var voice = map[Kind]func(Reason) string{
 	Locality: say("it could start, but waits for GPUs that may come free soon and are faster or closer together"),
 	Next:     say("its GPUs are free; the placer's next decision starts it"),
 
-	NoPlacer:    say("no placer is active"),
-	Away:        func(r Reason) string { return "its nodes are unavailable: " + list(r.Because, ", ") },
-	WindowKeeps: func(r Reason) string { return windowKeeps(r) },
+	NoPlacer: say("no placer is active"),
+	Away:     func(r Reason) string { return "its nodes are unavailable: " + list(r.Because, ", ") },
+	WindowKeeps: func(r Reason) string {
+		return fmt.Sprintf("the window %q reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
+	},
 	Held: func(r Reason) string {
 		return because(r, "held"+by(r.Cause)+" since "+Moment(r.Until)+" (to lift the hold: nomad-pal hold -lift)")
 	},
@@ -271,8 +273,10 @@ var voice = map[Kind]func(Reason) string{
 	InCircle: func(r Reason) string {
 		return "comes after " + names(r.Jobs) + " (pal_after), which comes after this job: a cycle; run one of these jobs again without pal_after"
 	},
-	Provided:     func(r Reason) string { return "the job also comes after " + names(r.Jobs) + " (pal_after)" },
-	StillEnding:  func(r Reason) string { return stillEnding(r) },
+	Provided: func(r Reason) string { return "the job also comes after " + names(r.Jobs) + " (pal_after)" },
+	StillEnding: func(r Reason) string {
+		return Counted(r.Have, "member is still stopping and holds its GPUs", "members are still stopping and hold their GPUs")
+	},
 	BeingRead:    say("the placer is still reading the job from Nomad"),
 	NomadRefuses: func(r Reason) string { return "Nomad cannot place it now: " + r.Cause },
 
@@ -351,7 +355,7 @@ var voice = map[Kind]func(Reason) string{
 	PartNative:  func(r Reason) string { return fmt.Sprintf("Nomad alone has placed %d of %d members", r.Have, r.Want) },
 	NewJob:      say("the job was registered a moment ago, and the agent has not read it yet; ask again"),
 
-	MembersRun:   func(r Reason) string { return membersRun(r) },
+	MembersRun:   membersRun,
 	Incomplete:   func(r Reason) string { return because(r, placed(r)) },
 	Deploying:    func(r Reason) string { return because(r, placed(r)) + "; Nomad may try again after the deployment" },
 	OthersRun:    say("the others keep running"),
@@ -436,7 +440,7 @@ var voice = map[Kind]func(Reason) string{
 		}
 		return "not all of its members could run"
 	},
-	EndedComplete: func(r Reason) string { return ended(r) },
+	EndedComplete: ended,
 	EndedFailed:   func(r Reason) string { return fmt.Sprintf("%s on node %s; %s", r.Cause, r.Node, ended(r)) },
 	NoMembers:     func(r Reason) string { return r.Cause + ending(r) },
 	NoMoreRuns:    say("it was stopped, and starts no more runs"),
@@ -474,7 +478,7 @@ var voice = map[Kind]func(Reason) string{
 	AwaitTenant:  func(r Reason) string { return await(r, "its members") },
 	AwaitTenants: func(r Reason) string { return await(r, "the canaries") },
 	AwaitCanaries: func(r Reason) string {
-		return fmt.Sprintf("the canaries start when %s free in addition to those of the old version", map[bool]string{true: "1 GPU comes", false: Count(r.Needs) + " come"}[r.Needs == 1])
+		return fmt.Sprintf("the canaries start when %s free in addition to those of the old version", Counted(r.Needs, "GPU comes", "GPUs come"))
 	},
 	RaiseLimit: raise,
 	CanariesRun: func(r Reason) string {
@@ -603,9 +607,7 @@ func scattered(r Reason) string {
 	switch {
 	case r.slowOnly():
 		return text + outliers(r)
-	case len(r.Because) > 0 && r.Because[0].Kind == WindowKeeps:
-		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
-	case len(r.Because) > 0 && (r.Because[0].Kind == Neighbours || r.Because[0].Kind == MembersApart):
+	case len(r.Because) > 0 && slices.Contains([]Kind{WindowKeeps, Neighbours, MembersApart}, r.Because[0].Kind):
 		return text + are(r.Free) + " free, but " + list(r.Because, ", ")
 	case r.Needs == 1:
 		return because(r, text+are(r.Free)+" free, but on nodes with too little CPU, memory or disk")
@@ -639,11 +641,6 @@ func (u Used) String() string {
 		parts = append(parts, Counted(u.Outliers, "outlier", "outliers"))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// windowKeeps counts the GPUs that a window reserves.
-func windowKeeps(r Reason) string {
-	return fmt.Sprintf("the window %q reserves %s until %s", r.Window, Count(r.Needs), Moment(r.Until))
 }
 
 // onNodes counts the nodes that a reason holds for.
@@ -707,18 +704,7 @@ func ending(r Reason) string {
 	if r.Doing == nil || r.Doing.Ending == 0 {
 		return ""
 	}
-	if r.Doing.Ending == 1 {
-		return "; 1 is still stopping and holds its GPUs"
-	}
-	return fmt.Sprintf("; %d are still stopping and hold their GPUs", r.Doing.Ending)
-}
-
-// stillEnding describes a waiting gang whose old members still hold GPUs.
-func stillEnding(r Reason) string {
-	if r.Have == 1 {
-		return "1 member is still stopping and holds its GPUs"
-	}
-	return fmt.Sprintf("%d members are still stopping and hold their GPUs", r.Have)
+	return "; " + Counted(r.Doing.Ending, "is still stopping and holds its GPUs", "are still stopping and hold their GPUs")
 }
 
 // provided appends the jobs that a planned job comes after: "if default/a had succeeded".

@@ -183,13 +183,10 @@ func (p *AllocPayload) AsAlloc() *Alloc {
 
 // sanitizeTasks returns the task states without nil entries, which a client may have written.
 func sanitizeTasks(tasks map[string]*taskPayload) map[string]*api.TaskState {
-	var out map[string]*api.TaskState
+	out := make(map[string]*api.TaskState, len(tasks))
 	for name, t := range tasks {
 		if t == nil {
 			continue
-		}
-		if out == nil {
-			out = make(map[string]*api.TaskState, len(tasks))
 		}
 		t.Events = slices.DeleteFunc(t.Events, func(e *api.TaskEvent) bool { return e == nil })
 		out[name] = &t.TaskState

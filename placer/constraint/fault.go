@@ -212,13 +212,19 @@ var instanceNames = []string{"uuid", "id", "ids", "gpu_uuid", "gpu_id", "index",
 // DeviceFault returns why no device group can meet a constraint of a device request; nil if one can
 // or there is no constraint. If the fault suggests another constraint, some group meets that one.
 func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
+	return unlessMet(c, devices, DeviceMeets, deviceFault)
+}
+
+// unlessMet returns the fault of a constraint that no device group, or no node, meets; nil if one
+// meets it or there is none. It drops useless advice.
+func unlessMet[T any](c *api.Constraint, all []T, meets func(*api.Constraint, T) bool, fault func(*api.Constraint, []T) *Fault) *Fault {
 	met := func(c *api.Constraint) bool {
-		return slices.ContainsFunc(devices, func(d *api.NodeDeviceResource) bool { return DeviceMeets(c, d) })
+		return slices.ContainsFunc(all, func(one T) bool { return meets(c, one) })
 	}
-	if len(devices) == 0 || met(c) {
+	if len(all) == 0 || met(c) {
 		return nil
 	}
-	return deviceFault(c, devices).unlessVain(met)
+	return fault(c, all).unlessVain(met)
 }
 
 func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
@@ -226,7 +232,9 @@ func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 		return f
 	}
 	if !strings.HasPrefix(c.LTarget, "${") && !strings.HasPrefix(c.RTarget, "${") {
-		return wordFault(c, devices)
+		word := strings.ToLower(strings.Trim(c.LTarget, "${} "))
+		word = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(word, "device."), "attr."), "unique.")
+		return wordFault(c, meantTarget(word, devices))
 	}
 	var nearer *Fault
 	for _, d := range devices {
@@ -241,12 +249,11 @@ func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return nearer
 }
 
-// wordFault is the fault of a constraint with no reference on either side.
-func wordFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
+// wordFault is the fault of a constraint with no reference on either side. meant is the reference
+// that its left side probably means; "" if unknown.
+func wordFault(c *api.Constraint, meant string) *Fault {
 	f := &Fault{Kind: FaultWord, Subject: c.LTarget}
-	word := strings.ToLower(strings.Trim(c.LTarget, "${} "))
-	word = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(word, "device."), "attr."), "unique.")
-	if meant := meantTarget(word, devices); meant != "" {
+	if meant != "" {
 		f.Write = &Condition{meant, c.Operand, c.RTarget}
 	}
 	return f
@@ -326,10 +333,8 @@ func targetFault(c *api.Constraint, target string, d *api.NodeDeviceResource, de
 	inner, _ := interpolation(target)
 	if !strings.HasPrefix(inner, "device.") {
 		f := &Fault{Kind: FaultPlace, Subject: target, In: "group"}
-		for _, known := range []string{"attr.", "meta.", "node."} {
-			if strings.HasPrefix(inner, known) {
-				f.Write = &Condition{c.LTarget, c.Operand, c.RTarget}
-			}
+		if slices.ContainsFunc([]string{"attr.", "meta.", "node."}, func(known string) bool { return strings.HasPrefix(inner, known) }) {
+			f.Write = &Condition{c.LTarget, c.Operand, c.RTarget}
 		}
 		return f
 	}
@@ -529,13 +534,7 @@ func (f *Fault) meant(c *api.Constraint, values map[string]bool) {
 // NodeFault returns why no node can meet a constraint of a job, group or task; nil if one can or
 // there is no constraint.
 func NodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
-	met := func(c *api.Constraint) bool {
-		return slices.ContainsFunc(nodes, func(n *api.Node) bool { return NodeMeets(c, n) })
-	}
-	if len(nodes) == 0 || met(c) {
-		return nil
-	}
-	return nodeFault(c, nodes).unlessVain(met)
+	return unlessMet(c, nodes, NodeMeets, nodeFault)
 }
 
 func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
@@ -544,11 +543,7 @@ func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	}
 	targets := targetsOf(nodes)
 	if !strings.HasPrefix(c.LTarget, "${") && !strings.HasPrefix(c.RTarget, "${") {
-		f := &Fault{Kind: FaultWord, Subject: c.LTarget}
-		if meant := meantOfNodes(c.LTarget, targets); meant != "" {
-			f.Write = &Condition{meant, c.Operand, c.RTarget}
-		}
-		return f
+		return wordFault(c, meantOfNodes(c.LTarget, targets))
 	}
 	for _, side := range []string{c.LTarget, c.RTarget} {
 		inner, refers := interpolation(side)

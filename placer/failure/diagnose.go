@@ -149,17 +149,13 @@ func UntilKilled(events []*api.TaskEvent) []*api.TaskEvent {
 // suspects returns the names of the tasks in the order in which to look for the cause: the tasks
 // that failed, then those that were killed with them, each sorted.
 func suspects(tasks map[string]*api.TaskState) []string {
-	names := slices.Sorted(maps.Keys(tasks))
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch fa, fb := tasks[a].Failed, tasks[b].Failed; {
-		case fa == fb:
+	after := func(task string) int {
+		if tasks[task].Failed {
 			return 0
-		case fa:
-			return -1
 		}
 		return 1
-	})
-	return names
+	}
+	return slices.SortedFunc(maps.Keys(tasks), func(a, b string) int { return cmp.Or(after(a)-after(b), strings.Compare(a, b)) })
 }
 
 // Events for which nomad/api has no names.

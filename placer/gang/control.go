@@ -3,7 +3,10 @@
 
 package gang
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Control holds orders about a job from outside its jobspec: nomad-pal hold, priority and requeue.
 // It is stored under the job's name, so it survives a new registration of the job. The zero value
@@ -35,10 +38,7 @@ func (g *memory) Controlled(c Control) {
 
 // priority is the gang's priority in the queue.
 func (g *known) priority() int {
-	if g.Control.Priority != 0 {
-		return g.Control.Priority
-	}
-	return *g.Job.Priority
+	return cmp.Or(g.Control.Priority, *g.Job.Priority)
 }
 
 // byWhom names the person who gave the order.

@@ -146,7 +146,7 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	backsOff := g.stop == nil && !g.dying(w) && (g.couldNever(w) || w.Now().Before(g.RetryAt) || sync.Unread || sync.After || g.finishUnknown(w))
 	switch {
 	case g.Refused == nil && g.Target == nil && !g.Queued && g.dying(w):
-		return append(out, g.endsInQueue(w)...)
+		return append(out, g.restored(true, w)...)
 	case g.Refused != nil, backsOff && g.Target == nil:
 		return append(out, g.dequeue()...)
 	case g.Target != nil: // it starts at its target, and counts as running; after that the queue learns what the author has changed
@@ -172,15 +172,16 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 	return out
 }
 
-// endsInQueue tells the queue about a gang that an earlier placer has stopped and that will free
+// restored tells the queue about a gang that it does not know, with the gang's present members;
+// nothing if the gang has none. With ends, an earlier placer has stopped the gang, which will free
 // its GPUs soon. Otherwise the queue would stop another gang for the same successor.
-func (g *memory) endsInQueue(w World) []Effect {
+func (g *memory) restored(ends bool, w World) []Effect {
 	j, at := g.asItRuns(w)
 	if len(at.Members) == 0 {
 		return nil
 	}
 	g.Queued, g.Placed, g.edited = true, true, true
-	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: true}}
+	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
 // asItRuns is the job in the queue's form, with its running members and their placement. The author
@@ -238,15 +239,12 @@ func (g *memory) runInQueue(_ Event, w World) []Effect {
 // runsOnInQueue makes sure that the queue knows a running gang, with its present members, when its
 // author requests something else.
 func (g *Lifecycle) runsOnInQueue(e Event, w World) []Effect {
-	if g.Queued || g.Refused != nil || g.stop != nil {
-		return g.staysInQueue(e, w)
+	if !g.Queued && g.Refused == nil && g.stop == nil {
+		if es := g.restored(false, w); es != nil {
+			return es
+		}
 	}
-	j, at := g.asItRuns(w)
-	if len(at.Members) == 0 {
-		return g.staysInQueue(e, w)
-	}
-	g.Queued, g.Placed, g.edited = true, true, true
-	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now())}}
+	return g.staysInQueue(e, w)
 }
 
 // settle tells the queue that some members have succeeded.

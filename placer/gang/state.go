@@ -168,18 +168,23 @@ func cutShort(job *api.Job, as []*cluster.Alloc) bool {
 	if *job.Type != api.JobTypeService {
 		return false
 	}
-	last := map[string]*cluster.Alloc{} // by name
-	for _, a := range as {
-		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
-			last[a.Name] = a
-		}
-	}
-	for _, a := range last {
+	for _, a := range newestOfEach(as) {
 		if a.Client == api.AllocClientStatusComplete && a.Desired == api.AllocDesiredStatusRun && a.ModifyIndex > *job.JobModifyIndex && wasKilled(a.Tasks) {
 			return true
 		}
 	}
 	return false
+}
+
+// newestOfEach returns the last allocation of each name.
+func newestOfEach(as []*cluster.Alloc) map[string]*cluster.Alloc {
+	last := map[string]*cluster.Alloc{}
+	for _, a := range as {
+		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
+			last[a.Name] = a
+		}
+	}
+	return last
 }
 
 // misplaced reports whether a member is not where its group's pins put it.
@@ -216,14 +221,8 @@ func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	if *job.Type != api.JobTypeBatch || !slices.ContainsFunc(as, is) {
 		return nil
 	}
-	last := map[string]*cluster.Alloc{} // by name
-	for _, a := range as {
-		if was := last[a.Name]; was == nil || a.CreateIndex > was.CreateIndex {
-			last[a.Name] = a
-		}
-	}
 	there := map[string]int{} // running, complete or failed, by group
-	for _, a := range last {
+	for _, a := range newestOfEach(as) {
 		switch {
 		case is(a):
 			out = append(out, a)

@@ -31,9 +31,8 @@ type VitalSigns struct {
 	// Restarts counts restarts of the work; Lost counts those caused by the connection to Nomad or
 	// by a bad answer.
 	Restarts, Lost int
-	// Panics counts broken invariants. PanickedJob is the job blamed for the last one, "" for none.
-	Panics      int
-	PanickedJob string
+	// Panics counts broken invariants.
+	Panics int
 	// InARow counts restarts with less than [steadyAfter] of work between them. Last is the time of
 	// the last one, LastError its cause, and LastOurs whether that was a broken invariant.
 	InARow    int
@@ -104,12 +103,11 @@ func (v *Vitals) Restarted(now time.Time, err error) {
 	v.s.LastError = fmt.Sprint(err)
 }
 
-// Panicked reports a broken invariant, and the job that is blamed for it; "" for none.
-func (v *Vitals) Panicked(job string) {
+// Panicked reports a broken invariant.
+func (v *Vitals) Panicked() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.s.Panics++
-	v.s.PanickedJob = job
 }
 
 // Status returns a snapshot.

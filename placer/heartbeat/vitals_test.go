@@ -43,7 +43,7 @@ func TestVitals(t *testing.T) {
 			for s := range 3 {
 				v.LoopAlive(at(20 * s))
 				v.CycleBegan(at(20 * s))
-				v.Panicked("")
+				v.Panicked()
 				v.Restarted(at(20*s+1), broken)
 			}
 		}, 42, "the placer had to restart 3 times in a row, last 1s ago because of a fault of its own: see its log"},
@@ -125,14 +125,14 @@ func TestVitalsCount(t *testing.T) {
 	if _, ok := v.Status().Age(now); ok {
 		t.Error("a loop that has not begun has an age")
 	}
-	v.Panicked("default/evil")
+	v.Panicked()
 	v.Restarted(now, fmt.Errorf("%w: nil map", ErrInvariant))
 	v.Restarted(now, errors.New("EOF"))
 	v.CycleBegan(now)
 	v.CycleEnded(now)
 	v.LoopAlive(now.Add(time.Hour))
 	s := v.Status()
-	if s.Panics != 1 || s.PanickedJob != "default/evil" || s.Restarts != 2 || s.Lost != 1 || s.Cycles != 1 || s.LastError != "EOF" {
+	if s.Panics != 1 || s.Restarts != 2 || s.Lost != 1 || s.Cycles != 1 || s.LastError != "EOF" {
 		t.Errorf("%+v", s)
 	}
 	if age, ok := s.Age(now.Add(time.Hour + time.Second)); !ok || age != time.Second {

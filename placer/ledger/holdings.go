@@ -140,7 +140,7 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 		v.leave(u, k)
 	}
 	for _, u := range old.uses {
-		v.free[u.node] = minus(v.free[u.node], u.Resources, -1)
+		v.free[u.node] = v.free[u.node].Minus(u.Resources, -1)
 	}
 	if len(h.gpus) == 0 && len(h.uses) == 0 {
 		delete(v.wants, k)
@@ -151,23 +151,23 @@ func (v *Ledger) replace(k cluster.JobKey, h holding) {
 		v.enter(u, k)
 	}
 	for _, u := range h.uses {
-		v.free[u.node] = minus(v.free[u.node], u.Resources, 1)
+		v.free[u.node] = v.free[u.node].Minus(u.Resources, 1)
 	}
 }
 
 // enter adds a job to those that want a GPU. If several jobs want it, a job that has the GPU goes
 // before one whose pins only name it. Among equals, the lowest key goes first.
 func (v *Ledger) enter(u int, k cluster.JobKey) {
-	switch owner := v.owner[u]; {
-	case owner == cluster.JobKey{}:
+	owner := v.owner[u]
+	if owner == (cluster.JobKey{}) {
 		v.owner[u] = k
-	default:
-		if v.rivals[u] == nil {
-			v.rivals[u] = []cluster.JobKey{owner}
-		}
-		v.rivals[u] = append(v.rivals[u], k)
-		v.owner[u] = v.first(u, v.rivals[u])
+		return
 	}
+	if v.rivals[u] == nil {
+		v.rivals[u] = []cluster.JobKey{owner}
+	}
+	v.rivals[u] = append(v.rivals[u], k)
+	v.owner[u] = v.first(u, v.rivals[u])
 }
 
 // first returns the owner among the jobs that want a GPU.
@@ -187,17 +187,13 @@ func (v *Ledger) first(u int, rivals []cluster.JobKey) cluster.JobKey {
 // leave removes a job from those that want a GPU. The next rival, if any, then owns the GPU.
 func (v *Ledger) leave(u int, k cluster.JobKey) {
 	rest := slices.DeleteFunc(slices.Clone(v.rivals[u]), func(o cluster.JobKey) bool { return o == k })
-	switch len(rest) {
-	case 0:
-		v.owner[u] = cluster.JobKey{}
-	default:
+	v.owner[u] = cluster.JobKey{}
+	if len(rest) > 0 {
 		v.owner[u] = v.first(u, rest)
 	}
-	if len(rest) < 2 {
+	if v.rivals[u] = rest; len(rest) < 2 {
 		delete(v.rivals, u)
-		return
 	}
-	v.rivals[u] = rest
 }
 
 // holdingOf computes a job's holding: its live allocations, the unused part of its pins, and what
@@ -245,11 +241,11 @@ func (v *Ledger) Without(k cluster.JobKey) (owned []int, back func()) {
 	}
 	uses := v.wants[k].uses
 	for _, u := range uses {
-		v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, -1))
+		v.Cluster.SetFree(u.node, v.Cluster.Free(u.node).Minus(u.Resources, -1))
 	}
 	return owned, func() {
 		for _, u := range uses {
-			v.Cluster.SetFree(u.node, minus(v.Cluster.Free(u.node), u.Resources, 1))
+			v.Cluster.SetFree(u.node, v.Cluster.Free(u.node).Minus(u.Resources, 1))
 		}
 		for _, u := range owned {
 			v.Cluster.SetTaken(u, true)
@@ -312,13 +308,8 @@ func (v *Ledger) holdPromised(h *holding, c promise) {
 		}
 	}
 	for node, gpus := range perNode {
-		h.uses = append(h.uses, use{node, minus(pal.Resources{}, c.need, -gpus/max(1, c.per))})
+		h.uses = append(h.uses, use{node, pal.Resources{}.Minus(c.need, -gpus/max(1, c.per))})
 	}
-}
-
-// minus returns r - times × o; a negative number adds.
-func minus(r, o pal.Resources, times int) pal.Resources {
-	return pal.Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }
 
 // promise is the part of a group's pins that its live allocations do not use yet.

@@ -80,12 +80,11 @@ func DefaultConfig() Config {
 // decides. from is the configuration key that allows it; "" if they may not.
 func (c Config) MayStop(namespace string, class pal.AppClass) (may bool, from string) {
 	may, from = slices.Contains(c.DefaultPreempt, class), "default_preempt"
-	for name := c.Queue.TenantOf(namespace); name != ""; {
+	for name := c.Queue.TenantOf(namespace); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
 		if said := c.Queue.Tenants[name].DefaultPreempt; said != nil {
 			may, from = *said, fmt.Sprintf("default_preempt of tenant %q", name)
 			break
 		}
-		name = name[:max(0, strings.LastIndexByte(name, '/'))]
 	}
 	if !may {
 		return false, ""

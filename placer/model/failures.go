@@ -19,10 +19,10 @@ const AvoidFor = time.Hour
 // failures of an unhealthy GPU, which is excluded anyway, and failures because a node went down:
 // such a node is as good as any other once it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
-	var nodes map[string]bool
+	nodes := map[string]bool{}
 	for _, f := range m.failuresOf(k) {
 		if f.Unhealthy == nil && f.Reason != failure.NodeDown && now.Sub(f.At) < AvoidFor {
-			nodes = mark(nodes, f.Node)
+			nodes[f.Node] = true
 		}
 	}
 	return nodes

@@ -160,13 +160,12 @@ func topKeys() []Key {
 	}
 }
 
+// queueKey returns a key of the block queue whose value is a field.
+func queueKey[T any](name string, field func(*Config) *T, doc string) Key {
+	return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
+}
+
 func queueKeys() []Key {
-	duration := func(name string, field func(*Config) *time.Duration, doc string) Key {
-		return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
-	}
-	flag := func(name string, field func(*Config) *bool, doc string) Key {
-		return Key{Block: "queue", Name: name, field: func(c *Config) any { return field(c) }, Doc: doc}
-	}
 	backfill := parsed(queue.ParseBackfill, func(c *Config) *queue.Backfill { return &c.Queue.Backfill })
 	backfill.get = func(c *Config) string { return string(cmp.Or(c.Queue.Backfill, queue.BackfillNone)) }
 	return []Key{
@@ -174,32 +173,32 @@ func queueKeys() []Key {
 			Doc: "`fifo`, `priority` (Nomad's job priority, then age), `las` (least GPU time attained first), `srtf` (shortest expected remaining time), `adaptive` (least expected remaining GPU time, by hints and history), `round-robin`"},
 		{Block: "queue", Name: "backfill", text: backfill,
 			Doc: "Which gangs may pass the head of the queue when it does not fit: `\"none\"` (strict order; GPUs idle), `\"reserved\"` (those that do not delay the head's reservation, and all that may be stopped), `\"best-effort\"` (all that fit, however long the head then waits)"},
-		duration("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
+		queueKey("max_wait", func(c *Config) *time.Duration { return &c.Queue.MaxWait },
 			"How long a gang without an estimate may wait in total before it is overdue. A gang with `pal_duration` or `max_run_duration` is overdue after twice the shorter of them, an hour at least. Within `overdue_share`, overdue gangs are served ahead of their place in the queue, in order of submission"),
 		{Block: "queue", Name: "overdue_share", field: func(c *Config) any { return &c.Queue.OverdueShare },
 			Doc: "The part of the cluster's GPU time that serves overdue gangs. They get at least this much while they wait, so nobody starves; under overload they get no more, so the others are served as well"},
-		flag("preempt", func(c *Config) *bool { return &c.Queue.Preempt },
+		queueKey("preempt", func(c *Config) *bool { return &c.Queue.Preempt },
 			"Stop gangs that allow it (`pal_preempt`, `default_preempt`) for gangs that go first. Other gangs are never stopped for them"),
-		flag("migrate", func(c *Config) *bool { return &c.Queue.Migrate },
+		queueKey("migrate", func(c *Config) *bool { return &c.Queue.Migrate },
 			"Move gangs with `pal_migrate = true` to better GPUs, if that gains more than twice the `restart_cost`"),
 		{Block: "queue", Name: "restart_cost", zero: true, field: func(c *Config) any { return &c.RestartCost }, Doc: "Run time that a gang loses by a stop and restart, or an elastic gang by a change of its size"},
 		{Block: "queue", Name: "moves_per_hour", field: func(c *Config) any { return &c.MovesPerHour },
 			Doc: "How many gangs the placer may move within an hour"},
-		flag("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
+		queueKey("locality_wait", func(c *Config) *bool { return &c.Queue.LocalityWait },
 			"A gang whose free GPUs lie too far apart waits for closer ones, as long as that is expected to pay off. `pal_locality_wait` limits that wait for one job"),
 		{Block: "queue", Name: "outlier_threshold", zero: true, field: func(c *Config) any { return &c.Queue.OutlierThreshold },
 			Doc: "PM score above which GPUs are kept for gangs that could not run without them; 0: no limit"},
-		flag("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
+		queueKey("refuse_bad_neighbours", func(c *Config) *bool { return &c.Queue.Placement.RefuseBad },
 			"Leave a part of a [shared GPU](../operators/share-gpus.md#bad-neighbours) free, if a job would do less work there than its neighbours would lose. The job waits for a better part, until it is overdue. The cost of neighbours is known for a V100, and from finished runs; otherwise no job is refused"),
-		duration("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
+		queueKey("quantum", func(c *Config) *time.Duration { return &c.Queue.Quantum },
 			"GPU time of the first level of `las`; time slice of `round-robin`"),
-		duration("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
+		queueKey("default_runtime", func(c *Config) *time.Duration { return &c.Queue.DefaultRuntime },
 			"Expected run time of a job that has no `pal_duration`, no `max_run_duration` and no earlier runs of its name. If others give estimates, and such jobs have run for longer, the expectation grows for those that may not be stopped. Once a job has run longer than expected, it is expected to run that long again"),
-		flag("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },
+		queueKey("job_priority", func(c *Config) *bool { return &c.Queue.JobPriority },
 			"Jobs with a higher Nomad `priority` go first, whatever `order` says; with `fair_share`, first within their tenant. They also stop jobs of a lower priority that may be stopped. Overdue gangs keep their share. Any user may set a priority up to the servers' `job_max_priority` (100)"),
-		flag("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
+		queueKey("deadlines", func(c *Config) *bool { return &c.Queue.Deadlines },
 			"Gangs whose `pal_deadline` is in danger go before others of their tenant and priority; before all others of their priority, if there is neither `fair_share` nor a quota. Setting a deadline is an advantage: switch this off if users do not trust each other"),
-		flag("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
+		queueKey("fair_share", func(c *Config) *bool { return &c.Queue.FairShare },
 			"The tenant that has used the least GPU time for its weight goes first. Older use counts less (`usage_half_life`), and each GPU in use counts as one more hour"),
 		{Block: "queue", Name: "usage", text: parsed(queue.ParseUsageBy, func(c *Config) *queue.UsageBy { return &c.Queue.Usage }),
 			Doc: "What a GPU hour costs in `fair_share`: 1 (`gpu-time`), or the [price](../design/concepts.md#gpu-models) of the GPU's model when the job got the GPU (`priced`), so that an hour on a slow model costs less"},

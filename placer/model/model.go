@@ -66,9 +66,7 @@ type Model struct {
 
 // New returns the model of a new placer, which knows nothing but the time.
 func New(cfg Config, now time.Time) (*Model, error) {
-	m := &Model{Cfg: cfg, Time: now}
-	m.IsolatedJobs = map[cluster.JobKey]IsolatedJob{}
-	m.unanswered = map[cluster.JobKey][]unanswered{}
+	m := &Model{Cfg: cfg, Time: now, IsolatedJobs: map[cluster.JobKey]IsolatedJob{}, unanswered: map[cluster.JobKey][]unanswered{}, Dependencies: dependencyCache{Known: map[cluster.JobKey]Dependency{}}}
 	return m, m.Reset()
 }
 
@@ -175,10 +173,8 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 		}
 	}
 	for k := range m.State.Unread {
-		if m.Jobs[k] == nil && m.State.Jobs[k] == nil {
-			if n := m.amount(k); n > 0 {
-				gpus[queue.Payer{Tenant: k.Namespace}] += n
-			}
+		if n := m.amount(k); n > 0 && m.Jobs[k] == nil && m.State.Jobs[k] == nil {
+			gpus[queue.Payer{Tenant: k.Namespace}] += n
 		}
 	}
 	return gpus
@@ -396,10 +392,11 @@ func (t *Tracked) NoteUnfit(nodes []string, now time.Time) {
 
 // Unfit returns the nodes on which Nomad's dry run refused the job as it is now. A node is
 // forgotten after AvoidFor.
-func (t *Tracked) Unfit(job *api.Job, now time.Time) (nodes map[string]bool) {
+func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
+	nodes := map[string]bool{}
 	for n, at := range t.unfit {
 		if n.index == *job.JobModifyIndex && now.Sub(at) < AvoidFor {
-			nodes = mark(nodes, n.node)
+			nodes[n.node] = true
 		}
 	}
 	return nodes

@@ -222,7 +222,7 @@ func (m *Model) Status(waits map[string]*Wait) Status {
 // holds does not count as allocated: see [GPUState]. A degraded GPU may also count as free or
 // allocated.
 func (s *Status) CountGPUs(m *Model) {
-	above, c := cmp.Or(m.Cfg.Queue.OutlierThreshold, queue.DefaultOutlierThreshold), m.View.Cluster
+	c := m.View.Cluster
 	s.Outliers = map[pal.AppClass]float64{}
 	for _, class := range pal.AppClasses() {
 		s.Outliers[class] = 0
@@ -246,10 +246,8 @@ func (s *Status) CountGPUs(m *Model) {
 		if state == GPUAllocated {
 			s.Allocated += n
 		}
-		for k, class := range pal.AppClasses() {
-			if float64(u.Scores[k]) > above {
-				s.Outliers[class] += n
-			}
+		for _, class := range m.OutlierFor(i) {
+			s.Outliers[class] += n
 		}
 	}
 	for _, n := range []*float64{&s.GPUs, &s.Free, &s.Allocated, &in.Unhealthy, &in.Quarantined, &in.Degraded} {

@@ -102,12 +102,9 @@ func (m *Model) HeldGPUs(now time.Time) map[cluster.JobKey][]string {
 			continue
 		}
 		for _, u := range us {
-			if job := m.State.Jobs[k]; now.Before(u.until) && (job == nil || *job.JobModifyIndex == u.over) {
+			if job := m.State.Jobs[k]; len(u.gpus) > 0 && now.Before(u.until) && (job == nil || *job.JobModifyIndex == u.over) {
 				held[k] = append(held[k], u.gpus...)
 			}
-		}
-		if len(held[k]) == 0 {
-			delete(held, k)
 		}
 	}
 	return held

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -114,29 +115,18 @@ func (m *Model) RequestOf(st gang.Observed) (request.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	nodes := m.Avoids(st, m.Time)
+	nodes := map[string]bool{}
+	maps.Copy(nodes, m.Avoids(st, m.Time))
 	if t := m.Jobs[st.Key]; t != nil && st.Nomad == gang.Waiting {
-		for n := range t.Unfit(st.Job, m.Time) {
-			nodes = mark(nodes, n)
-		}
+		maps.Copy(nodes, t.Unfit(st.Job, m.Time))
 	}
-	if nodes != nil {
+	if len(nodes) > 0 {
 		m.View.Avoid(&r, nodes)
 	}
 	return r, nil
 }
 
-// mark adds a name to a set, which may be nil.
-func mark(set map[string]bool, name string) map[string]bool {
-	if set == nil {
-		set = map[string]bool{}
-	}
-	set[name] = true
-	return set
-}
-
-// Avoids returns the names of nodes that a requeued gang uses only if it fits nowhere else; nil for
-// none.
+// Avoids returns the names of nodes that a requeued gang uses only if it fits nowhere else.
 func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
 	if st.Nomad != gang.Waiting || len(st.Pins.Groups) == 0 {
 		return nil

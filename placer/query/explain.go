@@ -515,7 +515,7 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 	}
 	defer s.besideWindows(s.m.View.Cluster, t.Key, t.Request.Least(), &d)()
 	e.Decision, e.Mode = &d, string(t.Request.Mode)
-	if nodes := s.m.Avoids(t.Observed, s.m.Time); nodes != nil {
+	if nodes := s.m.Avoids(t.Observed, s.m.Time); len(nodes) > 0 {
 		e.Note = fmt.Sprintf("it avoids %s if it can: its members failed there within the last hour", strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
 	}
 	s.notePriority(e, t)

@@ -23,9 +23,6 @@ const maxPreferences = 8
 // those with the two highest sums, and so on. It returns nil if all device groups have the same
 // sum.
 func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
-	if !a.hasAffinities(job) {
-		return nil
-	}
 	sums := make([]int, len(v.Devices))
 	var distinct []int
 	for i, d := range v.Devices {
@@ -47,12 +44,6 @@ func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	return out
 }
 
-func (a gpuRequest) hasAffinities(job *api.Job) bool {
-	return len(job.Affinities) > 0 || len(a.group.Affinities) > 0 ||
-		slices.ContainsFunc(a.group.Tasks, func(t *api.Task) bool { return len(t.Affinities) > 0 }) ||
-		slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return len(r.Affinities) > 0 })
-}
-
 // affinityWeight returns the sum of the weights of the affinities that the device group and its
 // node meet.
 func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *api.Node) int {
@@ -60,7 +51,7 @@ func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *a
 	add := func(as []*api.Affinity, met func(*api.Constraint) bool) {
 		for _, f := range as {
 			if met(&api.Constraint{LTarget: f.LTarget, RTarget: f.RTarget, Operand: f.Operand}) {
-				sum += weight(f)
+				sum += weight(f.Weight)
 			}
 		}
 	}
@@ -76,12 +67,12 @@ func (a gpuRequest) affinityWeight(job *api.Job, d *api.NodeDeviceResource, n *a
 	return sum
 }
 
-// weight returns an affinity's weight; Nomad's default is 50.
-func weight(a *api.Affinity) int {
-	if a.Weight == nil {
+// weight returns the weight of an affinity or a spread; Nomad's default is 50.
+func weight(said *int8) int {
+	if said == nil {
 		return 50
 	}
-	return int(*a.Weight)
+	return int(*said)
 }
 
 // isMIG reports whether a device group consists of MIG instances. With nomad-device-nvidia, only

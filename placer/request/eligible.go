@@ -59,10 +59,7 @@ func requestMatches(request string, d *api.NodeDeviceResource) bool {
 // instance of a group excludes the whole group, because the core chooses among all instances of a
 // group.
 func deviceServes(r *api.RequestedDevice, d *api.NodeDeviceResource) bool {
-	if !requestMatches(r.Name, d) {
-		return false
-	}
-	return meetsAll(r.Constraints, d)
+	return requestMatches(r.Name, d) && meetsAll(r.Constraints, d)
 }
 
 // gpuRequest is what one allocation of a task group requests from one device group.

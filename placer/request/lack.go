@@ -260,7 +260,7 @@ func tooFewDevices(g *api.TaskGroup, n *api.Node, counts func(*api.NodeDevice) b
 			}
 			need := rewrite.GPUs(r)
 			for _, d := range cluster.DevicesOf(n) {
-				if requestMatches(r.Name, d) && meetsAll(r.Constraints, d) {
+				if deviceServes(r, d) {
 					taken := min(need, left[d])
 					need, left[d] = need-taken, left[d]-taken
 				}
@@ -308,13 +308,7 @@ func keptPort(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	if kept == "" {
 		return Lack{}, false
 	}
-	ports := staticPorts(g)
-	for _, label := range slices.Sorted(maps.Keys(ports)) {
-		if inPorts(kept, ports[label]) {
-			return Lack{Kind: LackPort, Name: label, Need: ports[label]}, true
-		}
-	}
-	return Lack{}, false
+	return firstPort(LackPort, staticPorts(g), func(port int) bool { return inPorts(kept, port) })
 }
 
 // inPorts reports whether a list such as "22,8000-8100" contains the port.

@@ -108,11 +108,7 @@ var implied = []struct{ before, after, lacks string }{
 // the author wrote it.
 func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	attribute, _, _ := strings.Cut(what, " ")
-	sets := [][]*api.Constraint{job.Constraints, g.Constraints}
-	for _, t := range g.Tasks {
-		sets = append(sets, t.Constraints)
-	}
-	if slices.ContainsFunc(slices.Concat(sets...), func(c *api.Constraint) bool { return c.LTarget == attribute }) {
+	if slices.ContainsFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.LTarget == attribute }) {
 		return what
 	}
 	for _, of := range implied {

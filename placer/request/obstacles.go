@@ -69,7 +69,8 @@ func (v *View) Obstacles(job *api.Job, sparing pal.AppClass) []Obstacle {
 			if l, is := v.passingLack(a, i, groups[i], sparing); is {
 				return []Lack{l}
 			}
-			if l, is := takenPort(ports, inUse[v.Nodes[i].ID]); is {
+			used := inUse[v.Nodes[i].ID]
+			if l, is := firstPort(LackFreePort, ports, func(port int) bool { return used[port] }); is {
 				return []Lack{l}
 			}
 			return nil
@@ -239,11 +240,11 @@ func (v *View) portsInUse(job cluster.JobKey, n int) map[string]map[int]bool {
 	return inUse
 }
 
-// takenPort returns a lack if a requested static port is in use.
-func takenPort(ports map[string]int, inUse map[int]bool) (Lack, bool) {
+// firstPort returns a lack of the kind for the first of the static ports that is taken.
+func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (Lack, bool) {
 	for _, label := range slices.Sorted(maps.Keys(ports)) {
-		if inUse[ports[label]] {
-			return Lack{Kind: LackFreePort, Name: label, Need: ports[label]}, true
+		if taken(ports[label]) {
+			return Lack{Kind: kind, Name: label, Need: ports[label]}, true
 		}
 	}
 	return Lack{}, false

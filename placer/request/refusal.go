@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -39,11 +40,7 @@ func Refusal(m *api.AllocationMetric) string {
 			said[what] += n
 		}
 		for _, what := range slices.Sorted(maps.Keys(said)) {
-			nodes := "nodes"
-			if said[what] == 1 {
-				nodes = "node"
-			}
-			parts = append(parts, fmt.Sprintf("%s (%d %s)", what, said[what], nodes))
+			parts = append(parts, fmt.Sprintf("%s (%s)", what, reason.Counted(said[what], "node", "nodes")))
 		}
 	}
 	add(m.ConstraintFiltered)

@@ -84,10 +84,7 @@ func (v *View) Request(job *api.Job) (Request, error) {
 	if open := rewrite.OpenGroups(job); rewrite.Gated(job) && len(open) > 0 {
 		return r, fmt.Errorf("group %q has no gate, but other groups have one: Nomad runs it at once; put the gate on the job, because its groups start together", open[0])
 	}
-	if err := v.State.Queues.Refusal(job); err != nil {
-		return r, err
-	}
-	if err := v.servesChild(job); err != nil {
+	if err := cmp.Or(v.State.Queues.Refusal(job), v.servesChild(job)); err != nil {
 		return r, err
 	}
 	var err error
@@ -481,17 +478,18 @@ func (v *View) fewValues(job *api.Job, a gpuRequest, could []bool) *Lack {
 }
 
 // distinctProperties returns the distinct_property constraints that apply to the group.
-func distinctProperties(job *api.Job, g *api.TaskGroup) (found []*api.Constraint) {
-	sets := [][]*api.Constraint{job.Constraints, g.Constraints}
+func distinctProperties(job *api.Job, g *api.TaskGroup) []*api.Constraint {
+	return slices.DeleteFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.Operand != api.ConstraintDistinctProperty })
+}
+
+// constraintsOn lists the constraints on the node of a group's members: those of the job, of the
+// group and of its tasks.
+func constraintsOn(job *api.Job, g *api.TaskGroup) []*api.Constraint {
+	all := slices.Concat(job.Constraints, g.Constraints)
 	for _, t := range g.Tasks {
-		sets = append(sets, t.Constraints)
+		all = append(all, t.Constraints...)
 	}
-	for _, c := range slices.Concat(sets...) {
-		if c.Operand == api.ConstraintDistinctProperty {
-			found = append(found, c)
-		}
-	}
-	return found
+	return all
 }
 
 // Ever returns the smallest gang that satisfies the request, eligible for all nodes including those
@@ -582,17 +580,12 @@ func distinctHosts(cs []*api.Constraint) bool {
 
 // modelled reports whether the view has all the data that decides where the job may run.
 func modelled(job *api.Job) bool {
-	distinct := func(cs []*api.Constraint) bool { // only the dry run checks distinct_hosts between groups
-		return distinctHosts(cs) || slices.ContainsFunc(cs, func(c *api.Constraint) bool {
-			return c.Operand == api.ConstraintDistinctProperty
-		})
-	}
-	if distinct(job.Constraints) {
-		return false
-	}
 	for _, g := range job.TaskGroups {
+		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // only the dry run checks them between groups
+			return false
+		}
 		// The view has no nodes without GPUs, but groups without GPUs may run there.
-		if distinct(g.Constraints) || len(g.Volumes) > 0 || rewrite.GPUsPerMember(g) == 0 && rewrite.Members(g) > 0 {
+		if len(g.Volumes) > 0 || rewrite.GPUsPerMember(g) == 0 && rewrite.Members(g) > 0 {
 			return false
 		}
 		for _, n := range g.Networks {
@@ -601,7 +594,7 @@ func modelled(job *api.Job) bool {
 			}
 		}
 		for _, t := range g.Tasks {
-			if distinct(t.Constraints) || (t.Resources != nil && (cluster.ValueOf(t.Resources.Cores) > 0 || t.Resources.NUMA != nil)) {
+			if t.Resources != nil && (cluster.ValueOf(t.Resources.Cores) > 0 || t.Resources.NUMA != nil) {
 				return false
 			}
 		}

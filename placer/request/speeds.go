@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/pal"
 	"github.com/nomad-pal/nomad-pal/pal/queue"
+	"github.com/nomad-pal/nomad-pal/pal/reason"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
@@ -126,10 +127,7 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 		}
 	}
 	for model, r := range runs {
-		n, of := min(r.Runs, enoughRuns), "1 run"
-		if r.Runs != 1 {
-			of = fmt.Sprintf("%d runs", r.Runs)
-		}
+		n, of := min(r.Runs, enoughRuns), reason.Counted(r.Runs, "run", "runs")
 		by, told := 1/r.Time.Seconds(), rates[model]
 		switch {
 		case n == enoughRuns:

@@ -21,10 +21,7 @@ import (
 func (v *View) spreads(job *api.Job, a gpuRequest, e eligibility) []pal.SpreadOver {
 	var out []pal.SpreadOver
 	for _, sp := range slices.Concat(job.Spreads, a.group.Spreads) {
-		o := pal.SpreadOver{Weight: 50}
-		if sp.Weight != nil {
-			o.Weight = float64(*sp.Weight)
-		}
+		o := pal.SpreadOver{Weight: float64(weight(sp.Weight))}
 		in := v.attributeValues(sp.Attribute, e)
 		o.Values, o.Have = in.of, make([]int, len(in.names))
 		o.Targets = spreadTargets(sp, in.names, float64(rewrite.Members(a.group)))

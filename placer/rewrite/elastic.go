@@ -71,19 +71,16 @@ func elasticOf(job *api.Job) (e Elastic, err error) {
 
 // checkElastic returns an error if the hints of an elastic gang contradict each other or the job.
 func (h Hints) checkElastic(job *api.Job) error {
-	if !h.Elastic {
-		if h.Efficiency != 0 {
-			return fmt.Errorf(`meta pal_elastic_efficiency has no effect without pal_elastic = "true"`)
-		}
+	switch {
+	case !h.Elastic && h.Efficiency != 0:
+		return fmt.Errorf(`meta pal_elastic_efficiency has no effect without pal_elastic = "true"`)
+	case !h.Elastic:
 		return nil
-	}
-	if job.Type != nil && *job.Type != api.JobTypeBatch {
+	case job.Type != nil && *job.Type != api.JobTypeBatch:
 		return fmt.Errorf("meta pal_elastic is for batch jobs: the members of a %s job do not wait for each other", *job.Type)
-	}
-	if h.Pin != "" && h.Pin != ModeClass {
+	case h.Pin != "" && h.Pin != ModeClass:
 		return fmt.Errorf("meta pal_elastic contradicts pal_pin = %q: other GPUs would restart running members; remove pal_pin", h.Pin)
-	}
-	if h.OnFailure == ReplaceMember {
+	case h.OnFailure == ReplaceMember:
 		return fmt.Errorf(`meta pal_elastic contradicts pal_on_failure = "member"`)
 	}
 	if _, err := elasticOf(job); err != nil {

@@ -267,16 +267,14 @@ func constraint(l, r string) *api.Constraint {
 // affinity returns an affinity for nodes, or devices, that have any of the values, with Nomad's
 // highest weight.
 func affinity(l, r string) *api.Affinity {
-	weight := int8(100)
-	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: &weight}
+	return &api.Affinity{LTarget: l, RTarget: r, Operand: containsAny, Weight: new(int8(100))}
 }
 
 // overNodes returns a spread block that distributes members evenly over nodes, with Nomad's highest
 // weight. Without it, Nomad's scheduler also tends to separate the members of a group, but puts
 // them together if that fills a node well.
 func overNodes() *api.Spread {
-	weight := int8(100)
-	return &api.Spread{Attribute: nodeTarget, Weight: &weight}
+	return &api.Spread{Attribute: nodeTarget, Weight: new(int8(100))}
 }
 
 // isOverNodes reports whether a spread block is [overNodes].

@@ -188,8 +188,8 @@ func TestSubmissionsThatPanic(t *testing.T) {
 			cancel()
 			w.RunFor(time.Second)
 		}
-		if v := p.Vitals(); v.Panics != 1 || v.PanickedJob != "default/bad" {
-			t.Errorf("%d panics, the last in %q", v.Panics, v.PanickedJob)
+		if v := p.Vitals(); v.Panics != 1 { // it would panic each time if another job were set aside
+			t.Errorf("%d panics", v.Panics)
 		}
 		w.Submit(Gang{Name: "good"})
 		w.ExpectRunning("good", 10*time.Second)
