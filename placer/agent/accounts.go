@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -248,12 +247,8 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 			}
 		}
 	}
-	if text := q.Get("limit"); text != "" {
-		if f.Most, err = strconv.Atoi(text); err != nil || f.Most < 1 {
-			return f, fmt.Errorf("limit=%q is not a number of at least 1", text)
-		}
-	}
-	return f, nil
+	f.Most, err = count(q, "limit")
+	return f, err
 }
 
 // MostRuns limits the runs in one answer.

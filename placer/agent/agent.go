@@ -32,6 +32,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -123,7 +124,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	address, port := "", 0
 	if api != nil {
 		port = a.port
-		address = file.HTTP.published(api.listener.Addr())
+		address = file.HTTP.published(api.listener.Addr().(*net.TCPAddr))
 		wg.Go(func() { api.serve(ctx) })
 		wg.Go(func() { a.collectMore(ctx) })
 	}
@@ -193,7 +194,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
-	elected := file.HA != nil && file.HA.Enabled
+	elected := file.HA.Enabled
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup

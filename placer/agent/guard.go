@@ -145,9 +145,6 @@ func (h *HTTP) hosts() (*hosts, error) {
 	if name, err := os.Hostname(); err == nil {
 		out.names = append(out.names, strings.ToLower(name))
 	}
-	if h == nil {
-		return out, nil
-	}
 	advertised, err := url.Parse(h.Advertise) // valid: it was checked before
 	if err != nil {
 		return out, err

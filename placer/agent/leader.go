@@ -143,9 +143,6 @@ func pause(ctx context.Context, d time.Duration) {
 // it (delay).
 func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	ttl, delay = 15*time.Second, 5*time.Second
-	if ha == nil {
-		return ttl, delay, nil
-	}
 	if err := duration("high_availability: lock_ttl", ha.LockTTL, &ttl); err != nil {
 		return 0, 0, err
 	}

@@ -79,17 +79,14 @@ const takesOver = time.Minute
 func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
 	defer cancel()
-	look := time.NewTicker(beginsWithin / 100)
-	defer look.Stop()
 	for {
 		if p := s.atWork(); p != nil {
 			return p, nil
 		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return nil, errNotAtWork
 		}
+		pause(ctx, beginsWithin/100)
 	}
 }
 
