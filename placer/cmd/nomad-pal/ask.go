@@ -166,14 +166,9 @@ func (a *answers) hear(within time.Duration) error {
 	return nil
 }
 
-// noNamespace returns an error if Nomad does not have the command's namespace. It returns nil if
-// Nomad has it or does not say. Commands call it when they have nothing else to show.
-func (b *base) noNamespace(client *nomad.Client) error {
-	return b.hasNone(client, b.namespace)
-}
-
-// hasNone is noNamespace for another namespace than the command's: a job file may name its own.
-func (b *base) hasNone(client *nomad.Client, namespace string) error {
+// noNamespace returns an error if Nomad does not have the namespace. It returns nil if Nomad has it
+// or does not say. Commands call it when they have nothing else to show.
+func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
 	if err != nil || len(names) == 0 || namespace == "*" || slices.Contains(names, namespace) {

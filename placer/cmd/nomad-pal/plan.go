@@ -73,13 +73,13 @@ func runPlan(b *base, args []string) int {
 	}
 	e, err := s.Plan(job)
 	if err != nil {
-		return failed(cmp.Or(b.hasNone(s.nomad, *job.Namespace), err))
+		return failed(cmp.Or(b.noNamespace(s.nomad, *job.Namespace), err))
 	}
 	x := planned{Explanation: e}
 	is, unread := s.nomad.Job(b.ctx, cluster.KeyOf(job))
 	if is != nil {
 		x.JobModifyIndex = *is.JobModifyIndex
-	} else if none := b.hasNone(s.nomad, *job.Namespace); none != nil {
+	} else if none := b.noNamespace(s.nomad, *job.Namespace); none != nil {
 		return failed(none)
 	}
 	if unread == nil && *diff && e.State != gang.Rejected { // a rejected job's diff would only add Nomad's own error

@@ -159,7 +159,7 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 		fmt.Fprintln(b.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
 		return code
 	}
-	if none := b.hasNone(client, *job.Namespace); none != nil {
+	if none := b.noNamespace(client, *job.Namespace); none != nil {
 		err = none
 	}
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
@@ -383,11 +383,7 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered. For %s, this command waits for an agent to answer.", oneLine(err.Error()), model.ShortDuration(agentPatience)))
 			told = true
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-b.ctx.Done():
-			return nil, b.ctx.Err()
-		}
+		pause(b.ctx, time.Second)
 		if next, err := b.ask(); err == nil { // another one may be active
 			*a = *next
 		}
@@ -439,10 +435,6 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 		if sure = up && b.evaluated(a, k); sure {
 			continue // Nomad may have processed an update since the last poll
 		}
-		select {
-		case <-time.After(lookAgain(time.Since(began))):
-		case <-b.ctx.Done():
-			return e, said != "", b.ctx.Err()
-		}
+		pause(b.ctx, lookAgain(time.Since(began)))
 	}
 }

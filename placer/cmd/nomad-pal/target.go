@@ -182,7 +182,7 @@ func firstOf(names []string) string {
 // didYouMean extends an error about a missing job: it names a namespace that has a job of this
 // name, or the job with the most similar name.
 func didYouMean(b *base, s *answers, name string, err error) error {
-	if none := b.noNamespace(s.nomad); none != nil {
+	if none := b.noNamespace(s.nomad, b.namespace); none != nil {
 		return none
 	}
 	jobs, unknown := s.Jobs()
