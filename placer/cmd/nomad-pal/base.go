@@ -291,9 +291,9 @@ func (b *base) printf(format string, args ...any) {
 	fmt.Fprintf(b.io.out, format, args...)
 }
 
-// printEach prints a line for each thing done, or none if nothing was done.
+// printEach prints a line for each thing done, or none, if it is not empty, if nothing was done.
 func (b *base) printEach(things []string, done, none string) {
-	if len(things) == 0 {
+	if len(things) == 0 && none != "" {
 		b.printf("%s\n", none)
 	}
 	for _, t := range things {

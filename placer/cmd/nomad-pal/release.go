@@ -81,9 +81,7 @@ func runRelease(b *base, args []string) int {
 			break
 		}
 		if err != nil {
-			if len(released) > 0 {
-				b.printEach(released, "Released", "")
-			}
+			b.printEach(released, "Released", "")
 			return b.fail(err)
 		}
 	}

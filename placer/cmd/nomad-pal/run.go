@@ -227,35 +227,28 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 
 // gateForRun adds the gate, or returns why no placer could serve the job.
 func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
-	gated, err := gateForGPUs(job)
-	if err != nil || !rewrite.Gated(gated) {
-		return gated, err
+	if err := request.Addressable(*job.ID); err != nil {
+		return nil, err
+	}
+	gated := job
+	if rewrite.AsksGPUs(job) {
+		if _, err := rewrite.ParseHints(job); err != nil {
+			return nil, err
+		}
+		gated = request.Gate(job)
+	}
+	if !rewrite.Gated(gated) {
+		return gated, nil
 	}
 	if err := request.Takes(gated); err != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
+	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
+		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, with a native class constraint", *job.ID)
+	}
 	// If Nomad's scheduler configuration cannot be read, the placer will report this case.
 	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated))
-	}
-	return gated, nil
-}
-
-// gateForGPUs adds the gate to a job whose GPUs the placer is to choose, or returns why it must not
-// have one.
-func gateForGPUs(job *api.Job) (*api.Job, error) {
-	if err := request.Addressable(*job.ID); err != nil {
-		return nil, err
-	}
-	if !rewrite.AsksGPUs(job) {
-		return job, nil
-	}
-	if _, err := rewrite.ParseHints(job); err != nil {
-		return nil, err
-	}
-	gated := request.Gate(job)
-	if p := job.ParameterizedJob; rewrite.Gated(gated) && p != nil && p.Payload == "required" {
-		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, with a native class constraint", *job.ID)
 	}
 	return gated, nil
 }

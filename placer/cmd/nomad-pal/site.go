@@ -69,15 +69,10 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 		s.Servers = strings.Join(peers, ",")
 	}
 	if all, _, err := client.API().Namespaces().List(q); err == nil {
-		for _, n := range all {
-			s.Namespaces = append(s.Namespaces, n.Name)
-		}
+		s.Namespaces = each(all, func(n *api.Namespace) string { return n.Name })
 	}
 	s.Namespaces = namespaces(s.Namespaces, b.namespace)
-	var nodes []*api.Node
-	for _, id := range slices.Sorted(maps.Keys(state.Nodes)) {
-		nodes = append(nodes, state.Nodes[id])
-	}
+	nodes := each(slices.Sorted(maps.Keys(state.Nodes)), func(id string) *api.Node { return state.Nodes[id] })
 	s.lookAtRacks(nodes)
 	s.lookAtGPUs(nodes)
 	s.Quota = max(1, s.GPUs/len(s.Namespaces))

@@ -50,12 +50,9 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	var keys []cluster.JobKey
-	for _, j := range jobs {
-		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
-		if keys = append(keys, k); k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) {
-			return &target{job: k}, nil
-		}
+	keys := each(jobs, func(j model.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} })
+	if i := slices.IndexFunc(keys, func(k cluster.JobKey) bool { return k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) }); i >= 0 {
+		return &target{job: keys[i]}, nil
 	}
 	all, hidden := s.GPUs()
 	if hidden != nil {
