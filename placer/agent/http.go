@@ -63,7 +63,7 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 		return nil, err
 	}
 	a.log.Info("HTTP API", "address", l.Addr(), "tls", file.HTTP.CertFile != "")
-	return &apiListener{serverLimits().server(handler), l, a.log}, nil
+	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
 // open listens. With bind_port = 0, it reuses the port from before the last reload if that port is
