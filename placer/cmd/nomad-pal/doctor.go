@@ -161,7 +161,7 @@ func checkAPI(b *base, told []string) []query.Check {
 	if err != nil {
 		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}}
 	}
-	h, err := a.health("/v1/health")
+	h, err := a.health(nil)
 	if err != nil {
 		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but its health is unknown: %v", a.address, err), Next: "look at the log of this agent"}}
 	}

@@ -265,7 +265,7 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 			}
 			q.Set("limit", strconv.Itoa(most))
 			var part []accounting.Run
-			if err := a.getWith("/v1/runs", q, &part); err != nil {
+			if err := a.get("/v1/runs", q, &part); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -362,11 +362,6 @@ func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []r
 	return 0
 }
 
-// getWith sends the agent a request with parameters.
-func (a *answers) getWith(path string, q url.Values, out any) error {
-	return a.get(path+"?"+q.Encode(), "", out)
-}
-
 var helpUsage = help("usage [options]", `
 Adds up who used how many GPU hours, how many were wasted, and how long jobs waited, by
 whole UTC days, as Slurm's sreport does. The columns: failed, GPU hours of allocations
@@ -425,7 +420,7 @@ func runUsage(b *base, args []string) int {
 		return s.close(writeUsageReport(b, *report, r))
 	}
 	usage := []accounting.Usage{}
-	if err := s.getWith("/v1/usage", q, &usage); err != nil {
+	if err := s.get("/v1/usage", q, &usage); err != nil {
 		return b.fail(err)
 	}
 	if o.csv {

@@ -90,11 +90,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 // jobBeginning completes a prefix to a job that has ended or has no GPUs, or returns k if there is
 // none.
 func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
-	namespace := k.Namespace
-	if b.namespace == "*" {
-		namespace = "*"
-	}
-	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: namespace, PerPage: few + 1}).WithContext(b.ctx))
+	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: b.namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {
 	case err != nil || len(found) == 0: // an error counts as no match
 		return k, nil
@@ -207,7 +203,7 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 	} else if len(digits)%2 == 1 { // Nomad accepts prefixes of whole bytes only
 		even = prefix[:len(prefix)-1]
 	}
-	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: cmp.Or(b.namespace, "*")}).WithContext(b.ctx))
+	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: b.namespace}).WithContext(b.ctx))
 	if err != nil {
 		return nil, nil // an error counts as no match
 	}

@@ -56,7 +56,7 @@ func readUsageReport(s *answers, q url.Values, now time.Time) (r usageReport, er
 	for _, column := range []string{"", "day", "namespace", "user", "class", "model"} {
 		q.Set("by", column)
 		usage := []accounting.Usage{}
-		if err := s.getWith("/v1/usage", q, &usage); err != nil {
+		if err := s.get("/v1/usage", q, &usage); err != nil {
 			return r, err
 		}
 		if column == "" && len(usage) > 0 {
