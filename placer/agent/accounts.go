@@ -62,11 +62,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return
 	}
-	keep, err := h.retention()
-	if err != nil { // cannot happen: the configuration was validated
-		a.accountTrouble(err)
-		return
-	}
+	keep, _ := h.retention() // checked by [File.PlacerConfig]
 	a.idle.keep()
 	k := &bookkeeper{agent: a, placer: p, database: h.Database, keep: keep}
 	defer k.close()

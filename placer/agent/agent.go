@@ -156,7 +156,8 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 // The files and addresses that it names must be usable, because the current one ends before the new
 // one starts.
 func (a *Agent) usable(next File, port int) error {
-	if _, err := next.PlacerConfig(); err != nil {
+	server, err := a.newServer(next) // checks the configuration
+	if err != nil {
 		return err
 	}
 	client, err := next.Nomad.Connect()
@@ -165,10 +166,6 @@ func (a *Agent) usable(next File, port int) error {
 	}
 	defer client.API().Close()
 	if err := next.Nomad.serveChildren(client); err != nil {
-		return err
-	}
-	server, err := a.newServer(next)
-	if err != nil {
 		return err
 	}
 	if _, err := server.guarded(); err != nil {
@@ -254,10 +251,7 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	if file.Learn == nil {
 		return nil
 	}
-	every, err := file.Learn.period()
-	if err != nil {
-		return err
-	}
+	every, _ := file.Learn.period() // checked by [File.PlacerConfig]
 	learner := placer.NewLearner(client, every, a.log.Named("learn"))
 	cfg.Learned = learner.Class
 	start(func() { learner.Run(ctx) })

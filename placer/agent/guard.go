@@ -140,10 +140,7 @@ func (h *HTTP) hosts() (*hosts, error) {
 	if name, err := os.Hostname(); err == nil {
 		out.names = append(out.names, strings.ToLower(name))
 	}
-	advertised, err := url.Parse(h.Advertise) // valid: it was checked before
-	if err != nil {
-		return out, err
-	}
+	advertised, _ := url.Parse(h.Advertise) // checked by [File.PlacerConfig]
 	for _, name := range append(slices.Clone(h.AllowedHosts), h.BindAddress, advertised.Hostname()) {
 		out.names = append(out.names, strings.ToLower(name))
 	}
