@@ -396,11 +396,6 @@ func (s *server) serveFailures(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	out, sees := []failure.Failure{}, c.sees(r.Context())
-	for _, f := range snapshot.Model().Failures {
-		if sees(f.Namespace) {
-			out = append(out, f)
-		}
-	}
-	writeJSON(w, http.StatusOK, out)
+	all, sees := append([]failure.Failure{}, snapshot.Model().Failures...), c.sees(r.Context())
+	writeJSON(w, http.StatusOK, slices.DeleteFunc(all, func(f failure.Failure) bool { return !sees(f.Namespace) }))
 }

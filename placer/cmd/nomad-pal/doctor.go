@@ -52,13 +52,8 @@ func runDoctor(b *base, args []string) int {
 	if len(config) > 0 {
 		checks = append(checks, checkConfig(config))
 	}
-	unwell := 0
-	for _, k := range checks {
-		if k.Verdict == query.Fail {
-			unwell = exitUnwell
-		}
-	}
-	return cmp.Or(b.show(checks, func() { printChecks(b, checks) }), unwell)
+	failed := slices.ContainsFunc(checks, func(k query.Check) bool { return k.Verdict == query.Fail })
+	return cmp.Or(b.show(checks, func() { printChecks(b, checks) }), map[bool]int{true: exitUnwell}[failed])
 }
 
 func printChecks(b *base, checks []query.Check) {

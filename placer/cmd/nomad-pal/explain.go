@@ -225,7 +225,8 @@ func printEvidence(b *base, e *query.Explanation) {
 	printDeployment(b, e.Deployment)
 	b.section("Allocations", allocationRows(b, e))
 	b.section("Current load of its GPUs", liveRows(b, e))
-	printNext(b, e)
+	printHolders(b, e.Holders)
+	printSteps(b, e.Next(b.jobspec))
 	printWords(b, e)
 }
 

@@ -161,10 +161,7 @@ func diffLines(d *api.JobDiff) (out []string) {
 			parts := append(fieldLines(3, t.Fields), objectLines(3, t.Objects)...)
 			of = append(of, headed(2, t.Type, fmt.Sprintf("Task: %q%s", t.Name, noted(t.Annotations)), parts)...)
 		}
-		var updates []string
-		for _, what := range slices.Sorted(maps.Keys(g.Updates)) {
-			updates = append(updates, fmt.Sprintf("%d %s", g.Updates[what], what))
-		}
+		updates := each(slices.Sorted(maps.Keys(g.Updates)), func(what string) string { return fmt.Sprintf("%d %s", g.Updates[what], what) })
 		out = append(out, headed(1, g.Type, fmt.Sprintf("Task Group: %q%s", g.Name, noted(updates)), of)...)
 	}
 	return headed(0, d.Type, fmt.Sprintf("Job: %q", d.ID), out)

@@ -148,7 +148,8 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 			models[d.Vendor+d.Name] = true
 			other = other || d.Attributes[attr.Reference] == nil
 			if healthy > 0 {
-				kinds[kind{n.NodePool, driver(n), d.Vendor, d.Name, healthy}]++
+				driver := cmp.Or(firstHealthy(n.Drivers, "docker", "raw_exec", "exec"), "raw_exec")
+				kinds[kind{n.NodePool, driver, d.Vendor, d.Name, healthy}]++
 			}
 		}
 		if other {
@@ -171,16 +172,6 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 		s.Device += "/" + best.model
 	}
 	s.Fits = fmt.Sprintf("the cluster: %s with %d × %s", counted(kinds[best], "node"), best.gpus, quoted(best.model, ""))
-}
-
-// driver returns a driver of the node that can run the example's command.
-func driver(n *api.Node) string {
-	for _, name := range []string{"docker", "raw_exec", "exec"} {
-		if d := n.Drivers[name]; d != nil && d.Detected && d.Healthy {
-			return name
-		}
-	}
-	return "raw_exec"
 }
 
 // found summarizes the cluster in one sentence.
