@@ -339,21 +339,17 @@ func usageOf(of []string, s sums) Usage {
 // Columns are the columns by which usage can be listed.
 func Columns() []string { return []string{"namespace", "user", "class", "model", "day", "month"} }
 
-// of returns a day's value in one of [Columns].
-func (k dayKey) of(column string) string {
-	switch column {
-	case "user":
-		return k.user
-	case "class":
-		return k.class
-	case "model":
-		return k.model
-	case "day":
-		return startOf(k.day).Format(time.DateOnly)
-	case "month":
-		return startOf(k.day).Format("2006-01")
-	}
-	return k.namespace
+// groupings has, for each of [Columns], the column of the stored sums, and a day's value.
+var groupings = map[string]struct {
+	stored string
+	of     func(dayKey) string
+}{
+	"namespace": {"namespace", func(k dayKey) string { return k.namespace }},
+	"user":      {"username", func(k dayKey) string { return k.user }},
+	"class":     {"class", func(k dayKey) string { return k.class }},
+	"model":     {"model", func(k dayKey) string { return k.model }},
+	"day":       {"day", func(k dayKey) string { return startOf(k.day).Format(time.DateOnly) }},
+	"month":     {"day", func(k dayKey) string { return startOf(k.day).Format("2006-01") }},
 }
 
 // Usage adds up the GPU time and the runs of a filter by columns, in whole days of UTC. Running
@@ -395,19 +391,13 @@ func (db *DB) sums(ctx context.Context, f Filter, since, until int64, by []strin
 	}
 	w := f.where()
 	w.add("day >= ? AND day < ?", since, until)
-	keys := []string{"0", "''", "''", "''", "''"}
-	for _, column := range by {
-		switch column {
-		case "day", "month":
-			keys[0] = "day"
-		case "namespace":
-			keys[1] = "namespace"
-		case "user":
-			keys[2] = "username"
-		case "class":
-			keys[3] = "class"
-		case "model":
-			keys[4] = "model"
+	keys := strings.Split(dayColumns, ", ")
+	for i, key := range keys {
+		switch grouped := slices.ContainsFunc(by, func(column string) bool { return groupings[column].stored == key }); {
+		case !grouped && key == "day":
+			keys[i] = "0"
+		case !grouped:
+			keys[i] = "''"
 		}
 	}
 	for _, c := range sumColumns {
@@ -433,7 +423,7 @@ func lines(days map[dayKey]sums, by []string) []Usage {
 	for k, s := range days {
 		values := make([]string, len(by))
 		for i, column := range by {
-			values[i] = k.of(column)
+			values[i] = groupings[column].of(k)
 		}
 		line := strings.Join(values, "\x00")
 		all[line], of[line] = all[line].plus(s), values

@@ -204,17 +204,11 @@ func (db *DB) transact(ctx context.Context, do func(tx) error) error {
 	if err != nil {
 		return err
 	}
+	defer func() { _ = t.Rollback() }() // does nothing after a commit; otherwise the first error counts
 	if err := do(tx{t, ctx, db.postgres, map[string]*sql.Stmt{}}); err != nil {
-		return errors.Join(err, ignoreDone(t.Rollback()))
+		return err
 	}
 	return t.Commit()
-}
-
-func ignoreDone(err error) error {
-	if errors.Is(err, sql.ErrTxDone) {
-		return nil
-	}
-	return err
 }
 
 // Write stores a batch, all of it or nothing.

@@ -4,6 +4,7 @@
 package accounting
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -121,10 +122,8 @@ func (r *Recorder) Look(of *model.Model, waits func() map[string]*model.Wait, id
 	for _, k := range slices.SortedFunc(maps.Keys(r.runs), cluster.JobKey.Compare) {
 		run := r.runs[k]
 		if run.Ended.IsZero() && m.State.Jobs[k] == nil && m.State.Unread[k] == nil && !anyLive(m.State, k) {
-			run.State, run.Reason, run.Ended = Unknown, "its job was purged", ms(m.Time)
-			if at := lastEnd(m.State, k, run.Submitted); !at.IsZero() {
-				run.Ended = at
-			}
+			run.State, run.Reason = Unknown, "its job was purged"
+			run.Ended = cmp.Or(lastEnd(m.State, k, run.Submitted), ms(m.Time))
 			run.Ended = later(run.Ended, run.Submitted) // in case a clock was set back
 			runs[k] = run
 			b.Runs = append(b.Runs, run)
@@ -220,11 +219,7 @@ func inOnePiece(s *cluster.State, r Run) bool {
 		if len(a.GPUs) == 0 || began.Before(r.Submitted) {
 			return false
 		}
-		again := false
-		for _, t := range a.Tasks {
-			again = again || t.Restarts > 0
-		}
-		return again || began.After(r.Whole) || a.Client != api.AllocClientStatusComplete || a.Desired != api.AllocDesiredStatusRun
+		return a.Restarts() > 0 || began.After(r.Whole) || a.Client != api.AllocClientStatusComplete || a.Desired != api.AllocDesiredStatusRun
 	})
 }
 
@@ -282,7 +277,7 @@ func (now *Run) describe(m *picture, st gang.Observed) {
 	if d.Chosen == nil {
 		return
 	}
-	if was := now.Predicted; was != d.Chosen.Cost || now.Any == 0 {
+	if now.Predicted != d.Chosen.Cost || now.Any == 0 {
 		now.Any = m.anyCost(d)
 	}
 	now.Predicted = d.Chosen.Cost
@@ -413,19 +408,13 @@ func (r *Recorder) alloc(m *model.Model, a *cluster.Alloc, runs map[cluster.JobK
 	if run, ok := runs[a.Job]; ok && !run.Submitted.After(now.From) {
 		now.Submitted, now.User, now.Class = run.Submitted, run.User, run.Class
 		now.Predicted, now.Packed, now.Any = run.Predicted, run.Packed, run.Any
-		now.Vain = now.From
-		if run.Whole.After(now.From) {
-			now.Vain = run.Whole
-		}
+		now.Vain = later(run.Whole, now.From)
 	}
 	if now.Status = a.Client; !a.Live() {
-		now.To = ms(a.End())
+		now.To = later(now.From, ms(a.End())) // in case a clock was set back
 		if run := runs[a.Job]; run.Whole.IsZero() && m.Jobs[a.Job] != nil && run.GPUs > len(a.GPUs) {
 			now.Vain = now.To // its gang was never whole
 		}
-	}
-	if !now.To.IsZero() && now.To.Before(now.From) {
-		now.To = now.From
 	}
 	return now
 }
@@ -494,8 +483,7 @@ func submitted(m *picture, st gang.Observed, since time.Time) time.Time {
 		at = t.Submitted()
 	}
 	for _, a := range m.State.AllocsOf(st.Key) {
-		purged := st.Job.CreateIndex != nil && a.CreateIndex < *st.Job.CreateIndex // of an earlier job with the same name
-		if began := time.Unix(0, a.CreateTime); len(a.GPUs) > 0 && !purged && began.After(since) && began.Before(at) {
+		if began := time.Unix(0, a.CreateTime); len(a.GPUs) > 0 && !a.OfPurged(st.Job) && began.After(since) && began.Before(at) {
 			at = began
 		}
 	}

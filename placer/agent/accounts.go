@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -63,11 +62,7 @@ func (a *Agent) account(ctx context.Context, p *placer.Placer, h *History) {
 	if h == nil {
 		return
 	}
-	keep, err := h.retention()
-	if err != nil { // cannot happen: the configuration was validated
-		a.accountTrouble(err)
-		return
-	}
+	keep, _ := h.retention() // checked by [File.PlacerConfig]
 	a.idle.keep()
 	k := &bookkeeper{agent: a, placer: p, database: h.Database, keep: keep}
 	defer k.close()
@@ -248,12 +243,8 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 			}
 		}
 	}
-	if text := q.Get("limit"); text != "" {
-		if f.Most, err = strconv.Atoi(text); err != nil || f.Most < 1 {
-			return f, fmt.Errorf("limit=%q is not a number of at least 1", text)
-		}
-	}
-	return f, nil
+	f.Most, err = count(q, "limit")
+	return f, err
 }
 
 // MostRuns limits the runs in one answer.

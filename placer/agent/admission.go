@@ -173,12 +173,8 @@ func (a *Admission) wants(job *api.Job) bool {
 	case request.ChoosesInstances(job):
 		return false // its author chooses single GPUs, by a constraint on ${device.ids}
 	}
-	return slices.Contains(types, *job.Type) || hinted(job)
-}
-
-// hinted reports whether the job has hints for the placer.
-func hinted(job *api.Job) bool {
-	return hasMeta(job, func(key string) bool { return strings.HasPrefix(key, "pal_") })
+	hint := func(key string) bool { return strings.HasPrefix(key, "pal_") }
+	return slices.Contains(types, *job.Type) || hasMeta(job, hint)
 }
 
 // hasMeta reports whether a meta key of the job or of one of its groups matches.

@@ -72,7 +72,8 @@ func show(t *testing.T, r Review) string {
 
 // The endpoint speaks the proxy's protocol: lists are never null.
 func TestServeAdmission(t *testing.T) {
-	s := &server{agent: &Agent{}, file: File{HTTP: &HTTP{Admission: true}}, bodies: newBodies()}
+	s := &server{agent: &Agent{}, file: blank(), bodies: newBodies()}
+	s.file.HTTP.Admission = true
 	ask := func(body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/admission", strings.NewReader(body)))

@@ -32,6 +32,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -123,7 +124,7 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 	address, port := "", 0
 	if api != nil {
 		port = a.port
-		address = file.HTTP.published(api.listener.Addr())
+		address = file.HTTP.published(api.listener.Addr().(*net.TCPAddr))
 		wg.Go(func() { api.serve(ctx) })
 		wg.Go(func() { a.collectMore(ctx) })
 	}
@@ -155,7 +156,8 @@ func (a *Agent) runUntilReload(ctx context.Context, file File, paths []string, r
 // The files and addresses that it names must be usable, because the current one ends before the new
 // one starts.
 func (a *Agent) usable(next File, port int) error {
-	if _, err := next.PlacerConfig(); err != nil {
+	server, err := a.newServer(next) // checks the configuration
+	if err != nil {
 		return err
 	}
 	client, err := next.Nomad.Connect()
@@ -164,10 +166,6 @@ func (a *Agent) usable(next File, port int) error {
 	}
 	defer client.API().Close()
 	if err := next.Nomad.serveChildren(client); err != nil {
-		return err
-	}
-	server, err := a.newServer(next)
-	if err != nil {
 		return err
 	}
 	if _, err := server.guarded(); err != nil {
@@ -193,7 +191,7 @@ func (a *Agent) serve(ctx context.Context, file File, address string) error {
 	if err := file.Nomad.serveChildren(client); err != nil {
 		return err
 	}
-	elected := file.HA != nil && file.HA.Enabled
+	elected := file.HA.Enabled
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
@@ -253,10 +251,7 @@ func (a *Agent) beside(ctx context.Context, file File, client *nomad.Client, cfg
 	if file.Learn == nil {
 		return nil
 	}
-	every, err := file.Learn.period()
-	if err != nil {
-		return err
-	}
+	every, _ := file.Learn.period() // checked by [File.PlacerConfig]
 	learner := placer.NewLearner(client, every, a.log.Named("learn"))
 	cfg.Learned = learner.Class
 	start(func() { learner.Run(ctx) })

@@ -19,7 +19,9 @@ import (
 // bodySite is a site with all endpoints that accept a job.
 func bodySite(t *testing.T) *server {
 	t.Helper()
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
+	file := fileAt("http://127.0.0.1:1")
+	file.HTTP.Admission, file.HTTP.Register = true, true
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(file)
 	if err != nil {
 		t.Fatal(err)
 	}

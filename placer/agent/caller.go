@@ -36,18 +36,12 @@ type caller struct {
 // request: Nomad allows one address 100 connections by default (limits { http_max_conns_per_client
 // }), and idle ones would stay for 90 s.
 func (s *server) caller(r *http.Request) (*caller, error) {
-	cfg, err := s.file.Nomad.config()
+	client, err := s.file.Nomad.connectAs(tokenOf(r))
 	if err != nil {
 		return nil, err
 	}
-	cfg.SecretID = tokenOf(r)
-	connected, err := nomad.NewClient(cfg, "")
-	if err != nil {
-		return nil, err
-	}
-	client := connected.API()
 	context.AfterFunc(r.Context(), client.Close)
-	storage := cmp.Or(cmp.Or(s.file.Nomad, &Nomad{}).Namespace, api.DefaultNamespace)
+	storage := cmp.Or(s.file.Nomad.Namespace, api.DefaultNamespace)
 	return &caller{client, storage, map[string]bool{}}, nil
 }
 

@@ -59,10 +59,17 @@ func fakeNomad(t *testing.T, rights map[string][]string) *server {
 	return siteOn(t, srv.URL)
 }
 
+// fileAt returns the configuration of an agent whose Nomad has this address.
+func fileAt(address string) File {
+	f := blank()
+	f.Nomad.Address = address
+	return f
+}
+
 // siteOn returns the API of an agent that places nothing, with a Nomad at this address.
 func siteOn(t *testing.T, address string) *server {
 	t.Helper()
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: address}})
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(fileAt(address))
 	if err != nil {
 		t.Fatal(err)
 	}

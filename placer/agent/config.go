@@ -191,12 +191,18 @@ type HA struct {
 	LockDelay string `hcl:"lock_delay,optional"`
 }
 
+// blank is the configuration without files. A block in a file changes the values that it sets. A
+// block that is nil here switches something on.
+func blank() File {
+	calibration := profile.DefaultOptions()
+	return File{Calibration: &calibration, Locality: &Locality{}, Nomad: &Nomad{}, HTTP: &HTTP{}, HA: &HA{}}
+}
+
 // Load reads configuration files, and the *.hcl and *.json files of directories in lexical order,
 // as one configuration. A directory without such files is an error, because some were meant to be
 // read. Errors name file and line.
 func Load(paths []string) (File, error) {
-	calibration := profile.DefaultOptions() // values that a block leaves out keep these defaults
-	f := File{Calibration: &calibration}
+	f := blank()
 	parser := hclparse.NewParser()
 	var files []*hcl.File
 	names, err := list(paths)
@@ -400,16 +406,14 @@ func (f File) PlacerConfig() (model.Config, error) {
 		}
 		c.Windows = append(c.Windows, rule)
 	}
-	if f.Calibration != nil {
-		c.Calibration = *f.Calibration
-	}
+	c.Calibration = *f.Calibration
 	if _, err := f.History.retention(); err != nil {
 		return c, err
 	}
 	if _, err := f.Learn.period(); err != nil {
 		return c, err
 	}
-	c.Children = f.Nomad != nil && f.Nomad.RPCAddress != ""
+	c.Children = f.Nomad.RPCAddress != ""
 	if err := c.Validate(); err != nil {
 		return c, err
 	}
@@ -429,9 +433,6 @@ func duration(key, value string, to *time.Duration) error {
 }
 
 func (l *Locality) apply(to *pal.Locality) error {
-	if l == nil {
-		return nil
-	}
 	set := func(class int, p penalties) {
 		for i, p := range []float64{p.Island, p.NUMA, p.Node, p.Rack, p.Datacenter, p.Cluster} {
 			if p != 0 {

@@ -165,14 +165,14 @@ func TestDocsExamples(t *testing.T) {
 
 // The defaults on the page that [TestReference] does not compare are those of the code.
 func TestDefaults(t *testing.T) {
-	got, err := File{}.PlacerConfig()
+	got, err := blank().PlacerConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(model.DefaultConfig(), got); d != "" {
 		t.Errorf("an empty configuration changes the defaults:\n%s", d)
 	}
-	ttl, delay, _ := (*HA)(nil).times()
+	ttl, delay, _ := (&HA{}).times()
 	every, _ := (*Learn)(nil).period()
 	text := readPage(t, configurationPage)
 	for key, want := range map[string]string{

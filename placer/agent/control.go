@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -46,9 +47,8 @@ const longestWhy = 200
 // serveControl carries out a command about one job:
 // PUT /v1/job/<id>/{hold,unhold,requeue,priority}. The caller needs the right to register the job.
 func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
-	path := r.PathValue("id")
-	i := max(0, strings.LastIndexByte(path, '/'))
-	id, change := path[:i], controls[strings.TrimPrefix(path[i:], "/")]
+	dir, what := path.Split(r.PathValue("id"))
+	id, change := strings.TrimSuffix(dir, "/"), controls[what]
 	if id == "" || change == nil {
 		http.NotFound(w, r)
 		return
@@ -86,7 +86,7 @@ func (s *server) serveControl(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	s.agent.log.Named("audit").Info("accepted a command for a job", "job", k.ID, "namespace", k.Namespace, "what", strings.TrimPrefix(path[i:], "/"), "by", said.By, "why", said.Why, "priority", in.Priority)
+	s.agent.log.Named("audit").Info("accepted a command for a job", "job", k.ID, "namespace", k.Namespace, "what", what, "by", said.By, "why", said.Why, "priority", in.Priority)
 	s.snapshots.changed()
 	writeJSON(w, http.StatusOK, is)
 }

@@ -47,7 +47,7 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	last, err := lastOf(q)
+	last, err := count(q, "last")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -96,15 +96,15 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lastOf returns how many of the last events to send; 0 means all.
-func lastOf(q url.Values) (int, error) {
-	text := q.Get("last")
+// count returns how much a parameter allows in the answer; 0 means all.
+func count(q url.Values, name string) (int, error) {
+	text := q.Get(name)
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("last=%q is not a number of at least 1", text)
+		return 0, fmt.Errorf("%s=%q is not a number of at least 1", name, text)
 	}
 	return n, nil
 }

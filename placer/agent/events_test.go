@@ -90,7 +90,7 @@ func TestEventsFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	req := httptest.NewRequest(http.MethodGet, "/v1/events?follow=true", nil).WithContext(ctx)
 	req.Header.Set("X-Nomad-Token", agentsToken)
-	s, err := r.agent.newServer(File{Nomad: &Nomad{Address: f.URL}})
+	s, err := r.agent.newServer(fileAt(f.URL))
 	if err != nil {
 		t.Fatal(err)
 	}

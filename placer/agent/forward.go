@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -43,7 +42,7 @@ func answersItself(r *http.Request) bool {
 func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, served := mux.Handler(r)
-		alone := s.file.HA == nil || !s.file.HA.Enabled
+		alone := !s.file.HA.Enabled
 		if alone || s.agent.current.Load() != nil || served == "" || answersItself(r) {
 			mux.ServeHTTP(w, r)
 			return
@@ -118,7 +117,7 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 		return to, nil, err
 	}
 	secret := asked.Get("X-Nomad-Token") + asked.Get("Authorization")
-	if err := Unprotected(to.Address, true, cfg.TLSConfig); err != nil && secret != "" && !cmp.Or(s.file.HTTP, &HTTP{}).TokenPlain {
+	if err := Unprotected(to.Address, true, cfg.TLSConfig); err != nil && secret != "" && !s.file.HTTP.TokenPlain {
 		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send it there directly, or set http { token_plain = true }", to.Agent, to.Address, err)
 	}
 	at, err = url.Parse(to.Address)

@@ -25,7 +25,9 @@ func FuzzBodies(f *testing.F) {
 	f.Add(`{"ID":"j","Type":"service","Meta":{"pal_class":"A"},"TaskGroups":[{"Name":"g","Count":-1,"Constraints":[{}],"Tasks":[{"Name":"t","Resources":{"Devices":[{"Name":"gpu","Count":18446744073709551615,"Constraints":[{"LTarget":"${device.ids}","RTarget":"a,b","Operand":"set_contains_any"}]}]}}]}]}`)
 	f.Add(`{"ID":"j","ParameterizedJob":{"Payload":"required"},"Periodic":{},"Multiregion":{"Regions":[{}]},"TaskGroups":[{"Name":"g","Tasks":[{"Resources":{"Devices":[{"Name":"nvidia/gpu"}]}}]}]}`)
 	agent := New(hclog.NewNullLogger(), placer.Hooks{})
-	s, err := agent.newServer(File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}, HTTP: &HTTP{Admission: true, Register: true}})
+	file := fileAt("http://127.0.0.1:1")
+	file.HTTP.Admission, file.HTTP.Register = true, true
+	s, err := agent.newServer(file)
 	if err != nil {
 		f.Fatal(err)
 	}

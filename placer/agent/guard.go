@@ -25,29 +25,24 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// limits bound the time and memory that one connection may take.
-type limits struct {
-	header, request, answer, idle time.Duration
-	headerBytes                   int
-}
+// answerWithin is the time limit for an answer. It is long, because the first snapshot of a large
+// cluster takes seconds.
+const answerWithin = 2 * time.Minute
 
-// serverLimits returns the limits of the API. The limit for an answer is long, because the first
-// snapshot of a large cluster takes seconds.
-func serverLimits() limits {
-	return limits{header: 10 * time.Second, request: 30 * time.Second, answer: 2 * time.Minute, idle: time.Minute, headerBytes: 16 << 10}
-}
-
-func (l limits) server(h http.Handler) *http.Server {
+// bounded returns a server that bounds the time and memory that one connection may take.
+func bounded(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: l.ended(h), ReadHeaderTimeout: l.header, ReadTimeout: l.request, WriteTimeout: l.answer, IdleTimeout: l.idle, MaxHeaderBytes: l.headerBytes,
+		Handler:           ended(h, answerWithin),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: answerWithin, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10,
 	}
 }
 
 // ended cancels a request's context when its answer can no longer be sent. Go's server itself only
 // closes the connection, and the handler would keep running.
-func (l limits) ended(next http.Handler) http.Handler {
+func ended(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), l.answer)
+		ctx, cancel := context.WithTimeout(r.Context(), within)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -145,13 +140,7 @@ func (h *HTTP) hosts() (*hosts, error) {
 	if name, err := os.Hostname(); err == nil {
 		out.names = append(out.names, strings.ToLower(name))
 	}
-	if h == nil {
-		return out, nil
-	}
-	advertised, err := url.Parse(h.Advertise) // valid: it was checked before
-	if err != nil {
-		return out, err
-	}
+	advertised, _ := url.Parse(h.Advertise) // checked by [File.PlacerConfig]
 	for _, name := range append(slices.Clone(h.AllowedHosts), h.BindAddress, advertised.Hostname()) {
 		out.names = append(out.names, strings.ToLower(name))
 	}

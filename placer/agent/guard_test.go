@@ -97,13 +97,13 @@ func TestGuarded(t *testing.T) {
 // would accumulate while Nomad does not answer.
 func TestRequestsEnd(t *testing.T) {
 	t.Parallel()
-	ended := make(chan error, 1)
-	h := limits{answer: time.Millisecond}.server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	over := make(chan error, 1)
+	h := ended(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-		ended <- r.Context().Err()
-	})).Handler
+		over <- r.Context().Err()
+	}), time.Millisecond)
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
-	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
+	if err := <-over; !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }
@@ -111,17 +111,17 @@ func TestRequestsEnd(t *testing.T) {
 // The agent disconnects clients that send their header or body slowly, or not at all.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
-	if l := serverLimits(); min(l.header, l.request, l.answer, l.idle) <= 0 || l.headerBytes <= 0 || l.headerBytes > http.DefaultMaxHeaderBytes {
-		t.Errorf("limits %+v", l)
+	if s := bounded(nil); min(s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout) <= 0 || s.MaxHeaderBytes <= 0 || s.MaxHeaderBytes > http.DefaultMaxHeaderBytes {
+		t.Errorf("limits %+v", s)
 	}
 	const short, long = 50 * time.Millisecond, time.Hour
 	for _, c := range []struct {
-		name, sent string
-		limits     limits
+		name, sent            string
+		header, request, idle time.Duration
 	}{
-		{"half a header", "GET / HTTP/1.1\r\nHost:", limits{header: short, request: long, answer: long, idle: long}},
-		{"half a body", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", limits{header: long, request: short, answer: long, idle: long}},
-		{"nothing more", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", limits{header: long, request: long, answer: long, idle: short}},
+		{"half a header", "GET / HTTP/1.1\r\nHost:", short, long, long},
+		{"half a body", "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", long, short, long},
+		{"nothing more", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", long, long, short},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -129,10 +129,11 @@ func TestDeadlines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			server := c.limits.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				fmt.Fprint(w, "ok")
 			}))
+			server.ReadHeaderTimeout, server.ReadTimeout, server.IdleTimeout = c.header, c.request, c.idle
 			go func() { _ = server.Serve(l) }()
 			t.Cleanup(func() { server.Close() })
 			conn, err := net.Dial("tcp", l.Addr().String())

@@ -59,7 +59,7 @@ func TestHealthWarnsOfBatchQueues(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	a := New(hclog.New(&hclog.LoggerOptions{Output: &log, Mutex: &mu}), placer.Hooks{})
-	file := File{Nomad: &Nomad{Address: server.URL}}
+	file := fileAt(server.URL)
 	s, err := a.newServer(file)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,9 @@ func TestAdmissionKeepsOutOfQueues(t *testing.T) {
 // A standby agent, which watches no jobs, also knows of batch queues.
 func TestStandbyKeepsOutOfQueues(t *testing.T) {
 	server := queuedNomad(t)
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(File{Nomad: &Nomad{Address: server.URL}, HTTP: &HTTP{Admission: true}})
+	file := fileAt(server.URL)
+	file.HTTP.Admission = true
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).newServer(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 // Defaults of the http block.
@@ -31,10 +33,9 @@ const (
 )
 
 type apiListener struct {
-	server   *server
 	http     *http.Server
 	listener net.Listener
-	log      func(msg string, args ...any)
+	log      hclog.Logger
 }
 
 // listen opens the API. If no port is configured and the default port cannot be opened, for example
@@ -48,9 +49,8 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := cmp.Or(file.HTTP, &HTTP{})
-	l, err := a.open(h)
-	if err != nil && h.BindPort == nil {
+	l, err := a.open(file.HTTP)
+	if err != nil && file.HTTP.BindPort == nil {
 		a.log.Warn("cannot listen on the default port: running without the HTTP API; set http { bind_port } to use another one", "error", err)
 		return nil, nil
 	}
@@ -58,14 +58,12 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 		return nil, fmt.Errorf("opening the HTTP API: %w", err)
 	}
 	plain := l
-	if l, err = h.secure(plain); err != nil {
+	if l, err = file.HTTP.secure(plain); err != nil {
 		plain.Close()
 		return nil, err
 	}
-	a.log.Info("HTTP API", "address", l.Addr(), "tls", h.CertFile != "")
-	return &apiListener{
-		server: server, http: serverLimits().server(handler), listener: l, log: a.log.Error,
-	}, nil
+	a.log.Info("HTTP API", "address", l.Addr(), "tls", file.HTTP.CertFile != "")
+	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
 // open listens. With bind_port = 0, it reuses the port from before the last reload if that port is
@@ -78,40 +76,27 @@ func (a *Agent) open(h *HTTP) (l net.Listener, err error) {
 		l, err = net.Listen("tcp", h.address())
 	}
 	if err == nil {
-		a.port = portOf(l.Addr())
+		a.port = l.Addr().(*net.TCPAddr).Port
 	}
 	return l, err
-}
-
-// portOf returns the port of an address; 0 if it has none.
-func portOf(at net.Addr) int {
-	if tcp, ok := at.(*net.TCPAddr); ok {
-		return tcp.Port
-	}
-	return 0
 }
 
 // published returns the address that the agent publishes in Nomad for commands: http { advertise },
 // otherwise the address on which the API listens. Commands on other machines refuse a loopback
 // address.
-func (h *HTTP) published(at net.Addr) string {
-	h = cmp.Or(h, &HTTP{})
+func (h *HTTP) published(at *net.TCPAddr) string {
 	if h.Advertise != "" {
 		return strings.TrimSuffix(h.Advertise, "/")
 	}
-	tcp, ok := at.(*net.TCPAddr)
-	if !ok {
-		return ""
-	}
-	host := tcp.IP.String()
-	if tcp.IP.IsUnspecified() {
+	host := at.IP.String()
+	if at.IP.IsUnspecified() {
 		name, err := os.Hostname()
 		if err != nil {
 			return ""
 		}
 		host = name
 	}
-	if config, err := h.tls(); err == nil && config != nil && tcp.IP.IsLoopback() {
+	if config, err := h.tls(); err == nil && config != nil && at.IP.IsLoopback() {
 		if leaf := config.Certificates[0].Leaf; leaf.VerifyHostname(host) != nil && leaf.VerifyHostname("localhost") == nil {
 			host = "localhost" // the certificate is for this name, not for the address
 		}
@@ -120,7 +105,7 @@ func (h *HTTP) published(at net.Addr) string {
 	if h.CertFile != "" {
 		scheme = "https"
 	}
-	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
 // checkAdvertise returns an error if an address to publish is invalid.
@@ -134,7 +119,6 @@ func checkAdvertise(address string) error {
 
 // address is the address on which the API listens.
 func (h *HTTP) address() string {
-	h = cmp.Or(h, &HTTP{})
 	port := defaultPort
 	if h.BindPort != nil {
 		port = *h.BindPort
@@ -150,7 +134,7 @@ func (h *HTTP) at(port int) string {
 // mayListen returns why a new API could not replace the current one. present is the current port; 0
 // if there is no API.
 func (h *HTTP) mayListen(present int) error {
-	if h == nil || h.BindPort == nil {
+	if h.BindPort == nil {
 		return nil // without a configured port, the agent can run without API
 	}
 	at := h.address()
@@ -175,7 +159,7 @@ func (s *apiListener) serve(ctx context.Context) {
 	})
 	defer stop()
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		s.log("the HTTP API ended", "error", err)
+		s.log.Error("the HTTP API ended", "error", err)
 	}
 }
 
@@ -200,7 +184,7 @@ func (h *HTTP) secure(l net.Listener) (net.Listener, error) {
 
 // tls returns the TLS configuration; nil if no certificate is configured.
 func (h *HTTP) tls() (*tls.Config, error) {
-	if h == nil || h.CertFile == "" && h.KeyFile == "" && h.ClientCA == "" {
+	if h.CertFile == "" && h.KeyFile == "" && h.ClientCA == "" {
 		return nil, nil
 	}
 	if h.CertFile == "" || h.KeyFile == "" {

@@ -27,7 +27,6 @@ func TestPublishedAddress(t *testing.T) {
 		at   string
 		want string
 	}{
-		{nil, "127.0.0.1", "http://127.0.0.1:8090"},
 		{&HTTP{}, "127.0.0.1", "http://127.0.0.1:8090"},
 		{&HTTP{}, "::1", "http://[::1]:8090"},
 		{&HTTP{}, "192.0.2.1", "http://192.0.2.1:8090"},
@@ -54,7 +53,7 @@ func TestDefaultPortIsTaken(t *testing.T) {
 	}
 	var log testlog.Buffer
 	a := New(hclog.New(&hclog.LoggerOptions{Output: &log}), placer.Hooks{})
-	file := File{Nomad: &Nomad{Address: "http://127.0.0.1:1"}}
+	file := fileAt("http://127.0.0.1:1")
 	if l, err := a.listen(file); l != nil || err != nil || !strings.Contains(log.String(), "set http { bind_port }") {
 		t.Fatalf("%v, %v: %s", l, err, log.String())
 	}

@@ -22,10 +22,7 @@ import (
 // Nomad's own LockLeaser is not used: it continues the protected work after the lock was lost, and
 // panics if that work fails after the leaser has returned.
 func (a *Agent) elect(ctx context.Context, c *nomad.Client, ha HA, lead func(context.Context) error) error {
-	ttl, delay, err := ha.times()
-	if err != nil {
-		return err
-	}
+	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	v := api.Variable{
 		Namespace: c.Namespace(), Path: cmp.Or(ha.LockPath, "nomad-pal/lock"),
 		Lock: &api.VariableLock{TTL: ttl.String(), LockDelay: delay.String()},
@@ -143,9 +140,6 @@ func pause(ctx context.Context, d time.Duration) {
 // it (delay).
 func (ha *HA) times() (ttl, delay time.Duration, err error) {
 	ttl, delay = 15*time.Second, 5*time.Second
-	if ha == nil {
-		return ttl, delay, nil
-	}
 	if err := duration("high_availability: lock_ttl", ha.LockTTL, &ttl); err != nil {
 		return 0, 0, err
 	}
@@ -159,10 +153,7 @@ func (ha *HA) times() (ttl, delay time.Duration, err error) {
 // the lock at the latest 2 × ttl + delay after the last renewal. A standby then waits up to ttl/5
 // until its next attempt.
 func (ha *HA) failover() time.Duration {
-	ttl, delay, err := ha.times()
-	if err != nil {
-		return 0 // agents with such a configuration do not start
-	}
+	ttl, delay, _ := ha.times() // checked by [File.PlacerConfig]
 	return (ttl*11/5 + delay).Round(time.Second)
 }
 

@@ -27,12 +27,11 @@ func (n *Nomad) Connect(through ...func(http.RoundTripper) http.RoundTripper) (*
 	if err != nil {
 		return nil, err
 	}
-	return nomad.NewClient(cfg, cmp.Or(n, &Nomad{}).Namespace, through...)
+	return nomad.NewClient(cfg, n.Namespace, through...)
 }
 
 // config returns the nomad block as a configuration of Nomad's own client.
 func (n *Nomad) config() (*api.Config, error) {
-	n = cmp.Or(n, &Nomad{})
 	cfg := nomad.Config(api.Config{Address: n.Address, Region: n.Region, SecretID: n.Token, TLSConfig: &api.TLSConfig{
 		CACert: n.CACert, CAPath: n.CAPath, ClientCert: n.ClientCert, ClientKey: n.ClientKey, TLSServerName: n.TLSServerName, Insecure: n.SkipVerify,
 	}})
@@ -50,13 +49,13 @@ func (n *Nomad) config() (*api.Config, error) {
 	return cfg, nil
 }
 
-// connectAuthors connects without a token, because each request brings its own.
-func (n *Nomad) connectAuthors() (*api.Client, error) {
+// connectAs connects with another token than the agent's own; "": with none.
+func (n *Nomad) connectAs(token string) (*api.Client, error) {
 	cfg, err := n.config()
 	if err != nil {
 		return nil, err
 	}
-	cfg.SecretID = ""
+	cfg.SecretID = token
 	c, err := nomad.NewClient(cfg, "")
 	if err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func (n *Nomad) connectAuthors() (*api.Client, error) {
 // serveChildren enables the client to register dispatched and periodic jobs, if an RPC address is
 // configured.
 func (n *Nomad) serveChildren(c *nomad.Client) error {
-	if n == nil || n.RPCAddress == "" {
+	if n.RPCAddress == "" {
 		return nil
 	}
 	addresses, err := rpcAddresses(n.RPCAddress)
@@ -88,9 +87,6 @@ func (n *Nomad) serveChildren(c *nomad.Client) error {
 
 // addresses checks the addresses in the block.
 func (n *Nomad) addresses() error {
-	if n == nil {
-		return nil
-	}
 	if n.Address != "" {
 		u, err := url.Parse(n.Address)
 		if err != nil || !slices.Contains([]string{"http", "https", "unix"}, u.Scheme) {

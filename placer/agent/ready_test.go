@@ -31,11 +31,14 @@ func TestHealthBeforeTheFirstCycle(t *testing.T) {
 // the agent does not start. 192.0.2.1 belongs to nobody (RFC 5737).
 func TestNoAPI(t *testing.T) {
 	log := &testlog.Buffer{}
-	api, err := newAgent(log).listen(File{HTTP: &HTTP{BindAddress: "192.0.2.1"}})
+	file := blank()
+	file.HTTP.BindAddress = "192.0.2.1"
+	api, err := newAgent(log).listen(file)
 	if err != nil || api != nil || !strings.Contains(log.String(), "running without the HTTP API") {
 		t.Errorf("%v, %v: %s", api, err, log)
 	}
-	if _, err := newAgent(log).listen(File{HTTP: &HTTP{BindAddress: "192.0.2.1", BindPort: new(1)}}); err == nil || !strings.Contains(err.Error(), "opening the HTTP API") {
+	file.HTTP.BindPort = new(1)
+	if _, err := newAgent(log).listen(file); err == nil || !strings.Contains(err.Error(), "opening the HTTP API") {
 		t.Error(err)
 	}
 }

@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
-	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 	"github.com/nomad-pal/nomad-pal/pal/profile"
@@ -58,8 +56,8 @@ func (a *Agent) newServer(file File) (*server, error) {
 	connect := func() (*nomad.Client, error) { return file.Nomad.Connect(a.meter.Transport) }
 	s := &server{agent: a, file: file, cfg: cfg, snapshots: &snapshots{atWork: a.current.Load}, bodies: newBodies()}
 	s.activities.connect = connect
-	if file.HTTP != nil && file.HTTP.Register {
-		if s.authors, err = file.Nomad.connectAuthors(); err != nil {
+	if file.HTTP.Register {
+		if s.authors, err = file.Nomad.connectAs(""); err != nil {
 			return nil, err
 		}
 	}
@@ -72,20 +70,20 @@ func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", s.serveHealth)
 	mux.HandleFunc("GET /v1/metrics", s.serveMetrics)
-	mux.Handle("GET /ui/", packed(page().ServeHTTP))
+	mux.Handle("GET /ui/", page())
 	mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
 	mux.HandleFunc("GET /v1/agent", s.serveActivity)
 	mux.HandleFunc("GET /v1/queue", s.serveQueue)
-	mux.Handle("GET /v1/queue/page", packed(s.serveQueuePage))
+	mux.HandleFunc("GET /v1/queue/page", s.serveQueuePage)
 	mux.HandleFunc("GET /v1/stream", s.serveStream)
-	mux.Handle("GET /v1/history", packed(s.serveSamples))
-	mux.Handle("GET /v1/uses", packed(s.serveUses))
-	mux.Handle("GET /v1/gpus", packed(s.serveGPUs))
+	mux.HandleFunc("GET /v1/history", s.serveSamples)
+	mux.HandleFunc("GET /v1/uses", s.serveUses)
+	mux.HandleFunc("GET /v1/gpus", s.serveGPUs)
 	mux.HandleFunc("GET /v1/models", s.serveModels)
 	mux.HandleFunc("GET /v1/tenants", s.serveTenants)
 	mux.HandleFunc("GET /v1/moves", s.serveMoves)
-	mux.Handle("GET /v1/runs", packed(s.serveRuns))
-	mux.Handle("GET /v1/usage", packed(s.serveUsage))
+	mux.HandleFunc("GET /v1/runs", s.serveRuns)
+	mux.HandleFunc("GET /v1/usage", s.serveUsage)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("GET /v1/failures", s.serveFailures)
 	mux.HandleFunc("GET /v1/job/{id...}", s.serveExplain) // …/explain; ids may contain slashes
@@ -94,7 +92,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("PUT /v1/reread", s.serveReread)
 	mux.HandleFunc("POST /v1/plan", s.servePlan)
 	mux.HandleFunc("PUT /v1/plan", s.servePlan) // Nomad's own client uses PUT
-	if s.file.HTTP != nil && s.file.HTTP.Admission {
+	if s.file.HTTP.Admission {
 		mux.HandleFunc("POST /v1/admission", s.serveAdmission)
 		mux.HandleFunc("PUT /v1/admission", s.serveAdmission)
 	}
@@ -104,9 +102,6 @@ func (s *server) handler() http.Handler {
 	}
 	return s.forwardIfStandby(mux)
 }
-
-// packed compresses long answers for clients that accept it.
-func packed(answer http.HandlerFunc) http.Handler { return gzhttp.GzipHandler(answer) }
 
 // judged returns the caller if may allows the request; otherwise it refuses the request.
 func (s *server) judged(w http.ResponseWriter, r *http.Request, may func(*caller, context.Context) error) (c *caller, ok bool) {
@@ -171,14 +166,12 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
-	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true"}
-	if text := q.Get("limit"); text != "" {
-		var err error
-		if filter.Most, err = strconv.Atoi(text); err != nil || filter.Most < 1 {
-			http.Error(w, fmt.Sprintf("limit=%q is not a number of at least 1", text), http.StatusBadRequest)
-			return
-		}
+	most, err := count(q, "limit")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
+	filter := query.GPUFilter{Nodes: q["node"], ID: q.Get("gpu"), Job: q.Get("job"), Trouble: q.Get("trouble") == "true", Outliers: q.Get("outliers") == "true", Most: most}
 	operator, sees := false, c.sees(r.Context())
 	if namespace, _, _ := strings.Cut(filter.Job, "/"); filter.Job != "" && !sees(namespace) {
 		writeJSON(w, http.StatusOK, []query.GPU{})
@@ -344,7 +337,7 @@ func (f File) validateEndpoints(cfg model.Config) error {
 	if err := f.Admission.Validate(); err != nil {
 		return err
 	}
-	h := cmp.Or(f.HTTP, &HTTP{})
+	h := f.HTTP
 	if f.Admission != nil && !h.Admission {
 		return fmt.Errorf("admission: the endpoint is off; set http { admission = true }")
 	}
@@ -403,11 +396,6 @@ func (s *server) serveFailures(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	out, sees := []failure.Failure{}, c.sees(r.Context())
-	for _, f := range snapshot.Model().Failures {
-		if sees(f.Namespace) {
-			out = append(out, f)
-		}
-	}
-	writeJSON(w, http.StatusOK, out)
+	all, sees := append([]failure.Failure{}, snapshot.Model().Failures...), c.sees(r.Context())
+	writeJSON(w, http.StatusOK, slices.DeleteFunc(all, func(f failure.Failure) bool { return !sees(f.Namespace) }))
 }

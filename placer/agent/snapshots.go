@@ -79,17 +79,14 @@ const takesOver = time.Minute
 func (s *snapshots) placer(ctx context.Context) (*placer.Placer, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginsWithin)
 	defer cancel()
-	look := time.NewTicker(beginsWithin / 100)
-	defer look.Stop()
 	for {
 		if p := s.atWork(); p != nil {
 			return p, nil
 		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return nil, errNotAtWork
 		}
+		pause(ctx, beginsWithin/100)
 	}
 }
 
@@ -150,25 +147,6 @@ func (s *snapshots) forget() {
 	}
 }
 
-// shared runs do once for all callers that arrive while it runs. within is its time limit. If one
-// caller leaves, do continues for the others.
-func shared[T any](
-	ctx context.Context, flight *singleflight.Group, within time.Duration, do func(context.Context) (T, error),
-) (made T, err error) {
-	done := flight.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
-		defer cancel()
-		return do(ctx)
-	})
-	select {
-	case <-ctx.Done():
-		return made, ctx.Err()
-	case r := <-done:
-		made, _ = r.Val.(T)
-		return made, r.Err
-	}
-}
-
 // activities reads the heartbeat of the active agent.
 type activities struct {
 	connect func() (*nomad.Client, error)
@@ -184,21 +162,34 @@ type activity struct {
 // activityTimeout is the time limit for reading the heartbeat.
 const activityTimeout = 10 * time.Second
 
-// get returns the heartbeat, at most snapshotAge old.
+// get returns the heartbeat, at most snapshotAge old. It reads once for all callers that arrive
+// meanwhile. If one of them leaves, it reads on for the others.
 func (s *activities) get(ctx context.Context) (heartbeat.Activity, error) {
 	if last := s.last.Load(); last != nil && time.Since(last.read) < snapshotAge {
 		return last.Activity, nil
 	}
-	return shared(ctx, &s.flight, activityTimeout, func(ctx context.Context) (heartbeat.Activity, error) {
-		client, err := s.connect()
-		if err != nil {
-			return heartbeat.Activity{}, err
-		}
-		defer client.API().Close()
-		a, err := heartbeat.ReadActivity(ctx, client, time.Now())
-		if err == nil {
-			s.last.Store(&activity{a, time.Now()})
-		}
-		return a, err
+	done := s.flight.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), activityTimeout)
+		defer cancel()
+		return s.read(ctx)
 	})
+	select {
+	case <-ctx.Done():
+		return heartbeat.Activity{}, ctx.Err()
+	case r := <-done:
+		return r.Val.(heartbeat.Activity), r.Err
+	}
+}
+
+func (s *activities) read(ctx context.Context) (heartbeat.Activity, error) {
+	client, err := s.connect()
+	if err != nil {
+		return heartbeat.Activity{}, err
+	}
+	defer client.API().Close()
+	a, err := heartbeat.ReadActivity(ctx, client, time.Now())
+	if err == nil {
+		s.last.Store(&activity{a, time.Now()})
+	}
+	return a, err
 }

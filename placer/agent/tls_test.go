@@ -74,10 +74,9 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	server, client := issue(t, "pal.example"), issue(t)
 	zero := 0
-	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).listen(File{
-		Nomad: &Nomad{Address: "http://127.0.0.1:1"},
-		HTTP:  &HTTP{BindPort: &zero, CertFile: server.cert, KeyFile: server.key, ClientCA: client.cert},
-	})
+	file := fileAt("http://127.0.0.1:1")
+	file.HTTP = &HTTP{BindPort: &zero, CertFile: server.cert, KeyFile: server.key, ClientCA: client.cert}
+	s, err := New(hclog.NewNullLogger(), placer.Hooks{}).listen(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,9 +74,12 @@ func TestPageStandsAlone(t *testing.T) {
 
 // The page's files are compressed, and not sent again to a browser that has them.
 func TestPageIsSmall(t *testing.T) {
-	handler := siteOn(t, "").handler()
+	handler, err := siteOn(t, "").guarded()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ask := func(name, value string) *httptest.ResponseRecorder {
-		r, w := httptest.NewRequest(http.MethodGet, "/ui/uplot.js", nil), httptest.NewRecorder()
+		r, w := httptest.NewRequest(http.MethodGet, "http://localhost/ui/uplot.js", nil), httptest.NewRecorder()
 		r.Header.Set("Accept-Encoding", "gzip")
 		r.Header.Set(name, value)
 		handler.ServeHTTP(w, r)

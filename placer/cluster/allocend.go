@@ -34,6 +34,19 @@ func (a *Alloc) End() time.Time {
 	return heard
 }
 
+// Restarts returns how often Nomad's client has restarted tasks of the allocation.
+func (a *Alloc) Restarts() (n uint64) {
+	for _, t := range a.Tasks {
+		n += t.Restarts
+	}
+	return n
+}
+
+// OfPurged reports whether the allocation belongs to a purged job of the same name.
+func (a *Alloc) OfPurged(job *api.Job) bool {
+	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
+}
+
 // taskEnd returns when a task ended, according to its events; 0 if they do not show an end. began
 // reports whether the task had started.
 func taskEnd(t *api.TaskState) (at int64, began bool) {

@@ -501,7 +501,7 @@ func (s *State) noteStale(k JobKey) {
 
 func (s *State) noteStaleAlloc(a *Alloc) {
 	job := s.Jobs[a.Job]
-	gone := job == nil || job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex // purged, and registered again
+	gone := job == nil || a.OfPurged(job)
 	keep(s.orphans, a, gone && a.Live() && (len(a.GPUs) > 0 || job != nil))
 	keep(s.staleVersions, a, job != nil && a.Version == nil && a.endedSince(job) && (!a.PlacedFor(job) || rewrite.Gated(job)))
 }

@@ -530,7 +530,8 @@ func (s *Snapshot) explainWaiting(e *Explanation, t *model.Tracked) {
 		}
 	}
 	if wait != nil {
-		e.takeWait(wait, &d, tooSmall(s.m.View.Cluster, t.Request.Least()))
+		_, small := matching(s.m.View.Cluster, t.Request.Least())
+		e.takeWait(wait, &d, small)
 	}
 	e.Reason = t.WhyWaits(s.m, wait, e.WaitsFor)
 	if e.State == gang.Waiting && t.After == nil {

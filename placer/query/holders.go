@@ -78,23 +78,9 @@ func (h Holder) rank() int {
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
 // were idle. It excludes GPUs of a model that has too few for the gang, unless all models have too
-// few.
-func matching(c *pal.Cluster, g pal.Gang) func(gpu int) bool {
-	may, _ := matchingGroups(c, g)
-	return func(gpu int) bool { return may[c.GroupOf(gpu)] }
-}
-
-// tooSmall counts the GPUs that match the gang but belong to a model with too few GPUs for it.
-func tooSmall(c *pal.Cluster, g pal.Gang) int {
-	_, n := matchingGroups(c, g)
-	return n
-}
-
-// matchingGroups returns which device groups match, and how many further GPUs would match but are
-// of models with too few GPUs.
-func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
-	may = make([]bool, c.Groups())
-	usable := c.Usable(g)
+// few. small is how many GPUs it excludes for that reason.
+func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int) {
+	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
 		_, model := c.Group(group)
 		for _, s := range g.MemberSets {
@@ -105,13 +91,13 @@ func matchingGroups(c *pal.Cluster, g pal.Gang) (may []bool, small int) {
 			may[group], small = false, small+n
 		}
 	}
-	return may, small
+	return func(gpu int) bool { return may[c.GroupOf(gpu)] }, small
 }
 
 // holders finds the holders for a gang.
 func (s facts) holders(g pal.Gang, self cluster.JobKey) *Holders {
 	c, held := s.m.View.Cluster, map[cluster.JobKey]int{}
-	may := matching(c, g)
+	may, _ := matching(c, g)
 	for i := range c.NumGPUs() { // ignores decisions that the ledger does not show yet
 		if o := s.m.View.Owner(i); o != (cluster.JobKey{}) && o != self && may(i) {
 			held[o]++
@@ -251,13 +237,9 @@ var editCount = reason.Reason{Kind: reason.EditCount}
 // mayStart reports whether a waiting job could start now if it requested g, on GPUs that are not
 // reserved for a gang ahead.
 func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
-	if g.GPUs() > s.m.View.Cluster.FreeGPUs() {
-		return false
-	}
 	job := t.QueueJob(s.m.Cfg.RestartCost)
 	job.Gang, job.Least = g, 0
-	_, _, ok := s.m.Queue.RoomFor(gang.QueueTime(s.m.Time), s.m.View.Cluster, queue.Change{Job: job})
-	return ok
+	return s.startsNow(job)
 }
 
 // priorityHelps reports whether the priority [tryPriority] would help a waiting job: the job would

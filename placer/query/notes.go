@@ -232,15 +232,9 @@ func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 		}
 	}
 	if higher > 0 {
-		e.addNote(fmt.Sprintf("priority %d: %s first because of a higher priority", *t.Job.Priority, goes(higher)))
+		goes := reason.Counted(higher, "waiting job goes", "waiting jobs go")
+		e.addNote(fmt.Sprintf("priority %d: %s first because of a higher priority", *t.Job.Priority, goes))
 	}
-}
-
-func goes(jobs int) string {
-	if jobs == 1 {
-		return "1 waiting job goes"
-	}
-	return fmt.Sprintf("%d waiting jobs go", jobs)
 }
 
 // noteTenant adds how the quota, limits and share of a waiting job's tenant affect it.

@@ -79,16 +79,11 @@ func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 func lastAllocs(s *cluster.State, k cluster.JobKey, job *api.Job) map[string]*cluster.Alloc {
 	last, groups := map[string]*cluster.Alloc{}, groupsWithGPUs(job)
 	for _, a := range s.AllocsOf(k) {
-		if was := last[a.Name]; groups[a.Group] && !ofPurged(a, job) && (was == nil || a.CreateIndex > was.CreateIndex) {
+		if was := last[a.Name]; groups[a.Group] && !a.OfPurged(job) && (was == nil || a.CreateIndex > was.CreateIndex) {
 			last[a.Name] = a
 		}
 	}
 	return last
-}
-
-// ofPurged reports whether an allocation belongs to a purged job of the same name.
-func ofPurged(a *cluster.Alloc, job *api.Job) bool {
-	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }
 
 // membersSay describes the state of the members of a gang with pins.
@@ -108,7 +103,7 @@ func membersSay(s *cluster.State, st gang.Observed) reason.Reason {
 		case !a.Member():
 		case a.Client != api.AllocClientStatusPending:
 			d.Run++
-		case restarts(a):
+		case a.Restarts() > 0: // Nomad's client is restarting a task of it
 			d.Restarting++
 		case before[a.ID]:
 			d.Replacing++
@@ -135,17 +130,6 @@ func membersLack(s *cluster.State, st gang.Observed) reason.Reason {
 		return r
 	}
 	return reason.Reason{}
-}
-
-// restarts reports whether a pending member has run before: Nomad's client is then restarting a
-// task of it.
-func restarts(a *cluster.Alloc) bool {
-	for _, t := range a.Tasks {
-		if t.Restarts > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // groupsWithGPUs returns the groups whose members have GPUs.

@@ -221,7 +221,8 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	}
 	if w := s.waitsOf(v.Cluster)[k.String()]; w != nil {
 		defer s.besideWindows(v.Cluster, k, t.Request.Least(), d)()
-		e.takeWait(w, d, tooSmall(v.Cluster, t.Request.Least()))
+		_, small := matching(v.Cluster, t.Request.Least())
+		e.takeWait(w, d, small)
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
 		if e.State == gang.Waiting {
 			d.Impossible = false // it may fit on nodes that are away

@@ -108,21 +108,18 @@ func wanted(job *api.Job, a *cluster.Alloc) bool {
 // triedAgain describes how often Nomad has retried a member that runs again, since the job was last
 // registered. If it never has, it returns no reason.
 func triedAgain(m *model.Model, job *api.Job, a *cluster.Alloc, before map[string]*cluster.Alloc) (r reason.Reason) {
-	times, restarts := 0, uint64(0)
+	times := 0
 	var lastFailed *cluster.Alloc
 	for was := before[a.ID]; was != nil && was.Failed() && was.PlacedFor(job) && times < len(before); was = before[was.ID] {
 		if times++; lastFailed == nil {
 			lastFailed = was
 		}
 	}
-	for _, task := range a.Tasks {
-		restarts += task.Restarts
-	}
 	if times > 0 {
 		r = ofMember(reason.MemberPlacedAgain, a)
 		r.Tries, r.Until, r.Cause = times, time.Unix(0, a.CreateTime).UTC(), m.Diagnose(lastFailed).Reason
 	}
-	if restarts > 0 {
+	if restarts := a.Restarts(); restarts > 0 {
 		again := ofMember(reason.MemberRestarted, a)
 		again.Tries = int(restarts)
 		r = r.And(again)

@@ -92,7 +92,7 @@ func alter(job *api.Job, key, value string) error {
 	case key == "without":
 		return dropConstraint(job, value)
 	case key == "priority":
-		return setNumber(value, func(n int) error { job.Priority = &n; return nil })
+		return setNumber(&job.Priority, value)
 	case key == "datacenters":
 		job.Datacenters = strings.Split(value, ",")
 		return nil
@@ -106,55 +106,43 @@ func alter(job *api.Job, key, value string) error {
 	if err != nil {
 		return err
 	}
-	switch what {
-	case "count":
-		return setNumber(value, func(n int) error { g.Count = &n; return nil })
-	case "min", "max":
-		return setScaling(g, what, value)
+	return alterGroup(g, what, value)
+}
+
+// alterGroup changes what one of the groupKeys names.
+func alterGroup(g *api.TaskGroup, what, value string) error {
+	switch {
+	case what == "count":
+		return setNumber(&g.Count, value)
+	case (what == "min" || what == "max") && g.Scaling == nil:
+		return fmt.Errorf("group %q has no scaling block", *g.Name)
+	case what == "min":
+		return setNumber(&g.Scaling.Min, value)
+	case what == "max":
+		return setNumber(&g.Scaling.Max, value)
 	}
 	task, device, err := gpuTask(g)
 	switch {
 	case err != nil:
 		return err
-	case what == "device":
-		device.Name = value
-		return nil
+	case what == "gpus":
+		return setNumber(&device.Count, value)
+	case what == "cpu":
+		return setNumber(&task.Resources.CPU, value)
+	case what == "memory":
+		return setNumber(&task.Resources.MemoryMB, value)
 	}
-	return setNumber(value, func(n int) error {
-		switch count := uint64(n); what {
-		case "gpus":
-			device.Count = &count
-		case "cpu":
-			task.Resources.CPU = &n
-		case "memory":
-			task.Resources.MemoryMB = &n
-		}
-		return nil
-	})
+	device.Name = value
+	return nil
 }
 
-func setNumber(value string, set func(int) error) error {
+func setNumber[T int | int64 | uint64](field **T, value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {
 		return fmt.Errorf("%q is not a whole number of at least 1", value)
 	}
-	return set(n)
-}
-
-// setScaling sets one of the two bounds (min or max) of an elastic gang's number of members.
-func setScaling(g *api.TaskGroup, what, value string) error {
-	if g.Scaling == nil {
-		return fmt.Errorf("group %q has no scaling block", *g.Name)
-	}
-	return setNumber(value, func(n int) error {
-		bound := int64(n)
-		if what == "min" {
-			g.Scaling.Min = &bound
-		} else {
-			g.Scaling.Max = &bound
-		}
-		return nil
-	})
+	*field = new(T(n))
+	return nil
 }
 
 // groupOf returns the group with GPUs that has this name. For the name "", it returns the only

@@ -99,7 +99,7 @@ func adviceOnJobs(t *testing.T, f *advice.Followed) {
 // registers registers a job as nomad job run does.
 func (c *testCluster) registers(text string) {
 	c.t.Helper()
-	b := base{ctx: c.t.Context()}
+	b := base{ctx: c.t.Context(), namespace: "default"}
 	b.io.in = strings.NewReader(text)
 	job, _, err := b.readJob("-", &jobFlags{strict: true})
 	if err == nil {
@@ -179,7 +179,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 		return plannedJob(id, fmt.Sprintf("parameterized {\n  payload = %q\n}\n", payload), "", device)
 	}
 	parsed := func(text string) *api.Job {
-		b := base{ctx: t.Context()}
+		b := base{ctx: t.Context(), namespace: "default"}
 		b.io.in = strings.NewReader(text)
 		job, _, err := b.readJob("-", &jobFlags{strict: true})
 		if err != nil {

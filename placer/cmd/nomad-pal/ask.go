@@ -159,21 +159,16 @@ func (a *answers) connect() error {
 // hear asks whether a placer is active.
 func (a *answers) hear(within time.Duration) error {
 	is := heartbeat.Activity{}
-	if err := a.within(within, "/v1/agent", "", &is); err != nil {
+	if err := a.within(within, "/v1/agent", nil, &is); err != nil {
 		return err
 	}
 	a.activity = is
 	return nil
 }
 
-// noNamespace returns an error if Nomad does not have the command's namespace. It returns nil if
-// Nomad has it or does not say. Commands call it when they have nothing else to show.
-func (b *base) noNamespace(client *nomad.Client) error {
-	return b.hasNone(client, b.namespace)
-}
-
-// hasNone is noNamespace for another namespace than the command's: a job file may name its own.
-func (b *base) hasNone(client *nomad.Client, namespace string) error {
+// noNamespace returns an error if Nomad does not have the namespace. It returns nil if Nomad has it
+// or does not say. Commands call it when they have nothing else to show.
+func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
 	if err != nil || len(names) == 0 || namespace == "*" || slices.Contains(names, namespace) {
@@ -198,14 +193,15 @@ func (b *base) askAgain(a *answers) (*answers, error) {
 	return a, a.hear(askTimeout)
 }
 
-func (a *answers) get(path, namespace string, out any) error {
-	return a.within(askTimeout, path, namespace, out)
+// get sends the agent a request with these parameters.
+func (a *answers) get(path string, q url.Values, out any) error {
+	return a.within(askTimeout, path, q, out)
 }
 
-func (a *answers) within(d time.Duration, path, namespace string, out any) error {
+func (a *answers) within(d time.Duration, path string, q url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(a.b.ctx, d)
 	defer cancel()
-	_, err := a.agent.Raw().Query(path, out, (&api.QueryOptions{Namespace: namespace}).WithContext(ctx))
+	_, err := a.agent.Raw().Query(path+"?"+q.Encode(), out, (&api.QueryOptions{}).WithContext(ctx))
 	return a.plain(err)
 }
 
@@ -247,12 +243,12 @@ func (r refusal) Unwrap() error { return r.cause }
 
 // Jobs returns all jobs with GPUs that have not ended.
 func (a *answers) Jobs() (jobs []model.JobStatus, err error) {
-	return jobs, a.get("/v1/queue", "", &jobs)
+	return jobs, a.get("/v1/queue", nil, &jobs)
 }
 
 // Tenants returns what tenants hold and have used.
 func (a *answers) Tenants() (tenants []queue.TenantUse, err error) {
-	return tenants, a.get("/v1/tenants", "", &tenants)
+	return tenants, a.get("/v1/tenants", nil, &tenants)
 }
 
 // GPUs returns all GPUs.
@@ -268,17 +264,17 @@ func (a *answers) SomeGPUs(f query.GPUFilter, live bool) (gpus []query.GPU, err 
 	if live {
 		q.Set("live", "true")
 	}
-	return gpus, a.get("/v1/gpus?"+q.Encode(), "", &gpus)
+	return gpus, a.get("/v1/gpus", q, &gpus)
 }
 
 // Models returns how fast the GPU models are.
 func (a *answers) Models() (speeds []ledger.ModelSpeed, err error) {
-	return speeds, a.get("/v1/models", "", &speeds)
+	return speeds, a.get("/v1/models", nil, &speeds)
 }
 
 // Moves returns the moves that would now gain more than they cost.
 func (a *answers) Moves() (moves []query.Move, err error) {
-	return moves, a.get("/v1/moves", "", &moves)
+	return moves, a.get("/v1/moves", nil, &moves)
 }
 
 // Profile returns the version of the profile in force, 0 for none.
@@ -292,17 +288,16 @@ func (a *answers) Profile() (int, error) {
 
 // Warnings returns the active agent's warnings, which only operators see.
 func (a *answers) Warnings() []string {
-	h, err := a.health("/v1/health?active=true")
+	h, err := a.health(url.Values{"active": {"true"}})
 	if err != nil {
 		return nil // the activity already reports the agent's trouble
 	}
 	return h.Warnings
 }
 
-// health reads the health from path: that of the agent that was asked or, with ?active=true, that
-// of the active one.
-func (a *answers) health(path string) (h agent.Health, err error) {
-	err = a.get(path, "", &h)
+// health reads the health of the agent that was asked or, with active=true in q, of the active one.
+func (a *answers) health(q url.Values) (h agent.Health, err error) {
+	err = a.get("/v1/health", q, &h)
 	if unexpected, ok := errors.AsType[api.UnexpectedResponseError](err); ok && unexpected.StatusCode() == http.StatusServiceUnavailable {
 		err = json.Unmarshal([]byte(unexpected.Body()), &h) // the body names the trouble
 	}
@@ -312,7 +307,7 @@ func (a *answers) health(path string) (h agent.Health, err error) {
 // Explain explains the state of a job.
 func (a *answers) Explain(k cluster.JobKey) (*query.Explanation, error) {
 	e := &query.Explanation{}
-	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", k.Namespace, e)
+	return e, a.get("/v1/job/"+url.PathEscape(k.ID)+"/explain", url.Values{"namespace": {k.Namespace}}, e)
 }
 
 // Plan explains what would happen to a job.

@@ -107,6 +107,7 @@ func (b *base) flags(name string) *flag.FlagSet {
 	} {
 		fs.BoolVar(to, flagName, false, "")
 	}
+	b.namespace = usualNamespace()
 	fs.StringVar(&b.palAddress, "pal-address", os.Getenv("NOMAD_PAL_ADDR"), "")
 	plain, err := strconv.ParseBool(os.Getenv("NOMAD_PAL_TOKEN_PLAIN"))
 	fs.BoolVar(&b.tokenPlain, "pal-token-plain", err == nil && plain, "")
@@ -134,6 +135,7 @@ func (b *base) parse(fs *flag.FlagSet, args []string, want int) (rest []string, 
 	if err := fs.Parse(args); err != nil {
 		return refuse("%w%s; see nomad-pal %s -help", err, meantFlag(fs, err), fs.Name())
 	}
+	b.namespace = cmp.Or(b.namespace, usualNamespace())
 	b.flagsGiven = map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { b.flagsGiven[f.Name] = true })
 	for _, name := range []string{"json", "t"} {
@@ -231,11 +233,12 @@ func unquoted(w io.Writer) io.Writer {
 	return w
 }
 
-// config returns how to connect: from the options, then from Nomad's environment variables. It
-// stores the namespace in b.
+// usualNamespace is the namespace of a command whose options name none.
+func usualNamespace() string { return cmp.Or(api.DefaultConfig().Namespace, api.DefaultNamespace) }
+
+// config returns how to connect: from the options, then from Nomad's environment variables.
 func (b *base) config() *api.Config {
 	b.connect.TLSConfig = &b.tls
-	b.namespace = cmp.Or(b.namespace, api.DefaultConfig().Namespace, "default")
 	return nomad.Config(b.connect)
 }
 
@@ -288,9 +291,9 @@ func (b *base) printf(format string, args ...any) {
 	fmt.Fprintf(b.io.out, format, args...)
 }
 
-// printEach prints a line for each thing done, or none if nothing was done.
+// printEach prints a line for each thing done, or none, if it is not empty, if nothing was done.
 func (b *base) printEach(things []string, done, none string) {
-	if len(things) == 0 {
+	if len(things) == 0 && none != "" {
 		b.printf("%s\n", none)
 	}
 	for _, t := range things {

@@ -78,7 +78,7 @@ func running(b *base, client *nomad.Client, ids []string) (all []string, err err
 		k := cluster.JobKey{Namespace: b.namespace, ID: id}
 		job, err := client.Job(b.ctx, k)
 		if err == nil && job == nil {
-			err = cmp.Or(b.noNamespace(client), nomad.NoJob(k))
+			err = cmp.Or(b.noNamespace(client, b.namespace), nomad.NoJob(k))
 		}
 		if err != nil {
 			return nil, err

@@ -113,7 +113,7 @@ func watchGPUs(b *base, client *nomad.Client, k cluster.JobKey, length, every ti
 			return nil, err
 		}
 		if len(gpus) == 0 && len(seen) == 0 {
-			return nil, cmp.Or(b.noNamespace(client), fmt.Errorf("job %q in namespace %q has no running allocation with GPUs", k.ID, k.Namespace))
+			return nil, cmp.Or(b.noNamespace(client, b.namespace), fmt.Errorf("job %q in namespace %q has no running allocation with GPUs", k.ID, k.Namespace))
 		}
 		for _, node := range slices.Sorted(maps.Keys(gpus)) {
 			rs, err := client.GPUReadings(b.ctx, node, gpus[node])

@@ -52,13 +52,8 @@ func runDoctor(b *base, args []string) int {
 	if len(config) > 0 {
 		checks = append(checks, checkConfig(config))
 	}
-	unwell := 0
-	for _, k := range checks {
-		if k.Verdict == query.Fail {
-			unwell = exitUnwell
-		}
-	}
-	return cmp.Or(b.show(checks, func() { printChecks(b, checks) }), unwell)
+	failed := slices.ContainsFunc(checks, func(k query.Check) bool { return k.Verdict == query.Fail })
+	return cmp.Or(b.show(checks, func() { printChecks(b, checks) }), map[bool]int{true: exitUnwell}[failed])
 }
 
 func printChecks(b *base, checks []query.Check) {
@@ -161,7 +156,7 @@ func checkAPI(b *base, told []string) []query.Check {
 	if err != nil {
 		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: err.Error(), Next: "is NOMAD_PAL_ADDR (or -pal-address) right?"}}
 	}
-	h, err := a.health("/v1/health")
+	h, err := a.health(nil)
 	if err != nil {
 		return []query.Check{{Name: "agent's API", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but its health is unknown: %v", a.address, err), Next: "look at the log of this agent"}}
 	}

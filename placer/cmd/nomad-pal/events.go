@@ -116,11 +116,7 @@ func followEvents(b *base, s *answers, q url.Values, last uint64) int {
 			fmt.Fprintln(b.io.err, "Warning: the agent does not answer, retrying:", err)
 		}
 		lost = true
-		select {
-		case <-time.After(eventsAgain):
-		case <-b.ctx.Done():
-			return 0
-		}
+		pause(b.ctx, eventsAgain)
 	}
 }
 
@@ -134,7 +130,7 @@ func pastEvents(b *base, s *answers, q url.Values, limit int) (last uint64, err 
 	case len(all) > 0:
 		last = all[len(all)-1].ID
 	case b.given("namespace"):
-		if err := b.noNamespace(s.nomad); err != nil {
+		if err := b.noNamespace(s.nomad, b.namespace); err != nil {
 			return 0, err
 		}
 	}

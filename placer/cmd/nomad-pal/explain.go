@@ -225,7 +225,8 @@ func printEvidence(b *base, e *query.Explanation) {
 	printDeployment(b, e.Deployment)
 	b.section("Allocations", allocationRows(b, e))
 	b.section("Current load of its GPUs", liveRows(b, e))
-	printNext(b, e)
+	printHolders(b, e.Holders)
+	printSteps(b, e.Next(b.jobspec))
 	printWords(b, e)
 }
 
@@ -263,20 +264,14 @@ func liveRows(b *base, e *query.Explanation) []string {
 
 // allocationRows returns rows of the members; during a deployment, with their versions.
 func allocationRows(b *base, e *query.Explanation) []string {
-	rows := []string{row("ID", "Group", "Node", "Status", "GPUs")}
-	if e.Deployment != nil {
-		rows = []string{row("ID", "Group", "Version", "Node", "Status", "GPUs")}
-	}
+	line := rowWith(true, true, e.Deployment != nil, true, true, true)
+	rows := []string{line("ID", "Group", "Version", "Node", "Status", "GPUs")}
 	for _, a := range e.Allocations {
-		gpus := shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))
-		switch {
-		case e.Deployment == nil:
-			rows = append(rows, row(b.short(a.ID), a.Group, a.Node, a.Status, gpus))
-		case a.Version == nil:
-			rows = append(rows, row(b.short(a.ID), a.Group, "-", a.Node, a.Status, gpus))
-		default:
-			rows = append(rows, row(b.short(a.ID), a.Group, *a.Version, a.Node, a.Status, gpus))
+		version := "-"
+		if a.Version != nil {
+			version = strconv.FormatUint(*a.Version, 10)
 		}
+		rows = append(rows, line(b.short(a.ID), a.Group, version, a.Node, a.Status, shortGPUs(a.GPUs, b.idLength(e.GPUIDLength))))
 	}
 	return rows
 }

@@ -340,7 +340,7 @@ func TestMistypedGate(t *testing.T) {
 		if code, out, said := c.reads(text, "plan", "-"); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("plan: %d %s%s", code, out, said)
 		}
-		b := base{ctx: t.Context()}
+		b := base{ctx: t.Context(), namespace: "default"}
 		b.io.in = strings.NewReader(text)
 		job, _, err := b.readJob("-", &jobFlags{strict: true})
 		if err == nil {

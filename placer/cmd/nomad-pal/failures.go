@@ -60,7 +60,7 @@ func runFailures(b *base, args []string) int {
 	if b.given("namespace") && b.namespace != "*" {
 		r.Failures = slices.DeleteFunc(r.Failures, func(f failure.Failure) bool { return f.Namespace != b.namespace })
 		if len(r.Failures) == 0 {
-			err = b.noNamespace(client)
+			err = b.noNamespace(client, b.namespace)
 		}
 	}
 	if err != nil {

@@ -57,7 +57,6 @@ func runGPUs(b *base, args []string) int {
 	}
 	r.filter.Nodes = nodes
 	if *job != "" {
-		b.config() // sets b.namespace
 		r.filter.Job = keyOf(b, *job).String()
 	}
 	if r.live {

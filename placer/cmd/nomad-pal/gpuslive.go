@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -65,13 +66,7 @@ func (r *gpuReader) close(code int) int {
 
 // clearScreen moves a terminal's cursor to the top left and clears the screen. Other output is
 // quoted; this is not.
-func clearScreen(b *base) {
-	out := b.io.out
-	if q, ok := out.(*quoting); ok {
-		out = q.w
-	}
-	fmt.Fprint(out, "\x1b[H\x1b[2J")
-}
+func clearScreen(b *base) { fmt.Fprint(b.raw(), "\x1b[H\x1b[2J") }
 
 // followGPUs prints the current load of GPUs; on a terminal, it refreshes until interrupted.
 func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
@@ -85,8 +80,6 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 		}
 		return r.close(code)
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for {
 		clearScreen(b)
 		b.write(paint(bold, time.Now().Format(time.TimeOnly)) + "  Ctrl-C quits\n")
@@ -94,11 +87,7 @@ func (b *base) followGPUs(r *gpuReader, every time.Duration) int {
 			b.complain("Error: " + err.Error())
 		}
 		printLive(b, gpus, r.filter)
-		select {
-		case <-tick.C:
-		case <-b.ctx.Done():
-			return 0
-		}
+		pause(b.ctx, every)
 		var next []query.GPU
 		if next, err = r.read(); err == nil {
 			gpus = next
@@ -161,23 +150,17 @@ func of(n, all *int64, unit string, scale float64) string {
 }
 
 func memory(u *gpulive.Use) string {
-	if u == nil {
-		return "-"
-	}
+	u = cmp.Or(u, &gpulive.Use{})
 	return of(u.MemoryUsedMiB, u.MemoryTotalMiB, "GiB", 1024)
 }
 
 func power(u *gpulive.Use) string {
-	if u == nil {
-		return "-"
-	}
+	u = cmp.Or(u, &gpulive.Use{})
 	return of(u.PowerW, u.PowerLimitW, "W", 1)
 }
 
 func temperature(u *gpulive.Use) string {
-	if u == nil {
-		return "-"
-	}
+	u = cmp.Or(u, &gpulive.Use{})
 	return of(u.TemperatureC, nil, "°C", 1)
 }
 

@@ -44,35 +44,32 @@ const optionColumn = 27
 // are.
 func reflow(text string) string {
 	var out []string
-	var paragraph, option string
+	block := "" // the paragraph or option that is being read
+	isOption := func(text string) bool { return strings.HasPrefix(text, "  -") }
 	flush := func() {
-		if paragraph != "" {
-			out = append(out, wrapped(paragraph, columns)...)
+		switch {
+		case isOption(block):
+			out = append(out, optionLines(block)...)
+		case block != "":
+			out = append(out, wrapped(block, columns)...)
 		}
-		if option != "" {
-			out = append(out, optionLines(option)...)
-		}
-		paragraph, option = "", ""
+		block = ""
 	}
 	for line := range strings.SplitSeq(text, "\n") {
-		indented := strings.HasPrefix(line, " ")
 		switch {
-		case option != "" && strings.HasPrefix(line, strings.Repeat(" ", 20)):
-			if !strings.Contains(option[2:], "  ") { // the description starts here
-				option += " "
+		case isOption(block) && strings.HasPrefix(line, strings.Repeat(" ", 20)):
+			if !strings.Contains(block[2:], "  ") { // the description starts here
+				block += " "
 			}
-			option += " " + strings.TrimSpace(line)
-		case strings.HasPrefix(line, "  -"):
-			flush()
-			option = line
-		case indented || line == "":
+			block += " " + strings.TrimSpace(line)
+		case line == "" || strings.HasPrefix(line, " ") && !isOption(line):
 			flush()
 			out = append(out, line)
-		case paragraph != "":
-			paragraph += " " + line
-		default:
+		case block == "" || isOption(line) || isOption(block):
 			flush()
-			paragraph = line
+			block = line
+		default:
+			block += " " + line
 		}
 	}
 	flush()

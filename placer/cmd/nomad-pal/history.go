@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/csv"
 	"errors"
 	"flag"
@@ -56,59 +55,77 @@ History Options:
 // runColumn is a column of history.
 type runColumn struct {
 	name, title string
-	value       func(r accounting.Run, now time.Time) string
+	// value returns a time, a duration, a number or a text. Times, factors and texts may be zero if
+	// they are unknown; nil is always unknown.
+	value func(r accounting.Run, now time.Time) any
 }
 
 func runColumns() []runColumn {
-	at := func(of func(accounting.Run) time.Time) func(accounting.Run, time.Time) string {
-		return func(r accounting.Run, _ time.Time) string {
-			if t := of(r); !t.IsZero() {
-				return t.Local().Format("2006-01-02 15:04")
-			}
-			return "-"
-		}
-	}
-	text := func(of func(accounting.Run) string) func(accounting.Run, time.Time) string {
-		return func(r accounting.Run, _ time.Time) string { return cmp.Or(of(r), "-") }
-	}
-	factor := func(f float64) string {
-		if f == 0 {
-			return "-"
-		}
-		return strconv.FormatFloat(f, 'f', 2, 64)
-	}
 	return []runColumn{
-		{"job", "Job", text(func(r accounting.Run) string { return r.Namespace + "/" + r.Job })},
-		{"user", "User", text(func(r accounting.Run) string { return r.User })},
-		{"state", "State", text(func(r accounting.Run) string { return string(r.State) })},
-		{"gpus", "GPUs", text(func(r accounting.Run) string { return strconv.Itoa(r.GPUs) })},
-		{"class", "Class", text(func(r accounting.Run) string { return r.Class })},
-		{"model", "Model", text(func(r accounting.Run) string { return r.Model })},
-		{"submitted", "Submitted", at(func(r accounting.Run) time.Time { return r.Submitted })},
-		{"started", "Started", at(func(r accounting.Run) time.Time { return r.Started })},
-		{"ended", "Ended", at(func(r accounting.Run) time.Time { return r.Ended })},
-		{"waited", "Waited", func(r accounting.Run, now time.Time) string {
+		{"job", "Job", func(r accounting.Run, _ time.Time) any { return r.Namespace + "/" + r.Job }},
+		{"user", "User", func(r accounting.Run, _ time.Time) any { return r.User }},
+		{"state", "State", func(r accounting.Run, _ time.Time) any { return r.State }},
+		{"gpus", "GPUs", func(r accounting.Run, _ time.Time) any { return r.GPUs }},
+		{"class", "Class", func(r accounting.Run, _ time.Time) any { return r.Class }},
+		{"model", "Model", func(r accounting.Run, _ time.Time) any { return r.Model }},
+		{"submitted", "Submitted", func(r accounting.Run, _ time.Time) any { return r.Submitted }},
+		{"started", "Started", func(r accounting.Run, _ time.Time) any { return r.Started }},
+		{"ended", "Ended", func(r accounting.Run, _ time.Time) any { return r.Ended }},
+		{"waited", "Waited", func(r accounting.Run, now time.Time) any {
 			if r.Started.IsZero() && r.Ended.IsZero() {
-				return span(now.Sub(r.Submitted))
+				return now.Sub(r.Submitted)
 			}
-			return span(time.Duration(r.Waited))
+			return time.Duration(r.Waited)
 		}},
-		{"elapsed", "Elapsed", func(r accounting.Run, now time.Time) string {
+		{"elapsed", "Elapsed", func(r accounting.Run, now time.Time) any {
 			if r.Started.IsZero() {
-				return "-"
+				return nil
 			}
-			return span(ranFor(r, now))
+			return ranFor(r, now)
 		}},
-		{"slowdown", "Slowdown", func(r accounting.Run, _ time.Time) string { return factor(r.Predicted) }},
-		{"packed", "Packed", func(r accounting.Run, _ time.Time) string { return factor(r.Packed) }},
-		{"any", "Any", func(r accounting.Run, _ time.Time) string { return factor(r.Any) }},
-		{"seen", "Seen", func(r accounting.Run, _ time.Time) string { return factor(r.Seen) }},
-		{"idle", "Idle (GPU h)", func(r accounting.Run, _ time.Time) string { return factor(time.Duration(r.Idle).Hours()) }},
-		{"stops", "Stops", text(func(r accounting.Run) string { return strconv.Itoa(r.Stops.Stops) })},
-		{"lost", "Lost (GPU h)", func(r accounting.Run, _ time.Time) string { return factor(r.LostGPUSeconds / 3600) }},
-		{"sooner", "Sooner (h)", func(r accounting.Run, _ time.Time) string { return factor(r.SavedSeconds / 3600) }},
-		{"reason", "Reason", text(func(r accounting.Run) string { return oneLine(r.Reason) })},
+		{"slowdown", "Slowdown", func(r accounting.Run, _ time.Time) any { return r.Predicted }},
+		{"packed", "Packed", func(r accounting.Run, _ time.Time) any { return r.Packed }},
+		{"any", "Any", func(r accounting.Run, _ time.Time) any { return r.Any }},
+		{"seen", "Seen", func(r accounting.Run, _ time.Time) any { return r.Seen }},
+		{"idle", "Idle (GPU h)", func(r accounting.Run, _ time.Time) any { return time.Duration(r.Idle).Hours() }},
+		{"stops", "Stops", func(r accounting.Run, _ time.Time) any { return r.Stops.Stops }},
+		{"lost", "Lost (GPU h)", func(r accounting.Run, _ time.Time) any { return r.LostGPUSeconds / 3600 }},
+		{"sooner", "Sooner (h)", func(r accounting.Run, _ time.Time) any { return r.SavedSeconds / 3600 }},
+		{"reason", "Reason", func(r accounting.Run, _ time.Time) any { return oneLine(r.Reason) }},
 	}
+}
+
+// cell returns a value for a table; "" if it is unknown.
+func cell(value any) string {
+	switch v := value.(type) {
+	case time.Time:
+		if !v.IsZero() {
+			return v.Local().Format("2006-01-02 15:04")
+		}
+	case time.Duration:
+		return span(v)
+	case float64:
+		if v != 0 {
+			return strconv.FormatFloat(v, 'f', 2, 64)
+		}
+	case nil:
+	default:
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// csvCell is [cell] for CSV: times are in RFC 3339 format, and durations in seconds.
+func csvCell(value any) string {
+	switch v := value.(type) {
+	case time.Time:
+		if !v.IsZero() {
+			return v.UTC().Format(time.RFC3339)
+		}
+	case time.Duration:
+		return strconv.FormatFloat(v.Seconds(), 'f', -1, 64)
+	}
+	return cell(value)
 }
 
 // ranFor returns how long a started run took, or has taken so far.
@@ -128,11 +145,8 @@ func span(d time.Duration) string {
 	return model.ShortDuration(d.Round(to))
 }
 
-func runColumnNames() (names []string) {
-	for _, c := range runColumns() {
-		names = append(names, c.name)
-	}
-	return names
+func runColumnNames() []string {
+	return each(runColumns(), func(c runColumn) string { return c.name })
 }
 
 // historyOptions are the options that history and usage share.
@@ -251,7 +265,7 @@ func (a *answers) runs(q url.Values, limit int) iter.Seq2[[]accounting.Run, erro
 			}
 			q.Set("limit", strconv.Itoa(most))
 			var part []accounting.Run
-			if err := a.getWith("/v1/runs", q, &part); err != nil {
+			if err := a.get("/v1/runs", q, &part); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -295,17 +309,9 @@ func printRuns(b *base, runs []accounting.Run, columns []runColumn, now time.Tim
 		b.printf("No runs.\n")
 		return
 	}
-	titles := make([]any, len(columns))
-	for i, c := range columns {
-		titles[i] = c.title
-	}
-	rows := []string{row(titles...)}
+	rows := []string{row(each(columns, func(c runColumn) any { return c.title })...)}
 	for _, r := range runs {
-		cells := make([]any, len(columns))
-		for i, c := range columns {
-			cells[i] = c.value(r, now)
-		}
-		rows = append(rows, row(cells...))
+		rows = append(rows, row(each(columns, func(c runColumn) any { return cell(c.value(r, now)) })...))
 	}
 	b.table(rows)
 	if limit > 0 && len(runs) == limit {
@@ -339,66 +345,21 @@ func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// printRunsCSV prints times in RFC 3339 format, and durations in seconds.
+// printRunsCSV prints runs as CSV. The writer below reports no errors: see [quoting].
 func printRunsCSV(b *base, parts iter.Seq2[[]accounting.Run, error], columns []runColumn, now time.Time) int {
 	w := csv.NewWriter(b.io.out)
-	var names []string
-	for _, c := range columns {
-		names = append(names, c.name)
-	}
-	err := w.Write(names)
-	for runs, failed := range parts {
-		if failed != nil {
+	defer w.Flush()
+	_ = w.Write(each(columns, func(c runColumn) string { return c.name }))
+	for runs, err := range parts {
+		if err != nil {
 			w.Flush()
-			return b.fail(failed)
+			return b.fail(err)
 		}
 		for _, r := range runs {
-			var cells []string
-			for _, c := range columns {
-				cells = append(cells, csvOf(r, c, now))
-			}
-			err = errors.Join(err, w.Write(cells))
+			_ = w.Write(each(columns, func(c runColumn) string { return csvCell(c.value(r, now)) }))
 		}
-	}
-	w.Flush()
-	if err = errors.Join(err, w.Error()); err != nil {
-		return b.fail(fmt.Errorf("printing CSV: %w", err))
 	}
 	return 0
-}
-
-func csvOf(r accounting.Run, c runColumn, now time.Time) string {
-	at := func(t time.Time) string {
-		if t.IsZero() {
-			return ""
-		}
-		return t.UTC().Format(time.RFC3339)
-	}
-	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
-	switch c.name {
-	case "submitted":
-		return at(r.Submitted)
-	case "started":
-		return at(r.Started)
-	case "ended":
-		return at(r.Ended)
-	case "waited":
-		return seconds(time.Duration(r.Waited))
-	case "elapsed":
-		if r.Started.IsZero() {
-			return ""
-		}
-		return seconds(ranFor(r, now))
-	}
-	if text := c.value(r, now); text != "-" {
-		return text
-	}
-	return ""
-}
-
-// getWith sends the agent a request with parameters.
-func (a *answers) getWith(path string, q url.Values, out any) error {
-	return a.get(path+"?"+q.Encode(), "", out)
 }
 
 var helpUsage = help("usage [options]", `
@@ -459,11 +420,12 @@ func runUsage(b *base, args []string) int {
 		return s.close(writeUsageReport(b, *report, r))
 	}
 	usage := []accounting.Usage{}
-	if err := s.getWith("/v1/usage", q, &usage); err != nil {
+	if err := s.get("/v1/usage", q, &usage); err != nil {
 		return b.fail(err)
 	}
 	if o.csv {
-		return s.close(printUsageCSV(b, usage, columns))
+		printUsageCSV(b, usage, columns)
+		return s.close(0)
 	}
 	return s.close(b.show(usage, func() { printUsage(b, usage, columns) }))
 }
@@ -480,34 +442,22 @@ func printUsage(b *base, usage []accounting.Usage, columns []string) {
 		b.printf("No usage.\n")
 		return
 	}
-	var titles []any
-	for _, c := range columns {
-		titles = append(titles, strings.ToUpper(c[:1])+c[1:])
-	}
+	titles := each(columns, func(c string) any { return strings.ToUpper(c[:1]) + c[1:] })
 	rows := []string{row(append(titles, "GPU hours", "Failed", "In vain", "Idle", "Saved", "Runs", "Failed runs", "Waited (h)", "Stops", "Lost", "Sooner (h)")...)}
 	for _, u := range usage {
-		var cells []any
-		for _, of := range u.Of {
-			cells = append(cells, cmp.Or(of, "-"))
-		}
-		for _, c := range usageCells(u) {
-			cells = append(cells, c)
-		}
-		rows = append(rows, row(cells...))
+		cells := slices.Concat(u.Of, usageCells(u))
+		rows = append(rows, row(each(cells, func(c string) any { return c })...))
 	}
 	b.table(rows)
 }
 
-func printUsageCSV(b *base, usage []accounting.Usage, columns []string) int {
+// printUsageCSV prints usage as CSV. The writer below reports no errors: see [quoting].
+func printUsageCSV(b *base, usage []accounting.Usage, columns []string) {
 	w := csv.NewWriter(b.io.out)
-	err := w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours",
+	defer w.Flush()
+	_ = w.Write(append(slices.Clone(columns), "gpu_hours", "failed_gpu_hours", "held_in_vain_gpu_hours", "idle_gpu_hours", "saved_gpu_hours", "runs", "failed", "waited_hours",
 		"stops", "stops_lost_gpu_hours", "stops_saved_wait_hours"))
 	for _, u := range usage {
-		err = errors.Join(err, w.Write(append(slices.Clone(u.Of), usageCells(u)...)))
+		_ = w.Write(append(slices.Clone(u.Of), usageCells(u)...))
 	}
-	w.Flush()
-	if err = errors.Join(err, w.Error()); err != nil {
-		return b.fail(fmt.Errorf("printing CSV: %w", err))
-	}
-	return 0
 }

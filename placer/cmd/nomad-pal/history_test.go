@@ -174,3 +174,14 @@ func TestMoreRunsThanAtOnce(t *testing.T) {
 		t.Errorf("simulate: %s", err)
 	}
 }
+
+// A run that waits has the time that it has waited so far, in the table and in CSV.
+func TestWaitedSoFar(t *testing.T) {
+	now := time.Now()
+	waits := accounting.Run{Submitted: now.Add(-90 * time.Second)}
+	for _, c := range runColumns() {
+		if value := c.value(waits, now); c.name == "waited" && (cell(value) != "1m30s" || csvCell(value) != "90") {
+			t.Errorf("%q, CSV %q", cell(value), csvCell(value))
+		}
+	}
+}

@@ -163,7 +163,6 @@ func someJobs(b *base, fs *flag.FlagSet, args []string) (ids []string, ok bool) 
 		b.fail(errors.New("name at least one job; see nomad-pal " + fs.Name() + " -help"))
 		return nil, false
 	}
-	b.config() // sets b.namespace
 	return ids, ok
 }
 
@@ -207,6 +206,5 @@ func runPriority(b *base, args []string) int {
 	if err != nil || n < 0 {
 		return b.fail(fmt.Errorf("priority %q is not a number of at least 1, or 0 for the job's own", rest[1]))
 	}
-	b.config() // sets b.namespace
 	return control(b, rest[:1], agent.ControlRequest{Priority: n}, "Changed the priority of", "priority")
 }

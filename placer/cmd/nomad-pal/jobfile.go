@@ -81,7 +81,6 @@ func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, 
 		b.connect.Region = *job.Region
 	}
 	if job.Namespace == nil {
-		b.config() // sets b.namespace
 		job.Namespace = &b.namespace
 	}
 	cluster.Canonicalize(job)

@@ -171,7 +171,7 @@ func TestJobStrict(t *testing.T) {
 
 // A region in the jobspec takes precedence over the option.
 func TestJobRegion(t *testing.T) {
-	b := base{ctx: t.Context(), connect: api.Config{Region: "elsewhere"}}
+	b := base{ctx: t.Context(), namespace: "default", connect: api.Config{Region: "elsewhere"}}
 	b.io.in = strings.NewReader("job \"x\" {\n region = \"here\"\n}\n")
 	if _, _, err := b.readJob("-", &jobFlags{strict: true}); err != nil || b.config().Region != "here" {
 		t.Errorf("%v %q", err, b.connect.Region)

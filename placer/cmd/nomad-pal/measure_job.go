@@ -70,10 +70,18 @@ func (o measureOptions) driverOn(n *api.Node) (string, error) {
 	if o.driver != "" {
 		drivers = []string{o.driver}
 	}
-	for _, name := range drivers {
-		if d := n.Drivers[name]; d != nil && d.Detected && d.Healthy {
-			return name, nil
-		}
+	if name := firstHealthy(n.Drivers, drivers...); name != "" {
+		return name, nil
 	}
 	return "", fmt.Errorf("its node has no healthy driver of %v: enable one in the client's configuration, or name another with -driver", drivers)
+}
+
+// firstHealthy returns the first of these task drivers that works on a node; "" if none does.
+func firstHealthy(on map[string]*api.DriverInfo, names ...string) string {
+	for _, name := range names {
+		if d := on[name]; d != nil && d.Detected && d.Healthy {
+			return name
+		}
+	}
+	return ""
 }

@@ -50,7 +50,7 @@ func newMeasureRun(b *base, names []string, o measureOptions) (*measureRun, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := b.noNamespace(client); err != nil {
+	if err := b.noNamespace(client, b.namespace); err != nil {
 		return nil, err
 	}
 	state, err := client.ReadNodes(b.ctx)
@@ -102,13 +102,12 @@ func (r *measureRun) outcomes() []measuredGPU {
 
 // progress prints a line about a GPU, to standard error if the output is JSON.
 func (r *measureRun) progress(t *measureTarget, what string) {
-	text := fmt.Sprintf("%s  %s on %s: %s\n", time.Now().Format(time.TimeOnly), t.GPU, t.Node, oneLine(what))
+	out := r.b.io.out
 	if r.b.json || r.b.template != "" {
-		fmt.Fprint(r.b.io.err, text)
-		return
+		out = r.b.io.err
 	}
-	r.b.printf("%s", text[:len(text)-1])
-	r.b.printf("\n")
+	text := fmt.Sprintf("%s  %s on %s: %s", time.Now().Format(time.TimeOnly), t.GPU, t.Node, oneLine(what))
+	fmt.Fprintln(out, quoted(text, ""))
 }
 
 // run registers jobs and follows them until no GPU has to be measured or waited for. At the end it

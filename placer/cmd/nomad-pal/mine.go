@@ -80,10 +80,7 @@ func myJobs(b *base, client *nomad.Client) (ids []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, j := range mine {
-		ids = append(ids, j.Job)
-	}
-	return ids, nil
+	return each(mine, func(j model.JobStatus) string { return j.Job }), nil
 }
 
 // sayUser writes NOMAD_PAL_USER into a job with GPUs that names no user. A job that is live in

@@ -48,12 +48,6 @@ func shortGPUs(ids []string, n int) string {
 	return strings.Join(each(ids, func(id string) string { return shortGPU(id, n) }), " ")
 }
 
-// printNext prints the next steps.
-func printNext(b *base, e *query.Explanation) {
-	printHolders(b, e.Holders)
-	printSteps(b, e.Next(b.jobspec))
-}
-
 func printSteps(b *base, steps []string) {
 	if len(steps) == 0 {
 		return

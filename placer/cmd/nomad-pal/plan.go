@@ -73,13 +73,13 @@ func runPlan(b *base, args []string) int {
 	}
 	e, err := s.Plan(job)
 	if err != nil {
-		return failed(cmp.Or(b.hasNone(s.nomad, *job.Namespace), err))
+		return failed(cmp.Or(b.noNamespace(s.nomad, *job.Namespace), err))
 	}
 	x := planned{Explanation: e}
 	is, unread := s.nomad.Job(b.ctx, cluster.KeyOf(job))
 	if is != nil {
 		x.JobModifyIndex = *is.JobModifyIndex
-	} else if none := b.hasNone(s.nomad, *job.Namespace); none != nil {
+	} else if none := b.noNamespace(s.nomad, *job.Namespace); none != nil {
 		return failed(none)
 	}
 	if unread == nil && *diff && e.State != gang.Rejected { // a rejected job's diff would only add Nomad's own error
@@ -161,10 +161,7 @@ func diffLines(d *api.JobDiff) (out []string) {
 			parts := append(fieldLines(3, t.Fields), objectLines(3, t.Objects)...)
 			of = append(of, headed(2, t.Type, fmt.Sprintf("Task: %q%s", t.Name, noted(t.Annotations)), parts)...)
 		}
-		var updates []string
-		for _, what := range slices.Sorted(maps.Keys(g.Updates)) {
-			updates = append(updates, fmt.Sprintf("%d %s", g.Updates[what], what))
-		}
+		updates := each(slices.Sorted(maps.Keys(g.Updates)), func(what string) string { return fmt.Sprintf("%d %s", g.Updates[what], what) })
 		out = append(out, headed(1, g.Type, fmt.Sprintf("Task Group: %q%s", g.Name, noted(updates)), of)...)
 	}
 	return headed(0, d.Type, fmt.Sprintf("Job: %q", d.ID), out)

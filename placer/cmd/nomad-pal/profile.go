@@ -118,7 +118,6 @@ func samplesOf(rows []measured.Row, known map[string]string) (samples []profile.
 // strange returns an error that lists GPUs that the cluster does not have, and their rows.
 func strange(strangers map[string]string) error {
 	ids := slices.Sorted(maps.Keys(strangers))
-	const few = 5
 	var lines []string
 	for _, id := range ids[:min(few, len(ids))] {
 		lines = append(lines, fmt.Sprintf("  %s: GPU %q", strangers[id], id))

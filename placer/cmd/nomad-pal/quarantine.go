@@ -111,9 +111,11 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	}
 	ids := attr.GPUsOf(each(known, func(g query.GPU) string { return g.ID }))
 	for i, prefix := range gpus {
-		if gpus[i], err = gpuOf(ids, prefix); err != nil {
-			return b.fail(err)
+		found := beginningWith(ids, prefix)
+		if len(found) != 1 {
+			return b.fail(fmt.Errorf("%q matches %d GPUs: name one of them (nomad-pal gpus)", prefix, len(found)))
 		}
+		gpus[i] = found[0]
 	}
 	if err := placer.PutInQuarantine(b.ctx, client, span, why, gpus...); err != nil {
 		return b.fail(err)
@@ -127,23 +129,14 @@ func putInQuarantine(b *base, gpus []string, why, long string, lifts bool) int {
 	return b.show(qs, func() { b.printEach(gpus, "In quarantine:", "") })
 }
 
-// gpuOf returns the GPU with this id, or the only one whose id begins with prefix. The id of a part
-// of a shared GPU stands for the whole GPU. A MIG instance counts as a GPU.
-func gpuOf(ids []string, prefix string) (string, error) {
+// beginningWith returns the GPU with this id, or else those whose ids begin with prefix. The id of a
+// part of a shared GPU stands for the whole GPU. A MIG instance counts as a GPU.
+func beginningWith(ids []string, prefix string) []string {
 	prefix = attr.GPUOf(prefix)
-	var found []string
-	for _, id := range ids {
-		if id == prefix {
-			return id, nil
-		}
-		if strings.HasPrefix(id, prefix) {
-			found = append(found, id)
-		}
+	if slices.Contains(ids, prefix) {
+		return []string{prefix}
 	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("%q matches %d GPUs: name one of them (nomad-pal gpus)", prefix, len(found))
-	}
-	return found[0], nil
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !strings.HasPrefix(id, prefix) })
 }
 
 // haveReread asks the active agent to read the quarantine again. If a is nil (no agent answers),
@@ -182,27 +175,18 @@ func (b *base) lift(gpus []string) int {
 
 // wholeIDs completes the beginnings of ids to ids of GPUs in quarantine.
 func wholeIDs(b *base, client *nomad.Client, given []string) ([]string, error) {
-	if len(given) == 0 {
-		return nil, nil
-	}
 	qs, err := quarantined(b, client)
 	if err != nil {
 		return nil, err
 	}
-	out := slices.Clone(given)
-	for i, prefix := range given {
-		prefix = attr.GPUOf(prefix) // quarantine applies to whole GPUs, also if only a part was named
-		out[i] = prefix
-		var found []string
-		for id := range qs {
-			if strings.HasPrefix(id, prefix) {
-				found = append(found, id)
-			}
-		}
-		if _, whole := qs[prefix]; !whole && len(found) > 1 {
-			return nil, fmt.Errorf("%q matches %d GPUs in quarantine: type more of it", prefix, len(found))
-		} else if !whole && len(found) == 1 {
+	ids, out := slices.Collect(maps.Keys(qs)), each(given, attr.GPUOf)
+	for i, prefix := range out {
+		switch found := beginningWith(ids, prefix); len(found) {
+		case 0: // it stays as it is
+		case 1:
 			out[i] = found[0]
+		default:
+			return nil, fmt.Errorf("%q matches %d GPUs in quarantine: type more of it", prefix, len(found))
 		}
 	}
 	return out, nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -119,7 +120,7 @@ func runQueue(b *base, args []string) int {
 	}
 	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j model.JobStatus) bool { return !f.shows(j) })
 	if len(jobs) == 0 && f.namespace != "" {
-		if err := b.noNamespace(s.nomad); err != nil {
+		if err := b.noNamespace(s.nomad, b.namespace); err != nil {
 			return b.fail(err)
 		}
 	}
@@ -188,8 +189,8 @@ func (b *base) printJobs(jobs []model.JobStatus, now time.Time) {
 	row := rowWith(placed, true, several, users, true, arrays, prioritized, true, runs, true, true, runs, reports, expected, ends, true)
 	rows := []string{row("#", "Job", "Namespace", "User", "State", "Runs", "Priority", "GPUs", "Nodes", "Class", "Submitted", "Elapsed", "Done", "Expected start", "Expected end", "Reason")}
 	for _, j := range jobs {
-		rows = append(rows, row(positionOf(j), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), nodesOf(j), j.Class, query.Ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),
-			query.Soon(j.StartFrom, j.StartTo, now), query.Soon(j.EndFrom, j.EndTo, now), shownReason(j)))
+		rows = append(rows, row(unlessZero(j.Position), j.Job, j.Namespace, j.User, stateCell(j.State), runsOf(j), j.Priority, j.Size(), unlessZero(j.Nodes), j.Class, query.Ago(j.Submitted, now), elapsed(j.Started, now), doneOf(j),
+			query.Soon(j.StartFrom, j.StartTo, now), query.Soon(j.EndFrom, j.EndTo, now), j.Reason.String()))
 	}
 	b.table(rows)
 }
@@ -202,12 +203,12 @@ func runsOf(j model.JobStatus) string {
 	return j.Runs.String()
 }
 
-// nodesOf returns the number of nodes that a job runs on, or "" if it has none.
-func nodesOf(j model.JobStatus) string {
-	if j.Nodes == 0 {
+// unlessZero returns a number, or "" for 0.
+func unlessZero(n int) string {
+	if n == 0 {
 		return ""
 	}
-	return fmt.Sprint(j.Nodes)
+	return strconv.Itoa(n)
 }
 
 // doneOf returns how much of its work a job has done, in percent, or "" if it reports no progress.
@@ -229,19 +230,6 @@ func elapsed(started, now time.Time) string {
 // byPosition compares jobs by queue position; jobs without one come last.
 func byPosition(a, b model.JobStatus) int {
 	return cmp.Compare(cmp.Or(a.Position, math.MaxInt), cmp.Or(b.Position, math.MaxInt))
-}
-
-// positionOf returns a job's position in the queue, or "" if it has none.
-func positionOf(j model.JobStatus) string {
-	if j.Position == 0 {
-		return ""
-	}
-	return fmt.Sprint(j.Position)
-}
-
-// shownReason returns a job's reason for the table.
-func shownReason(j model.JobStatus) string {
-	return j.Reason.String()
 }
 
 func more(n int) string {
@@ -321,15 +309,9 @@ func printTenants(b *base, tenants []queue.TenantUse) {
 // printUsers prints what users hold, if they have limits.
 func printUsers(b *base, tenants []queue.TenantUse) {
 	rows := []string{row("User", "Tenant", "GPUs", "At most", "Jobs", "At most")}
-	most := func(n int) string {
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprint(n)
-	}
 	for _, t := range tenants {
 		for _, u := range t.Users {
-			rows = append(rows, row(u.User, t.Tenant, reason.Number(u.GPUs), most(t.MaxGPUsPerUser), u.Jobs, most(t.MaxJobsPerUser)))
+			rows = append(rows, row(u.User, t.Tenant, reason.Number(u.GPUs), unlessZero(t.MaxGPUsPerUser), u.Jobs, unlessZero(t.MaxJobsPerUser)))
 		}
 	}
 	if len(rows) > 1 {

@@ -65,7 +65,7 @@ func runRelease(b *base, args []string) int {
 		if _, err := client.Job(b.ctx, k); nomad.Refused(err) { // lists leave out what the token may not see
 			return b.fail(err)
 		}
-		return b.fail(cmp.Or(b.noNamespace(client), fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace)))
+		return b.fail(cmp.Or(b.noNamespace(client, b.namespace), fmt.Errorf("%w %q with GPUs in namespace %q", nomad.ErrNoJob, k.ID, k.Namespace)))
 	}
 	released := []string{}
 	for tries := 1; ; tries++ {
@@ -80,14 +80,12 @@ func runRelease(b *base, args []string) int {
 			break
 		}
 		if err != nil {
-			if len(released) > 0 {
-				b.printEach(released, "Released", "")
-			}
+			b.printEach(released, "Released", "")
 			return b.fail(err)
 		}
 	}
 	if len(released) == 0 && b.given("namespace") {
-		if err := b.noNamespace(client); err != nil {
+		if err := b.noNamespace(client, b.namespace); err != nil {
 			return b.fail(err)
 		}
 	}
@@ -120,7 +118,6 @@ func releaseOf(b *base, client *nomad.Client, state *cluster.State, gateOnly boo
 // isHeld reports whether somebody holds the job. If no agent answers, it returns false: the job is
 // released as requested.
 func isHeld(b *base, id string) (bool, error) {
-	b.config() // sets b.namespace
 	a, err := b.ask()
 	if lacksAgent(err) {
 		return false, nil

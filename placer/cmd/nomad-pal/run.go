@@ -159,7 +159,7 @@ func notRegistered(b *base, client *nomad.Client, job *api.Job, err error) int {
 		fmt.Fprintln(b.io.err, "Job not updated. See its index: nomad-pal plan, or nomad job inspect")
 		return code
 	}
-	if none := b.hasNone(client, *job.Namespace); none != nil {
+	if none := b.noNamespace(client, *job.Namespace); none != nil {
 		err = none
 	}
 	return b.fail(fmt.Errorf("registering job %q: %w", *job.ID, nomad.Denied(err, nomad.SubmitJob)))
@@ -227,35 +227,28 @@ func useLearned(b *base, client *nomad.Client, job *api.Job) error {
 
 // gateForRun adds the gate, or returns why no placer could serve the job.
 func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
-	gated, err := gateForGPUs(job)
-	if err != nil || !rewrite.Gated(gated) {
-		return gated, err
+	if err := request.Addressable(*job.ID); err != nil {
+		return nil, err
+	}
+	gated := job
+	if rewrite.AsksGPUs(job) {
+		if _, err := rewrite.ParseHints(job); err != nil {
+			return nil, err
+		}
+		gated = request.Gate(job)
+	}
+	if !rewrite.Gated(gated) {
+		return gated, nil
 	}
 	if err := request.Takes(gated); err != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
+	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
+		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, with a native class constraint", *job.ID)
+	}
 	// If Nomad's scheduler configuration cannot be read, the placer will report this case.
 	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, q.Refusal(gated))
-	}
-	return gated, nil
-}
-
-// gateForGPUs adds the gate to a job whose GPUs the placer is to choose, or returns why it must not
-// have one.
-func gateForGPUs(job *api.Job) (*api.Job, error) {
-	if err := request.Addressable(*job.ID); err != nil {
-		return nil, err
-	}
-	if !rewrite.AsksGPUs(job) {
-		return job, nil
-	}
-	if _, err := rewrite.ParseHints(job); err != nil {
-		return nil, err
-	}
-	gated := request.Gate(job)
-	if p := job.ParameterizedJob; rewrite.Gated(gated) && p != nil && p.Payload == "required" {
-		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, with a native class constraint", *job.ID)
 	}
 	return gated, nil
 }
@@ -383,11 +376,7 @@ func standing(b *base, a *answers, k cluster.JobKey) (e *query.Explanation, err 
 			b.complain(fmt.Sprintf("The agent does not answer (%s). The job stays registered. For %s, this command waits for an agent to answer.", oneLine(err.Error()), model.ShortDuration(agentPatience)))
 			told = true
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-b.ctx.Done():
-			return nil, b.ctx.Err()
-		}
+		pause(b.ctx, time.Second)
 		if next, err := b.ask(); err == nil { // another one may be active
 			*a = *next
 		}
@@ -439,10 +428,6 @@ func (b *base) awaitStart(a *answers, k cluster.JobKey) (e *query.Explanation, i
 		if sure = up && b.evaluated(a, k); sure {
 			continue // Nomad may have processed an update since the last poll
 		}
-		select {
-		case <-time.After(lookAgain(time.Since(began))):
-		case <-b.ctx.Done():
-			return e, said != "", b.ctx.Err()
-		}
+		pause(b.ctx, lookAgain(time.Since(began)))
 	}
 }

@@ -130,7 +130,7 @@ func shellDriver(b *base, client *nomad.Client, o shellOptions) string {
 		return "exec" // most clients have it
 	}
 	for _, n := range nodes {
-		if d := n.Drivers["raw_exec"]; d != nil && d.Detected && d.Healthy {
+		if firstHealthy(n.Drivers, "raw_exec") != "" {
 			return "raw_exec"
 		}
 	}

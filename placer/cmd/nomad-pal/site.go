@@ -69,15 +69,10 @@ func lookAround(b *base, client *nomad.Client) (*site, error) {
 		s.Servers = strings.Join(peers, ",")
 	}
 	if all, _, err := client.API().Namespaces().List(q); err == nil {
-		for _, n := range all {
-			s.Namespaces = append(s.Namespaces, n.Name)
-		}
+		s.Namespaces = each(all, func(n *api.Namespace) string { return n.Name })
 	}
 	s.Namespaces = namespaces(s.Namespaces, b.namespace)
-	var nodes []*api.Node
-	for _, id := range slices.Sorted(maps.Keys(state.Nodes)) {
-		nodes = append(nodes, state.Nodes[id])
-	}
+	nodes := each(slices.Sorted(maps.Keys(state.Nodes)), func(id string) *api.Node { return state.Nodes[id] })
 	s.lookAtRacks(nodes)
 	s.lookAtGPUs(nodes)
 	s.Quota = max(1, s.GPUs/len(s.Namespaces))
@@ -153,7 +148,8 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 			models[d.Vendor+d.Name] = true
 			other = other || d.Attributes[attr.Reference] == nil
 			if healthy > 0 {
-				kinds[kind{n.NodePool, driver(n), d.Vendor, d.Name, healthy}]++
+				driver := cmp.Or(firstHealthy(n.Drivers, "docker", "raw_exec", "exec"), "raw_exec")
+				kinds[kind{n.NodePool, driver, d.Vendor, d.Name, healthy}]++
 			}
 		}
 		if other {
@@ -176,16 +172,6 @@ func (s *site) lookAtGPUs(nodes []*api.Node) {
 		s.Device += "/" + best.model
 	}
 	s.Fits = fmt.Sprintf("the cluster: %s with %d × %s", counted(kinds[best], "node"), best.gpus, quoted(best.model, ""))
-}
-
-// driver returns a driver of the node that can run the example's command.
-func driver(n *api.Node) string {
-	for _, name := range []string{"docker", "raw_exec", "exec"} {
-		if d := n.Drivers[name]; d != nil && d.Detected && d.Healthy {
-			return name
-		}
-	}
-	return "raw_exec"
 }
 
 // found summarizes the cluster in one sentence.

@@ -100,12 +100,9 @@ func countGPUs(gpus []query.GPU) (n gpuCounts) {
 
 // keptByWindows counts the GPUs that each active window keeps.
 func keptByWindows(gpus []query.GPU) map[string]int {
-	var n map[string]int
+	n := map[string]int{}
 	for _, g := range gpus {
 		if g.Window != "" {
-			if n == nil {
-				n = map[string]int{}
-			}
 			n[g.Keeper()]++
 		}
 	}
@@ -157,7 +154,7 @@ func runStatus(b *base, args []string) int {
 	}
 	if b.given("namespace") && b.namespace != "*" {
 		if o.Jobs = slices.DeleteFunc(o.Jobs, func(j model.JobStatus) bool { return j.Namespace != b.namespace }); len(o.Jobs) == 0 {
-			err = b.noNamespace(s.nomad)
+			err = b.noNamespace(s.nomad, b.namespace)
 		}
 	}
 	if err != nil {

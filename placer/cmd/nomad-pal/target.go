@@ -50,12 +50,9 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	var keys []cluster.JobKey
-	for _, j := range jobs {
-		k := cluster.JobKey{Namespace: j.Namespace, ID: j.Job}
-		if keys = append(keys, k); k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) {
-			return &target{job: k}, nil
-		}
+	keys := each(jobs, func(j model.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} })
+	if i := slices.IndexFunc(keys, func(k cluster.JobKey) bool { return k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) }); i >= 0 {
+		return &target{job: keys[i]}, nil
 	}
 	all, hidden := s.GPUs()
 	if hidden != nil {
@@ -93,11 +90,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 // jobBeginning completes a prefix to a job that has ended or has no GPUs, or returns k if there is
 // none.
 func jobBeginning(b *base, s *answers, k cluster.JobKey) (cluster.JobKey, error) {
-	namespace := k.Namespace
-	if b.namespace == "*" {
-		namespace = "*"
-	}
-	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: namespace, PerPage: few + 1}).WithContext(b.ctx))
+	found, _, err := s.nomad.API().Jobs().List((&api.QueryOptions{Prefix: k.ID, Namespace: b.namespace, PerPage: few + 1}).WithContext(b.ctx))
 	switch {
 	case err != nil || len(found) == 0: // an error counts as no match
 		return k, nil
@@ -182,7 +175,7 @@ func firstOf(names []string) string {
 // didYouMean extends an error about a missing job: it names a namespace that has a job of this
 // name, or the job with the most similar name.
 func didYouMean(b *base, s *answers, name string, err error) error {
-	if none := b.noNamespace(s.nomad); none != nil {
+	if none := b.noNamespace(s.nomad, b.namespace); none != nil {
 		return none
 	}
 	jobs, unknown := s.Jobs()
@@ -210,7 +203,7 @@ func allocation(b *base, s *answers, prefix string) (*target, error) {
 	} else if len(digits)%2 == 1 { // Nomad accepts prefixes of whole bytes only
 		even = prefix[:len(prefix)-1]
 	}
-	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: cmp.Or(b.namespace, "*")}).WithContext(b.ctx))
+	found, _, err := s.nomad.API().Allocations().List((&api.QueryOptions{Prefix: even, Namespace: b.namespace}).WithContext(b.ctx))
 	if err != nil {
 		return nil, nil // an error counts as no match
 	}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -185,9 +186,7 @@ func layOut(b *base, rows []string, glue string) {
 	for _, r := range rows {
 		cs := strings.Split(r, separator)
 		for i, c := range cs {
-			if cs[i] = c; c == "" {
-				cs[i] = "-"
-			}
+			cs[i] = cmp.Or(c, "-")
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}

@@ -76,12 +76,17 @@ func (v *topView) listUse(nodes []*topUnit) {
 	keys := each(use, func(g query.GPU) string { return g.ID })
 	v.hardware.fill([]string{"GPU", "Node", "Utilization↓", "Memory", "Temp", "Power", "Job"}, keys, func(i int) []topCell {
 		g := use[i]
-		busy, job := utilization(g), tview.Escape(quoted(cmp.Or(g.Job, liveState(g, v.state.at).text), ""))
-		if g.Job != "" && g.Job == v.hardware.mark {
-			job = "[::r]" + job + "[::-]"
-		}
+		busy, job := utilization(g), v.reversed(g, tview.Escape(quoted(cmp.Or(g.Job, liveState(g, v.state.at).text), "")))
 		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: busy.text, style: busy.style}, {text: memory(g.Live), right: true}, {text: temperature(g.Live), right: true}, {text: power(g.Live), right: true}, {text: job, tagged: true}}
 	})
+}
+
+// reversed shows text reversed if the selected job holds the GPU.
+func (v *topView) reversed(g query.GPU, text string) string {
+	if g.Job != "" && g.Job == v.hardware.mark {
+		return "[::r]" + text + "[::-]"
+	}
+	return text
 }
 
 // percentOf returns a GPU's utilization in percent, or -1 if it is unknown.
@@ -165,10 +170,7 @@ func (v *topView) listNodes(nodes []*topUnit) {
 			if v.colored {
 				text = map[rune]string{'g': "[green]", 'r': "[red]", 'y': "[yellow]"}[style] + text + "[-]"
 			}
-			if g.Job != "" && g.Job == v.hardware.mark {
-				text = "[::r]" + text + "[::-]"
-			}
-			b.WriteString(text + " ")
+			b.WriteString(v.reversed(g, text) + " ")
 		}
 		return []topCell{{text: u.rack}, {text: u.name, style: bold}, {text: fmt.Sprintf("%d/%d", u.free(), len(u.gpus)), right: true}, {text: b.String(), tagged: true}}
 	})
@@ -198,10 +200,7 @@ func (v *topView) listGPUs(shown []query.GPU) {
 	keys := each(shown, func(g query.GPU) string { return g.ID })
 	v.hardware.fill([]string{"GPU", "Node", string(v.class), "Score " + string(v.class), "State", "Job"}, keys, func(i int) []topCell {
 		g := shown[i]
-		state, job := gpuState(g), tview.Escape(quoted(g.Job, ""))
-		if g.Job != "" && g.Job == v.hardware.mark {
-			job = "[::r]" + job + "[::-]"
-		}
+		state, job := gpuState(g), v.reversed(g, tview.Escape(quoted(g.Job, "")))
 		return []topCell{{text: shortGPU(g.ID, v.state.idLength), style: bold}, {text: g.Node}, {text: class(g.Classes[v.class])}, {text: query.Score(g.PMScores[v.class])}, {text: state.text, style: state.style}, {text: job, tagged: true}}
 	})
 }

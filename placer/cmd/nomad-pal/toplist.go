@@ -162,8 +162,8 @@ func (v *topView) arrangeJobs() {
 		}
 		style := map[int]style{0: yellow, 1: green, 2: red}[topRank(j)]
 		cells := []topCell{
-			{text: positionOf(j), right: true}, {text: j.Job, style: bold}, {text: string(j.State), style: style}, {text: j.Size(), right: true},
-			{text: j.Class}, {text: query.Ago(j.Submitted, now), right: true}, {text: start, right: true}, {text: shownReason(j)},
+			{text: unlessZero(j.Position), right: true}, {text: j.Job, style: bold}, {text: string(j.State), style: style}, {text: j.Size(), right: true},
+			{text: j.Class}, {text: query.Ago(j.Submitted, now), right: true}, {text: start, right: true}, {text: j.Reason.String()},
 		}
 		if several {
 			cells = slices.Insert(cells, 2, topCell{text: j.Namespace})

@@ -67,9 +67,8 @@ const (
 	topByGPUs
 	topByAge
 	topByName
+	topOrders // how many there are
 )
-
-var topOrders = [...]string{"position", "GPUs", "age", "name"}
 
 const topKeys = "? help  q quit  Tab list  Enter open  Esc back  / filter  s sort  v view  u use"
 
@@ -185,7 +184,7 @@ func (v *topView) key(e *tcell.EventKey) *tcell.EventKey {
 		v.pages.ShowPage("filter")
 		v.app.SetFocus(v.filter)
 	case e.Rune() == 's':
-		v.order = (v.order + 1) % topOrder(len(topOrders))
+		v.order = (v.order + 1) % topOrders
 	case e.Rune() == 'v':
 		v.show((v.level+1)%topUse, "", "")
 	case e.Rune() == 'u':

@@ -66,7 +66,7 @@ func runValidate(b *base, args []string) int {
 	}
 	v.Notes = append(v.Notes, warnings(job, time.Now())...)
 	resp, _, err := client.API().Jobs().Validate(gated, (&api.WriteOptions{Namespace: v.Namespace}).WithContext(b.ctx))
-	if none := b.hasNone(client, v.Namespace); none != nil {
+	if none := b.noNamespace(client, v.Namespace); none != nil {
 		v.Errors = append(v.Errors, none.Error())
 	}
 	if err != nil {
