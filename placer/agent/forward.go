@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -74,8 +75,17 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if err := api.ConfigureTLS(&http.Client{Transport: transport}, cfg.TLSConfig); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go s.untilSucceeded(ctx, to.Agent, cancel)
 	proxy := httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: s.agent.log.StandardLogger(nil),
+		ModifyResponse: func(resp *http.Response) error {
+			for of := range resp.Header { // both agents set headers; the active one's count
+				w.Header().Del(of)
+			}
+			return nil
+		},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(at)
 			for _, of := range []string{"Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
@@ -85,17 +95,39 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
-			text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", to.Agent, at)
-			if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
-				text += fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
-			} else {
-				text += fmt.Sprintf("; if it has ended, a standby usually takes over within %s", s.file.HA.failover())
-			}
-			http.Error(w, text, http.StatusServiceUnavailable)
+			http.Error(w, s.unanswered(r, to.Agent, at, err, ctx.Err() != nil), http.StatusServiceUnavailable)
 		},
 	}
-	proxy.ServeHTTP(w, r)
+	proxy.ServeHTTP(w, r.WithContext(ctx))
 	return nil
+}
+
+// unanswered explains why the active agent, which is at this address, did not answer. succeeded
+// reports whether another agent has become active.
+func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err error, succeeded bool) string {
+	text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", agent, at)
+	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		return text + fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
+	}
+	if op, is := errors.AsType[*net.OpError](err); r.Method != http.MethodGet && !(is && op.Op == "dial") {
+		text += ", but may have carried out the request"
+	}
+	if succeeded {
+		return text + "; another agent is active now: send the request again"
+	}
+	return text + fmt.Sprintf("; if it has ended, a standby usually takes over within %s", s.file.HA.failover())
+}
+
+// untilSucceeded calls ended once another agent is active than the one with this name: an agent
+// that hangs, or whose machine is gone, does not close its connections. It returns when ctx ends.
+func (s *server) untilSucceeded(ctx context.Context, agent string, ended func()) {
+	for ctx.Err() == nil {
+		if now, err := s.activities.get(ctx); err == nil && now.Agent != "" && now.Agent != agent {
+			ended()
+			return
+		}
+		pause(ctx, snapshotAge)
+	}
 }
 
 // activeAddress returns the address of the active agent, or an error that explains why this agent
