@@ -151,7 +151,11 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 	}
 	secret := asked.Get("X-Nomad-Token") + asked.Get("Authorization")
 	if err := Unprotected(to.Address, true, cfg.TLSConfig); err != nil && secret != "" && !cmp.Or(s.file.HTTP, &HTTP{}).TokenPlain {
-		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send it there directly, or set http { token_plain = true }", to.Agent, to.Address, err)
+		key := "http { token_plain = true }"
+		if strings.HasPrefix(to.Address, "https:") {
+			key = "nomad { ca_cert }"
+		}
+		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send it there directly, or set %s in this agent's configuration", to.Agent, to.Address, err, key)
 	}
 	at, err = url.Parse(to.Address)
 	return to, at, err

@@ -135,7 +135,8 @@ func TestStandbyCannotForward(t *testing.T) {
 		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "the active agent, other/1, listens only on its own machine"},
 		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "the active agent, " + host + "/1, does not answer at " + lost.URL + "; if it has ended, a standby usually takes over within 27s"},
 		{"of an authority that it does not know", store.Heartbeat{Agent: host + "/1", Since: now, Address: unknown.URL}, "", "does not answer at " + unknown.URL + ": its certificate is not accepted (x509: certificate signed by unknown authority); this agent trusts nomad { ca_cert }"},
-		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text"},
+		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text; send it there directly, or set http { token_plain = true } in this agent's configuration"},
+		{"TLS elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: "https://0.0.0.0:1"}, "", "send it there directly, or set nomad { ca_cert } in this agent's configuration"},
 		{"with the operator's word", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "  token_plain = true\n", ""},
 		{"on this machine", store.Heartbeat{Agent: host + "/1", Since: now, Address: trap.URL}, "", ""},
 	} {

@@ -87,7 +87,7 @@ func (b *base) ask() (*answers, error) {
 		if err := a.findPublished(time.Now()); err != nil {
 			return nil, err
 		}
-	} else if u, err := url.Parse(a.address); err != nil || u.Scheme == "" || u.Host == "" {
+	} else if u, err := url.Parse(a.address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the agent's address %q (%s) is not a URL; example: http://127.0.0.1:8090", a.address, a.told)
 	}
 	return a, a.connect()
@@ -137,7 +137,10 @@ func (a *answers) connect() error {
 	cfg := a.b.config()
 	published := a.b.palAddress == ""
 	if err := agent.Unprotected(a.address, published, cfg.TLSConfig); err != nil && !a.b.tokenPlain && (cfg.SecretID != "" || cfg.HttpAuth != nil) {
-		if strings.HasPrefix(a.address, "https:") {
+		switch {
+		case published && cfg.TLSConfig.Insecure:
+			return fails("leave out -tls-skip-verify, and name the CA of its certificate (-ca-cert)", err)
+		case strings.HasPrefix(a.address, "https:"):
 			return fails("name the CA of its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
 		}
 		return fails("give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
@@ -150,7 +153,7 @@ func (a *answers) connect() error {
 	a.agent = at.API()
 	a.agent.SetSecretID("")
 	if err := a.hear(reachTimeout); err != nil {
-		return fails("is an agent running there?", err)
+		return fails(cmp.Or(remedyTLS(err), "is an agent running there?"), err)
 	}
 	a.agent.SetSecretID(cfg.SecretID)
 	return nil
