@@ -109,7 +109,11 @@ func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err erro
 	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
 		return text + fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
 	}
-	if op, is := errors.AsType[*net.OpError](err); r.Method != http.MethodGet && !(is && op.Op == "dial") {
+	op, is := errors.AsType[*net.OpError](err)
+	if is && op.Op == "remote error" {
+		return text + fmt.Sprintf(": it does not accept this agent's certificate (%v); set nomad { client_cert, client_key } in this agent's configuration", op.Err)
+	}
+	if r.Method != http.MethodGet && !(is && op.Op == "dial") {
 		text += ", but may have carried out the request"
 	}
 	if succeeded {

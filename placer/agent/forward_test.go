@@ -5,11 +5,14 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -249,4 +252,17 @@ func (f *fake) beats(beat store.Heartbeat) {
 		items, _ := json.Marshal(map[string]string{"json": string(text)})
 		f.vars["nomad-pal/agent"], f.varsAt["nomad-pal/agent"] = string(items), beat.Since.UnixNano()
 	})
+}
+
+// If the active agent requires a certificate that the standby agent does not have, the answer says
+// which keys to set.
+func TestStandbyNeedsCertificate(t *testing.T) {
+	t.Parallel()
+	at := &url.URL{Scheme: "https", Host: "pal:8090"}
+	refused := &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}
+	r := httptest.NewRequest(http.MethodPut, "/v1/job/j/hold", http.NoBody)
+	const want = "does not answer at https://pal:8090: it does not accept this agent's certificate (tls: certificate required); set nomad { client_cert, client_key } in this agent's configuration"
+	if text := (&server{}).unanswered(r, "other/1", at, refused, false); !strings.HasSuffix(text, want) {
+		t.Error(text)
+	}
 }

@@ -53,6 +53,7 @@ var followedBy = map[string]string{
 	"use a certificate that is accepted there (-client-cert, -client-key)":                                                             "TestTLSIsExplained",
 	"leave out -tls-skip-verify, and name the CA of its certificate (-ca-cert)":                                                        "TestTLSIsExplained",
 	"give the agent a certificate, or send the token unprotected (-pal-token-plain)":                                                   "TestTokenTravelsProtected",
+	": it does not accept this agent's certificate (%v); set nomad { client_cert, client_key } in this agent's configuration":          "TestStandbyNeedsCertificate",
 	"agent %s forwarded the request to it as if it were active: try again in a moment":                                                 "TestStandbyForwards",
 	"the active agent, %s, publishes no address: set http { advertise } in its configuration":                                          "TestStandbyCannotForward",
 	"the active agent, %s, listens only on its own machine: set http { bind_address } in its configuration":                            "TestStandbyCannotForward",
