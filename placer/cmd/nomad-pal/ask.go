@@ -169,8 +169,8 @@ func (a *answers) hear(within time.Duration) error {
 	return nil
 }
 
-// noNamespace returns an error if Nomad does not have the command's namespace. It returns nil if
-// Nomad has it or does not say. Commands call it when they have nothing else to show.
+// noNamespace returns an error if Nomad does not have the command's namespace, or hides it from the
+// token. It returns nil if Nomad has it or does not say. Commands call it when they have nothing else to show.
 func (b *base) noNamespace(client *nomad.Client) error {
 	return b.hasNone(client, b.namespace)
 }
@@ -183,13 +183,17 @@ func (b *base) hasNone(client *nomad.Client, namespace string) error {
 		return nil
 	}
 	slices.Sort(names)
+	none := fmt.Sprintf("no namespace %q", namespace)
+	if b.seesPart(client) { // Nomad lists only namespaces in which the token has rights
+		none += " that your token can see"
+	}
 	if near := nearest.Name(namespace, names); near != "" {
-		return fmt.Errorf("no namespace %q (did you mean %q?)", namespace, near)
+		return fmt.Errorf("%s (did you mean %q?)", none, near)
 	}
 	if len(names) == 1 {
-		return fmt.Errorf("no namespace %q: there is only %q", namespace, names[0])
+		return fmt.Errorf("%s: there is only %q", none, names[0])
 	}
-	return fmt.Errorf("no namespace %q: there are %s", namespace, firstOf(names))
+	return fmt.Errorf("%s: there are %s", none, firstOf(names))
 }
 
 // askAgain prepares a command that asks repeatedly for its next round. It asks again whether a
