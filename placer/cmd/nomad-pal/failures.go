@@ -90,8 +90,11 @@ func runFailures(b *base, args []string) int {
 // visibleFailures asks the agent for the failures in namespaces whose jobs the token can list.
 func visibleFailures(b *base) (fs []failure.Failure, s *answers, err error) {
 	s, err = b.ask()
+	if lacksAgent(err) {
+		err = fmt.Errorf("only operators may read the variable with the failures of all namespaces, and %w", err)
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("only operators may read the variable with the failures of all namespaces, and %w", err)
+		return nil, nil, err
 	}
 	s.note = "failures in namespaces whose jobs your token cannot list are left out"
 	err = s.get("/v1/failures", "", &fs)
