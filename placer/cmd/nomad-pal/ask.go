@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,6 +154,9 @@ func (a *answers) connect() error {
 	a.agent = at.API()
 	a.agent.SetSecretID("")
 	if err := a.hear(reachTimeout); err != nil {
+		if published && errors.As(err, new(x509.HostnameError)) {
+			return fails("set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR", err)
+		}
 		return fails(cmp.Or(remedyTLS(err), "is an agent running there?"), err)
 	}
 	a.agent.SetSecretID(cfg.SecretID)

@@ -287,6 +287,10 @@ func TestTLSIsExplained(t *testing.T) {
 	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and name the CA of its certificate (-ca-cert)") {
 		t.Errorf("a published address, not verified: %s", said)
 	}
+	const advertise = "set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR"
+	if _, _, said := c.does("queue", "-token", "secret", "-ca-cert", ca); !strings.Contains(said, advertise) {
+		t.Errorf("a published address that the certificate does not name: %s", said)
+	}
 	if _, _, said := c.does("queue", "-pal-address", "ftp://127.0.0.1"); !strings.Contains(said, "is not a URL; example: http://127.0.0.1:8090") {
 		t.Errorf("ftp: %s", said)
 	}
