@@ -58,7 +58,7 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 // forward forwards a request to the active agent, with the caller's token.
 func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if by := r.Header.Get(forwardedBy); by != "" {
-		return fmt.Errorf("agent %s forwarded the request to it as if it were active: try again in a moment", by)
+		return fmt.Errorf("agent %s forwarded the request to it as if it were active: try again in a moment; if that does not help, correct http { advertise } of the active agent", by)
 	}
 	to, at, err := s.activeAddress(r.Context(), r.Header)
 	if err != nil {

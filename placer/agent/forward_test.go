@@ -101,7 +101,7 @@ func TestStandbyForwards(t *testing.T) {
 			t.Errorf("%s: %d %.100s", path, got, text)
 		}
 	}
-	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1 forwarded the request to it as if it were active") {
+	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1 forwarded the request to it as if it were active: try again in a moment; if that does not help, correct http { advertise } of the active agent") {
 		t.Errorf("passed on again: %d %s", status, text)
 	}
 }
