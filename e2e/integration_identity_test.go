@@ -44,5 +44,11 @@ func TestWorkloadIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "the best pair", []string{gpu(1, 0), gpu(1, 1)}, b.untilGPUs("train", 2))
-	b.purge("train", "nomad-pal")
+
+	// Nomad makes no dry runs for workload identities, but the placer would try one for this gang.
+	apart := gang("apart", 1, 1)
+	apart.groups[0].extra = "constraint {\n  distinct_hosts = true\n}\n"
+	b.run(apart.hcl())
+	b.untilGPUs("apart", 1)
+	b.purge("apart", "train", "nomad-pal")
 }

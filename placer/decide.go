@@ -251,9 +251,13 @@ func (p *core) dryRun(ctx context.Context, s *start) error {
 }
 
 // refusal returns the group that Nomad's dry run refuses, with the cause; no reason if it refuses
-// none.
+// none. If Nomad makes no dry runs for the placer's token, it refuses none: a gang whose members
+// Nomad then does not place is stopped after gang_ready_timeout.
 func (p *core) refusal(ctx context.Context, job *api.Job) (reason.Reason, error) {
 	resp, err := p.nomad.DryRun(ctx, job)
+	if errors.Is(err, nomad.ErrNoDryRun) {
+		return reason.Reason{}, nil
+	}
 	if err != nil || len(resp.FailedTGAllocs) == 0 {
 		return reason.Reason{}, err
 	}

@@ -148,3 +148,26 @@ func decideAt(t *testing.T, p *Placer, now time.Time) {
 		t.Fatal(err)
 	}
 }
+
+// Nomad makes no dry runs for workload identities, and the agent may run with one. A gang starts
+// without the dry run then.
+func TestWorkloadIdentityStartsWithoutDryRun(t *testing.T) {
+	planned, registered := false, false
+	p := placerAt(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/plan"): // as Nomad 1.11.3 answers
+			planned = true
+			http.Error(w, "acl token lookup failed: index error: UUID must be 36 characters", http.StatusInternalServerError)
+		case r.URL.Path == "/v1/jobs" && r.Method == http.MethodPut:
+			registered = true
+			_, _ = w.Write([]byte(`{"JobModifyIndex": 300}`))
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	job := withCores(t, p, 6, hostile.Plain("j", 2, 4, 1))
+	decideAt(t, p, time.Now())
+	if is := p.m.Jobs[cluster.KeyOf(job)]; !planned || !registered || is.Nomad != gang.Starting {
+		t.Errorf("planned %v, registered %v, %s", planned, registered, is.Nomad)
+	}
+}

@@ -66,8 +66,7 @@ type Agent struct {
 	// lock.
 	lockUntil atomic.Pointer[time.Time]
 	warnings  heartbeat.Warnings
-	// followers counts the requests that wait for events.
-	followers atomic.Int64
+	followers followers
 	samples   samples
 	// notified maps the name of each notify block to the last event that it has processed.
 	notified sync.Map

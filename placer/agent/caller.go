@@ -27,6 +27,7 @@ import (
 // revoked tokens alive.
 type caller struct {
 	nomad   *api.Client
+	secret  string // the token; "" if the request has none
 	storage string // the namespace of the placer's variables
 	// lists caches, for this request, in which namespaces the caller can list jobs.
 	lists map[string]bool
@@ -42,7 +43,7 @@ func (s *server) caller(r *http.Request) (*caller, error) {
 	}
 	context.AfterFunc(r.Context(), client.Close)
 	storage := cmp.Or(s.file.Nomad.Namespace, api.DefaultNamespace)
-	return &caller{client, storage, map[string]bool{}}, nil
+	return &caller{client, tokenOf(r), storage, map[string]bool{}}, nil
 }
 
 // tokenOf returns the request's token, or "" if it has none.
@@ -160,6 +161,9 @@ func (c *caller) operates(ctx context.Context) bool {
 func (c *caller) plans(ctx context.Context, gated *api.Job) error {
 	w := (&api.WriteOptions{Namespace: *gated.Namespace}).WithContext(ctx)
 	_, _, err := c.nomad.Jobs().PlanOpts(gated, &api.PlanOptions{}, w)
+	if errors.Is(nomad.NoDryRun(err), nomad.ErrNoDryRun) {
+		return nil
+	}
 	return needs(err, fmt.Sprintf("the capability %q or %q in namespace %q", "submit-job", "plan-job", *gated.Namespace))
 }
 

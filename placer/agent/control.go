@@ -6,6 +6,8 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -139,6 +141,9 @@ func (s *server) sayUser(ctx context.Context, c *caller, job *api.Job) error {
 		return nil
 	}
 	name := cmp.Or(self.Name, self.AccessorID)
+	if self.Type == workloadIdentity { // an author could register many jobs, each with its identity
+		name = "workload identities"
+	}
 	is, _, err := c.nomad.Jobs().Info(*job.ID, (&api.QueryOptions{Namespace: *job.Namespace}).WithContext(ctx))
 	if err == nil && is.Status != nil && *is.Status != "dead" {
 		name = is.Meta[rewrite.UserHint]
@@ -166,10 +171,36 @@ func (c *caller) token(ctx context.Context) (*api.ACLToken, error) {
 	switch {
 	case nomad.StatusOf(err) == http.StatusBadRequest || err == nil && (self == nil || self.AccessorID == "acls-disabled"):
 		return nil, nil
+	case nomad.StatusOf(err) == http.StatusNotFound: // Nomad keeps no record of a workload identity
+		if name := identityOf(c.secret); name != "" {
+			return &api.ACLToken{Name: name, Type: workloadIdentity}, nil
+		}
+		return nil, fmt.Errorf("%w: Nomad does not know the token", errDenied)
 	case err != nil:
 		return nil, fmt.Errorf("reading the name of the caller's token: %w", err)
 	}
 	return self, nil
+}
+
+// workloadIdentity is the type that [caller.token] gives to the token of a Nomad task.
+const workloadIdentity = "workload identity"
+
+// identityOf returns the job of a workload identity, as namespace/id, or "" if the token is none.
+// It does not check the token's signature, because Nomad has already accepted the token.
+func identityOf(token string) string {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	var claims struct {
+		Namespace string `json:"nomad_namespace"`
+		Job       string `json:"nomad_job_id"`
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(text, &claims) != nil || claims.Job == "" {
+		return ""
+	}
+	return claims.Namespace + "/" + claims.Job
 }
 
 // serveReread makes the placer read at once what operators have written to Nomad's variables:

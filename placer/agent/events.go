@@ -23,8 +23,6 @@ const (
 	// followFor is how long one request receives new events. The client then sends another request
 	// with the last ID, and the agent checks its token again.
 	followFor = time.Minute
-	// followersAtOnce limits the requests that wait for events.
-	followersAtOnce = 100
 )
 
 // serveEvents returns events of the placer, oldest first, one JSON object per line:
@@ -54,10 +52,11 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	wanted, follow := eventsWanted(q), q.Get("follow") == "true"
 	if follow {
-		if !s.agent.follows(w) {
+		var done func()
+		if r, done, ok = s.agent.follows(w, r); !ok {
 			return
 		}
-		defer s.agent.followers.Add(-1)
+		defer done()
 	}
 	write := lines(w, strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
 	sees, operates := c.sees(r.Context()), sync.OnceValue(func() bool { return c.operates(r.Context()) })

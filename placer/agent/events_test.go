@@ -107,18 +107,76 @@ func TestEventsFollow(t *testing.T) {
 			return false
 		}
 	})
-	if n := r.agent.followers.Load(); n != 1 {
+	if n := r.agent.followers.count(); n != 1 {
 		t.Errorf("%d follow", n)
 	}
-	r.agent.followers.Add(followersAtOnce - 1)
+	var others []*follower
+	for range followersAtOnce - 1 {
+		x, _ := r.agent.followers.add(agentsToken, func() {})
+		others = append(others, x)
+	}
 	if status, _ := r.send(http.MethodGet, "/v1/events?follow=true", agentsToken, ""); status != http.StatusServiceUnavailable {
 		t.Errorf("one too many: %d", status)
 	}
-	r.agent.followers.Add(1 - followersAtOnce)
+	for _, x := range others {
+		r.agent.followers.remove(x)
+	}
 	cancel()
 	<-ended
-	if n := r.agent.followers.Load(); n != 0 {
+	if n := r.agent.followers.count(); n != 0 {
 		t.Errorf("%d still follow", n)
+	}
+}
+
+// One token cannot keep all places of followers from others: each token gets the same number, if it
+// asks for that many.
+func TestFollowersAreShared(t *testing.T) {
+	t.Parallel()
+	var f followers
+	ended := map[string]int{}
+	add := func(token string) bool {
+		_, ok := f.add(token, func() { ended[token]++ })
+		return ok
+	}
+	for range followersAtOnce {
+		if !add("greedy") {
+			t.Fatal("a place is free, but refused")
+		}
+	}
+	if add("greedy") {
+		t.Error("it got more than all places")
+	}
+	got := 0
+	for add("second") {
+		got++
+	}
+	if got != followersAtOnce/2 || ended["greedy"] != got || ended["second"] != 0 {
+		t.Errorf("the second token got %d places, ended: %v", got, ended)
+	}
+	if !add("third") || add("greedy") || f.count() != followersAtOnce {
+		t.Errorf("%d follow", f.count())
+	}
+}
+
+// A follower that loses its place ends, and asks again.
+func TestFollowerLosesItsPlace(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, nil)
+	r := f.run(openConfig).ready()
+	for _, path := range []string{"/v1/events?follow=true", "/v1/stream"} {
+		status := make(chan int)
+		go func() {
+			code, _ := r.send(http.MethodGet, path, agentsToken, "")
+			status <- code
+		}()
+		until(t, path+" is followed", func() bool { return r.agent.followers.count() == 1 })
+		r.agent.followers.mu.Lock()
+		first := r.agent.followers.all[0]
+		r.agent.followers.mu.Unlock()
+		first.end()
+		if code := <-status; code != http.StatusOK {
+			t.Errorf("%s: %d", path, code)
+		}
 	}
 }
 

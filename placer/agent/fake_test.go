@@ -162,6 +162,8 @@ func (f *fake) answer(w http.ResponseWriter, r *http.Request, token string) {
 		allowed = f.may(token, "*") || f.may(token, "nodes")
 	}
 	switch id, isJob := strings.CutPrefix(path, "/v1/job/"); {
+	case path == "/v1/acl/token/self" && strings.Count(token, ".") == 2:
+		http.Error(w, "ACL token not found", http.StatusNotFound) // as Nomad 1.11.3 answers a workload identity
 	case path == "/v1/acl/token/self":
 		kind := "client"
 		if token == "root" {
@@ -211,6 +213,10 @@ func (f *fake) register(w http.ResponseWriter, r *http.Request, token string) {
 	job := request.Job
 	if !f.may(token, *job.Namespace) {
 		http.Error(w, "Permission denied", http.StatusForbidden)
+		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/plan") && strings.Count(token, ".") == 2 { // as Nomad 1.11.3 answers
+		http.Error(w, "acl token lookup failed: index error: UUID must be 36 characters", http.StatusInternalServerError)
 		return
 	}
 	if strings.HasSuffix(r.URL.Path, "/plan") {

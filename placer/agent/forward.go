@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -56,7 +57,7 @@ func (s *server) forwardIfStandby(mux *http.ServeMux) http.Handler {
 // forward forwards a request to the active agent, with the caller's token.
 func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if by := r.Header.Get(forwardedBy); by != "" {
-		return fmt.Errorf("agent %s forwarded the request to it as if it were active: try again in a moment", by)
+		return fmt.Errorf("agent %s forwarded the request to it as if it were active: try again in a moment; if that does not help, correct http { advertise } of the active agent", by)
 	}
 	to, at, err := s.activeAddress(r.Context(), r.Header)
 	if err != nil {
@@ -73,8 +74,17 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 	if err := api.ConfigureTLS(&http.Client{Transport: transport}, cfg.TLSConfig); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	go s.untilSucceeded(ctx, to.Agent, cancel)
 	proxy := httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: s.agent.log.StandardLogger(nil),
+		ModifyResponse: func(resp *http.Response) error {
+			for of := range resp.Header { // both agents set headers; the active one's count
+				w.Header().Del(of)
+			}
+			return nil
+		},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(at)
 			for _, of := range []string{"Origin", "Referer", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
@@ -84,17 +94,43 @@ func (s *server) forward(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			s.agent.log.Debug("the active agent does not answer", "agent", to.Agent, "address", at, "error", err)
-			text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", to.Agent, at)
-			if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
-				text += fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
-			} else {
-				text += fmt.Sprintf("; if it has ended, a standby usually takes over within %s", s.file.HA.failover())
-			}
-			http.Error(w, text, http.StatusServiceUnavailable)
+			http.Error(w, s.unanswered(r, to.Agent, at, err, ctx.Err() != nil), http.StatusServiceUnavailable)
 		},
 	}
-	proxy.ServeHTTP(w, r)
+	proxy.ServeHTTP(w, r.WithContext(ctx))
 	return nil
+}
+
+// unanswered explains why the active agent, which is at this address, did not answer. succeeded
+// reports whether another agent has become active.
+func (s *server) unanswered(r *http.Request, agent string, at *url.URL, err error, succeeded bool) string {
+	text := fmt.Sprintf("this agent stands by, and the active agent, %s, does not answer at %s", agent, at)
+	if bad, is := errors.AsType[*tls.CertificateVerificationError](err); is {
+		return text + fmt.Sprintf(": its certificate is not accepted (%v); this agent trusts nomad { ca_cert } of its configuration, else the system's authorities", bad.Err)
+	}
+	op, is := errors.AsType[*net.OpError](err)
+	if is && op.Op == "remote error" {
+		return text + fmt.Sprintf(": it does not accept this agent's certificate (%v); set nomad { client_cert, client_key } in this agent's configuration", op.Err)
+	}
+	if r.Method != http.MethodGet && !(is && op.Op == "dial") {
+		text += ", but may have carried out the request"
+	}
+	if succeeded {
+		return text + "; another agent is active now: send the request again"
+	}
+	return text + fmt.Sprintf("; if it has ended, a standby usually takes over within %s", s.file.HA.failover())
+}
+
+// untilSucceeded calls ended once another agent is active than the one with this name: an agent
+// that hangs, or whose machine is gone, does not close its connections. It returns when ctx ends.
+func (s *server) untilSucceeded(ctx context.Context, agent string, ended func()) {
+	for ctx.Err() == nil {
+		if now, err := s.activities.get(ctx); err == nil && now.Agent != "" && now.Agent != agent {
+			ended()
+			return
+		}
+		pause(ctx, snapshotAge)
+	}
 }
 
 // activeAddress returns the address of the active agent, or an error that explains why this agent
@@ -118,7 +154,11 @@ func (s *server) activeAddress(ctx context.Context, asked http.Header) (to heart
 	}
 	secret := asked.Get("X-Nomad-Token") + asked.Get("Authorization")
 	if err := Unprotected(to.Address, true, cfg.TLSConfig); err != nil && secret != "" && !s.file.HTTP.TokenPlain {
-		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send it there directly, or set http { token_plain = true }", to.Agent, to.Address, err)
+		key := "http { token_plain = true }"
+		if strings.HasPrefix(to.Address, "https:") {
+			key = "nomad { ca_cert }"
+		}
+		return to, nil, fmt.Errorf("does not forward your request to the active agent, %s at %s: %w; send it there directly, or set %s in this agent's configuration", to.Agent, to.Address, err, key)
 	}
 	at, err = url.Parse(to.Address)
 	return to, at, err

@@ -5,11 +5,14 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -98,7 +101,7 @@ func TestStandbyForwards(t *testing.T) {
 			t.Errorf("%s: %d %.100s", path, got, text)
 		}
 	}
-	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1 forwarded the request to it as if it were active") {
+	if status, text := second.send(http.MethodGet, "/v1/queue", "alice", "", forwardedBy+": somebody/1"); status != http.StatusServiceUnavailable || !strings.Contains(text, "agent somebody/1 forwarded the request to it as if it were active: try again in a moment; if that does not help, correct http { advertise } of the active agent") {
 		t.Errorf("passed on again: %d %s", status, text)
 	}
 }
@@ -135,23 +138,16 @@ func TestStandbyCannotForward(t *testing.T) {
 		{"on another machine only", store.Heartbeat{Agent: "other/1", Since: now, Address: trap.URL}, "", "the active agent, other/1, listens only on its own machine"},
 		{"it does not answer", store.Heartbeat{Agent: host + "/1", Since: now, Address: lost.URL}, "", "the active agent, " + host + "/1, does not answer at " + lost.URL + "; if it has ended, a standby usually takes over within 27s"},
 		{"of an authority that it does not know", store.Heartbeat{Agent: host + "/1", Since: now, Address: unknown.URL}, "", "does not answer at " + unknown.URL + ": its certificate is not accepted (x509: certificate signed by unknown authority); this agent trusts nomad { ca_cert }"},
-		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text"},
+		{"plain HTTP elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "", "your token would cross the network in plain text; send it there directly, or set http { token_plain = true } in this agent's configuration"},
+		{"TLS elsewhere", store.Heartbeat{Agent: "other/1", Since: now, Address: "https://0.0.0.0:1"}, "", "send it there directly, or set nomad { ca_cert } in this agent's configuration"},
 		{"with the operator's word", store.Heartbeat{Agent: "other/1", Since: now, Address: elsewhere}, "  token_plain = true\n", ""},
 		{"on this machine", store.Heartbeat{Agent: host + "/1", Since: now, Address: trap.URL}, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f.t = t
-			text, err := json.Marshal(c.beat)
-			if err != nil {
-				t.Fatal(err)
+			if f.set(func() { delete(f.vars, "nomad-pal/agent") }); c.beat.Agent != "" {
+				f.beats(c.beat)
 			}
-			f.set(func() {
-				delete(f.vars, "nomad-pal/agent")
-				if c.beat.Agent != "" {
-					items, _ := json.Marshal(map[string]string{"json": string(text)})
-					f.vars["nomad-pal/agent"], f.varsAt["nomad-pal/agent"] = string(items), c.beat.Since.UnixNano()
-				}
-			})
 			r := f.run(strings.Replace(standbyConfig, "  bind_port = 0\n", "  bind_port = 0\n"+c.config, 1))
 			until(t, "it has an API", func() bool { return r.url() != "" })
 			had = nil
@@ -168,5 +164,105 @@ func TestStandbyCannotForward(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A standby agent passes on the headers of the active agent's answer once each, although it sets
+// the same headers on its own answers.
+func TestStandbyForwardsHeaders(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	active := httptest.NewServer(headers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, "yes") })))
+	t.Cleanup(active.Close)
+	r := f.standby(activeAt(t, active.URL))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url()+"/v1/queue", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for name, values := range resp.Header {
+		if len(values) > 1 {
+			t.Errorf("%s: %q", name, values)
+		}
+	}
+	if got := resp.Header.Get("X-Frame-Options"); resp.StatusCode != http.StatusOK || got != "DENY" {
+		t.Errorf("%d, X-Frame-Options %q", resp.StatusCode, got)
+	}
+}
+
+// If the active agent hangs, the standby agent answers as soon as another agent is active.
+func TestStandbyWaitsNotForHungAgent(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string][]string{"alice": {"research"}})
+	asked := make(chan struct{}, 2)
+	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hung.Close)
+	beat := activeAt(t, hung.URL)
+	for method, says := range map[string]string{
+		http.MethodGet: "does not answer at " + hung.URL + "; another agent is active now: send the request again",
+		http.MethodPut: "does not answer at " + hung.URL + ", but may have carried out the request; another agent is active now",
+	} {
+		r := f.standby(beat)
+		go func() {
+			<-asked
+			next := beat
+			next.Agent += "1"
+			f.beats(next)
+		}()
+		path := map[string]string{http.MethodGet: "/v1/queue", http.MethodPut: "/v1/job/j/hold"}[method]
+		if status, text := r.send(method, path, "alice", ""); status != http.StatusServiceUnavailable || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s", method, status, text)
+		}
+	}
+}
+
+// activeAt returns the heartbeat of an agent on this machine, with its address.
+func activeAt(t *testing.T, address string) store.Heartbeat {
+	t.Helper()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Heartbeat{Agent: host + "/1", Since: time.Now(), Address: address}
+}
+
+// standby starts an agent that stands by while another agent is active.
+func (f *fake) standby(active store.Heartbeat) *running {
+	f.set(func() { f.locks["nomad-pal/lock"] = "somebody's" })
+	f.beats(active)
+	r := f.run(standbyConfig)
+	until(f.t, "it has an API", func() bool { return r.url() != "" })
+	return r
+}
+
+// beats stores a heartbeat.
+func (f *fake) beats(beat store.Heartbeat) {
+	text, err := json.Marshal(beat)
+	if err != nil {
+		f.t.Error(err)
+	}
+	f.set(func() {
+		items, _ := json.Marshal(map[string]string{"json": string(text)})
+		f.vars["nomad-pal/agent"], f.varsAt["nomad-pal/agent"] = string(items), beat.Since.UnixNano()
+	})
+}
+
+// If the active agent requires a certificate that the standby agent does not have, the answer says
+// which keys to set.
+func TestStandbyNeedsCertificate(t *testing.T) {
+	t.Parallel()
+	at := &url.URL{Scheme: "https", Host: "pal:8090"}
+	refused := &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}
+	r := httptest.NewRequest(http.MethodPut, "/v1/job/j/hold", http.NoBody)
+	const want = "does not answer at https://pal:8090: it does not accept this agent's certificate (tls: certificate required); set nomad { client_cert, client_key } in this agent's configuration"
+	if text := (&server{}).unanswered(r, "other/1", at, refused, false); !strings.HasSuffix(text, want) {
+		t.Error(text)
 	}
 }

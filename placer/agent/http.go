@@ -63,6 +63,9 @@ func (a *Agent) listen(file File) (*apiListener, error) {
 		return nil, err
 	}
 	a.log.Info("HTTP API", "address", l.Addr(), "tls", file.HTTP.CertFile != "")
+	if err := file.HTTP.rejected(l.Addr().(*net.TCPAddr)); err != nil {
+		a.log.Warn("commands reject the certificate at the address that this agent publishes: set http { advertise } to an address for which it is valid", "error", err)
+	}
 	return &apiListener{bounded(handler), l, a.log}, nil
 }
 
@@ -106,6 +109,20 @@ func (h *HTTP) published(at *net.TCPAddr) string {
 		scheme = "https"
 	}
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
+}
+
+// rejected returns why commands reject the certificate at the published address; nil if they accept
+// it, or if the operator chose the address: a proxy with its own certificate may answer there.
+func (h *HTTP) rejected(at *net.TCPAddr) error {
+	config, err := h.tls()
+	if err != nil || config == nil || h.Advertise != "" {
+		return nil
+	}
+	u, err := url.Parse(h.published(at))
+	if err != nil || u.Host == "" {
+		return nil
+	}
+	return config.Certificates[0].Leaf.VerifyHostname(u.Hostname())
 }
 
 // checkAdvertise returns an error if an address to publish is invalid.

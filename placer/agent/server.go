@@ -179,7 +179,7 @@ func (s *server) serveGPUs(w http.ResponseWriter, r *http.Request) {
 	}
 	gpus := snapshot.SomeGPUs(filter)
 	for _, g := range gpus {
-		if g.Quarantine != nil {
+		if g.Quarantine != nil || len(g.WindowFor) > 0 {
 			operator = c.operates(r.Context())
 			break
 		}

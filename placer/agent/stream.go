@@ -46,10 +46,14 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c, ok := s.judged(w, r, (*caller).readsNodesOrJobs)
-	if !ok || !s.agent.follows(w) {
+	if !ok {
 		return
 	}
-	defer s.agent.followers.Add(-1)
+	r, done, ok := s.agent.follows(w, r)
+	if !ok {
+		return
+	}
+	defer done()
 	nodes := c.readsNodes(r.Context()) == nil
 	out := newPacker(w, strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"))
 	defer out.end()
@@ -86,16 +90,6 @@ func (s *server) serveStream(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-// follows reserves a place for a follower, or refuses the request.
-func (a *Agent) follows(w http.ResponseWriter) bool {
-	if a.followers.Add(1) > followersAtOnce {
-		a.followers.Add(-1)
-		http.Error(w, "too many requests follow events or the stream: ask again later", http.StatusServiceUnavailable)
-		return false
-	}
-	return true
 }
 
 // message is a server-sent event, as text and as a piece of a gzip stream. Pieces can be

@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/api"
 
+	"github.com/nomad-pal/nomad-pal/internal/testlog"
 	"github.com/nomad-pal/nomad-pal/placer"
 )
 
@@ -113,6 +114,36 @@ func TestTLS(t *testing.T) {
 	}
 	stop()
 	<-served
+}
+
+// The agent warns if it publishes an address for which its certificate is not valid.
+func TestPublishedNameIsNotInCertificate(t *testing.T) {
+	t.Parallel()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := 0
+	for _, c := range []struct {
+		name, bind, advertise string
+		warns                 bool
+	}{
+		{"pal.example", "0.0.0.0", "", true}, {host, "0.0.0.0", "", false}, {"pal.example", "0.0.0.0", "https://pal.example:8090", false},
+		{"localhost", "127.0.0.1", "", false}, {"pal.example", "127.0.0.1", "", true},
+	} {
+		certificate, log := issue(t, c.name), &testlog.Buffer{}
+		s, err := newAgent(log).listen(File{
+			Nomad: &Nomad{Address: "http://127.0.0.1:1"},
+			HTTP:  &HTTP{BindPort: &zero, BindAddress: c.bind, Advertise: c.advertise, CertFile: certificate.cert, KeyFile: certificate.key},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.listener.Close()
+		if got := strings.Contains(log.String(), "set http { advertise } to an address for which it is valid"); got != c.warns {
+			t.Errorf("%+v: warns %v", c, got)
+		}
+	}
 }
 
 func TestTLSErrors(t *testing.T) {

@@ -251,14 +251,29 @@ func (c *Client) Evaluate(ctx context.Context, k cluster.JobKey) error {
 // DryRun asks Nomad's scheduler whether the whole job could be placed and, if not, why.
 func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse, error) {
 	if cluster.Child(job) && c.children != nil {
-		return c.children.Plan(ctx, job)
+		resp, err := c.children.Plan(ctx, job)
+		return resp, NoDryRun(err)
 	}
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(ctx)
 	resp, _, err := c.api.Jobs().PlanOpts(job, &api.PlanOptions{Diff: false}, w)
 	if err != nil {
-		return nil, fmt.Errorf("planning job %q: %w", *job.ID, Denied(err, SubmitJob))
+		return nil, fmt.Errorf("planning job %q: %w", *job.ID, NoDryRun(Denied(err, SubmitJob)))
 	}
 	return resp, nil
+}
+
+// ErrNoDryRun means that the token may plan the job, but Nomad makes no dry runs for it, because it
+// is a workload identity.
+var ErrNoDryRun = errors.New("Nomad makes no dry runs for workload identities")
+
+// NoDryRun returns ErrNoDryRun if that is why Nomad refused a dry run, and other errors unchanged.
+// Nomad 1.11.3 first checks the job and the right to plan it, and then fails because it looks the
+// token up as an ACL token, which a workload identity is not.
+func NoDryRun(err error) error {
+	if err != nil && strings.Contains(err.Error(), "acl token lookup failed") {
+		return ErrNoDryRun
+	}
+	return err
 }
 
 func notFound(err error) bool { return StatusOf(err) == http.StatusNotFound }

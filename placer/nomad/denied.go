@@ -53,9 +53,12 @@ func Denied(err error, right Right) error {
 }
 
 // Refused reports whether Nomad refused a request for lack of permission. Nomad's clients, which
-// have logs and files, refuse with 500 (seen on 1.11.3).
+// have logs and files, refuse with 500 (seen on 1.11.3), and close a session in a task with only
+// these words.
 func Refused(err error) bool {
 	switch StatusOf(err) {
+	case 0:
+		return err != nil && err.Error() == "Permission denied"
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return true
 	case http.StatusInternalServerError:

@@ -61,6 +61,9 @@ func TestDenied(t *testing.T) {
 	if other := errors.New("x"); Denied(other, ReadJob) != other {
 		t.Error("another error was changed")
 	}
+	if closed := Denied(errors.New("Permission denied"), ExecAlloc); !strings.Contains(closed.Error(), string(ExecAlloc)) {
+		t.Errorf("a session that Nomad closed: %v", closed)
+	}
 }
 
 // Nomad's clients refuse with 500 and these words.

@@ -316,7 +316,7 @@ func mapCell(c *pal.Cluster, i int, state model.GPUState) Cell {
 // operator gave.
 func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 	g.Job = sees.Name(g.Job)
-	g.WindowFor = windowFor(sees, g.WindowFor)
+	g.WindowFor = windowFor(sees, operator, g.WindowFor)
 	if g.Quarantine != nil && !operator && !g.Quarantine.Operator {
 		q := *g.Quarantine
 		q.Reason = "something failed on it; only operators can see what"
@@ -326,10 +326,11 @@ func (g GPU) RedactedFor(sees model.Sees, operator bool) GPU {
 }
 
 // windowFor lists for whom a window is, with "others" for those in namespaces that the user may not
-// see.
-func windowFor(sees model.Sees, whom []string) (seen []string) {
+// see. A job of any namespace (*/job) is named to operators only: everybody who sees a single
+// namespace sees *, as in Nomad.
+func windowFor(sees model.Sees, operator bool, whom []string) (seen []string) {
 	for _, w := range whom {
-		if namespace, _, _ := strings.Cut(w, "/"); !sees(namespace) {
+		if namespace, _, ofJob := strings.Cut(w, "/"); !sees(namespace) || namespace == "*" && ofJob && !operator {
 			w = "others"
 		}
 		if !slices.Contains(seen, w) {

@@ -210,3 +210,18 @@ func TestWindowsAreNotChosen(t *testing.T) {
 		}
 	})
 }
+
+// A window names nobody in a namespace that the user cannot see. Only operators see a job that the
+// window names in all namespaces.
+func TestWindowNamesNoOthers(t *testing.T) {
+	t.Parallel()
+	sees := func(namespace string) bool { return namespace == "research" || namespace == "*" }
+	whom := []string{"hidden", "hidden/secret", "research/mine", "*/secret", "r*/secret", "*"}
+	for operator, want := range map[bool][]string{
+		false: {"others", "research/mine", "*"}, true: {"others", "research/mine", "*/secret", "*"},
+	} {
+		if got := (query.GPU{Window: "w", WindowFor: whom}).RedactedFor(sees, operator).WindowFor; !slices.Equal(got, want) {
+			t.Errorf("operator %v: %q, want %q", operator, got, want)
+		}
+	}
+}

@@ -63,8 +63,6 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 	c.followsIndex(f)
 	c.followsPlaces(f)
 	c.followsNomadsCommands(f)
-	c.nomad.SetTokens(map[string]nomadtest.Token{"": {Management: true}, "users": {Nodes: true, Namespaces: map[string][]string{"default": {"list-jobs", "read-job"}}}})
-	c.follows(f, typed{wrong: []string{"failures", "-token=users"}, says: "for your job: nomad-pal explain <job>", right: []string{"explain", "-token=users", "-pal-token-plain", "train"}, shows: "train"})
 }
 
 // followsNobody starts an agent, as doctor advises if no agent has ever run.

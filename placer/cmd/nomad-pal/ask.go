@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func (b *base) ask() (*answers, error) {
 		if err := a.findPublished(time.Now()); err != nil {
 			return nil, err
 		}
-	} else if u, err := url.Parse(a.address); err != nil || u.Scheme == "" || u.Host == "" {
+	} else if u, err := url.Parse(a.address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the agent's address %q (%s) is not a URL; example: http://127.0.0.1:8090", a.address, a.told)
 	}
 	return a, a.connect()
@@ -137,7 +138,10 @@ func (a *answers) connect() error {
 	cfg := a.b.config()
 	published := a.b.palAddress == ""
 	if err := agent.Unprotected(a.address, published, cfg.TLSConfig); err != nil && !a.b.tokenPlain && (cfg.SecretID != "" || cfg.HttpAuth != nil) {
-		if strings.HasPrefix(a.address, "https:") {
+		switch {
+		case published && cfg.TLSConfig.Insecure:
+			return fails("leave out -tls-skip-verify, and name the CA of its certificate (-ca-cert)", err)
+		case strings.HasPrefix(a.address, "https:"):
 			return fails("name the CA of its certificate (-ca-cert), or trust the address: NOMAD_PAL_ADDR="+a.address, err)
 		}
 		return fails("give the agent a certificate, or send the token unprotected (-pal-token-plain)", err)
@@ -150,7 +154,10 @@ func (a *answers) connect() error {
 	a.agent = at.API()
 	a.agent.SetSecretID("")
 	if err := a.hear(reachTimeout); err != nil {
-		return fails("is an agent running there?", err)
+		if published && errors.As(err, new(x509.HostnameError)) {
+			return fails("set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR", err)
+		}
+		return fails(cmp.Or(remedyTLS(err), "is an agent running there?"), err)
 	}
 	a.agent.SetSecretID(cfg.SecretID)
 	return nil
@@ -166,8 +173,8 @@ func (a *answers) hear(within time.Duration) error {
 	return nil
 }
 
-// noNamespace returns an error if Nomad does not have the namespace. It returns nil if Nomad has it
-// or does not say. Commands call it when they have nothing else to show.
+// noNamespace returns an error if Nomad does not have the namespace, or hides it from the token. It
+// returns nil if Nomad has it or does not say. Commands call it when they have nothing else to show.
 func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 	all, _, err := client.API().Namespaces().List((&api.QueryOptions{}).WithContext(b.ctx))
 	names := each(all, func(n *api.Namespace) string { return n.Name })
@@ -175,13 +182,17 @@ func (b *base) noNamespace(client *nomad.Client, namespace string) error {
 		return nil
 	}
 	slices.Sort(names)
+	none := fmt.Sprintf("no namespace %q", namespace)
+	if b.seesPart(client) { // Nomad lists only namespaces in which the token has rights
+		none += " that your token can see"
+	}
 	if near := nearest.Name(namespace, names); near != "" {
-		return fmt.Errorf("no namespace %q (did you mean %q?)", namespace, near)
+		return fmt.Errorf("%s (did you mean %q?)", none, near)
 	}
 	if len(names) == 1 {
-		return fmt.Errorf("no namespace %q: there is only %q", namespace, names[0])
+		return fmt.Errorf("%s: there is only %q", none, names[0])
 	}
-	return fmt.Errorf("no namespace %q: there are %s", namespace, firstOf(names))
+	return fmt.Errorf("%s: there are %s", none, firstOf(names))
 }
 
 // askAgain prepares a command that asks repeatedly for its next round. It asks again whether a

@@ -284,7 +284,7 @@ func TestCommandsAskTheAgent(t *testing.T) {
 	if code, _, said := c.does("explain", "-namespace=secret", "held"); code != 1 || !strings.Contains(said, "permission denied") {
 		t.Errorf("explain of another namespace's job: %d %s", code, said)
 	}
-	if code, _, said := c.does("failures", "-token", "blind"); code != 1 || !strings.Contains(said, "for your job: nomad-pal explain <job>") {
+	if code, _, said := c.does("failures", "-token", "blind"); code != exitNoPlacer || !strings.Contains(said, "only operators may read the variable with the failures of all namespaces, and no agent answers: ") {
 		t.Errorf("failures: %d %s", code, said)
 	}
 	const noToken = "without a token, the address that an agent publishes in Nomad cannot be read: set NOMAD_TOKEN"
@@ -362,6 +362,18 @@ func TestHiddenIsNotMissing(t *testing.T) {
 		if code != 1 || !strings.Contains(said, `lacks node { policy = "read" }`) {
 			t.Errorf("explain %s: %d %s", name, code, said)
 		}
+	}
+	for _, of := range []struct{ token, namespace, says string }{
+		{"reader", "research", `no job "none" in namespace "research"`},
+		{"reader", "secret", `lacks the capability "read-job" in namespace "secret"`},
+		{"nodeless", "secret", `lacks the capability "read-job" in namespace "secret"`},
+	} {
+		if code, _, said := c.does("explain", "-token="+of.token, "-namespace="+of.namespace, "none"); code != 1 || !strings.Contains(said, of.says) {
+			t.Errorf("explain of no job as %s in %s: %d %s", of.token, of.namespace, code, said)
+		}
+	}
+	if code, _, said := c.does("queue", "-token=user", "-namespace=secret"); code != 1 || !strings.Contains(said, `no namespace "secret" that your token can see: there `) {
+		t.Errorf("queue of a hidden namespace: %d %s", code, said)
 	}
 	if code, _, said := c.does("defrag", "-token=user", "-dry-run"); code != 0 || said != "" {
 		t.Errorf("defrag: %d %s", code, said)

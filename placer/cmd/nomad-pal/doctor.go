@@ -107,9 +107,9 @@ func checkReach(client *nomad.Client) query.Check {
 	_, answered := errors.AsType[api.UnexpectedResponseError](err)
 	switch {
 	case answered:
-		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: "nomad server members, and the logs of the servers: more than half of them must be up and reach each other"}
+		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers: %v", address, err), Next: cmp.Or(remedyTLS(err), "nomad server members, and the logs of the servers: more than half of them must be up and reach each other")}
 	case err != nil:
-		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: "is NOMAD_ADDR (or -address) right, and is Nomad running there?"}
+		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("no answer from %s: %v", address, err), Next: cmp.Or(remedyTLS(err), "is NOMAD_ADDR (or -address) right, and is Nomad running there?")}
 	case leader == "":
 		return query.Check{Name: "nomad", Verdict: query.Fail, Found: fmt.Sprintf("%s answers, but the servers have no leader", address), Next: "nomad server members"}
 	}

@@ -111,7 +111,7 @@ func submits(b *base, known map[string]bool, client *nomad.Client) (refused []st
 		}
 		_, _, err := client.API().Jobs().PlanOpts(job, nil, (&api.WriteOptions{Namespace: namespace}).WithContext(b.ctx))
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(nomad.NoDryRun(err), nomad.ErrNoDryRun):
 			elsewhere = true
 		case nomad.Refused(err):
 			refused = append(refused, namespace)

@@ -18,10 +18,11 @@ import (
 
 var helpFailures = help("failures [options]", `
 Shows the last allocations with GPUs that failed or were lost: a sum by cause with
-the lost GPU hours, then each allocation, then the quarantined GPUs. It is for
-operators because it names jobs of all namespaces; nomad-pal explain <job> shows the
-failures of one job. With -namespace it shows the failures of one namespace, and all
-quarantined GPUs.
+the lost GPU hours, then each allocation, then the quarantined GPUs. Operators see
+the failures of all namespaces. If the token may not read the variable
+nomad-pal/failures, the command asks the agent, and shows only failures in namespaces
+whose jobs the token can list. With -namespace it shows the failures of one namespace,
+and all quarantined GPUs.
 `, examples(
 	"What failed, and whose fault was it?", "nomad-pal failures",
 	"Failures and GPU hours lost, by cause:", "nomad-pal failures -t '{{range $c, $s := .causes}}{{$c}} {{$s}} {{end}}'",
@@ -49,14 +50,15 @@ func runFailures(b *base, args []string) int {
 		return b.fail(err)
 	}
 	r := failureReport{Causes: map[failure.Cause]causeSum{}}
+	var s *answers // the agent, if it was asked
 	failures, err := store.In(client).Failures().Read(b.ctx)
+	r.Failures = failures.Of.Kept
 	if nomad.Refused(err) {
-		return b.fail(refusal{"the failures of all namespaces are in variables that only operators may read; for your job: nomad-pal explain <job>", err})
+		r.Failures, s, err = visibleFailures(b)
 	}
 	if err != nil {
 		return b.fail(err)
 	}
-	r.Failures = failures.Of.Kept
 	if b.given("namespace") && b.namespace != "*" {
 		r.Failures = slices.DeleteFunc(r.Failures, func(f failure.Failure) bool { return f.Namespace != b.namespace })
 		if len(r.Failures) == 0 {
@@ -66,7 +68,10 @@ func runFailures(b *base, args []string) int {
 	if err != nil {
 		return b.fail(err)
 	}
-	if r.Quarantine, err = quarantined(b, client); err != nil {
+	switch r.Quarantine, err = quarantined(b, client); {
+	case nomad.Refused(err) && s != nil:
+		s.note += "; your token cannot read which GPUs are in quarantine"
+	case err != nil:
 		return b.fail(err)
 	}
 	for _, f := range r.Failures {
@@ -75,7 +80,25 @@ func runFailures(b *base, args []string) int {
 		sum.GPUHours += f.GPUHours
 		r.Causes[f.Cause] = sum
 	}
-	return b.show(r, func() { b.printReport(r, time.Now()) })
+	code := b.show(r, func() { b.printReport(r, time.Now()) })
+	if s != nil {
+		return s.close(code)
+	}
+	return code
+}
+
+// visibleFailures asks the agent for the failures in namespaces whose jobs the token can list.
+func visibleFailures(b *base) (fs []failure.Failure, s *answers, err error) {
+	s, err = b.ask()
+	if lacksAgent(err) {
+		err = fmt.Errorf("only operators may read the variable with the failures of all namespaces, and %w", err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	s.note = "failures in namespaces whose jobs your token cannot list are left out"
+	err = s.get("/v1/failures", nil, &fs)
+	return fs, s, err
 }
 
 func (b *base) printReport(r failureReport, now time.Time) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nomad-pal/nomad-pal/placer/failure"
+	"github.com/nomad-pal/nomad-pal/placer/nomadtest"
 	"github.com/nomad-pal/nomad-pal/placer/store"
 )
 
@@ -57,5 +58,31 @@ func TestFailuresOfNamespace(t *testing.T) {
 		if code != 0 || strings.TrimSpace(out) != want {
 			t.Errorf("%s: %d %q %s, want %q", namespace, code, out, said, want)
 		}
+	}
+}
+
+// An author, who may not read the variable with all failures, gets those in their namespaces from
+// the agent.
+func TestFailuresOfAuthor(t *testing.T) {
+	c := newCluster(t)
+	c.nomad.AddNamespace("research")
+	var all store.Failures
+	for _, namespace := range []string{"default", "research"} {
+		all.Kept = append(all.Kept, failure.Failure{At: time.Now(), Namespace: namespace, Job: "of-" + namespace, Cause: failure.User, Reason: "exit code 3"})
+	}
+	if err := store.In(c.client("")).Failures().Write(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	c.nomad.SetTokens(map[string]nomadtest.Token{
+		"root": {Management: true},
+		"user": {Namespaces: map[string][]string{"research": {"list-jobs"}}},
+	})
+	if code, _, said := c.does("failures", "-token=user"); code != exitNoPlacer || !strings.Contains(said, "only operators may read the variable with the failures of all namespaces, and no agent answers: ") {
+		t.Errorf("without an agent: %d %s", code, said)
+	}
+	url := c.agent("root", "http {\n  bind_port = 0\n}\n")
+	code, out, said := c.does("failures", "-token=user", "-pal-address="+url)
+	if code != 0 || !strings.Contains(out, "research/of-research") || strings.Contains(out, "of-default") || !strings.Contains(said, "failures in namespaces whose jobs your token cannot list are left out; your token cannot read which GPUs are in quarantine") {
+		t.Errorf("%d %s%s", code, out, said)
 	}
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -147,10 +148,32 @@ func unreached(b *base, err error) string {
 	if nomad.StatusOf(err) == http.StatusNotFound && strings.Contains(err.Error(), "404 page not found") {
 		return fmt.Sprintf("%s answers, but not like Nomad. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
 	}
+	if remedy := remedyTLS(err); remedy != "" {
+		return fmt.Sprintf("%s is the address of Nomad (NOMAD_ADDR or -address): %s.", b.config().Address, remedy)
+	}
 	var transport *url.Error
 	var dial *net.OpError
 	if !errors.As(err, &transport) || !errors.As(err, &dial) && !errors.Is(err, context.DeadlineExceeded) {
 		return ""
 	}
 	return fmt.Sprintf("No answer at %s. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
+}
+
+// remedyTLS returns what to change so that command and server agree about TLS, if err is that they
+// do not; otherwise "".
+func remedyTLS(err error) string {
+	op, _ := errors.AsType[*net.OpError](err)
+	switch text := err.Error(); {
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return "name the CA of its certificate (-ca-cert)"
+	case errors.As(err, new(x509.HostnameError)):
+		return "use a name in the address for which the certificate is valid"
+	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return "write http:// in the address, because no TLS is used there"
+	case strings.Contains(text, "Client sent an HTTP request to an HTTPS server"):
+		return "write https:// in the address, because TLS is used there"
+	case op != nil && op.Op == "remote error":
+		return "use a certificate that is accepted there (-client-cert, -client-key)"
+	}
+	return ""
 }

@@ -4,13 +4,19 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -224,5 +230,68 @@ func TestAgentOfAnotherVersion(t *testing.T) {
 	t.Setenv("NOMAD_PAL_ADDR", c.url) // Nomad's own address
 	if code, out, said := c.does("queue"); code != exitNoPlacer || out != "" || !strings.HasPrefix(said, "Error: no agent answers: "+c.url+" (NOMAD_PAL_ADDR): ") {
 		t.Errorf("Nomad: %d %s%s", code, out, said)
+	}
+}
+
+// If TLS fails, commands say what to change, for the agent and for Nomad. With that change they
+// reach the server, which is neither.
+func TestTLSIsExplained(t *testing.T) {
+	c := newCluster(t)
+	plain, secure, strict := httptest.NewServer(http.NotFoundHandler()), httptest.NewTLSServer(http.NotFoundHandler()), httptest.NewUnstartedServer(http.NotFoundHandler())
+	strict.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	strict.StartTLS()
+	ca, cert, key := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	made := secure.TLS.Certificates[0]
+	private, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{
+		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, cert: {Type: "CERTIFICATE", Bytes: made.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: private},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range []*httptest.Server{plain, secure, strict} {
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		t.Cleanup(s.Close)
+	}
+	trust := []string{"-ca-cert", ca}
+	for _, of := range []struct {
+		address string
+		options []string
+		says    string // "" if the server answers
+	}{
+		{secure.URL, nil, "name the CA of its certificate (-ca-cert)"},
+		{secure.URL, trust, ""},
+		{strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), trust, "use a name in the address for which the certificate is valid"},
+		{strings.Replace(plain.URL, "http:", "https:", 1), trust, "write http:// in the address, because no TLS is used there"},
+		{plain.URL, nil, ""},
+		{strings.Replace(secure.URL, "https:", "http:", 1), nil, "write https:// in the address, because TLS is used there"},
+		{strict.URL, trust, "use a certificate that is accepted there (-client-cert, -client-key)"},
+		{strict.URL, []string{"-ca-cert", ca, "-client-cert", cert, "-client-key", key}, ""},
+	} {
+		for _, server := range []string{"-pal-address", "-address"} {
+			for _, command := range []string{"queue", "doctor"} {
+				_, out, said := c.does(append([]string{command, server, of.address}, of.options...)...)
+				text := out + said
+				if reached := strings.Contains(text, "404") || strings.Contains(text, "does not serve this request"); reached != (of.says == "") || !strings.Contains(text, of.says) {
+					t.Errorf("%s %s %s %v: %s", command, server, of.address, of.options, text)
+				}
+			}
+		}
+	}
+	host, _ := os.Hostname()
+	c.beat(store.Heartbeat{Agent: host + "/1", Since: time.Now(), Worked: time.Now(), Address: strings.Replace(secure.URL, "127.0.0.1", "0.0.0.0", 1)})
+	if _, _, said := c.does("queue", "-token", "secret", "-tls-skip-verify"); !strings.Contains(said, "leave out -tls-skip-verify, and name the CA of its certificate (-ca-cert)") {
+		t.Errorf("a published address, not verified: %s", said)
+	}
+	const advertise = "set http { advertise } in its configuration to an address for which the certificate is valid, or NOMAD_PAL_ADDR"
+	if _, _, said := c.does("queue", "-token", "secret", "-ca-cert", ca); !strings.Contains(said, advertise) {
+		t.Errorf("a published address that the certificate does not name: %s", said)
+	}
+	if _, _, said := c.does("queue", "-pal-address", "ftp://127.0.0.1"); !strings.Contains(said, "is not a URL; example: http://127.0.0.1:8090") {
+		t.Errorf("ftp: %s", said)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 	"github.com/nomad-pal/nomad-pal/placer/gang"
+	"github.com/nomad-pal/nomad-pal/placer/nomad"
 	"github.com/nomad-pal/nomad-pal/placer/query"
 	"github.com/nomad-pal/nomad-pal/placer/request"
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
@@ -144,7 +145,7 @@ func (b *base) diff(s *answers, is, job *api.Job, override bool) ([]string, erro
 	w := (&api.WriteOptions{Namespace: *job.Namespace}).WithContext(b.ctx)
 	resp, _, err := s.nomad.API().Jobs().PlanOpts(planned, &api.PlanOptions{Diff: true, PolicyOverride: override}, w)
 	if err != nil {
-		return nil, err
+		return nil, nomad.NoDryRun(err)
 	}
 	return diffLines(resp.Diff), nil
 }

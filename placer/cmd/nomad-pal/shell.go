@@ -196,6 +196,9 @@ const toldWithin = 5 * time.Second
 
 // broken explains why a session ended before its command.
 func (s *session) broken(cause error) error {
+	if nomad.Refused(cause) {
+		return fmt.Errorf("the session was refused: %w", nomad.Denied(cause, nomad.ExecAlloc))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.b.ctx), toldWithin)
 	defer cancel()
 	for ; ctx.Err() == nil; pause(ctx, 500*time.Millisecond) {
@@ -203,7 +206,7 @@ func (s *session) broken(cause error) error {
 			return fmt.Errorf("the session ended: %s", why)
 		}
 	}
-	return fmt.Errorf("the session broke off: %w", nomad.Denied(cause, nomad.ExecAlloc))
+	return fmt.Errorf("the session broke off: %w", cause)
 }
 
 // ended returns why the session's job has ended or is about to end, or "" if as far as Nomad knows

@@ -41,14 +41,9 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if err := request.Addressable(name); err != nil {
 		return nil, err
 	}
-	jobs, err := s.Jobs()
-	if nomad.Refused(err) { // a token with read-job alone may read the job that it names
-		if k := keyOf(b, name); isJob(b, s, k) {
-			return &target{job: k}, nil
-		}
-	}
-	if err != nil {
-		return nil, err
+	jobs, unlisted := s.Jobs()
+	if unlisted != nil && !nomad.Refused(unlisted) {
+		return nil, unlisted
 	}
 	keys := each(jobs, func(j model.JobStatus) cluster.JobKey { return cluster.JobKey{Namespace: j.Namespace, ID: j.Job} })
 	if i := slices.IndexFunc(keys, func(k cluster.JobKey) bool { return k.ID == name && (b.namespace == "*" || b.namespace == k.Namespace) }); i >= 0 {
@@ -61,8 +56,9 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t := hardware(all, func(id string) bool { return id == name }); t != nil {
 		return t, nil
 	}
-	if k := keyOf(b, name); isJob(b, s, k) { // the job has ended, or has no GPUs
-		return &target{job: k}, nil
+	job, unread := s.nomad.Job(b.ctx, keyOf(b, name))
+	if unread == nil && job != nil && *job.ID == name { // it has ended, has no GPUs, or cannot be listed
+		return &target{job: keyOf(b, name)}, nil
 	}
 	k, err := query.FindJob(keys, b.namespace, name)
 	if err == nil && k.ID == name {
@@ -81,7 +77,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 	if t, err := allocation(b, s, name); t != nil || err != nil {
 		return t, err
 	}
-	if hidden != nil {
+	if hidden != nil && !nomad.Refused(unread) { // else the agent names the right that the token lacks
 		return nil, fmt.Errorf("%w, and GPUs and nodes of that name cannot be looked for: %w", nomad.NoJob(k), hidden)
 	}
 	return &target{job: k}, goneGPU(b, s, name)

@@ -1,0 +1,84 @@
+// Copyright (c) The nomad-pal Authors
+// SPDX-License-Identifier: MPL-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"slices"
+	"sync"
+)
+
+// followersAtOnce limits the requests that follow events or the stream.
+const followersAtOnce = 100
+
+// followers are the requests that follow events or the stream, the oldest first. If all places are
+// taken, a new request ends the oldest one of the token with the most, so that no token can keep
+// others out.
+type followers struct {
+	mu  sync.Mutex
+	all []*follower
+}
+
+type follower struct {
+	token [sha256.Size]byte // a hash of it
+	end   context.CancelFunc
+}
+
+// add reserves a place for a request with this token; ok is false if there is none. A request that
+// has to leave its place is ended.
+func (f *followers) add(token string, end context.CancelFunc) (me *follower, ok bool) {
+	me = &follower{sha256.Sum256([]byte(token)), end}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.all) >= followersAtOnce {
+		held := map[[sha256.Size]byte]int{}
+		for _, x := range f.all {
+			held[x.token]++
+		}
+		oldest := f.all[0]
+		for _, x := range f.all {
+			if held[x.token] > held[oldest.token] {
+				oldest = x
+			}
+		}
+		if held[oldest.token] < held[me.token]+2 { // afterwards it would have fewer than this token
+			return nil, false
+		}
+		oldest.end()
+		f.removeLocked(oldest)
+	}
+	f.all = append(f.all, me)
+	return me, true
+}
+
+func (f *followers) remove(x *follower) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removeLocked(x)
+}
+
+func (f *followers) removeLocked(x *follower) {
+	f.all = slices.DeleteFunc(f.all, func(o *follower) bool { return o == x })
+}
+
+func (f *followers) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}
+
+// follows reserves a place for a follower, or refuses the request. The returned request ends when it
+// loses its place. The caller calls done at its end.
+func (a *Agent) follows(w http.ResponseWriter, r *http.Request) (following *http.Request, done func(), ok bool) {
+	ctx, cancel := context.WithCancel(r.Context())
+	me, ok := a.followers.add(tokenOf(r), cancel)
+	if !ok {
+		cancel()
+		http.Error(w, "too many requests follow events or the stream: ask again later", http.StatusServiceUnavailable)
+		return nil, nil, false
+	}
+	return r.WithContext(ctx), func() { a.followers.remove(me); cancel() }, true
+}
