@@ -132,10 +132,9 @@ func TestPublishedNameIsNotInCertificate(t *testing.T) {
 		{"localhost", "127.0.0.1", "", false}, {"pal.example", "127.0.0.1", "", true},
 	} {
 		certificate, log := issue(t, c.name), &testlog.Buffer{}
-		s, err := newAgent(log).listen(File{
-			Nomad: &Nomad{Address: "http://127.0.0.1:1"},
-			HTTP:  &HTTP{BindPort: &zero, BindAddress: c.bind, Advertise: c.advertise, CertFile: certificate.cert, KeyFile: certificate.key},
-		})
+		file := fileAt("http://127.0.0.1:1")
+		file.HTTP = &HTTP{BindPort: &zero, BindAddress: c.bind, Advertise: c.advertise, CertFile: certificate.cert, KeyFile: certificate.key}
+		s, err := newAgent(log).listen(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -264,7 +264,7 @@ func (c *Client) DryRun(ctx context.Context, job *api.Job) (*api.JobPlanResponse
 
 // ErrNoDryRun means that the token may plan the job, but Nomad makes no dry runs for it, because it
 // is a workload identity.
-var ErrNoDryRun = errors.New("Nomad makes no dry runs for workload identities")
+var ErrNoDryRun = errors.New("workload identities get no dry runs from Nomad")
 
 // NoDryRun returns ErrNoDryRun if that is why Nomad refused a dry run, and other errors unchanged.
 // Nomad 1.11.3 first checks the job and the right to plan it, and then fails because it looks the
