@@ -435,11 +435,9 @@ func (r *record) fault(s gpu.Signals, cfg HealthConfig) string {
 	switch {
 	case bad(s.Lost, reasonLost):
 		return reasonLost
-	case s.Unanswered && len(s.Failed) > 0:
-		if bad(true, reasonNVML) {
-			return reasonNVML + ":" + s.Failed[0].String()
-		}
-	case bad(s.Unanswered, reasonUnanswered):
+	case bad(s.Unanswered && len(s.Failed) > 0, reasonNVML):
+		return reasonNVML + ":" + s.Failed[0].String()
+	case bad(s.Unanswered && len(s.Failed) == 0, reasonUnanswered):
 		return reasonUnanswered
 	case bad(s.ResetRequired, reasonReset):
 		return reasonReset

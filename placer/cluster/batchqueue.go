@@ -12,7 +12,7 @@ import (
 )
 
 // BatchQueues are the node pools for which Nomad itself queues batch jobs: pool to the queue's type
-// ("fifo", "dynamic_priority"). Nomad 2.0.6 introduced such queues. Nomad then sends one batch job
+// ("fifo", "dynamic_priority"). Nomad has such queues after 2.0.6. It then sends one batch job
 // at a time to its scheduler, and waits until the whole job is placed.
 type BatchQueues map[string]string
 

@@ -430,9 +430,9 @@ func chosenHead(e *query.Explanation) string {
 	return "Chosen GPUs"
 }
 
-// bin formats the PM scores in the bin of an entry. Earlier versions recorded only its mean.
+// bin formats the PM scores in the bin of an entry.
 func bin(w pal.Entry) string {
-	low, high := query.Score(cmp.Or(w.Lowest, w.Bin)), query.Score(cmp.Or(w.Highest, w.Bin))
+	low, high := query.Score(w.Lowest), query.Score(w.Highest)
 	if low == high {
 		return low
 	}
