@@ -240,7 +240,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("queue: %w", err)
 	}
 	if o.HalfLife < 0 {
-		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
+		return o, fmt.Errorf("queue: usage_half_life %v must not be negative", o.HalfLife)
 	}
 	if o.FreeStops < 0 {
 		return o, fmt.Errorf("queue: free stops %d must not be negative", o.FreeStops)
