@@ -225,7 +225,7 @@ func (f key) set(to reflect.Value, value any) error {
 func duration(value, least string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration like 30s or 1m", value)
+		return 0, fmt.Errorf("%q is not a duration such as 30s or 1m", value)
 	}
 	if bound, _ := time.ParseDuration(least); d < bound {
 		return 0, fmt.Errorf("%s is below the minimum %s", d, bound)
