@@ -354,4 +354,4 @@ type Room struct {
 }
 
 // ErrNoVersion: Nomad no longer keeps the version that is needed.
-var ErrNoVersion = errors.New("this version of the job is no longer kept by Nomad")
+var ErrNoVersion = errors.New("Nomad no longer keeps this version of the job")

@@ -25,7 +25,6 @@ on other GPUs; -gate-only keeps the pins of running jobs.
 
 If the job is held (nomad-pal hold), it only lifts the hold, as scontrol release does.
 
-
 Release Options:
 
   -all                     All jobs that carry a gate or pins, in all namespaces
