@@ -95,7 +95,7 @@ func TestTimersFireTogether(t *testing.T) {
 		for range c {
 		}
 		synctest.Wait()
-		if !regexp.MustCompile(`\.000\S* \[INFO\]\s+latched faults are cleared`).MatchString(log.String()) {
+		if !regexp.MustCompile(`\.000\S* \[INFO\]\s+the operator cleared the faults`).MatchString(log.String()) {
 			t.Errorf("orders are not read on the whole second:\n%s", log)
 		}
 	})

@@ -208,7 +208,7 @@ func planSharing(blocks []SharingConfig, ds []gpu.Device, complete bool) plan {
 				}
 			}
 			if !known && complete && name != allGPUs {
-				problem(i, "no GPU matches %q; this node has %s", name, namesOf(ds))
+				problem(i, "no GPU matches %q; the GPUs of this node, by index: %s", name, namesOf(ds))
 			}
 		}
 	}

@@ -146,7 +146,7 @@ func TestPlanSharing(t *testing.T) {
 		"a GPU's MIG":   {[]SharingConfig{{Mode: TimeSlicing, Replicas: 3, GPUs: []string{"GPU-d"}}}, "MIG-d=3", nil},
 		"named thrice":  {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"A", "0", "GPU-a"}}}, "GPU-a=2 GPU-b=2", nil},
 		"MPS on MIG":    {[]SharingConfig{{Mode: MPS, Replicas: 2, GPUs: []string{"3"}}}, "", []string{`sharing block 1: config key "sharing.gpus": MPS cannot share MIG instance MIG-d (matched by "3"): it stays whole; mode = "time-slicing" can share it`}},
-		"unknown":       {[]SharingConfig{{Replicas: 2, GPUs: []string{"GPU-x"}}}, "", []string{`sharing block 1: config key "sharing.gpus": no GPU matches "GPU-x"; this node has 0: GPU-a (A), 1: GPU-b (A), 2: GPU-c (C), 3: MIG-d (D MIG 1g)`}},
+		"unknown":       {[]SharingConfig{{Replicas: 2, GPUs: []string{"GPU-x"}}}, "", []string{`sharing block 1: config key "sharing.gpus": no GPU matches "GPU-x"; the GPUs of this node, by index: 0: GPU-a (A), 1: GPU-b (A), 2: GPU-c (C), 3: MIG-d (D MIG 1g)`}},
 		"in two blocks": {[]SharingConfig{{Replicas: 2, GPUs: []string{"A"}}, {Replicas: 3, GPUs: []string{"1", "C"}}}, "GPU-a=2 GPU-c=3", []string{`sharing block 2: config key "sharing.gpus": GPU GPU-b (matched by "1") is in block 1 as well: it stays whole until only one block names it`}},
 		"two ways":      {[]SharingConfig{{Replicas: 2, GPUs: []string{"1"}}, {Replicas: 3, GPUs: []string{"0", "C"}}}, "GPU-a=3-2 GPU-b=2 GPU-c=3", nil},
 	} {

@@ -123,14 +123,14 @@ func (p *Plugin) clear(id string) {
 		p.health.clear(d)
 	}
 	if !known {
-		p.log.Warn("order to clear an unknown GPU", "gpu", id)
+		p.log.Warn("an order to clear names an unknown GPU", "gpu", id)
 		return
 	}
 	for _, d := range p.named(id) {
 		p.reshape(d)
 	}
 	p.roster.forget(id)
-	p.log.Info("latched faults are cleared by the operator", "gpu", id)
+	p.log.Info("the operator cleared the faults that the plugin remembered", "gpu", id)
 }
 
 // named returns the devices that an id names, sorted: the device itself, or the MIG

@@ -35,7 +35,7 @@ func rate(devices []gpu.Device, p *profile.Profile, prev *profile.Profile) (rati
 		r.reference, r.version = attr.ReferenceProfile, p.Version
 	case len(samples) > 0:
 		if p, err = profile.Build(samples, profile.DefaultOptions(), prev); err != nil {
-			return r, prev, fmt.Errorf("rating this node's GPUs: %w", err)
+			return r, prev, fmt.Errorf("calibrating this node's GPUs: %w", err)
 		}
 		r.reference, prev = attr.ReferenceNode, p
 	default:

@@ -182,7 +182,7 @@ func testRegistersAgain(t *testing.T, b *bed) {
 func testRegistersElsewhere(t *testing.T, b *bed) {
 	b.until("the agent's API listens", b.agentUp)
 	out, code := b.palJob("run", gang("nobody", 1, 1).hcl(), "-detach", "-pal-address", "http://127.0.0.1:1")
-	if code != 0 || !strings.Contains(out, "registering it at Nomad") {
+	if code != 0 || !strings.Contains(out, "registering the job at Nomad") {
 		t.Errorf("with no agent: exit code %d: %s", code, out)
 	}
 	b.untilGPUs("nobody", 1)
@@ -209,7 +209,7 @@ func testRegistersElsewhere(t *testing.T, b *bed) {
 func testRegistersKilled(t *testing.T, b *bed, at string) {
 	b.startAgent("nomad-pal-fault", "NOMAD_PAL_FAULT="+at)
 	out := b.runAtAgent(gang("victim", 1, 2).hcl())
-	mentions(t, out, "registering it at Nomad")
+	mentions(t, out, "registering the job at Nomad")
 	b.waitDead()
 	b.run(gang("other", 1, 2).hcl())
 	b.startAgent("nomad-pal")

@@ -50,7 +50,7 @@ func (p *Placer) Control(ctx context.Context, k cluster.JobKey, change func(*gan
 		return all, nil
 	})
 	if err != nil {
-		return of, fmt.Errorf("telling the placer about job %q: %w", k.ID, err)
+		return of, fmt.Errorf("storing the hold, requeue or priority of job %q: %w", k.ID, err)
 	}
 	p.Reread()
 	return of, nil

@@ -219,7 +219,7 @@ func (p *Placer) register(ctx context.Context, t *model.Tracked, e gang.Register
 	}
 	if e.Why != gang.ToUndo && (p.hasNews(t.Key) || e.Why != gang.ToStop && p.missedPurge()) {
 		p.again = true
-		return nil, fmt.Errorf("job %q is not registered before new events are read: %w", t.Key.ID, nomad.ErrConflict)
+		return nil, fmt.Errorf("registering job %q is postponed until its new events are read: %w", t.Key.ID, nomad.ErrConflict)
 	}
 	resp, err := p.registerWhole(ctx, e.Job, source.Source, t.Job)
 	if errors.Is(err, nomad.ErrConflict) {

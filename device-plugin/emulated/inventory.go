@@ -134,7 +134,7 @@ func decode(body hcl.Body) (*inventory, hcl.Diagnostics) {
 	inv.devices.CUDAMajor, inv.devices.CUDAMinor = 13, 0
 	if top.CUDAVersion != "" {
 		if _, err := fmt.Sscanf(top.CUDAVersion, "%d.%d", &inv.devices.CUDAMajor, &inv.devices.CUDAMinor); err != nil {
-			return nil, problem(nil, "cuda_version", fmt.Sprintf("%q is not a version like 13.0", top.CUDAVersion))
+			return nil, problem(nil, "cuda_version", fmt.Sprintf("%q is not a version such as 13.0", top.CUDAVersion))
 		}
 	}
 	for _, block := range content.Blocks.OfType("gpu") {

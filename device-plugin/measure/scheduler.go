@@ -191,7 +191,7 @@ func (s *Scheduler) Reserve(ids []string, parts map[string]bool) (ticket string,
 	s.mu.Unlock()
 	if !ended(ending) {
 		s.tell()
-		return "", fmt.Errorf("a measurement on one of the GPUs %v was killed but has not ended after %s", ids, reserveWait)
+		return "", fmt.Errorf("a measurement on one of the GPUs %s was killed but has not ended after %s", strings.Join(ids, ", "), reserveWait)
 	}
 	return ticket, nil
 }
@@ -453,11 +453,11 @@ func (s *Scheduler) crossCheck() {
 			if dissent.wrong {
 				r.Wrong = dissent.text
 			} else {
-				s.log.Warn("measurement", "gpu", d.ID, "warning", dissent.text)
+				s.log.Warn("measuring gave a warning", "gpu", d.ID, "warning", dissent.text)
 			}
 		}
 		if r.Wrong != "" && r.Wrong != before {
-			s.log.Warn("GPU is not rated", "gpu", d.ID, "reason", r.Wrong)
+			s.log.Warn("the measurements of a GPU do not count", "gpu", d.ID, "reason", r.Wrong)
 		}
 		s.records[d.ID] = r
 	}
@@ -477,7 +477,7 @@ func (s *Scheduler) report(res Result, events map[pal.AppClass]profile.DriftEven
 		s.log.Info("GPU measured", "gpu", res.GPU, "key", res.Key, "seconds", res.Seconds)
 	}
 	for _, w := range res.Warnings {
-		s.log.Warn("measurement", "gpu", res.GPU, "warning", w)
+		s.log.Warn("measuring gave a warning", "gpu", res.GPU, "warning", w)
 	}
 	for _, c := range pal.AppClasses() {
 		switch e := events[c]; e.State {

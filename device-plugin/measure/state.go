@@ -40,7 +40,7 @@ func Troubles(d statedir.Dir) (map[string]string, error) {
 	for id, r := range records {
 		switch {
 		case r.Wrong != "":
-			out[id] = "is not rated: " + r.Wrong
+			out[id] = "has measurements that do not count: " + r.Wrong
 		case r.Corrupt:
 			out[id] = "does not always compute the same result (silent data corruption)"
 		case r.Downs >= mostDowns:

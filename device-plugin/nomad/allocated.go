@@ -190,7 +190,7 @@ func readsEverywhere(capabilities map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
 		has := capabilities[name]
 		if !slices.Contains(has, "read-job") || slices.Contains(has, "deny") {
-			return fmt.Errorf("the token may not read the jobs of all namespaces: "+
+			return fmt.Errorf("the token cannot read the jobs of all namespaces: "+
 				"its policy needs namespace %q { capabilities = [\"read-job\"] }", name)
 		}
 	}

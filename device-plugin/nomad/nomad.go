@@ -96,7 +96,7 @@ func (s *Source) read(ctx context.Context) (*profile.Profile, error) {
 		return nil, fmt.Errorf("listing Nomad Variables %q: %w", Prefix, err)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("there is no profile in Nomad Variables %q, or the token may not list them", Prefix)
+		return nil, fmt.Errorf("there is no profile in Nomad Variables %q, or the token cannot list them", Prefix)
 	}
 	var seen strings.Builder
 	for _, v := range list {

@@ -124,7 +124,7 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 		v.Sure = v.Sure && math.Abs(f.Power-powerLow) > nearBoundary*powerLow
 		return v, true
 	}
-	return Verdict{Reason: "neither power nor its cap are known"}, false
+	return Verdict{Reason: "the readings lack the power drawn, and nothing else in them decides"}, false
 }
 
 // lowPower classifies a job that draws little power: the memory counters tell streaming from

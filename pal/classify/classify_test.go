@@ -66,7 +66,7 @@ func TestByThresholds(t *testing.T) {
 	if got, ok := ByThresholds(few); ok || got.Reason != "9 readings of working GPUs, want at least 10" {
 		t.Errorf("few readings: %+v, %v", got, ok)
 	}
-	if got, ok := ByThresholds(features(-1, -1, -1, -1)); ok || got.Reason != "neither power nor its cap are known" {
+	if got, ok := ByThresholds(features(-1, -1, -1, -1)); ok || got.Reason != "the readings lack the power drawn, and nothing else in them decides" {
 		t.Errorf("nothing known: %+v, %v", got, ok)
 	}
 }
@@ -151,7 +151,7 @@ func TestLearnRefusesOneGroup(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	job := features(0.8, 0.95, 0.85, 0.2)
-	if v, by, ok := Judge(triples(true), job); !ok || by != "groups of 30 jobs" || v.Class != pal.ClassA {
+	if v, by, ok := Judge(triples(true), job); !ok || by != "comparison with 30 remembered jobs" || v.Class != pal.ClassA {
 		t.Errorf("with a history: %+v by %s, %v", v, by, ok)
 	}
 	if v, by, ok := Judge(triples(true)[:5], job); !ok || by != "thresholds" || v.Class != pal.ClassA {

@@ -185,7 +185,7 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 func Judge(jobs []Features, f Features) (v Verdict, by string, ok bool) {
 	if g, err := Learn(jobs); err == nil {
 		if v, ok := g.Judge(f); ok {
-			return v, fmt.Sprintf("groups of %d jobs", len(jobs)), true
+			return v, fmt.Sprintf("comparison with %d remembered jobs", len(jobs)), true
 		}
 	}
 	v, ok = ByThresholds(f)

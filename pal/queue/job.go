@@ -240,7 +240,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.MaxWait < 0 || o.Quantum < 0 || o.DefaultRuntime < 0:
 		return o, fmt.Errorf("queue: max_wait %v, quantum %v and default_runtime %v must not be negative", o.MaxWait, o.Quantum, o.DefaultRuntime)
 	case o.HalfLife < 0:
-		return o, fmt.Errorf("queue: half-life %v of usage must not be negative", o.HalfLife)
+		return o, fmt.Errorf("queue: usage_half_life %v must not be negative", o.HalfLife)
 	case o.FreeStops < 0:
 		return o, fmt.Errorf("queue: free stops %d must not be negative", o.FreeStops)
 	case !(o.Patience >= 0):

@@ -267,7 +267,7 @@ func (o Options) checkQuotas() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(children)) {
 		if q := o.Tenants[name].Quota; q > 0 && children[name] > q {
-			return fmt.Errorf("queue: tenant %q: its parts have quotas of %d GPUs in all, it has %d", name, children[name], q)
+			return fmt.Errorf("queue: tenant %q: the quotas of its children add up to %d GPUs, more than its own quota of %d", name, children[name], q)
 		}
 	}
 	return nil

@@ -225,7 +225,7 @@ var voice = map[Kind]func(Reason) string{
 		return fmt.Sprintf("needs %s; tenant %s holds %s and may hold at most %d (quota and borrowing_limit)", counts(r), r.Tenant, Number(r.Held), r.Limit)
 	},
 	Array: func(r Reason) string {
-		return fmt.Sprintf("array limit reached: %d of %d elements are running", r.Have, r.Limit)
+		return fmt.Sprintf("%s running; pal_array_parallel allows %d at a time", Counted(r.Have, "run of its array is", "runs of its array are"), r.Limit)
 	},
 	GPUs:      func(r Reason) string { return "needs " + Count(r.Needs) + "; " + free(r) },
 	Scattered: scattered,
@@ -466,7 +466,7 @@ var voice = map[Kind]func(Reason) string{
 	FewerWhole: func(r Reason) string {
 		return fmt.Sprintf("with %s = %d instead of %d, all its members could run now", r.Key, r.Room, r.Members)
 	},
-	EditCount: say("change the count in the job file and run the job again (nomad job scale works only after the deployment)"),
+	EditCount: say("change the count in the jobspec and run the job again (nomad job scale works only after the deployment)"),
 	AskLess: func(r Reason) string {
 		if r.User != "" {
 			return fmt.Sprintf("ask for at most %s, or have the tenant's max_gpus_per_user raised", Count(r.Limit))

@@ -117,7 +117,7 @@ func (k *bookkeeper) close() {
 	}
 	k.agent.accounts.db.Store(nil)
 	if err := k.db.Close(); err != nil {
-		k.agent.log.Warn("closing the history", "error", err)
+		k.agent.log.Warn("cannot close the history", "error", err)
 	}
 	k.db, k.seen = nil, nil
 }
@@ -232,7 +232,7 @@ func filterOf(q url.Values) (f accounting.Filter, err error) {
 	for _, text := range q["state"] {
 		state := accounting.State(text)
 		if !slices.Contains(accounting.States(), state) {
-			return f, fmt.Errorf("state=%q is none of %v", text, accounting.States())
+			return f, fmt.Errorf("state=%q is none of %s", text, commaList(accounting.States()))
 		}
 		f.States = append(f.States, state)
 	}
@@ -283,7 +283,7 @@ func (s *server) serveUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, column := range by {
 		if !slices.Contains(accounting.Columns(), column) {
-			http.Error(w, fmt.Sprintf("by=%q is none of %v", column, accounting.Columns()), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("by=%q is none of %s", column, commaList(accounting.Columns())), http.StatusBadRequest)
 			return
 		}
 	}

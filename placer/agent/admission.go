@@ -195,7 +195,7 @@ func refusal(job *api.Job, children bool) error {
 	switch {
 	case p != nil && p.Payload == "required":
 		return fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: "+
-			"make the payload optional and use meta, or constrain the device to a variability class yourself", *job.ID)
+			"make the payload optional and use meta, or constrain its GPUs to a variability class yourself", *job.ID)
 	case cluster.Template(job) && !children:
 		return cluster.ErrNoRPC
 	}

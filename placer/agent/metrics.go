@@ -33,7 +33,7 @@ type Metrics struct {
 	Outliers  map[string]float64  `json:"gpus_outliers" label:"app_class" help:"GPUs whose PM score for an application class is above the outlier_threshold."`
 	// Keys of Speeds and Rates are device group and application class, separated by a comma.
 	Speeds map[string]float64 `json:"gpus_model_speed" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class, relative to the cluster's fastest model."`
-	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, 10⁹ gathers/s for D."`
+	Rates  map[string]float64 `json:"gpus_model_rate" label:"device,app_class" help:"Measured rate of a GPU model's median GPU for an application class: TFLOP/s for A and B, GB/s for C, Gload/s (10⁹ gathers a second) for D."`
 	// Slowdown has the keys "chosen" and "packed". It is empty while no running gang has both.
 	Slowdown map[string]float64 `json:"gpus_predicted_slowdown" label:"placement" help:"Mean predicted slowdown of running gangs, weighted by GPUs: on their GPUs (chosen), and as packing would have placed them (packed). 1 is a gang on median GPUs of one node."`
 	// PredictedGPUs is the number of GPUs of the gangs in Slowdown.
@@ -48,8 +48,8 @@ type Metrics struct {
 	// second that it works, even if it has nothing to do.
 	CycleAge        float64 `json:"cycle_age_seconds" help:"Time since the placer's loop last signaled that it works; -1 before the first signal."`
 	Cycles          int     `json:"cycles_total" help:"Cycles of the placer."`
-	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work."`
-	LostConnections int     `json:"lost_connections_total" help:"Restarts caused by Nomad or the network."`
+	Restarts        int     `json:"restarts_total" help:"Restarts of the placer's work, whatever the cause."`
+	LostConnections int     `json:"lost_connections_total" help:"Those restarts of the placer's work that Nomad or the network caused."`
 	Panics          int     `json:"panics_total" help:"Panics that the placer survived."`
 	APIPanics       int64   `json:"api_panics_total" help:"Requests to the API that ended in a panic."`
 	// Goroutines is the number of goroutines in the process. Steady growth indicates a leak.
@@ -130,7 +130,7 @@ func (a *Agent) gauges() []meter.Gauge {
 	}
 	out := []meter.Gauge{
 		{Name: "gpus_unhealthy", Help: "GPUs that are not chosen because they are unhealthy.", Read: read(func(m Metrics) any { return m.InTrouble.Unhealthy })},
-		{Name: "gpus_quarantined", Help: "GPUs that are not chosen because jobs failed on them.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
+		{Name: "gpus_quarantined", Help: "GPUs that are not chosen because jobs failed on them, or because an operator put them into quarantine.", Read: read(func(m Metrics) any { return m.InTrouble.Quarantined })},
 		{Name: "gpus_degraded", Help: "GPUs that work, but not as they should, and are chosen last.", Read: read(func(m Metrics) any { return m.InTrouble.Degraded })},
 		{Name: "trouble", Help: "1 while the placer does not do its work: see /v1/health.", Read: read(func(Metrics) any { return min(1, len(a.health(time.Now()).Trouble)) })},
 		{Name: "warnings", Help: "Problems that operators should look at: /v1/health lists them.", Read: read(func(Metrics) any { return a.health(time.Now()).WarningCount })},

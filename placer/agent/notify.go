@@ -135,7 +135,7 @@ func (n *notifier) readFilters() error {
 	for _, name := range n.of.Events {
 		kind := placer.EventKind(name)
 		if !slices.Contains(placer.EventKinds, kind) {
-			return fmt.Errorf("events: there is no event %q (events: %v)", name, placer.EventKinds)
+			return fmt.Errorf("events: there is no event %q (events: %s)", name, commaList(placer.EventKinds))
 		}
 		n.kinds = append(n.kinds, kind)
 	}

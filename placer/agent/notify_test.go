@@ -247,7 +247,7 @@ func TestNotifyConfiguration(t *testing.T) {
 		`url = "http://x"
 		 url_file = "/none"`: "open /none",
 		`url = "http://x"
-		 events = ["begun"]`: `there is no event "begun" (events: [queued`,
+		 events = ["begun"]`: `there is no event "begun" (events: queued`,
 		`url = "http://x"
 		 namespaces = ["["]`: `"[" is not a pattern`,
 		`url = "http://x"

@@ -78,6 +78,15 @@ type queueQuery struct {
 	order         func(a, b model.JobStatus) int
 }
 
+// commaList lists the allowed values of a parameter or key.
+func commaList[T ~string](all []T) string {
+	var names []string
+	for _, one := range all {
+		names = append(names, string(one))
+	}
+	return strings.Join(names, ", ")
+}
+
 func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	number := func(name string, otherwise int) int {
 		if v.Get(name) == "" {
@@ -95,7 +104,7 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	}
 	for _, state := range words(v["state"]) {
 		if states := gang.States(); !slices.Contains(states, gang.State(state)) {
-			return q, fmt.Errorf("state=%q: not one of %v", state, states)
+			return q, fmt.Errorf("state=%q is none of %s", state, commaList(states))
 		}
 		q.states = append(q.states, gang.State(state))
 	}
@@ -107,7 +116,7 @@ func newQueueQuery(v url.Values) (q queueQuery, err error) {
 	sort := cmp.Or(v.Get("sort"), "position")
 	by, ok := queueOrders[sort]
 	if !ok {
-		return q, fmt.Errorf("sort=%q: not one of position, job, state, gpus, class, user, submitted, start", sort)
+		return q, fmt.Errorf("sort=%q is none of position, job, state, gpus, class, user, submitted, start", sort)
 	}
 	q.order = func(a, b model.JobStatus) int {
 		return cmp.Or(by(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))

@@ -15,11 +15,11 @@ import (
 
 // ErrPayload is why the placer does not place a job that was dispatched with a payload.
 var ErrPayload = errors.New("the job was dispatched with a payload, which Nomad would lose if the placer rewrote the job. " +
-	"So it stays gated. Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead")
+	"So it stays gated. Stop it, remove the gate from the parameterized job, and constrain the GPUs of that job to a variability class instead")
 
 // ErrPayloadRequired is why the placer places no run of a parameterized job.
 var ErrPayloadRequired = errors.New("the job requires a payload, which Nomad would lose if the placer rewrote a run. " +
-	"Remove the gate, and give the job a native class constraint instead")
+	"Remove the gate, and constrain the GPUs of the job to a variability class instead")
 
 // ErrNoRPC is why an agent without an RPC address does not place children.
 var ErrNoRPC = errors.New("dispatched and periodic jobs can be placed through the servers' RPC port only: " +

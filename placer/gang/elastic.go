@@ -59,7 +59,7 @@ func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 
 // goOnResizing continues the resize after an answer.
 func (g *Lifecycle) goOnResizing(e Event) []Effect {
-	err := errors.New("it was put off")
+	err := errors.New("the change was postponed")
 	switch a := e.(type) {
 	case SourceRead:
 		g.sizing.register.Source = &a

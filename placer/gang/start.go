@@ -55,7 +55,7 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 func (g *memory) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
-		return append(out, g.log(Debug, "lost a race, reading the job again"))
+		return append(out, g.log(Debug, "the job changed while it was being registered, reading it again"))
 	}
 	g.fail(w.Now(), reasonOf(err))
 	if refused := (*DryRunRefusal)(nil); errors.As(err, &refused) {

@@ -47,7 +47,7 @@ var meanings = map[State]string{
 	Rejected:      "Cannot be served as it is written, and is left alone until its author changes it.",
 	Unschedulable: "Waits, and this cluster could not hold it even if nothing else ran. It blocks no other gang. The queue finds this out; the state machine treats the gang as waiting.",
 	Native:        "Placed by Nomad alone: it has no gate, or a node satisfies its gate.",
-	Template:      "Parameterized or periodic; its children are placed.",
+	Template:      "Parameterized or periodic; its runs are placed.",
 	// Nomad may still call a job pending whose members have all succeeded:
 	// after a node was disconnected, until an evaluation of type
 	// max-disconnect-timeout is due (seen on 1.11.3).

@@ -19,7 +19,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`nomad_pal_allocation_failures_total{cause="user"} 0`, `nomad_pal_stops_total{reason="preempted"} 0`,
+		`nomad_pal_allocation_failures_total{cause="user"} 0`, `nomad_pal_stops_total{reason="preempted"} 0`, `nomad_pal_stops_total{reason="resized"} 0`,
 		`nomad_pal_placements_total{app_class="A"} 0`,
 	} {
 		if !strings.Contains(string(text), want) {

@@ -73,7 +73,11 @@ func (k Key) Set(c *Config, value string) error {
 	case *float64:
 		f, err := strconv.ParseFloat(value, 64)
 		if err != nil || !(f >= 0) || f == 0 && !k.zero {
-			return fmt.Errorf("%q is not a number above 0", value)
+			least := "above 0"
+			if k.zero {
+				least = "of at least 0"
+			}
+			return fmt.Errorf("%q is not a number %s", value, least)
 		}
 		*to = f
 	case *time.Duration:
@@ -82,6 +86,9 @@ func (k Key) Set(c *Config, value string) error {
 			return nil
 		}
 		d, err := rewrite.ParseSpan(value)
+		if err != nil && k.zero {
+			return fmt.Errorf("%q is %w; 0 is allowed, too", value, err)
+		}
 		if err != nil {
 			return fmt.Errorf("%q is %w", value, err)
 		}

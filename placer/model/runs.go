@@ -14,7 +14,7 @@ import (
 )
 
 // Runs counts the jobs that a parameterized or periodic job has created and that Nomad still has:
-// the elements of an array.
+// the runs of an array.
 type Runs struct {
 	// Running counts jobs that start, run or are being stopped, and jobs that Nomad places alone.
 	// Waiting counts jobs that wait (also while their stopped members are ending), that cannot be

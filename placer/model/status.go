@@ -86,7 +86,7 @@ type JobStatus struct {
 	// Progress is how much of its work it reports as done, from 0 to 1.
 	Progress *float64 `json:"progress,omitempty"`
 	// Parent is the parameterized or periodic job that created it. Runs counts the jobs that a
-	// parameterized or periodic job has created: the elements of an array.
+	// parameterized or periodic job has created: the runs of an array.
 	Parent string `json:"parent,omitempty"`
 	Runs   *Runs  `json:"runs,omitempty"`
 }

@@ -24,7 +24,7 @@ const mostAway = 64
 func (c *Client) AwayNodes(ctx context.Context) (away []*api.Node, all bool, err error) {
 	var stubs []*cluster.NodeStub
 	if _, err := c.api.Raw().Query("/v1/nodes", &stubs, (&api.QueryOptions{Filter: notWell}).WithContext(ctx)); err != nil {
-		return nil, false, fmt.Errorf("listing the nodes that are away: %w", Denied(err, ReadNodes))
+		return nil, false, fmt.Errorf("listing the unavailable nodes: %w", Denied(err, ReadNodes))
 	}
 	if len(stubs) > mostAway {
 		return nil, false, nil

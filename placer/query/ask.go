@@ -51,7 +51,7 @@ func (s *Snapshot) ask(t *model.Tracked, w *model.Wait) string {
 	silent := s.m.Queue.TurnAfter(job)
 	if job.Estimate = time.Second; s.m.Queue.TurnAfter(job) < silent {
 		factor := s.m.Cfg.Queue.Patience
-		text += fmt.Sprintf(" If it runs less than %s, its turn would come after it has waited for %g times as long (at least an hour), instead of %s.",
+		text += fmt.Sprintf(" If it runs for less than %s, its turn would come after it has waited for %g times its run time (at least an hour), instead of after %s.",
 			model.ShortDuration(time.Duration(float64(silent)/factor)), factor, model.ShortDuration(silent))
 	}
 	if text == "" {

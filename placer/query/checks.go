@@ -101,7 +101,7 @@ func (s facts) checkGPUs() Check {
 	case c.NumGPUs() == 0:
 		return Check{"gpus", Fail, "no client shows a GPU", "install the device plugin in the plugin_dir of each client with GPUs, and restart Nomad there"}
 	case sick > 0:
-		return Check{"gpus", Warn, fmt.Sprintf("%s; %d are unhealthy", found, sick), "nomad-pal gpus shows why"}
+		return Check{"gpus", Warn, fmt.Sprintf("%s; %s unhealthy", found, reason.Counted(sick, "is", "are")), "nomad-pal gpus shows why"}
 	}
 	return Check{"gpus", OK, found, ""}
 }
@@ -183,7 +183,7 @@ func (s facts) checkProfile() Check {
 	if p == nil {
 		return Check{"profile", Warn, "no GPU is measured, so all GPUs count as equally fast", "let the device plugin measure (measure { mode = \"idle\" }), or nomad-pal profile import"}
 	}
-	found := fmt.Sprintf("version %d of %d GPUs", p.Version, len(p.GPUs))
+	found := fmt.Sprintf("version %d, with %s", p.Version, reason.Count(len(p.GPUs)))
 	if made, err := time.Parse(time.RFC3339, p.Created); err == nil {
 		found += ", built " + reason.Moment(made)
 		if s.m.Time.Sub(made) > profileOld {

@@ -43,7 +43,7 @@ func mainSentence(e *Explanation, now time.Time) string {
 		return fmt.Sprintf("%s can never start here as written: %s.", e.Job, reason)
 	case gang.Rejected:
 		if e.Parent != "" {
-			return fmt.Sprintf("%s is rejected. It is a child of %s, so nobody can change it: %s.", e.Job, e.Parent, reason)
+			return fmt.Sprintf("%s is rejected. It is a run of %s, so nobody can change it: %s.", e.Job, e.Parent, reason)
 		}
 		return fmt.Sprintf("%s is rejected: %s.", e.Job, reason)
 	case gang.Failed:
@@ -164,7 +164,11 @@ func whyThese(d *pal.Decision) string {
 		}
 		return fmt.Sprintf("Of %d free GPUs, each replica has the best of its node. Predicted slowdown of %s: %s", d.Candidates.Free, slowest, times(d.Chosen.Cost))
 	}
-	return fmt.Sprintf("Chosen among %d free ones for their low predicted slowdown: %s", d.Candidates.Free, times(d.Chosen.Cost))
+	whose := "their"
+	if d.Demand == 1 {
+		whose = "its"
+	}
+	return fmt.Sprintf("Chosen among %d free ones for %s low predicted slowdown: %s", d.Candidates.Free, whose, times(d.Chosen.Cost))
 }
 
 // onlyFree says that the placer had no other GPUs to choose from.

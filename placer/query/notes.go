@@ -256,7 +256,7 @@ func quotaSentence(u queue.TenantUse) string {
 		said = fmt.Sprintf("tenant %s holds %s, %s of them borrowed beyond its quota of %d", u.Tenant, reason.Amount(u.GPUs), reason.Number(b), u.Quota)
 	}
 	if u.Limit != nil {
-		said += fmt.Sprintf(" and may hold %d", *u.Limit)
+		said += fmt.Sprintf(", and may hold at most %d", *u.Limit)
 	}
 	if u.Awaited > 0 {
 		said += fmt.Sprintf("; %s more count against it, because members of its running jobs wait for them", reason.Number(u.Awaited))

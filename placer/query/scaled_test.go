@@ -153,7 +153,7 @@ func TestWhatWouldFit(t *testing.T) {
 		try   string
 	}{
 		"a service": {queue.Adaptive, false, service, []string{
-			"With count = 1 instead of 3 it would fit now; change the count in the job file and run the job again (nomad job scale works only after the deployment)."}, "count=1"},
+			"With count = 1 instead of 3 it would fit now; change the count in the jobspec and run the job again (nomad job scale works only after the deployment)."}, "count=1"},
 		"behind another":                   {queue.Adaptive, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},
 		"where priorities do not count":    {queue.FIFO, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, ""},
 		"behind another, by priority":      {queue.Priority, true, bed.Gang{Name: "waits", Members: 3, Runs: time.Hour, Meta: long}, nil, "priority=80"},

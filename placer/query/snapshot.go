@@ -255,7 +255,11 @@ func FindJob(known []cluster.JobKey, namespace, id string) (cluster.JobKey, erro
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return cluster.JobKey{}, fmt.Errorf("job prefix %q is not unique: %v", id, found)
+		var names []string
+		for _, k := range found {
+			names = append(names, k.String())
+		}
+		return cluster.JobKey{}, fmt.Errorf("job prefix %q is not unique: %s", id, some(names))
 	case namespace == "*":
 		namespace = "default"
 	}

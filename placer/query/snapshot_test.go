@@ -70,4 +70,7 @@ func TestFindJob(t *testing.T) {
 			t.Errorf("%s in %s: %v, %v, want %v", c.id, c.namespace, got, err, c.want)
 		}
 	}
+	if _, err := FindJob(known, "a", "tr"); err == nil || err.Error() != `job prefix "tr" is not unique: a/train, a/train-2` {
+		t.Error(err)
+	}
 }

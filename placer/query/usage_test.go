@@ -79,7 +79,7 @@ func TestReclaim(t *testing.T) {
 		w.RunFor(10 * time.Minute)
 		w.Submit(bed.Gang{Name: "third", Namespace: "ops", GPUs: 1})
 		w.RunFor(10 * time.Second)
-		if got, want := note(w, cluster.JobKey{Namespace: "ops", ID: "third"}), "tenant lab/ops holds 8 GPUs, 4 of them borrowed beyond its quota of 4 and may hold 8"; got != want {
+		if got, want := note(w, cluster.JobKey{Namespace: "ops", ID: "third"}), "tenant lab/ops holds 8 GPUs, 4 of them borrowed beyond its quota of 4, and may hold at most 8"; got != want {
 			w.T.Errorf("note %q, want %q", got, want)
 		}
 		w.Submit(bed.Gang{Name: "mine", Namespace: "research", GPUs: 4, Runs: time.Hour})

@@ -68,9 +68,9 @@ type Lack struct {
 func (l Lack) String() string {
 	switch l.Kind {
 	case LackDatacenter:
-		return fmt.Sprintf("datacenter %q is not among the job's", l.Name)
+		return fmt.Sprintf("datacenter %q is not one of the job's datacenters", l.Name)
 	case LackNodePool:
-		return fmt.Sprintf("node pool %q is not the job's", l.Name)
+		return fmt.Sprintf("node pool %q is not the job's node pool", l.Name)
 	case LackConstraint:
 		return "constraint " + l.condition().String()
 	case LackGPUMeets:

@@ -29,8 +29,8 @@ func TestObstacles(t *testing.T) {
 		"driver": {"", func(j *api.Job, _ map[string]*api.Node) { j.TaskGroups[0].Tasks[0].Driver = "docker" },
 			[]string{"missing drivers: docker (3 of 3 nodes)"}},
 		"datacenter": {"", func(j *api.Job, _ map[string]*api.Node) { j.Datacenters = []string{"west"} },
-			[]string{`datacenter "dc1" is not among the job's (3 of 3 nodes)`}},
-		"pool": {`node_pool = "other"`, nil, []string{`node pool "default" is not the job's (3 of 3 nodes)`}},
+			[]string{`datacenter "dc1" is not one of the job's datacenters (3 of 3 nodes)`}},
+		"pool": {`node_pool = "other"`, nil, []string{`node pool "default" is not the job's node pool (3 of 3 nodes)`}},
 		"constraint": {`constraint {
   attribute = "${meta.rack}"
   value     = "r0"

@@ -42,7 +42,7 @@ type Hints struct {
 	// duration since the author registered the job.
 	Deadline time.Time
 	Within   time.Duration
-	// Parallel limits how many children of a parameterized or periodic job run at a time:
+	// Parallel limits how many runs of a parameterized or periodic job are running at a time:
 	// pal_array_parallel.
 	Parallel int
 	// Elastic: the placer may change the number of members: pal_elastic. Efficiency is the share of
@@ -378,7 +378,7 @@ func (h Hints) check(job *api.Job) error {
 	case job.ID != nil && slices.Contains(h.Jobs(), *job.ID):
 		return fmt.Errorf("meta pal_after names the job itself")
 	case h.Parallel > 0 && !child && !template:
-		return fmt.Errorf("meta pal_array_parallel limits how many children of a parameterized or periodic job run at a time, but this job is neither")
+		return fmt.Errorf("meta pal_array_parallel limits how many runs of a parameterized or periodic job are running at a time, but this job is neither")
 	case h.Checkpoint > 0 && !h.Preempt && !h.Migrate:
 		return fmt.Errorf(`meta pal_checkpoint is for jobs that may be stopped: add pal_preempt = "true", or remove pal_checkpoint`)
 	case h.Within > 0 && h.Duration > h.Within:

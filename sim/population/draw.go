@@ -125,9 +125,9 @@ func (s Spec) check() error {
 	case !(s.Correlation >= 0 && s.Correlation <= 1):
 		return fmt.Errorf("correlation %v is not in 0…1", s.Correlation)
 	case s.Outliers.count < 0 || s.Outliers.count > s.Nodes*s.GPUsPerNode:
-		return fmt.Errorf("%d outliers among %d GPUs", s.Outliers.count, s.Nodes*s.GPUsPerNode)
+		return fmt.Errorf("%d outliers, want 0 to %d, the number of GPUs", s.Outliers.count, s.Nodes*s.GPUsPerNode)
 	case s.IslandGPUs < 0:
-		return fmt.Errorf("%d GPUs per NVLink island", s.IslandGPUs)
+		return fmt.Errorf("%d GPUs per NVLink island, want at least 1, or 0 for all of a node", s.IslandGPUs)
 	}
 	return nil
 }

@@ -92,9 +92,9 @@ func (o *options) checkModels() error {
 	}
 	switch {
 	case o.ofNomad():
-		return errors.New("-gpus does not go with -from-nomad and -from-history, which read the cluster")
+		return errors.New("-gpus cannot be combined with -from-nomad or -from-history, which read the cluster")
 	case o.set["nodes"]:
-		return errors.New("-gpus does not go with -nodes: it says how many GPUs of each model there are")
+		return errors.New("-gpus cannot be combined with -nodes: it says how many GPUs of each model there are")
 	}
 	o.nodes = 0
 	for _, m := range o.fleet {

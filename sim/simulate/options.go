@@ -200,7 +200,7 @@ func (o *options) policyFlags(f *flag.FlagSet) {
 	})
 	f.StringVar(&o.policy, "policy", string(d.Placement), "placement (pal, pm-first, packed, spread, random) under the agent's queue, or one of the policies above")
 	o.queueFlags.add(f, d)
-	f.BoolVar(&o.preempt, "preempt", false, "gangs may be stopped and moved (pal_preempt), if the queue does so")
+	f.BoolVar(&o.preempt, "preempt", false, "all gangs allow the queue to stop and move them (pal_preempt)")
 	f.DurationVar(&o.restart, "restart-cost", d.RestartCost, "run time that a gang loses when it is stopped or moved")
 	f.DurationVar(&o.checkpoint, "checkpoint", 0, "time from one checkpoint of a gang to the next (pal_checkpoint): a stop loses the work since the last checkpoint; 0: it loses none")
 	f.StringVar(&o.estimates, "estimates", "none", "users' estimates of run times: none (only those of the trace), exact, users (too long and round), or wrong:F (off by a factor of up to F either way)")
@@ -250,9 +250,9 @@ func (o *options) check() error {
 	case o.jobs <= 0:
 		return fmt.Errorf("-jobs %d must be positive", o.jobs)
 	case o.fromNomad && o.trace != "":
-		return errors.New("-from-nomad does not go with -trace")
+		return errors.New("-from-nomad cannot be combined with -trace")
 	case o.fromHistory && (o.fromNomad || o.trace != ""):
-		return errors.New("-from-history does not go with -from-nomad or -trace")
+		return errors.New("-from-history cannot be combined with -from-nomad or -trace")
 	case !o.fromHistory && (o.since != "" || o.until != ""):
 		return errors.New("-since and -until go with -from-history only")
 	case o.seed > 1<<32-1:

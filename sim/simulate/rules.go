@@ -38,7 +38,11 @@ func queueKeys() []model.Key {
 func (q *queueFlags) add(f *flag.FlagSet, d model.Config) {
 	q.given = map[string]string{}
 	for _, k := range queueKeys() {
-		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(links.ReplaceAllString(k.Doc, "$1"), "`", ""), k.Get(d))
+		doc := k.Doc
+		if k.Name == "migrate" {
+			doc = "Move gangs to better GPUs, if that gains more than twice the -restart-cost. With this option all gangs allow it (pal_migrate); without it, only those that may be stopped do (-preempt)"
+		}
+		usage := fmt.Sprintf("%s (default %s)", strings.ReplaceAll(links.ReplaceAllString(doc, "$1"), "`", ""), k.Get(d))
 		set := func(s string) error {
 			scratch := d
 			if err := k.Set(&scratch, s); err != nil {
@@ -123,11 +127,11 @@ func (o *options) checkBaseline() error {
 	}
 	for _, name := range names {
 		if o.set[name] {
-			return fmt.Errorf("-%s does not go with -policy %s, which has a queue of its own", name, p.Name)
+			return fmt.Errorf("-%s cannot be combined with -policy %s, which has a queue of its own", name, p.Name)
 		}
 	}
 	if o.set["rendezvous"] && !p.Nomad() {
-		return fmt.Errorf("-rendezvous does not go with -policy %s: it is for plain Nomad only", p.Name)
+		return fmt.Errorf("-rendezvous cannot be combined with -policy %s: it is for plain Nomad only", p.Name)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (o *options) checkSharing() error {
 	}
 	for _, not := range []string{"from-nomad", "mtbf", "elastic", "task-gpus", "model-choice"} {
 		if o.set[not] {
-			return fmt.Errorf("-share does not go with -%s", not)
+			return fmt.Errorf("-share cannot be combined with -%s", not)
 		}
 	}
 	return nil

@@ -61,8 +61,8 @@ func TestShare(t *testing.T) {
 	for want, args := range map[string][]string{
 		"large.csv has no pairs measured on GPU model \"K80\"; name the cluster's GPU models with -gpus": {"-gpus", "1xK80", "-share", "2", "-pairs", large},
 		`has no pairs of "bert", which job "x" runs`:                                                     {"-trace", write("other.csv", "job_id,gpus,submit_time,duration,model\nx,1,0,10,bert\n"), "-share", "2", "-pairs", pairs},
-		"-share does not go with -mtbf":                                                                  {"-share", "2", "-mtbf", "1h"},
-		"-share does not go with -policy fifo":                                                           {"-share", "2", "-policy", "fifo"},
+		"-share cannot be combined with -mtbf":                                                           {"-share", "2", "-mtbf", "1h"},
+		"-share cannot be combined with -policy fifo":                                                    {"-share", "2", "-policy", "fifo"},
 		"-share 1 is not between 2 and 48":                                                               {"-share", "1"},
 		`-neighbours "best" is unknown`:                                                                  {"-share", "2", "-neighbours", "best"},
 		"-pairs and -neighbours need -share":                                                             {"-pairs", pairs},

@@ -210,7 +210,7 @@ func (d *diagnosis) devices() {
 	}
 	for _, g := range inv.Devices {
 		if err := measure.Supported(g); err != nil && len(g.Times) == 0 {
-			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on it, and nomad-pal counts it as a median GPU; its node publishes it in the last class")
+			d.add(statusWarn, "measure", g.ID+" ("+g.Model+") is not measured: "+err.Error(), "no action is needed: jobs run on it, and nomad-pal counts it as a median GPU; its node publishes it in class 5, the slowest")
 		}
 	}
 	for _, g := range inv.Devices {
@@ -257,7 +257,7 @@ func (d *diagnosis) degraded(id, reasons string) {
 			fixes = append(fixes, fix)
 		}
 	}
-	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then it is in the last class")
+	d.add(status, "health", id+" is degraded: "+reasons, strings.Join(fixes, "; ")+"; until then it is in class 5, the slowest")
 }
 
 // physical returns the GPU that a device belongs to.
@@ -361,7 +361,7 @@ func (d *diagnosis) calibration() {
 		d.add(statusOK, "profile", "comes from Nomad's variables (profile_from_nomad)", "")
 		return
 	case d.profile == "":
-		d.add(statusOK, "profile", "none: measured GPUs are rated against the others of their model on this node", "")
+		d.add(statusOK, "profile", "none: measured GPUs are compared with the others of their model on this node", "")
 		return
 	}
 	p, err := deviceplugin.ReadProfile(d.profile)
@@ -382,7 +382,7 @@ func (d *diagnosis) calibration() {
 		}
 	}
 	if unknown > 0 {
-		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs: the node publishes each in the last class, unless it has measured the GPU itself", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
+		d.add(statusWarn, "profile", fmt.Sprintf("version %d has no entry for %d of this node's GPUs: the node publishes each in class 5, the slowest, unless it has measured the GPU itself", p.Version, unknown), "nomad-pal measure; then write the file again: nomad-pal profile export -o "+d.profile)
 		return
 	}
 	d.add(statusOK, "profile", fmt.Sprintf("version %d", p.Version), "")

@@ -163,9 +163,9 @@ func TestDoctorOfAHungDriver(t *testing.T) {
 // Doctor says where the profile comes from.
 func TestDoctorSaysWhereTheProfileComesFrom(t *testing.T) {
 	for config, want := range map[string]string{
-		"":                              "none: measured GPUs are rated against the others",
+		"":                              "none: measured GPUs are compared with the others",
 		"profile_from_nomad {}":         "comes from Nomad's variables",
-		"measure {\n mode = \"off\"\n}": "none: measured GPUs are rated against the others",
+		"measure {\n mode = \"off\"\n}": "none: measured GPUs are compared with the others",
 	} {
 		path := filepath.Join(t.TempDir(), "nomad.hcl")
 		if err := os.WriteFile(path, []byte("plugin \"nomad-device-pal\" {\n config {\n"+config+"\n}\n}\n"), 0o600); err != nil {

@@ -156,7 +156,7 @@ export function timelinePage(params, navigate) {
       const bars = during(shown, uses, g => `${node(g)} GPU ${g.index}`);
       host.replaceChildren(h("section", {className: "card"}, gantt(bars, "Who had which GPU", {label: row => row.endsWith(" GPU 0") ? row.slice(0, -6) : "", open: toJob(navigate)})),
         gpus.length > shown.length ? empty(`The first ${shown.length} of ${plural(gpus.length, "GPU")}; a node's page shows its own.`) : "",
-        empty("One line for each GPU; the lines of a node are together. A job has the same color on all pages. Uses that ended before the agent became active are missing, and so are those older than its last 5,000 events."));
+        empty("One line for each GPU; the lines of a node are together. A job has the same colour on all pages. Uses that ended before the agent became active are missing, and so are those older than its last 5,000 events."));
     } catch (e) { if (!closed) host.replaceChildren(failed(e)); }
   }
   const stop = listen((what, changed) => { if (what === "cells" && (!changed || drawn < 0)) draw(); if (what === "jobs") { clearTimeout(timer); timer = setTimeout(draw, 5000); } });

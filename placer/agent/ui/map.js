@@ -228,5 +228,5 @@ export function legend(changed) {
       item("bad", "×", "unhealthy"), item("c0 frame", "", "quarantined"), item("c0 slash", "", "unavailable"), item("c0 top", "", "degraded"), cluster.racks.length > 1 ? h("li", {}, h("b", {ariaHidden: "true"}, "!"), " a rack with unhealthy GPUs") : "");
   }
   list();
-  return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colors show ", choose)), items);
+  return h("div", {}, h("div", {className: "row"}, h("label", {}, "Colours show ", choose)), items);
 }

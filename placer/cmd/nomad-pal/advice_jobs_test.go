@@ -188,7 +188,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 		return job
 	}
 	code, out, said := c.reads(takes("t", "required", gpuBlock("nvidia/gpu", "")), "run", "-detach", "-")
-	if code != 2 || !f.Add(out+said, "run it with nomad job run, with a native class constraint") {
+	if code != 2 || !f.Add(out+said, "run it with nomad job run, and constrain its GPUs to a variability class yourself") {
 		t.Errorf("run: %d %s%s", code, out, said)
 	}
 	jobs := c.client("").API().Jobs()
@@ -204,7 +204,7 @@ func adviceOnTemplates(t *testing.T, f *advice.Followed) {
 		return err == nil && len(as) == 1 // the child may have ended already
 	})
 
-	const admitted = "make the payload optional and use meta, or constrain the device to a variability class yourself"
+	const admitted = "make the payload optional and use meta, or constrain its GPUs to a variability class yourself"
 	reviewed := func(text string) agent.Review { return (*agent.Admission)(nil).Review(parsed(text), nil, true) }
 	hint := metaOf(`pal_class = "A"`)
 	hinted := func(text string) string { return strings.Replace(text, "parameterized", hint+"parameterized", 1) }

@@ -279,7 +279,7 @@ func childrenLives() map[string]life {
 		},
 		"is a child with a payload": {
 			comes: func(w *bed.World) { takesPayload(w, "optional"); dispatchWithPayload(w) },
-			says:  "Stop it, remove the gate from the parameterized job, and give that job a native class constraint instead",
+			says:  "Stop it, remove the gate from the parameterized job, and constrain the GPUs of that job to a variability class instead",
 			follow: func(w *bed.World) {
 				must(w, w.Purge(bed.Key(childOf(w))))
 				w.RunFor(10 * time.Second)
@@ -289,7 +289,7 @@ func childrenLives() map[string]life {
 		},
 		"requires a payload": {
 			comes: func(w *bed.World) { takesPayload(w, "required") }, job: "t",
-			says:   "Remove the gate, and give the job a native class constraint instead",
+			says:   "Remove the gate, and constrain the GPUs of the job to a variability class instead",
 			follow: func(w *bed.World) { constrained(w, "required") },
 			then:   childRuns,
 		},
@@ -366,7 +366,7 @@ func limitedLives() map[string]life {
 			tenant: limit(&six), comes: service, job: "a", says: "have its quota or borrowing_limit raised, or ask for fewer members", follow: edit("a", count(6)),
 		},
 		"is scaled, and told the count": {
-			tenant: limit(&six), comes: service, job: "a", says: "change the count in the job file and run the job again", follow: edit("a", count(6)),
+			tenant: limit(&six), comes: service, job: "a", says: "change the count in the jobspec and run the job again", follow: edit("a", count(6)),
 		},
 		"a service that waits is told the count": {
 			comes: func(w *bed.World) {
@@ -375,7 +375,7 @@ func limitedLives() map[string]life {
 				w.ExpectRunning("runs", 10*time.Second)
 				w.Submit(bed.Gang{Name: "a", Members: 3, Service: true})
 			},
-			job: "a", says: "change the count in the job file and run the job again", follow: edit("a", count(1)),
+			job: "a", says: "change the count in the jobspec and run the job again", follow: edit("a", count(1)),
 		},
 		"its canaries are above the limit, which is raised": {
 			tenant: limit(&two), comes: canaries, job: "a", says: "have its quota or borrowing_limit raised",

@@ -68,7 +68,7 @@ func adviceOnCommands(t *testing.T, f *advice.Followed) {
 // followsNobody starts an agent, as doctor advises if no agent has ever run.
 func (c *testCluster) followsNobody(f *advice.Followed) {
 	k := c.check("agent")
-	if k == nil || !f.Add(k.Found, "nothing starts until one is (nomad-pal agent)") {
+	if k == nil || !f.Add(k.Found, "no job with a gate starts until one is (nomad-pal agent)") {
 		c.t.Errorf("no agent: %+v", k)
 	}
 	if code, out, said := c.does("run", "-detach", c.job("default", "early", 1)); code != 0 {

@@ -336,7 +336,7 @@ const exitNoPlacer = 3
 
 const exitCodes = `
 Exit code 3: no agent answers, or no placer is active. Without an active placer
-no job starts, but the answer is still printed.
+no job with a gate starts, but the answer is still printed.
 `
 
 // close prints to standard error what is missing from the answers. It returns the exit code: code,
@@ -379,7 +379,7 @@ func aclDisabled(self *api.ACLToken, err error) bool {
 
 // idleSentence describes since when no placer has been active.
 func idleSentence(a heartbeat.Activity, now time.Time) string {
-	const nothing = ": nothing starts until one is"
+	const nothing = ": no job with a gate starts until one is"
 	switch {
 	case a.Since.IsZero() && a.Trouble != "":
 		return fmt.Sprintf("No placer is active%s. The agent %s: %s.", nothing, a.Agent, a.Trouble)

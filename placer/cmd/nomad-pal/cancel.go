@@ -24,10 +24,10 @@ failed job removes it from the lists.
 
 Cancel Options:
 
-  -mine                    Stop all your jobs with GPUs in the namespace, as nomad-pal status -mine
-                           lists them.
+  -mine                    Stop all your jobs with GPUs in the namespace. nomad-pal status
+                           -mine -namespace=<namespace> lists them.
 `, examples(
-	"Stop an array with all of its elements:", "nomad-pal cancel array",
+	"Stop an array, with all of its runs:", "nomad-pal cancel array",
 	"Stop all of your jobs:", "nomad-pal cancel -mine",
 ), outputOptions, generalOptions)
 

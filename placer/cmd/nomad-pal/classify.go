@@ -22,9 +22,9 @@ var helpClassify = help("classify [options] <job>", `
 Watches the GPUs of a running job through the device plugin's statistics and
 reports its application class, and why. A: limited by the power cap, or always
 using the compute units. B: in between. C: streams memory. D: accesses memory at
-random. Fixed thresholds decide until 20 jobs are remembered. From then on the
-remembered jobs form three groups, and a job gets the class of the nearest group.
-Watch the job after its start-up, when it does its usual work.
+random. Fixed thresholds decide, until at least 20 remembered jobs (-save) form three
+distinct groups, of the classes A, B and C. Then a job gets the class of the nearest
+group. Watch the job after its start-up, when it does its usual work.
 
 Classify Options:
 
@@ -45,7 +45,7 @@ type classified struct {
 	GPUs      []string            `json:"gpus"`              // ids of the GPUs that were watched
 	Readings  int                 `json:"readings"`          // number of readings of GPUs at work
 	Verdict   *classify.Verdict   `json:"verdict,omitempty"` // the class; nil if Missing says why
-	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "groups of <n> jobs"
+	JudgedBy  string              `json:"judged_by"`         // "thresholds", or "comparison with <n> remembered jobs"
 	Missing   string              `json:"missing,omitempty"` // why there is no class
 	Medians   map[string]*float64 `json:"medians"`           // null: unknown
 }
@@ -167,7 +167,7 @@ func printClassified(b *base, out classified, saved bool) int {
 	}
 	sure := "clear"
 	if !out.Verdict.Sure {
-		sure = "uncertain: near a boundary, or too few readings"
+		sure = "uncertain: near a boundary between classes, or the GPU lacks statistics that would decide"
 	}
 	b.pairs(append(rows, row("Application class", string(out.Verdict.Class)), row("Because", out.Verdict.Reason), row("Judged by", out.JudgedBy), row("How sure", sure)))
 	if saved {

@@ -21,10 +21,10 @@ import (
 )
 
 var helpDoctor = help("doctor [options]", `
-Checks everything that nomad-pal needs, and says how to fix what fails: Nomad's
-address and version, the token's rights, the device plugin on every client, the
-profile and the GPUs missing from it, nodes whose meta opens the gate by accident,
-clocks, the active agent, and warnings. It changes nothing. Use a token with the
+Checks everything that nomad-pal needs: Nomad's address and version, the token's
+rights, the device plugin on every client, the profile and the GPUs missing from it,
+nodes whose meta opens the gate by accident, clocks, and the active agent with its
+warnings. It says how to fix what fails, and changes nothing. Use a token with the
 agent's policy: other tokens may see only part.
 
 Exit codes: 0 no check fails (there may be warnings); 1 an error; 2 a check fails.

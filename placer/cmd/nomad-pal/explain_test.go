@@ -129,7 +129,7 @@ func TestExplainTargets(t *testing.T) {
 	if code, _, err := c.does("explain", held); code != 1 || !strings.Contains(err, "no node lists "+held+", but job \"train\" runs on it: ") {
 		t.Errorf("a GPU that is gone: %d %s", code, err)
 	}
-	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node names a GPU \"GPU-none\"") {
+	if code, _, err := c.does("explain", "GPU-none"); code != 1 || !strings.Contains(err, "no node has a GPU \"GPU-none\"") {
 		t.Errorf("no GPU: %d %s", code, err)
 	}
 }

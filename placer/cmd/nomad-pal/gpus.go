@@ -22,7 +22,7 @@ var helpGPUs = help("gpus [options]", `
 Shows every GPU with its variability class per application class (1 is the
 fastest), its PM score for class A, its state (free, allocated, unhealthy,
 quarantined, or unavailable, and why), and the job that holds it. A degraded GPU
-is in the last class. With several GPU models, it also shows their measured speeds.
+is in class 5, the slowest. With several GPU models, it also shows their measured speeds.
 
 With -live, it shows the current load of GPUs instead: utilization, memory, temperature
 and power, as the device plugins sample them. It asks at most 64 nodes, through Nomad;

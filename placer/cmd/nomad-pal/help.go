@@ -156,7 +156,7 @@ func unreached(b *base, err error) string {
 	if !errors.As(err, &transport) || !errors.As(err, &dial) && !errors.Is(err, context.DeadlineExceeded) {
 		return ""
 	}
-	return fmt.Sprintf("No answer at %s. NOMAD_ADDR (or -address) must be Nomad's address.", b.config().Address)
+	return fmt.Sprintf("No answer at %s. Is that Nomad's address (NOMAD_ADDR, or -address), and does Nomad run there?", b.config().Address)
 }
 
 // remedyTLS returns what to change so that command and server agree about TLS, if err is that they

@@ -182,7 +182,7 @@ func TestUnreachable(t *testing.T) {
 	c := newCluster(t)
 	for _, args := range [][]string{{"status"}, {"explain", "train"}, {"failures"}, {"quarantine"}, {"release", "train"}} {
 		code, _, said := c.does(append(args[:1:1], append([]string{"-address=http://127.0.0.1:1"}, args[1:]...)...)...)
-		if code != 1 || !strings.Contains(said, "No answer at http://127.0.0.1:1. NOMAD_ADDR (or -address) must be Nomad's address.") {
+		if code != 1 || !strings.Contains(said, "No answer at http://127.0.0.1:1. Is that Nomad's address (NOMAD_ADDR, or -address), and does Nomad run there?") {
 			t.Errorf("%v: %d %s", args, code, said)
 		}
 	}

@@ -26,8 +26,7 @@ const historyFilters = `
   -until=<time>            End, in the same forms.
   -namespace=<namespace>   Only this namespace. Default: all that the token may see.
   -user=<user>, -class=<class>, -model=<model>
-                           Only runs with this user, class or model.
-`
+                           Only runs with this user, class or model.`
 
 var helpHistory = help("history [options]", `
 Lists runs of jobs with GPUs, ended ones too, the last submitted first, as Slurm's
@@ -184,7 +183,7 @@ func (o *historyOptions) query(b *base, now time.Time) (url.Values, error) {
 		q.Set("namespace", b.namespace)
 	}
 	if o.csv && b.json {
-		return nil, errors.New("-csv and -json exclude each other")
+		return nil, errors.New("-csv cannot be combined with -json")
 	}
 	return q, nil
 }
@@ -223,7 +222,7 @@ func runHistory(b *base, args []string) int {
 	}
 	for _, s := range splitList(*states) {
 		if !slices.Contains(accounting.States(), accounting.State(s)) {
-			return b.fail(fmt.Errorf("-state %s is none of %v", s, accounting.States()))
+			return b.fail(fmt.Errorf("-state: %q is none of %s", s, strings.Join(each(accounting.States(), func(s accounting.State) string { return string(s) }), ", ")))
 		}
 		q.Add("state", s)
 	}
@@ -399,7 +398,7 @@ func runUsage(b *base, args []string) int {
 		return b.fail(err)
 	}
 	if *report != "" && (o.csv || b.json || b.given("by")) {
-		return b.fail(errors.New("-html excludes -csv, -json and -by"))
+		return b.fail(errors.New("-html cannot be combined with -csv, -json or -by"))
 	}
 	columns := splitList(*by)
 	for _, c := range columns {

@@ -72,11 +72,11 @@ func TestHistoryAndUsage(t *testing.T) {
 		t.Errorf("simulate -from-history: %d %s%s", code, out, err)
 	}
 	for args, want := range map[string]string{
-		"usage -html=x.html -by=user":             "-html excludes -csv, -json and -by",
+		"usage -html=x.html -by=user":             "-html cannot be combined with -csv, -json or -by",
 		"history -since=yesterday":                "-since yesterday: is not a duration such as 7d",
-		"history -state=gone":                     "-state gone is none of [pending running complete failed stopped unknown]",
+		"history -state=gone":                     "-state: \"gone\" is none of pending, running, complete, failed, stopped, unknown",
 		"history -columns=color":                  `-columns: "color" is none of job, user, state`,
-		"history -csv -json":                      "-csv and -json exclude each other",
+		"history -csv -json":                      "-csv cannot be combined with -json",
 		"history -limit=-1":                       "-limit -1 is negative",
 		"simulate -from-history -since=yesterday": "-since yesterday: is not a duration such as 7d",
 		"usage -by=color":                         `-by: "color" is none of namespace, user, class, model, day, month`,

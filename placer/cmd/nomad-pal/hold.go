@@ -25,8 +25,8 @@ import (
 )
 
 const controlRights = `
-The token needs the right to register the job (submit-job). The agent stores the order
-in Nomad's variables: it survives agent restarts and new versions of the job.
+The token needs the right to register the job (submit-job). The agent stores what you
+request in Nomad's variables, so it survives agent restarts and new versions of the job.
 `
 
 var helpHold = help("hold [options] <job>... | -lift [options] <job>...", `

@@ -65,11 +65,11 @@ func (b *base) jobFlags(fs *flag.FlagSet) *jobFlags {
 func (b *base) readJob(path string, f *jobFlags) (*api.Job, *api.JobSubmission, error) {
 	body, err := jobBody(b, path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("getting jobfile from %q: %w", path, err)
+		return nil, nil, fmt.Errorf("reading jobspec %q: %w", path, err)
 	}
 	job, submission, err := f.parse(path, body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("parsing job file from %s: %w", path, unplaced{err})
+		return nil, nil, fmt.Errorf("parsing jobspec %s: %w", path, unplaced{err})
 	}
 	if f.consulNamespace != "" {
 		job.ConsulNamespace = &f.consulNamespace

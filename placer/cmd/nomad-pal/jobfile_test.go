@@ -121,12 +121,12 @@ func TestJobSources(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"plan " + files.URL + "/none":                       `getting jobfile from "` + files.URL + `/none": the server answers 404 Not Found`,
+		"plan " + files.URL + "/none":                       `reading jobspec "` + files.URL + `/none": the server answers 404 Not Found`,
 		"plan " + files.URL + "/large":                      "more than 8 MB",
 		"plan s3://bucket/job.hcl":                          "only http:// and https:// URLs are supported",
 		"plan -var a=b " + files.URL + "/json":              "cannot use variables with JSON files",
 		"plan -json-job " + files.URL + "/hcl":              "the job is not valid JSON",
-		"explain " + filepath.Join(t.TempDir(), "none.hcl"): "getting jobfile from",
+		"explain " + filepath.Join(t.TempDir(), "none.hcl"): "reading jobspec",
 	} {
 		if code, _, said := c.does(strings.Fields(args)...); code == 0 || !strings.Contains(said, want) {
 			t.Errorf("%s: %d %s", args, code, said)
@@ -136,7 +136,7 @@ func TestJobSources(t *testing.T) {
 		t.Errorf("a URL that does not answer is not Nomad's: %s", said)
 	}
 	for _, broken := range []string{`{"Job":{}}`, `{"ID":"x","TaskGroups":[null]}`, `{"Job":{"ID":"x","TaskGroups":[{}]}}`} {
-		if code, _, said := c.reads(broken, "plan", "-"); code != 255 || !strings.Contains(said, "parsing job file from -") {
+		if code, _, said := c.reads(broken, "plan", "-"); code != 255 || !strings.Contains(said, "parsing jobspec -") {
 			t.Errorf("%s: %d %s", broken, code, said)
 		}
 	}

@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -73,7 +74,7 @@ func (o measureOptions) driverOn(n *api.Node) (string, error) {
 	if name := firstHealthy(n.Drivers, drivers...); name != "" {
 		return name, nil
 	}
-	return "", fmt.Errorf("its node has no healthy driver of %v: enable one in the client's configuration, or name another with -driver", drivers)
+	return "", fmt.Errorf("its node has no healthy driver (of %s): enable one in the client's configuration, or name another with -driver", strings.Join(drivers, ", "))
 }
 
 // firstHealthy returns the first of these task drivers that works on a node; "" if none does.

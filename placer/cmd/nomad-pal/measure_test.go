@@ -252,7 +252,7 @@ func TestMeasureSaysWhyNot(t *testing.T) {
 		`"nope" is neither a node with GPUs nor a GPU`: {"measure", "nope"},
 		"-at-most=0: at least one GPU is needed":       {"measure", "-all", "-at-most=0"},
 		`no namespace "teams"`:                         {"measure", "-namespace=teams", "-all"},
-		"no healthy driver of [docker]":                {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
+		"no healthy driver (of docker)":                {"measure", "-driver=docker", "-dry-run", "GPU-0-3"},
 	} {
 		if _, out, errs := c.does(args...); !strings.Contains(out+errs, text) {
 			t.Errorf("%v: want %q\n%s%s", args, text, out, errs)
@@ -427,7 +427,7 @@ func TestMeasureJob(t *testing.T) {
 		task.Env[attr.EnvMeasure] == "" || task.Resources.Devices[0].Constraints[0].RTarget != "GPU-a" {
 		t.Errorf("%+v, task %+v", job, task)
 	}
-	if _, err := (measureOptions{driver: "java"}).measureJob(measureKey("ml", "GPU-a"), target); err == nil || !strings.Contains(err.Error(), "[java]") {
+	if _, err := (measureOptions{driver: "java"}).measureJob(measureKey("ml", "GPU-a"), target); err == nil || !strings.Contains(err.Error(), "(of java)") {
 		t.Errorf("a driver that the node lacks: %v", err)
 	}
 }

@@ -146,7 +146,7 @@ func haveReread(b *base, a *answers) {
 		return
 	}
 	if _, err := a.agent.Raw().Write("/v1/reread", struct{}{}, nil, (&api.WriteOptions{}).WithContext(b.ctx)); err != nil {
-		b.complain("Note: the agent does not know of it yet: " + oneLine(a.plain(err).Error()))
+		b.complain("Note: telling the agent failed, so it may notice the change later: " + oneLine(a.plain(err).Error()))
 	}
 }
 

@@ -28,8 +28,8 @@ Shows the waiting jobs in the order in which they will be served (#), each with 
 reason why it waits, and a summary of all of them. Jobs that cannot start now come last:
 rejected (the job must be changed), unschedulable (the cluster lacks something), failed
 (given up). An array (a parameterized job and its runs) has one line, that of its first
-run, and says how many runs are running, waiting and ended. Old GPU hours of a tenant
-count less (usage_half_life).
+run, and says how many runs are running, waiting and ended. Below the jobs it shows
+what tenants hold and have used; old GPU hours count less (usage_half_life).
 
 Queue Options:
 

@@ -133,7 +133,7 @@ func watch(b *base, client *nomad.Client, job *api.Job, resp *api.JobRegisterRes
 	a, err := b.ask()
 	if lacksAgent(err) {
 		code := registered(b, client, job, resp)
-		b.complain("Note: where it is placed, or what it waits for, is not known, as " + err.Error())
+		b.complain("Note: it is not known where the job is placed or what it waits for: " + err.Error())
 		return cmp.Or(code, exitNoPlacer)
 	}
 	if err != nil {
@@ -174,7 +174,7 @@ func register(b *base, client *nomad.Client, job *api.Job, opts *api.RegisterOpt
 		if err == nil || b.ctx.Err() != nil || !lacksAgent(err) && !elsewhere(err) {
 			return resp, err
 		}
-		fmt.Fprintf(b.io.err, "The agent at %s %s: registering it at Nomad\n", b.palAddress, notTaken(err))
+		fmt.Fprintf(b.io.err, "The agent at %s %s: registering the job at Nomad\n", b.palAddress, notTaken(err))
 	}
 	resp, _, err := client.API().Jobs().RegisterOpts(job, opts, w)
 	return resp, err
@@ -244,7 +244,7 @@ func gateForRun(b *base, client *nomad.Client, job *api.Job) (*api.Job, error) {
 		return nil, fmt.Errorf("job %q: %w", *job.ID, err)
 	}
 	if p := job.ParameterizedJob; p != nil && p.Payload == "required" {
-		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, with a native class constraint", *job.ID)
+		return nil, fmt.Errorf("job %q requires a payload, which Nomad would lose if the placer rewrote a run: run it with nomad job run, and constrain its GPUs to a variability class yourself", *job.ID)
 	}
 	// If Nomad's scheduler configuration cannot be read, the placer will report this case.
 	if q, err := client.QueueFor(b.ctx, gated); err == nil && q.Refusal(gated) != nil {

@@ -45,8 +45,8 @@ func keeper(t *testing.T, grace, limit, heard string) (said string, session *exe
 func TestShellKeeper(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ grace, limit, heard, says string }{
-		"no session":  {"1", "1000", "", "No session has been heard of for 1 s.\n"},
-		"silent":      {"1", "1000", "17", "No session has been heard of for 1 s.\n"},
+		"no session":  {"1", "1000", "", "The session has not answered for 1 s.\n"},
+		"silent":      {"1", "1000", "17", "The session has not answered for 1 s.\n"},
 		"time's over": {"1000", "1", "", "The time limit of 1 s is reached.\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,7 +51,7 @@ while :; do
   [ -r "$NOMAD_TASK_DIR/session" ] && read -r number < "$NOMAD_TASK_DIR/session"
   [ "$number" = "$seen" ] || { seen=$number; heard=$now; }
   [ $((now - began)) -lt "$2" ] || finish "The time limit of $2 s is reached."
-  [ $((now - heard)) -lt "$1" ] || finish "No session has been heard of for $1 s."
+  [ $((now - heard)) -lt "$1" ] || finish "The session has not answered for $1 s."
 done`
 
 // sessionFile is the command of a heartbeat.

@@ -78,7 +78,7 @@ func (b *base) target(s *answers, name string) (*target, error) {
 		return t, err
 	}
 	if hidden != nil && !nomad.Refused(unread) { // else the agent names the right that the token lacks
-		return nil, fmt.Errorf("%w, and GPUs and nodes of that name cannot be looked for: %w", nomad.NoJob(k), hidden)
+		return nil, fmt.Errorf("%w, and whether a GPU or node has that name is not known: %w", nomad.NoJob(k), hidden)
 	}
 	return &target{job: k}, goneGPU(b, s, name)
 }
@@ -113,7 +113,7 @@ func goneGPU(b *base, s *answers, prefix string) error {
 			return fmt.Errorf("no node lists %s, but job %q runs on it: %s says more", a.GPUs[i], a.Job.ID, query.ExplainCommand(a.Job))
 		}
 	}
-	return fmt.Errorf("no node names a GPU %q, and no job that you may see runs on one", prefix)
+	return fmt.Errorf("no node has a GPU %q, and no job that you may see runs on one", prefix)
 }
 
 // keyOf returns the key of the job with this id in the command's namespace.
