@@ -63,7 +63,7 @@ type Fault struct {
 	In string `json:"in,omitempty"`
 }
 
-// String is the fault in words.
+// String returns the fault in words.
 func (f *Fault) String() string {
 	switch f.Kind {
 	case FaultOperator:
@@ -96,7 +96,7 @@ func (f *Fault) String() string {
 	return "nodes have " + strings.Join(f.Have, ", ")
 }
 
-// Advice is a sentence that says what to do; "" if nothing is known.
+// Advice returns a sentence that says what to do; "" if nothing is known.
 func (f *Fault) Advice() string {
 	switch {
 	case f.Kind == FaultInstance:
@@ -118,12 +118,12 @@ type Condition struct {
 	Value     string `json:"value"`     // right side
 }
 
-// String is the condition as Nomad writes it.
+// String returns the condition as Nomad writes it.
 func (c Condition) String() string {
 	return fmt.Sprintf("%q", strings.TrimSpace(strings.Join([]string{c.Attribute, cmp.Or(c.Operator, "="), c.Value}, " ")))
 }
 
-// hcl is the condition in the form of a jobspec, on one line.
+// hcl returns the condition in the form of a jobspec, on one line.
 func (c Condition) hcl() string {
 	text := fmt.Sprintf("attribute = %q, ", c.Attribute)
 	if op := cmp.Or(c.Operator, "="); op != "=" {
@@ -148,7 +148,7 @@ var meantOperator = map[string]string{
 	"lt": "<", "lte": "<=", "le": "<=", "=<": "<=",
 }
 
-// operatorFault is the fault of a constraint whose operator Nomad does not have; nil if Nomad has
+// operatorFault returns the fault of a constraint whose operator Nomad does not have; nil if Nomad has
 // it.
 func operatorFault(c *api.Constraint) *Fault {
 	op := strings.ToLower(c.Operand)
@@ -168,7 +168,7 @@ func operatorFault(c *api.Constraint) *Fault {
 	return f
 }
 
-// patternFault is the fault of an invalid regular expression or version condition; nil if it is
+// patternFault returns the fault of an invalid regular expression or version condition; nil if it is
 // valid.
 func patternFault(c *api.Constraint) *Fault {
 	if strings.HasPrefix(c.RTarget, "${") {
@@ -249,7 +249,7 @@ func deviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	return nearer
 }
 
-// wordFault is the fault of a constraint with no reference on either side. meant is the reference
+// wordFault returns the fault of a constraint with no reference on either side. meant is the reference
 // that its left side probably means; "" if unknown.
 func wordFault(c *api.Constraint, meant string) *Fault {
 	f := &Fault{Kind: FaultWord, Subject: c.LTarget}
@@ -415,7 +415,7 @@ func typeFault(c *api.Constraint, is, given *structs.Attribute) *Fault {
 	return f
 }
 
-// textTypeFault is the fault of comparing a text with a value that Nomad reads as a number or
+// textTypeFault returns the fault of comparing a text with a value that Nomad reads as a number or
 // boolean.
 func textTypeFault(c *api.Constraint, is string) *Fault {
 	f := &Fault{Kind: FaultType, Subject: c.RTarget, Is: "text"}
@@ -481,7 +481,7 @@ func kindOf(a *structs.Attribute) string {
 // mostValues is how many of the nodes' values a fault names.
 const mostValues = 4
 
-// valueFault is the fault of a constraint with a valid reference and a value that no device has.
+// valueFault returns the fault of a constraint with a valid reference and a value that no device has.
 func valueFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 	target := c.LTarget
 	if !strings.HasPrefix(target, "${") {
@@ -562,7 +562,7 @@ func nodeFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	return nodeValueFault(c, nodes)
 }
 
-// nodeValueFault is the fault of a constraint whose reference some node has, and whose value no
+// nodeValueFault returns the fault of a constraint whose reference some node has, and whose value no
 // node has.
 func nodeValueFault(c *api.Constraint, nodes []*api.Node) *Fault {
 	values := map[string]bool{}

@@ -44,7 +44,7 @@ var patterns = struct {
 	known map[string]pattern
 }{known: map[string]pattern{}}
 
-// compiled is the regular expression, compiled once.
+// compiled returns the regular expression, compiled once.
 func compiled(text string) (*regexp.Regexp, error) {
 	patterns.Lock()
 	defer patterns.Unlock()
@@ -113,7 +113,7 @@ func Check(job *api.Job) error {
 	return nil
 }
 
-// ofJob are a job's constraints and affinities at all levels.
+// ofJob returns a job's constraints and affinities at all levels.
 func ofJob(job *api.Job) (cs []*api.Constraint, as []*api.Affinity) {
 	cs, as = append(cs, job.Constraints...), append(as, job.Affinities...)
 	for _, g := range job.TaskGroups {

@@ -38,8 +38,8 @@ type sizing struct {
 // beginResize begins to change the gang to the size of the placement.
 //
 // If the job is registered again, Nomad reruns its finished members. So the placer looks for
-// finished members as late as it can before it registers, and again right after. It stops a gang
-// that finished in between.
+// finished members as late as it can before it registers, and again right after. If the gang
+// finished in between, the placer stops the job.
 func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 	pins, err := w.Resized(g, to)
 	if err != nil {
@@ -54,7 +54,7 @@ func (g *Lifecycle) beginResize(to pal.Placement, w World) ([]Effect, error) {
 		why = ToShrink
 	}
 	g.sizing = &sizing{to, Register{Why: why, Job: job}}
-	return []Effect{ReadSource{}}, nil // read first, because it may take long
+	return []Effect{ReadSource{}}, nil // read first, because reading can take long
 }
 
 // goOnResizing continues the resize after an answer.
@@ -116,7 +116,7 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	g.sizing = nil
 	if g.Record != nil {
 		r := *g.Record
-		g.addRunTime(&r, reason.Reason{}, g.Live, w) // from now on it runs at another speed
+		g.addRunTime(&r, reason.Reason{}, g.Live, w) // the gang runs at another speed from now on
 		// The new GPUs are recorded once all members run. The decision at the gang's start does not
 		// explain them.
 		r.Ready, r.Predicted = time.Time{}, nil
@@ -125,13 +125,13 @@ func (g *Lifecycle) resizeDone(why Purpose, w World) []Effect {
 	}
 	if why == ToShrink {
 		g.Held = nil
-		return nil // the queue learns of it when the members have ended
+		return nil // the queue learns the new size when the members have ended
 	}
 	g.Held = w.GPUIDs(to.GPUs())
 	return []Effect{Keep{to}, QueueStarted{to}}
 }
 
-// slower is how many times longer the gang takes with this many members than with all of them.
+// slower returns how many times longer the gang takes with this many members than with all of them.
 func (g *known) slower(members int) float64 {
 	if g.Request.Elastic == nil {
 		return 1

@@ -133,7 +133,7 @@ func (Done) event() Kind            { return OnAnswer }
 func (NotNow) event() Kind          { return OnAnswer }
 func (Failure) event() Kind         { return OnAnswer }
 
-// Effect is something that the placer must do for a gang.
+// Effect is an action that the placer must carry out for a gang.
 type Effect interface{ awaits() (answer bool) }
 
 // Effects on Nomad. Each has an answer, and the gang waits for it.
@@ -201,21 +201,21 @@ type (
 	}
 
 	// Enqueue puts the gang into the queue; Since is the time when it began to wait. Dequeue takes
-	// it out. Finished: the gang has succeeded, and the queue learns from its run.
+	// the gang out. Finished: the gang has succeeded, and the queue learns from its run.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
 	// QueueStarted tells the queue where the gang runs. QueueRestored does so for a gang that the
-	// queue did not know. QueueStopped: it no longer runs. QueueRequeued: its start failed.
+	// queue did not know. QueueStopped: the gang no longer runs. QueueRequeued: its start failed.
 	// QueueKept: it is not stopped after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
 		Placement pal.Placement
 		Since     time.Time
-		Ends      bool // it is being stopped, and it is unknown for which gang
+		Ends      bool // the gang is being stopped, and it is unknown for which other gang
 	}
 	QueueStopped  struct{}
 	QueueRequeued struct{}
@@ -267,15 +267,15 @@ type Purpose string
 // The purposes.
 const (
 	ToStart   Purpose = "start"   // write the pins of a decision
-	ToStop    Purpose = "stop"    // gate it, to stop its members
-	ToGoOn    Purpose = "go-on"   // open its gate: it keeps running
-	ToAsk     Purpose = "ask"     // gate it, as its author would to request more members
-	ToRestore Purpose = "restore" // give it back the pins it had
-	ToResize  Purpose = "resize"  // place it again with its new size
+	ToStop    Purpose = "stop"    // gate the job, to stop its members
+	ToGoOn    Purpose = "go-on"   // open the job's gate, so that it keeps running
+	ToAsk     Purpose = "ask"     // gate the job, as its author would to request more members
+	ToRestore Purpose = "restore" // give the job its former pins
+	ToResize  Purpose = "resize"  // place the gang again with its new size
 	ToGrow    Purpose = "grow"    // add members to an elastic gang
-	ToShrink  Purpose = "shrink"  // remove members from it
-	ToExtend  Purpose = "extend"  // give its missing members more nodes
-	ToCanary  Purpose = "canary"  // make room for its canaries
+	ToShrink  Purpose = "shrink"  // remove members from an elastic gang
+	ToExtend  Purpose = "extend"  // give the missing members more nodes
+	ToCanary  Purpose = "canary"  // make room for the canaries
 	ToUndo    Purpose = "undo"    // undo a lost update: stop, purge or restore
 	ToFinish  Purpose = "finish"  // stop a job that has finished
 )
@@ -290,21 +290,22 @@ const (
 	Warn
 )
 
-// Book has the starts that Nomad has not answered. It outlives gangs: Nomad may
-// write a start after the job was purged.
+// Book has the starts that Nomad has not answered. It outlives gangs, because Nomad can write a
+// start even after the job was purged.
 type Book interface {
 	// Unanswered returns the starts over this version of a job that Nomad did not answer. Nomad may
 	// have written them, or may still do so. At most one of them succeeds.
 	Unanswered(version *api.Job) []Start
 }
 
-// World is what a gang may ask about the rest of the placer in this cycle. Its methods change
+// World answers a gang's questions about the rest of the placer in this cycle. Its methods change
 // nothing and make no requests. Package model implements it.
 type World interface {
 	Book
 	Now() time.Time
-	// ReadyTimeout is how long a gang may be incomplete. Retries is how often a gang is retried
-	// after its own failures. RestartCost is the run time that a restart loses.
+	// ReadyTimeout is how long a gang can be incomplete before the placer acts. Retries is how
+	// often a gang is retried after its own failures. RestartCost is the run time that a restart
+	// loses.
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
@@ -321,20 +322,20 @@ type World interface {
 	Promised(cluster.JobKey) bool
 	// OthersHold reports whether other jobs hold some of these GPUs, by id.
 	OthersHold(cluster.JobKey, []string) bool
-	// Forbids reports whether the job may not run where these members are.
+	// Forbids reports whether the job must not run where these members run.
 	Forbids(*api.Job, []*cluster.Alloc) bool
 	// Request returns what the job requests, or why it cannot be served.
 	Request(Observed) (request.Request, error)
-	// Running is the placement of a gang on these GPUs. Describe returns it in the form of a
-	// decision's choice.
+	// Running returns the placement of a gang on these GPUs. Describe returns a placement in the
+	// form of a decision's choice.
 	Running(request.Request, []int) pal.Placement
 	Describe(pal.Gang, pal.Placement) *pal.Choice
 	// Pin writes pins into a job.
 	Pin(*api.Job, rewrite.Pins) (*api.Job, error)
 	// Resized returns the pins of an elastic gang with the members of a placement.
 	Resized(*Lifecycle, pal.Placement) (rewrite.Pins, error)
-	// RoomForMissing is room for the missing members, RoomForCanaries for the
-	// canaries of a new version.
+	// RoomForMissing returns room for the missing members, RoomForCanaries for the canaries of a
+	// new version.
 	RoomForMissing(*Lifecycle) (Room, error)
 	RoomForCanaries(*Lifecycle) (Room, error)
 	// Policy is the name of the placement policy.
@@ -345,7 +346,7 @@ type World interface {
 // to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
-	Reason    reason.Reason // why it does not fit
+	Reason    reason.Reason // why no placement fits
 	Gang      pal.Gang
 	Placement pal.Placement
 	Pins      rewrite.Pins // all pins of the job

@@ -7,14 +7,14 @@
 // [Lifecycle.Step] takes an [Event] and returns [Effect]s. It does no I/O, reads no clock and logs
 // nothing. The placer carries out the effects one after another, and delivers each answer as an
 // event. A gang that waits for an answer does nothing else. The table in table.go says what is due
-// in which state, and what each event does there; docs/design/gang-states.md is generated from it.
-// Read state.go first, then table.go, event.go and step.go; each other file has one handler or
-// rule, named after it.
+// in each state, and what each event does in that state. docs/design/gang-states.md is generated
+// from this table. Read state.go first, then table.go, event.go and step.go; each other file has
+// one handler or rule, named after it.
 //
 // # What must stay true
 //
 // Nomad is the only source of truth. [Observed] follows from Nomad's objects alone. So if a placer
-// crashes between any two effects, the next one finds the gang in a state from which it can
+// crashes between any two effects, the next placer finds the gang in a state from which it can
 // continue. The rest of a [Lifecycle] saves requests, or distinguishes cases that look the same in
 // Nomad: a gang that is stopped for another one looks like a gang whose placer crashed while
 // stopping it.
@@ -23,11 +23,12 @@
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
 // receiver and the layers inside it. Give a new method the innermost receiver that has the fields
-// it changes. No method changes an Observed: an event replaces it, see there for the one exception.
+// it changes. No method changes an Observed. Events replace it as a whole; the comment of
+// [Observed] names the one exception.
 //
-// [World] is what a gang may ask about the rest of the placer in this cycle. Its methods change
-// nothing and make no requests. Package model implements it; a handler that needs something new
-// from the model gets a method there and in fakeWorld (world_test.go).
+// [World] answers a gang's questions about the rest of the placer in this cycle. Its methods change
+// nothing and make no requests. Package model implements it. If a handler needs something new from
+// the model, add a method to [World], to package model and to fakeWorld (world_test.go).
 //
 // At most one effect of a step has an answer, and it is the last one. No other event comes before
 // the answer. After an answer the duties begin again with the first one, so each duty must find out
@@ -89,7 +90,7 @@ import (
 
 // Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it. Outside this package,
 // package model and the placer set only Control, Refused, Queued, Placed and Target, the Observed
-// of an isolated job, and the Job of a submitted one once it is registered. Package query changes
+// of an isolated job, and the Job of a submitted job once it is registered. Package query changes
 // only copies.
 type Lifecycle struct {
 	memory
@@ -153,8 +154,8 @@ type memory struct {
 	Tries   int
 	RetryAt time.Time
 	trouble *reason.Reason
-	// Never is why Nomad can place the gang on no node. The gang is not tried again until that may
-	// have changed.
+	// Never is why Nomad can place the gang on no node. The gang is not tried again until the
+	// reason may have changed.
 	Never *Never
 	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
@@ -174,8 +175,8 @@ type memory struct {
 	lineage     lineage
 	notFinished finishCheck
 
-	// canariesLack is the JobModifyIndex for which the placer found that the canaries lack room,
-	// canariesDone the one for which they do not.
+	// canariesLack is the JobModifyIndex of a version whose canaries lack room, canariesDone that
+	// of a version whose canaries have room.
 	canariesLack, canariesDone uint64
 
 	// evaluated is the job's ModifyIndex when Nomad was asked to evaluate it
@@ -200,8 +201,8 @@ type readings struct {
 	room                                   *Room // room for its new size, or for its missing members; a pointer because it is large
 }
 
-// Age is how long the placer has known the present version, by its own clock:
-// the servers' clocks may differ.
+// Age returns how long the placer has known the present version. It uses the placer's own clock,
+// because the servers' clocks may differ.
 func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
 // Ours reports whether the placer has something to do or to remember for the
@@ -241,8 +242,8 @@ func (g *memory) PastKnown() bool {
 }
 
 // Quiet reports whether the gang needs no attention until an event. Most gangs are quiet most of
-// the time: the gang runs as it should, the queue knows it and the record is written; or it waits,
-// and the queue knows its request.
+// the time. A running gang is quiet if it runs as it should, the queue knows it and its record is
+// written. A waiting gang is quiet if the queue knows its request.
 func (g *Lifecycle) Quiet(b Book) bool {
 	if g.Nomad == Waiting {
 		dead := g.Job.Status != nil && *g.Job.Status == "dead"
@@ -269,7 +270,7 @@ func (g *memory) Unsettled() bool {
 	return false
 }
 
-// Trouble is the last failure, for people; zero if there is none.
+// Trouble returns the last failure, for people; zero if there is none.
 func (g *memory) Trouble() reason.Reason {
 	if g.trouble == nil {
 		return reason.Reason{}
@@ -300,9 +301,9 @@ func (g *known) addRunTime(r *Record, why reason.Reason, members int, w World) {
 	r.stop(w.Now(), why, w.Now().Sub(g.startedAt(w.Now())), g.slower(members))
 }
 
-// startedAt is the time when the first member was placed. If the record counts the run up to a
-// later stop, it is the time of that stop: the members may have kept running while the gang was
-// being stopped.
+// startedAt returns the time when the first member was placed. If the record counts the run up to a
+// later stop, startedAt returns the time of that stop, because the members may have kept running
+// while the gang was being stopped.
 func (g *known) startedAt(now time.Time) time.Time {
 	at := now
 	for _, a := range g.Members {
@@ -316,8 +317,8 @@ func (g *known) startedAt(now time.Time) time.Time {
 	return at
 }
 
-// Detach makes the gang, a copy of another one, independent of the original. The copy is read-only
-// and must not receive events.
+// Detach makes the gang, which is a copy, independent of the original. The copy is read-only and
+// must not receive events.
 func (g *Lifecycle) Detach() {
 	if g.Record != nil {
 		r := *g.Record

@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// raceTime bounds the time between the author's change and our registration
-	// if one replaced the other: milliseconds, or more on a busy server.
+	// raceTime is the maximum time between the author's change and a registration of ours that
+	// replaced it. Usually milliseconds pass, on a busy server more.
 	raceTime = 5 * time.Second
-	// writeTime bounds how long Nomad takes to write a registration after it
-	// checked it.
+	// writeTime is the maximum time between Nomad's check of a registration and its write.
 	writeTime = time.Minute
 )
 
@@ -33,11 +32,11 @@ const (
 // Usually we rewrite the version right before ours. A person can also register the request of base
 // again, by reverting or starting the job. But then v equals an earlier version.
 //
-// Nomad sets the submit time of a version when it checks the registration, just before it writes it
-// (seen on 1.11.3). If v was submitted before one of the versions that it follows, it was written
-// late, over that version. Then nobody reverted the job, even if v equals an earlier version
-// because two placers decided the same. If the times are further apart than writeTime, somebody set
-// Nomad's clock in between, and they prove nothing.
+// Nomad sets the submit time of a version when it checks the registration, just before it writes
+// the version (seen on 1.11.3). If v was submitted before one of the versions that it follows, it
+// was written late, over that version. Then nobody reverted the job, even if v equals an earlier
+// version because two placers decided the same. If the times are further apart than writeTime,
+// somebody set Nomad's clock in between, and the times prove nothing.
 //
 // If a deployment fails, Nomad itself may restore an earlier version (auto_revert), including its
 // submit time (seen on 1.11.3). No other two versions share a submit time. While it restores the
@@ -46,7 +45,8 @@ const (
 //
 // If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
 // no earlier version of it, and isLostUpdate does not notice. The placer that made the registration
-// notices ([Observation]) and purges the job again; after an earlier placer, somebody has to.
+// notices ([Observation]) and purges the job again. If an earlier placer made the registration, a
+// person has to purge the job.
 func isLostUpdate(versions map[uint64]*api.Job, v uint64) bool {
 	now, last := versions[v], versions[v-1]
 	if now == nil || last == nil || rewrite.Stopped(now) {
@@ -98,7 +98,7 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// SpecText is the specification in a version as text, for comparisons. It omits the fields that
+// SpecText returns the specification in a version as text, for comparisons. It omits the fields that
 // Nomad sets in each version, and the count of an elastic group, which the placer sets. It includes
 // gate and pins unless the caller removes them, see [rewrite.Author].
 func SpecText(job *api.Job) string {
@@ -159,8 +159,8 @@ func bare(v any) any {
 // overwroteWith reports whether our registration replaced a change that we had not seen. Nomad
 // checks the enforced index before it writes, not while it writes (seen on 1.11.3): if somebody
 // stops, purges or edits the job in the milliseconds between, our registration restores it. The
-// version shows it: each registration makes the next version, so a higher one than expected means
-// another registration in between.
+// version's number shows this. Each registration increments the number by one, so a higher number
+// than expected means that there was another registration in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -226,16 +226,16 @@ func ours(job *api.Job) bool {
 }
 
 // mustLookBack reports whether a registration may have overwritten the author's change without this
-// placer's knowledge. It may be an earlier placer's, or its own that it did not recognize.
+// placer's knowledge. This registration can be an earlier placer's, or one of this placer that it
+// did not recognize.
 func (g *memory) mustLookBack() bool {
 	return !g.lookedBack && !g.overwrote && !g.unverified() && len(g.Pins.Groups) > 0 && *g.Job.Version >= 2 &&
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
-// findEarlierLostUpdate checks, once, a job that this placer did not register:
-// an earlier placer may have replaced the author's change and crashed before it
-// saw or undid that. A job whose last registration is recorded as verified
-// needs no check.
+// findEarlierLostUpdate checks, once, a job that this placer did not register: an earlier placer
+// may have replaced the author's change, and crashed before it noticed or undid the replacement. A
+// job whose last registration is recorded as verified needs no check.
 func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()
@@ -247,7 +247,7 @@ func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// stopBeforeRevert is the author's stop that our registration replaced, before
+// stopBeforeRevert returns the author's stop that our registration replaced, before
 // Nomad restored an earlier version (auto_revert); nil if none. Seen in walk
 // 8000063.
 func (g *Lifecycle) stopBeforeRevert() *api.Job {

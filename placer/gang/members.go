@@ -13,8 +13,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll reports whether the members need each other. In a batch job they do unless its author
-// says otherwise; in a service they do only if its author says so.
+// NeedsAll reports whether the members need each other. Members of a batch job do unless its author
+// says otherwise. Members of a service do only if its author says so.
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {
@@ -24,10 +24,10 @@ func (st Observed) NeedsAll() bool {
 }
 
 // runsInPart returns why the missing members do not start while the others keep running and nothing
-// can be done; "" otherwise. It applies if the members do not need each other. Other GPUs in a
-// service's pins would restart all of it, and other nodes in a batch job's pins would rerun its
-// finished members. The reschedule block decides how often Nomad retries a failed member. A service
-// whose GPU pins never held the whole gang yields "", because it can be requeued.
+// can be done; "" otherwise. It returns a reason only if the members do not need each other. Other
+// GPUs in a service's pins would restart the whole service, and other nodes in a batch job's pins
+// would rerun its finished members. The reschedule block decides how often Nomad retries a failed
+// member. A service whose GPU pins never held the whole gang yields "", because it can be requeued.
 func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 	rest := reason.OthersRun
 	if g.Live == 0 {
@@ -62,7 +62,7 @@ func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	return blocked != nil && *g.Job.Type == api.JobTypeBatch && g.Want-g.Have > g.lackRoom(blocked)
 }
 
-// lackRoom is the number of members with GPUs for which a blocked evaluation found no room.
+// lackRoom returns the number of members with GPUs for which a blocked evaluation found no room.
 func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	for group, m := range blocked.FailedTGAllocs {
 		if tg := g.Job.LookupTaskGroup(group); tg != nil && rewrite.GPUsPerMember(tg) > 0 {

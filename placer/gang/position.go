@@ -63,7 +63,7 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 		if !g.read.hasRecord {
 			return await(ReadRecord{})
 		}
-		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // an edit of a gang that was given up is a new try
+		if r := g.read.record; r != nil && r.GivenUp.IsZero() { // an edit of a gang that was given up begins a new try
 			found.since, found.record = r.Submitted, r
 		}
 	}
@@ -75,14 +75,14 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether nothing is to be found out about the place now: it is known, a job
-// without pins does not wait, or the record of a job with pins has not been read yet or is up to
-// date.
+// positionKnown reports whether the place needs no search now. A known place needs none, and
+// neither does a job without pins that does not wait. A job with pins needs none if its record is
+// up to date or has not been read yet.
 func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:
 		return true
-	case len(g.Pins.Groups) > 0: // it cannot have been stopped before its second version
+	case len(g.Pins.Groups) > 0: // the job cannot have been stopped before its second version
 		return g.Record == nil || g.Record.JobModifyIndex == index || *g.Job.Version < 2
 	}
 	return g.Nomad != Waiting
@@ -122,7 +122,7 @@ func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 }
 
 // putBack reports whether a version is our restoration of an author's edit: the edit is two
-// versions older, and the version between is our start, which had replaced it.
+// versions older, and the version between is our start, which had replaced the edit.
 func putBack(versions map[uint64]*api.Job, v uint64) bool {
 	if v < 3 || versions[v] == nil || versions[v-1] == nil || versions[v-2] == nil || versions[v-3] == nil {
 		return false
@@ -155,7 +155,7 @@ func askedAgain(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// askedBeforePins is when the author first requested the version that we pinned later.
+// askedBeforePins returns when the author first requested the version that we pinned later.
 func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	for v := *job.Version; v > 0 && ours(job); v-- {
 		if versions[v-1] == nil {
@@ -168,7 +168,7 @@ func askedBeforePins(job *api.Job, versions map[uint64]*api.Job) ask {
 	return asked
 }
 
-// mendedAt is when the author edited the job while it waited again, and kept our gate and pins, as
+// mendedAt returns when the author edited the job while it waited again, and kept our gate and pins, as
 // an edit in Nomad's UI does; zero if there was no such edit.
 func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	now := job

@@ -119,8 +119,8 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 
 // Got records which GPUs the gang got: its pins may allow others than the chosen ones. The
 // prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the others
-// belonged to finished members, and nothing changes. If the record has more than the gang
-// requested, some belonged to members that were ending.
+// belonged to finished members, and nothing changes. If the record has more GPUs than the gang
+// requested, some of these belonged to members that were ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {
@@ -132,8 +132,8 @@ func (r *Record) Got(is *pal.Choice) {
 	}
 }
 
-// Resized records that the gang is complete with another number of GPUs than it was given: its
-// author changed its size. The earlier search and prediction no longer apply.
+// Resized records that the gang is complete with another number of GPUs than it was given, because
+// its author changed its size. The earlier search and prediction no longer apply.
 func (r *Record) Resized(is *pal.Choice) {
 	d := &r.Decision
 	if n := len(is.GPUIDs()); n != d.Demand {

@@ -100,8 +100,8 @@ func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	return []Effect{Own{s.Pins.GPUs()}, Placed{s.Record}, g.log(Info, "placed, though Nomad did not answer")}, true
 }
 
-// record makes the reasons of a successful start the gang's record. It is
-// written when the members are seen, with their GPUs.
+// record makes the reasons of a successful start the gang's record. The placer writes the record
+// when it sees the members with their GPUs.
 func (g *known) record(s Start, index uint64) {
 	s.Record.JobModifyIndex = index
 	g.Record, g.Unsaved = &s.Record, true
@@ -120,12 +120,12 @@ type DryRunRefusal struct {
 
 func (r *DryRunRefusal) Error() string { return r.Why.String() }
 
-// refusedAgain bounds the wait before a start that Nomad's dry run refused is tried again, because
-// no event reports that a port or a volume has become free.
+// refusedAgain is the maximum wait before the placer retries a start that Nomad's dry run refused.
+// No event reports that a port or a volume has become free.
 const refusedAgain = 30 * time.Second
 
-// retryRefused retries a gang whose start the dry run refused: almost at once if
-// there are now nodes to avoid.
+// retryRefused retries a gang whose start the dry run refused: almost at once if the refusal names
+// nodes to avoid.
 func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)
@@ -155,7 +155,7 @@ type Never struct {
 // take, if no node has changed. No event reports that a volume was created.
 const neverAgain = 5 * time.Minute
 
-// couldNever reports whether no node can take the gang, as far as is known. If that may have
+// couldNever reports whether no node can take the gang, as far as is known. If the reason may have
 // changed, it clears Never, and the gang is tried at once.
 func (g *memory) couldNever(w World) bool {
 	switch n := g.Never; {

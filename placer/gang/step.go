@@ -42,8 +42,8 @@ func (g *Lifecycle) Step(e Event, w World) []Effect {
 	return todo
 }
 
-// vouch notes in a record whether its registration was verified. If not, the next placer checks it
-// (walk 8502027).
+// vouch notes in a record whether its registration was verified. If not, the next placer checks the
+// registration (walk 8502027).
 func (g *memory) vouch(e Effect) Effect {
 	switch e := e.(type) {
 	case SaveRecord:
@@ -74,12 +74,12 @@ func (g *Lifecycle) observe(e Event, w World) []Effect {
 	var out []Effect
 	if changed {
 		g.Tries, g.RetryAt, g.trouble, g.stumbled, g.lineage = 0, time.Time{}, nil, "", lineage{}
-		g.Target, g.asks = nil, false // it was computed for the earlier version
+		g.Target, g.asks = nil, false // the target was computed for the earlier version
 		es, ours := g.cameAbout(o, w)
 		out = append(out, es...)
 		g.edited = g.Queued && (g.edited || !ours)
 		g.Since, g.lookedBack = now, g.lookedBack && ours
-		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // any other change ends a lost update: it is our undo, or a newer version
+		g.overwrote, g.recreated = o.BroughtBack, o.BroughtBack // our undo or a newer version ends a lost update
 	}
 	if g.overwroteWith(o.Job) {
 		g.overwrote, g.recreated = true, *o.Job.CreateIndex != *g.Job.CreateIndex
@@ -141,7 +141,7 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 // first duty: each duty checks what was read, so finished ones fall through and
 // no duty has to remember where it was interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
-	if g.Nomad == Rejected { // set aside: it is not examined
+	if g.Nomad == Rejected { // the job is set aside and not examined
 		return nil
 	}
 	due := g.read.Last || !w.Now().Before(g.RetryAt)
@@ -161,7 +161,7 @@ func (g *Lifecycle) doDuties(w World) []Effect {
 // answer applies the answer to an effect and continues with the duties.
 func (g *Lifecycle) answer(e Event, of Effect, w World) []Effect {
 	if _, failed := e.(Failure); !failed && g.stumbled != "" && g.stumbled == fmt.Sprintf("%T", of) {
-		g.trouble, g.stumbled = nil, "" // it succeeded this time
+		g.trouble, g.stumbled = nil, "" // the effect succeeded this time
 	}
 	if _, registered := e.(Registered); g.sizing != nil && !registered {
 		return g.goOnResizing(e)
@@ -234,7 +234,7 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	}
 	switch r.Why {
 	case ToUndo:
-		g.overwrote, g.edited = false, g.Queued // it is the author's version again
+		g.overwrote, g.edited = false, g.Queued // the job is the author's version again
 	case ToResize:
 		return g.resized(w)
 	case ToGrow, ToShrink:
@@ -298,8 +298,8 @@ func (g *Lifecycle) wrong(err error, w World) []Effect {
 
 func (g *memory) log(l Level, text string, args ...any) Effect { return Log{l, text, args} }
 
-// RegisteredJob is the job as Nomad has it after it was registered over was.
-// job may be an earlier version.
+// RegisteredJob returns the job as Nomad has it after job was registered over was. job can be an
+// earlier version.
 func RegisteredJob(job, was *api.Job, index uint64, now time.Time) *api.Job {
 	if *was.JobModifyIndex == index {
 		return was // nothing changed

@@ -18,22 +18,22 @@ import (
 )
 
 // How a gang is stopped, to make room, to move or to be requeued. Its record is written
-// ([WriteRecord]), its gate is registered, its members are told to stop, and
-// all of them end ([Lifecycle.hasStopped]). Until then it holds all its GPUs
-// (Held), also those of members that have ended: the queue waits for all of
-// them together.
+// ([WriteRecord]), its gate is registered, its members are told to stop, and all of them end
+// ([Lifecycle.hasStopped]). Until then it holds all its GPUs (Held), also those of members that
+// have ended, because the queue waits for all of these GPUs together.
 //
-// If a node goes down meanwhile, Nomad reports its members as lost. They no longer count as dying,
-// so the gang has stopped as if they had ended. The ledger gives nobody the GPUs of a node that is
-// down. So the claim of the gang that was to get them lapses once the other members have ended, and
-// the queue decides again. Until then the claiming gang may start elsewhere. A member on a node
-// that has only lost touch with Nomad (status unknown) is left behind: nothing waits for it, and
-// nobody gets its GPUs until the node is back ([cluster.Alloc.LeftBehind]).
+// If a node goes down meanwhile, Nomad reports its members as lost. Lost members no longer count as
+// dying, so the gang has stopped as if they had ended. The ledger gives nobody the GPUs of a node
+// that is down. So the claim of the gang that was to get these GPUs lapses once the other members
+// have ended, and the queue decides again. Until then the claiming gang can start elsewhere. A
+// member on a node that has only lost touch with Nomad (status unknown) is left behind: nothing
+// waits for it, and nobody gets its GPUs until the node is back ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {
 	why Reason
-	// forJob is the job that it makes room for; target has the GPUs on which it starts again.
+	// forJob is the job for which the gang makes room; target has the GPUs on which the gang starts
+	// again.
 	forJob string
 	target *pal.Placement
 	// before is the record before the stop. recorded: the stop is stored. gated: the gate is
@@ -41,8 +41,8 @@ type stopping struct {
 	before                     *Record
 	asked                      bool // by a person: see [Control]
 	recorded, gated, requested bool
-	// someDone: members had succeeded, and the queue may know only the others.
-	// All start again.
+	// someDone: members had succeeded, and the queue may know only the other members. All members
+	// start again.
 	someDone bool
 }
 
@@ -66,7 +66,7 @@ func (g *Lifecycle) Stopping() (why Reason, forJob string) {
 	return g.stop.why, g.stop.forJob
 }
 
-// WhyStopped is why the gang is being stopped; none if it is not. It does not name the job that
+// WhyStopped returns why the gang is being stopped; none if it is not. It does not name the job that
 // gets the room, because not everybody may see that job.
 func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop == nil {
@@ -151,8 +151,8 @@ func (g *Lifecycle) proceed(w World) []Effect {
 }
 
 // closed records that the gate is registered. Until the whole gang has stopped, it keeps all its
-// GPUs: the queue waits for them together. It also keeps the GPUs for its new size. For a move, the
-// queue reserves the new GPUs.
+// GPUs, because the queue waits for all of them together. The gang also keeps the GPUs for its new
+// size. For a move, the queue reserves the new GPUs.
 func (g *Lifecycle) closed(w World) []Effect {
 	g.stop.gated, g.Target = true, g.stop.target
 	if g.stop.why == Resized {
@@ -200,7 +200,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	case s.recorded && s.before != nil:
 		g.Record = s.before
 		out = append(out, SaveRecord{*g.Record})
-	case unwritten: // Nomad may have stored it anyway
+	case unwritten: // Nomad may have stored the record anyway
 		out = append(out, SaveRecord{*g.Record})
 	}
 	if s.why != Requeued {
@@ -223,8 +223,8 @@ func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 		case !g.allRun(g.read.allocs):
 			return nothing()
 		}
-		// A placer crashed between gate and stop. Nothing was lost: open the
-		// gate again.
+		// A placer crashed after it had gated the job and before it stopped the members. Nothing
+		// was lost, so open the gate again.
 		return []Effect{g.log(Info, "a placer crashed before it stopped the members: the gang keeps running"), Register{Why: ToGoOn, Job: rewrite.Open(g.Job)}}, false
 	}
 	return await(g.stopMembers())
@@ -241,7 +241,7 @@ func (g *Lifecycle) hasStopped(w World) []Effect {
 	if g.Nomad != Waiting || g.stop == nil || g.dying(w) {
 		return nil
 	}
-	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // a requeued gang may avoid other nodes now
+	g.edited = g.edited || g.Queued && (g.stop.someDone || g.stop.why == Requeued) // a requeued gang may now avoid other nodes
 	out := []Effect{Again{}}
 	if g.Target != nil {
 		out = append(out, StartAtTarget{g.stop.why})

@@ -53,7 +53,7 @@ type Config struct {
 	Resync time.Duration
 }
 
-// DefaultConfig is the configuration of an agent whose files set nothing.
+// DefaultConfig returns the configuration of an agent whose files set nothing.
 func DefaultConfig() Config {
 	return Config{
 		Placement: pal.PAL,

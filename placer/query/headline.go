@@ -204,7 +204,7 @@ func times(cost float64) string {
 	return fmt.Sprintf("%.2f times as long as on median GPUs of one node", cost)
 }
 
-// waitsSentence is the headline of a gang that waits, or, in a plan, would wait.
+// waitsSentence returns the headline of a gang that waits, or, in a plan, would wait.
 func waitsSentence(e *Explanation, now time.Time) string {
 	text := e.Job + " waits"
 	switch {

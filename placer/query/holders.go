@@ -63,7 +63,7 @@ type Holders struct {
 	Enough bool `json:"enough,omitempty"`
 }
 
-// rank is the sort key of the list of holders: see [Holders.Jobs].
+// rank returns the sort key of the list of holders: see [Holders.Jobs].
 func (h Holder) rank() int {
 	switch {
 	case h.Stopping:

@@ -89,7 +89,7 @@ func gpuRequestOf(g *api.TaskGroup) (gpuRequest, error) {
 	return a, nil
 }
 
-// severalBlocks is the error for a task with several device blocks for GPUs.
+// severalBlocks returns the error for a task with several device blocks for GPUs.
 func severalBlocks(g *api.TaskGroup, t *api.Task, rs []*api.RequestedDevice) error {
 	what := fmt.Sprintf("task %q of group %q has %d GPU device blocks: Nomad gives the task the last one's GPUs only", t.Name, *g.Name, len(rs))
 	all := 0
