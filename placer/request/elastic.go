@@ -18,9 +18,9 @@ import (
 )
 
 // The members of an elastic gang keep running while others join and leave. Nomad replaces members
-// whose device block changes, so the device block must not change: the pins name nodes and a
-// highest variability class, as for services, and the class stays the same until the gang is placed
-// again. The group's count is the number of members.
+// whose device block changes, so the device block must not change. Therefore the pins name nodes
+// and a highest variability class, as for services, and the class stays the same until the gang is
+// placed again. The group's count is the number of members.
 
 func elasticOf(job *api.Job) *rewrite.Elastic {
 	if e, ok := rewrite.ElasticOf(job); ok {
@@ -63,7 +63,7 @@ func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 }
 
 // Resized returns the pins that give a running elastic gang the members of a placement. It returns
-// an error if the gang cannot grow like that without a restart of its running members.
+// an error if the gang cannot get these members without a restart of its running ones.
 func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.Pins, error) {
 	was, _ := old.Of(r.Elastic.Group)
 	is := rewrite.GroupPins{Group: was.Group, GPUs: was.GPUs, Count: len(to.Members)}
@@ -114,7 +114,8 @@ func memberIndex(a *cluster.Alloc) int {
 }
 
 // inOrder returns the members of a running elastic gang that hold the GPUs, in the order of their
-// numbers: Nomad stops the last ones first. Members without an allocation come last.
+// numbers, because Nomad stops the members with the highest numbers first. Members without an
+// allocation come last.
 func (v *View) inOrder(r Request, owned []int) []pal.Member {
 	var ms []pal.Member
 	left := slices.Clone(owned)

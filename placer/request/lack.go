@@ -123,7 +123,7 @@ func (l Lack) freeGPUs() string {
 	return text
 }
 
-// passes reports whether the lack may end by itself, when jobs end or nodes come back.
+// passes reports whether the lack can end by itself, when jobs end or nodes come back.
 func (l Lack) passes() bool {
 	switch l.Kind {
 	case LackReady, LackHealth, LackFree, LackFreeGPUs, LackFreePort:
@@ -147,8 +147,8 @@ func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
 // the node, until found returns false. It ignores GPUs, free resources and whether the node is
-// ready. job is in its author's form, without our own constraints. Only Nomad's dry run can find
-// some lacks, for example of CSI volumes and of client networks.
+// ready. job must be in its author's form, without the placer's constraints. Only Nomad's dry run
+// can find some lacks, for example of CSI volumes and of client networks.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return
@@ -194,7 +194,8 @@ func missingDriver(t *api.Task, n *api.Node) (Lack, bool) {
 }
 
 // missingVolume returns a lack if the node does not have a host volume of the group. For a CSI
-// volume it only checks whether the node can mount any: only Nomad's dry run knows more.
+// volume it only checks whether the node can mount CSI volumes at all, because only Nomad's dry run
+// knows more.
 func missingVolume(g *api.TaskGroup, n *api.Node) (Lack, bool) {
 	for _, name := range slices.Sorted(maps.Keys(g.Volumes)) {
 		vol := g.Volumes[name]
@@ -327,7 +328,7 @@ func inPorts(list string, port int) bool {
 	return false
 }
 
-// tooLittle returns the first resource of which have is less than need.
+// tooLittle returns a lack for the first resource of which have is less than need.
 func tooLittle(kind LackKind, need, have pal.Resources) (Lack, bool) {
 	for _, r := range []struct {
 		name       string
@@ -345,7 +346,8 @@ func meetsAll(cs []*api.Constraint, d *api.NodeDeviceResource) bool {
 	return !slices.ContainsFunc(cs, func(c *api.Constraint) bool { return !constraint.DeviceMeets(c, d) })
 }
 
-// fault explains why no node can meet a constraint; nil for other lacks.
+// fault returns why no node can meet the constraint of a lack; nil if the lack is not about a
+// constraint.
 func (v *View) fault(a gpuRequest, l Lack) *constraint.Fault {
 	c := &api.Constraint{LTarget: l.Attribute, Operand: l.Operator, RTarget: l.Value}
 	switch l.Kind {

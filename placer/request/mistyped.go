@@ -53,8 +53,8 @@ func question(device string) string {
 }
 
 // meantGPU returns the correct spelling for a misspelled GPU request, or for one with another
-// vendor's name; "" for other devices. A name without a vendor may be a GPU's model. With another
-// vendor than ours, the type must begin with gpu, because a TPU is not a misspelled GPU.
+// vendor's name; "" for other devices. A name without a vendor may be a GPU's model. If the vendor
+// is not NVIDIA, the type must begin with gpu, because a TPU is not a misspelled GPU.
 func meantGPU(device string) string {
 	parts := strings.SplitN(device, "/", 3)
 	for i := range min(2, len(parts)) {

@@ -131,7 +131,7 @@ func eachAsk(job *api.Job, find func(author *api.Job, a gpuRequest) []Obstacle) 
 	return out
 }
 
-// count counts what excludes each node. If there are things that every node lacks, it returns only
+// count counts what excludes each node. If every node lacks the same things, count returns only
 // these, each with the reason why no node can have it.
 func (v *View) count(a gpuRequest, look func(node int) []Lack) (found []Obstacle) {
 	of, lacking := make([][]Lack, len(v.Nodes)), map[Lack]int{}
@@ -182,7 +182,7 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 }
 
 // lastingLacks returns everything that would keep the request off the node even if the node were
-// idle. It omits what may end by itself, unless there is nothing else. few: see [eligibility].
+// idle. It omits what can end by itself, unless there is nothing else. few: see [eligibility].
 func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.Nodes[i]
 	add := func(l Lack) bool {
@@ -280,7 +280,7 @@ func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 			}
 		}
 	}
-	if len(lacks) == 0 { // each constraint is met by some group, but no group meets all of them
+	if len(lacks) == 0 { // each constraint is met by some device group, but no device group meets all of them
 		for _, r := range a.requests {
 			for _, c := range r.Constraints {
 				if len(lacks) == 0 && !constraint.DeviceMeets(c, v.Devices[groups[0]]) {
