@@ -8,10 +8,10 @@
 // It builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life of one
 // gang (placer/gang) and the queue (pal/queue).
 //
-// Snapshots are clones of the model, and others read them while the placer changes the original. So
-// a new field that is changed in place must be copied in [Model.Clone]; a field that is only
-// replaced as a whole may be shared. [Model.Reset] must forget each field that is derived from
-// Nomad's state, because the placer calls it after a panic.
+// Snapshots are clones of the model, and other goroutines read them while the placer changes the
+// original. So a new field that is changed in place must be copied in [Model.Clone]; a clone may
+// share a field that is only replaced as a whole. [Model.Reset] must forget each field that is
+// derived from Nomad's state, because the placer calls it after a panic.
 package model
 
 import (
@@ -164,7 +164,7 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 }
 
 // heldBy counts held GPUs by namespace and user. It counts all jobs that cannot be read, and those
-// of our jobs that chosen selects.
+// of the placer's jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
@@ -184,8 +184,8 @@ func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 func (m *Model) amount(k cluster.JobKey) float64 { return m.View.Cluster.Amount(m.View.Holds(k)...) }
 
 // Sorted returns the jobs in order of their keys; callers must not change the list. The list is
-// kept from cycle to cycle, so that thousands of jobs need not be sorted each time. It is valid if
-// it is as long as the map, because [Model.Add] and [Model.Forget] update or drop it.
+// kept from cycle to cycle, so that thousands of jobs need not be sorted each time. The list is
+// valid if it is as long as the map, because [Model.Add] and [Model.Forget] update or drop it.
 func (m *Model) Sorted() []*Tracked {
 	if len(m.order) != len(m.Jobs) {
 		m.order = make([]*Tracked, 0, len(m.Jobs))
@@ -276,12 +276,12 @@ type Dependency struct {
 	// Due is when to read the job from Nomad again; zero: at once.
 	Due time.Time
 	// Heard is the index of the last change that an event reported; zero: no event. Nomad sends an
-	// event before it makes the change (seen on 1.11.3). Until Nomad returns the job with that
-	// index, its answer is outdated. So is the answer that there is no such job, unless the job was
-	// Purged.
+	// event before it makes the change (seen on 1.11.3). Until Nomad returns the job with this
+	// index, Nomad's answers are outdated. The answer that there is no such job is outdated, too,
+	// unless the job was Purged.
 	Heard  uint64
 	Purged bool
-	// Finished is when the job succeeded; zero: it has not, and Why describes its state.
+	// Finished is when the job succeeded; zero: it has not succeeded, and Why describes its state.
 	Finished time.Time
 	Why      reason.Reason
 }
@@ -333,7 +333,7 @@ type Tracked struct {
 	PassedOver        bool
 	EvaluationQueries EvaluationQueries
 	// After names an unfinished job from the job's pal_after; nil if all have finished. Eligible is
-	// when the last of them finished.
+	// when the last of these jobs finished.
 	After    *reason.Reason
 	Eligible time.Time
 	// ProgressTrouble is why the job's progress is unknown although the job should report it.
@@ -403,7 +403,7 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
 }
 
 // EvaluationQueries counts how often the evaluations of one job were queried since it was last
-// registered. Index is the job's JobModifyIndex then.
+// registered. Index is the job's JobModifyIndex at this registration.
 type EvaluationQueries struct {
 	Index uint64
 	Last  time.Time
@@ -449,7 +449,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 	if s := t.Request.Gang.Share; s < 1 {
 		j.Share = s
 	}
-	if t.Refused != nil && len(t.Members) > 0 { // its current request cannot be read, so show the GPUs that it holds
+	if t.Refused != nil && len(t.Members) > 0 { // the job's current request cannot be read, so show the GPUs that the job holds
 		j.GPUs = t.Holds()
 		if t.Record != nil {
 			j.Class = string(t.Record.Decision.Class)
@@ -463,7 +463,7 @@ func (m *Model) statusOf(t *Tracked, w *Wait) JobStatus {
 // job, the reason includes why it was requeued.
 func (t *Tracked) WhyWaits(b gang.Book, w *Wait, queued reason.Reason) reason.Reason {
 	switch {
-	case t.Refused != nil: // its job is being stopped because its members had completed
+	case t.Refused != nil: // the job is being stopped because its members had completed
 		return Refused(t.Refused)
 	case t.After != nil:
 		return *t.After

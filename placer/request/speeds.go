@@ -143,8 +143,8 @@ func pooled(told map[string]float64, from map[string]string, runs map[string]que
 	return rates
 }
 
-// rounded returns the speeds with this many significant digits. Medians change slightly with each
-// measurement and run, and such small changes should not change decisions.
+// rounded rounds each speed in s to this many significant digits, and returns s. Medians change
+// slightly with each measurement and run, and such small changes should not change decisions.
 func rounded(s pal.Speeds, digits int) pal.Speeds {
 	for model, v := range s {
 		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(v)))

@@ -15,15 +15,17 @@
 //     on the [Mode], one on instance ids or on a class per GPU task. ModePrefer writes affinities
 //     instead. [Pin] may also add a constraint of the whole job.
 //
-// A gang that is being stopped has a fourth form, gated and pinned: its allocations keep running
+// A gang that is being stopped has a fourth form, gated and pinned. Its allocations keep running
 // until they are stopped, and Nomad cannot replace them.
 //
-// Our constraints are recognized exactly: the gate by its target, pins by the mark at the beginning
-// of their list (see [Mark]), a class ceiling by the mark of its group. A mark is no id of any node
-// or GPU, so it does not change what the constraint selects. Nothing that an author wrote is
-// mistaken for ours: Author(Pin(job)) is the job again, which a test checks for random jobs.
+// The package recognizes exactly its own constraints: the gate by its target, pins by the mark at
+// the beginning of their list (see [Mark]), a class ceiling by the mark of its group. A mark is not
+// the id of any node or GPU, so it does not change what the constraint selects. Nothing that an
+// author wrote is taken for the placer's. A test with random jobs checks that Author(Pin(job))
+// equals the job.
 //
-// If you write anything new into jobs, three other places must follow: [Pinned] reads it back,
-// [Author] removes it, and package rpc copies it into dispatched and periodic jobs. Old marks must
-// stay readable, because jobs that an older placer pinned may run for months.
+// If you make the placer write anything new into jobs, change three other places, too: [Pinned]
+// must read it back, [Author] must remove it, and package rpc must copy it into dispatched and
+// periodic jobs. Old marks must stay readable, because jobs that an older placer pinned can run for
+// months.
 package rewrite
