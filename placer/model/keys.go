@@ -27,8 +27,7 @@ type Key struct {
 	// *string. It is nil if the field text is set.
 	field func(*Config) any
 	text  *text
-	// zero: the value 0 is allowed, if it is a float64 or a duration. For an int, 0 is always
-	// allowed.
+	// zero: 0 is allowed as the value of a float64 or a duration. For an int, 0 is always allowed.
 	zero bool
 }
 

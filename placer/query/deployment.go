@@ -20,7 +20,7 @@ type Deployment struct {
 	ID          string `json:"id"`                    // the deployment's id in Nomad
 	Status      string `json:"status"`                // its status in Nomad, such as running
 	Description string `json:"description,omitempty"` // Nomad's description of the status
-	// Version is the job version that it deploys.
+	// Version is the version of the job that is deployed.
 	Version uint64 `json:"version"`
 	// Promote reports whether the deployment waits for somebody to promote it.
 	Promote bool `json:"promote,omitempty"`

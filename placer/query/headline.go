@@ -108,7 +108,7 @@ func runsSentence(e *Explanation, now time.Time) string {
 		}
 	case e.State == gang.Starting:
 		verb = "is starting"
-	case pending: // Nomad has placed all its members, and calls it running
+	case pending: // Nomad has placed all members, and calls the job running
 		verb = "is placed"
 	}
 	text := fmt.Sprintf("%s %s on %s %s", e.Job, verb, pal.CountGPUs(d.Demand), where)

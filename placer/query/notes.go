@@ -21,7 +21,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// addNote appends text to the note, if text is not empty.
+// addNote appends said to the note, if said is not empty.
 func (e *Explanation) addNote(said string) {
 	if e.Note != "" && said != "" {
 		e.Note += "; "
@@ -29,14 +29,14 @@ func (e *Explanation) addNote(said string) {
 	e.Note += said
 }
 
-// noteSize adds the size of an elastic gang, and how it may change.
+// noteSize adds the size of an elastic gang, and how the size can change.
 func (e *Explanation) noteSize() {
 	if e.Elastic != nil {
 		e.addNote(sizeInWords(e.Elastic, e.State))
 	}
 }
 
-// sizeInWords describes the size of an elastic gang, and how it may change.
+// sizeInWords describes the size of an elastic gang, and how the size can change.
 func sizeInWords(s *queue.Size, st gang.State) string {
 	members := reason.Counted(s.Members, "member", "members")
 	switch {
@@ -82,8 +82,8 @@ func (s facts) windowsAhead(t *model.Tracked) (said []reason.Reason) {
 	return said
 }
 
-// whenEnds adds when a running job is expected to end and what that is based on, or why its end is
-// not known.
+// whenEnds adds when a running job is expected to end and what this expectation is based on, or why
+// the end is not known.
 func (s facts) whenEnds(e *Explanation, t *model.Tracked) {
 	if e.EndFrom, e.EndTo = s.ends(t.Key); e.EndTo.IsZero() {
 		job := t.QueueJob(s.m.Cfg.RestartCost)
@@ -180,7 +180,7 @@ func (s facts) noteDeadline(e *Explanation, t *model.Tracked, w *model.Wait) {
 	switch {
 	case !counts && !s.m.Cfg.Queue.Deadlines:
 		said += "; deadlines do not count here (queue { deadlines = false })"
-	case !counts: // it is not in the queue
+	case !counts: // the job is not in the queue
 	case w == nil:
 		said += deadlineSentence(d, 0, 0)
 	default:
@@ -217,7 +217,7 @@ func deadlineSentence(d queue.Deadline, from, to time.Duration) string {
 }
 
 // notePriority adds how many jobs go first because of their higher priority. With quotas or fair
-// share, the order of tenants comes before priorities, so it counts only jobs of the same
+// share, the order of tenants comes before priorities, so notePriority counts only jobs of the same
 // namespace.
 func (s facts) notePriority(e *Explanation, t *model.Tracked) {
 	q := s.m.Cfg.Queue
@@ -285,9 +285,9 @@ func userSentence(u queue.TenantUse, user string) string {
 	return fmt.Sprintf("user %s has %s in tenant %s", queue.ShownUser(user), strings.Join(most, " and "), u.Tenant)
 }
 
-// holding splits a tenant's GPUs into those that its jobs hold and Awaited. The queue counts both:
-// running jobs may have requested GPUs that they do not have yet, for example for members that the
-// author added to a service.
+// holding splits a tenant's GPUs into those that its jobs hold and those that they await (Awaited).
+// The queue counts both, because running jobs can have requested GPUs that they do not have yet,
+// for example for members that the author added to a service.
 func holding(u *queue.TenantUse, held map[string]float64) {
 	has := 0.0
 	for _, namespace := range u.Namespaces {
@@ -324,7 +324,7 @@ func Round3(x float64) string {
 	return fmt.Sprintf("%.3g", math.Max(0, x))
 }
 
-// Days formats whole days as days.
+// Days formats a duration, in days if it is a whole number of days.
 func Days(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -31,7 +31,7 @@ type Outcome struct {
 // AtRest is the status of a job that its author has scaled to zero.
 const AtRest = "at rest"
 
-// OutcomeOf returns how a job ended, by the last allocation of each of its members.
+// OutcomeOf returns how a job ended, according to the last allocation of each of its members.
 func OutcomeOf(m *model.Model, st gang.Observed) *Outcome {
 	if cluster.Template(st.Job) { // a template has no members, and ends only if somebody stops it
 		return &Outcome{Status: "stopped", At: time.Unix(0, *st.Job.SubmitTime), Reason: reason.Reason{Kind: reason.NoMoreRuns}}

@@ -22,7 +22,7 @@ import (
 )
 
 // Plan explains what would happen to a job if it were registered with a gate now: whether and where
-// it would start, or what it would wait for. It tries that on a copy of the model.
+// it would start, or what it would wait for. It tries the registration on a copy of the model.
 func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error) {
 	s = s.With(s.Activity)
 	e, err := s.plan(job)
@@ -33,8 +33,8 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	return e, err
 }
 
-// checkAfter asks Nomad about the jobs in pal_after of a planned job. It names those that the job
-// would wait for forever: jobs that Nomad does not have, or that do not finish.
+// checkAfter asks Nomad about the jobs in pal_after of a planned job. It names those for which the
+// job would wait forever, because Nomad does not have them or because they do not finish.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {
@@ -85,7 +85,7 @@ func (s *Snapshot) plan(job *api.Job) (*Explanation, error) {
 		return e, nil
 	}
 	st, runs := s.placed(k)
-	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // it keeps its place in the queue
+	if t := s.m.Jobs[k]; t != nil && t.Nomad == gang.Waiting { // the job keeps its place in the queue
 		at := t.Submitted().UnixNano()
 		planned.SubmitTime, e.Submitted = &at, t.Submitted()
 	}
@@ -137,10 +137,10 @@ func Refused(job *api.Job) *Explanation {
 	return &Explanation{Namespace: k.Namespace, Job: k.ID, State: gang.Rejected, Planned: true, Reason: model.Refused(err)}
 }
 
-// notServed reports whether the placer would not place the job, and then sets why: run registers it
-// without a gate, it has no members, or it is a parameterized or periodic job whose children the
-// placer cannot place. If the placer can place the children, notServed notes that the plan is for
-// one child.
+// notServed reports whether the placer would not place the job, and if so, sets the reason. Either
+// run registers the job without a gate, or the job has no members, or it is a parameterized or
+// periodic job whose children the placer cannot place. If the placer can place the children,
+// notServed notes that the plan is for one child.
 func (e *Explanation) notServed(job *api.Job, children bool) bool {
 	childless := request.Childless(job, children)
 	switch {
@@ -166,7 +166,7 @@ func (e *Explanation) notServed(job *api.Job, children bool) bool {
 func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecycle, v *request.View, d *pal.Decision) {
 	room := s.m.RoomForPlan(&changed, v)
 	if !d.Placed {
-		room.Reason = d.Reason // it has details about nodes
+		room.Reason = d.Reason // the decision's reason has details about nodes
 	}
 	e.resubmitted(st, changed.Job, s.keeps(st, changed.Job), room)
 	if t := s.m.Jobs[changed.Key]; t != nil {
@@ -234,7 +234,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 	}
 }
 
-// placed returns the state of a job that the placer has placed; ok is false for any other.
+// placed returns the state of a job that the placer has placed; ok is false for other jobs.
 func (s facts) placed(k cluster.JobKey) (st gang.Observed, ok bool) {
 	job := s.m.State.Jobs[k]
 	if job == nil {

@@ -30,11 +30,11 @@ const (
 	RetryForce    Retry = "force"    // make Nomad try a batch job's member once more
 	RetryAgain    Retry = "again"    // run the whole batch job again
 	RetryChange   Retry = "change"   // edit the job, because its reschedule block allows no further try
-	RetryRun      Retry = "run"      // run the service again: Nomad has preempted the member
+	RetryRun      Retry = "run"      // run the service again, because Nomad has preempted the member
 	RetryMove     Retry = "move"     // have the whole service placed again
 )
 
-// mostMembers bounds how many missing or retried members are described.
+// mostMembers is the maximum number of missing or retried members that are described.
 const mostMembers = 3
 
 // addTried adds the retries of members, and what happened to missing members.
@@ -48,7 +48,7 @@ func (e *Explanation) addTried(s *Snapshot, st gang.Observed, deploys bool) {
 
 // tried describes how often and why Nomad has retried members, and what happened to missing ones.
 // For members that do not need each other, it also returns how to get them back. deploys reports
-// whether a deployment is active or has failed: Nomad then retries no members.
+// whether a deployment is active or has failed, because Nomad then retries no members.
 func tried(m *model.Model, t *model.Tracked, deploys bool) (said []reason.Reason, retry Retry) {
 	before := map[string]*cluster.Alloc{}
 	for _, a := range m.State.AllocsOf(t.Key) {

@@ -16,8 +16,8 @@ func ExplainCommand(k cluster.JobKey) string {
 	return "nomad-pal explain " + InNamespace(k.Namespace, ShellQuoted(k.ID))
 }
 
-// InNamespace returns a command's argument. Unless the namespace is the default one, the flag for
-// it comes before the argument.
+// InNamespace returns a command's argument, after the flag for the namespace unless the namespace
+// is the default one.
 func InNamespace(namespace, arg string) string {
 	if namespace != "" && namespace != api.DefaultNamespace {
 		return "-namespace " + ShellQuoted(namespace) + " " + arg
