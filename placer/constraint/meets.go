@@ -99,7 +99,7 @@ func holds(operator string, l, r bool, order func() (int, bool), texts func() (l
 }
 
 // matches evaluates the operators for texts only: version, semver, regexp and set_contains. [holds]
-// evaluates the others.
+// evaluates the other operators.
 func matches(operand, l, r string) bool {
 	switch operand {
 	case api.ConstraintVersion:

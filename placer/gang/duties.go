@@ -59,14 +59,14 @@ func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	return out, true
 }
 
-// runAgain reports whether the record belongs to an earlier run of the job. That run had ended
-// before the author registered the job again, or the author had purged the job in between. An edit
-// of a running or waiting gang is not a new run, because allocations from before the edit are still
-// live, or ended after the edit. Services end by themselves only when they fail, so registering a
-// service again always counts as an edit.
+// runAgain reports whether the record belongs to an earlier run of the job. The earlier run had
+// ended before the author registered the job again, or the author had purged the job after that
+// run. An edit of a running or waiting gang is not a new run, because allocations from before the
+// edit are still live, or ended after the edit. Services end by themselves only when they fail, so
+// registering a service again always counts as an edit.
 func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 	switch {
-	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since the record was reconstructed
+	case 0 < r.JobModifyIndex && r.JobModifyIndex < *g.Job.CreateIndex: // 0: not complete since reconstruct
 		return true
 	case *g.Job.Type != api.JobTypeBatch, asked.requeued, asked.cut, !asked.since.After(r.Submitted):
 		return false
@@ -78,8 +78,8 @@ func (g *Observed) runAgain(r *Record, asked ask, w World) bool {
 }
 
 // startedSince reports whether the job's pins are newer than the record, because the placer that
-// chose the pins crashed before it wrote the record. Then either the gang had been stopped and all
-// its members are newer than the record, or its pins name other GPUs than the record.
+// chose the pins crashed before it wrote the record. It returns true if the gang had been stopped
+// and all its members are newer than the record, or if the pins name other GPUs than the record.
 func (g *Observed) startedSince(r *Record) bool {
 	older := func(a *cluster.Alloc) bool { return a.CreateIndex <= r.Index }
 	if !r.Stopped.IsZero() && !r.Ready.After(r.Stopped) && len(g.Members) > 0 && !slices.ContainsFunc(g.Members, older) {
@@ -122,11 +122,11 @@ func (g *memory) keepPending(w World) ([]Effect, bool) {
 
 // repairOrRequeue acts on a job that is still incomplete after the timeout while Nomad is doing
 // nothing for it. The cause may be an unforeseen constraint, a GPU that somebody else took or that
-// became unhealthy, or a node that went down. repairOrRequeue takes the first of these actions that
-// is possible: an elastic gang continues with fewer members; members that do not need the missing
-// members keep running; pins that name a class get more nodes. If no more nodes fit, a gang with
-// such pins waits, unless it has lost members that the others need. In all other cases the whole
-// gang is requeued.
+// became unhealthy, or a node that went down. repairOrRequeue takes the first possible of three
+// actions. It lets an elastic gang continue with fewer members. It lets members keep running that
+// do not need the missing members. Or it adds nodes to pins that name a class. If no further nodes
+// fit, a gang with class pins waits, unless it has lost members that the other members need. In all
+// other cases, the whole gang is requeued.
 func (g *Lifecycle) repairOrRequeue(w World) ([]Effect, bool) {
 	now := w.Now()
 	if g.Age(now) < w.ReadyTimeout() {

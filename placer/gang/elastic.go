@@ -91,8 +91,8 @@ func (g *Lifecycle) lookAgain() Effect {
 	return ReadAllocs{}
 }
 
-// doWithout lets an elastic gang continue with its running members if they are enough and Nomad
-// cannot place the others. Otherwise it returns nil.
+// doWithout lets an elastic gang continue with its running members if these are enough and Nomad
+// cannot place the missing ones. Otherwise it returns nil.
 func (g *Lifecycle) doWithout(blocked bool, w World) []Effect {
 	e := g.Request.Elastic
 	if e == nil || !blocked || g.Have > g.Live || g.Have < e.Least {

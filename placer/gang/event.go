@@ -172,9 +172,9 @@ type (
 	WriteRecord struct{ Record Record }
 )
 
-// Effects within the placer. They have no answer.
+// Effects within the placer, which have no answer.
 type (
-	// SaveRecord writes the record soon, together with others.
+	// SaveRecord writes the record soon, together with other records.
 	SaveRecord struct{ Record Record }
 	// Own: the placer itself gave the job these GPUs, whatever its pins say.
 	Own struct{ GPUs []string }
@@ -188,8 +188,8 @@ type (
 		Gang      pal.Gang
 		Placement pal.Placement
 	}
-	// Keep takes those GPUs of a placement that are free in the cycle's view; the gang has the
-	// others already.
+	// Keep takes those GPUs of a placement that are free in the cycle's view; the gang already has
+	// the other GPUs.
 	Keep struct{ Placement pal.Placement }
 	// Again asks for another cycle at once.
 	Again struct{}
@@ -294,7 +294,7 @@ const (
 // start even after the job was purged.
 type Book interface {
 	// Unanswered returns the starts over this version of a job that Nomad did not answer. Nomad may
-	// have written them, or may still do so. At most one of them succeeds.
+	// have written these starts, or may still write them. At most one of them succeeds.
 	Unanswered(version *api.Job) []Start
 }
 

@@ -69,8 +69,8 @@
 //     in [Lifecycle.failed] and [Lifecycle.putOff].
 //   - The compiler does not notice an effect without a case: the placer would do nothing, and
 //     answer [Done] if it must answer. Package placer's TestEveryEffectIsCarriedOut notices it.
-//   - Describe it in told (stories_test.go), answer it in random_test.go, and add to check there
-//     what must always hold.
+//   - Describe it in told (stories_test.go) and answer it in random_test.go. Add to check, in
+//     random_test.go, what must always hold.
 //
 // After a change of the table, run TestDrawing with -rewrite-docs.
 package gang
@@ -95,7 +95,7 @@ import (
 type Lifecycle struct {
 	memory
 
-	// asks: see [Lifecycle.Asks]. runs is the version that its members run meanwhile.
+	// asks: see [Lifecycle.Asks]. runs is the version that the gang's members run meanwhile.
 	asks bool
 	runs runs
 
@@ -205,22 +205,21 @@ type readings struct {
 // because the servers' clocks may differ.
 func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 
-// Ours reports whether the placer has something to do or to remember for the
-// job. That includes an ended job if we overwrote its author's change.
+// Ours reports whether the placer has something to do or to remember for the job. An ended job is
+// ours, too, if we overwrote its author's change.
 func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
 // Overwrote reports whether our registration replaced a change that we had not
 // seen. It must be undone before anything else is decided about the job.
 func (g *memory) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether our last registration replaced an unseen
-// change, or may have: Nomad has not shown the result yet. Until that is known
-// and undone, nothing else is registered over the job. After two of our
-// registrations in a row, nobody could tell which of them replaced the author's
-// change.
+// MayHaveOverwritten reports whether our last registration replaced an unseen change, or may have:
+// Nomad has not shown the result yet. Until Nomad has shown the result, and a replaced change is
+// restored, nothing else is registered over the job. After two of our registrations in a row,
+// nobody could tell which of them replaced the author's change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
-// unverified reports whether Nomad has not shown the result yet.
+// unverified reports whether Nomad has not shown the result of our last registration yet.
 func (g *memory) unverified() bool { return g.assumed != nil && g.assumed == g.Job }
 
 // verifyLater remembers the job as Nomad should have it after a registration,

@@ -84,7 +84,7 @@ func (g *Lifecycle) requeueLost(w World) ([]Effect, bool) {
 	why, infra, times := reason.Reason{Kind: reason.MembersStopped}, false, g.Record.InfraFailures
 	until := w.Now()
 	if f := w.LastFailure(g.Job); f != nil {
-		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // no placer may have run since
+		why, infra, until = reason.Unread(f.Reason), f.Cause == failure.Infrastructure, f.At // perhaps no placer has run since
 	}
 	if g.ranFor(steadyAfter, until) {
 		times = 0

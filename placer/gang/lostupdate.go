@@ -203,7 +203,8 @@ func (g *Lifecycle) undo(w World) ([]Effect, bool) {
 		return g.wrong(fmt.Errorf("version %d, which was replaced while the job was being placed: %w", *g.Job.Version-1, ErrNoVersion), w), false
 	case ours(lost) && !rewrite.Stopped(lost) && SpecText(rewrite.Author(lost)) == SpecText(rewrite.Author(g.Job)):
 		// Two placers registered the author's version, one after the other, so the author lost
-		// nothing. Restoring the first would rerun members that have finished since (walk 30592).
+		// nothing. Restoring the first version would rerun members that have finished since (walk
+		// 30592).
 		g.overwrote = false
 		return nothing()
 	case cluster.Ended(lost) && rewrite.Stopped(lost):

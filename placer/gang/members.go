@@ -13,8 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// NeedsAll reports whether the members need each other. Members of a batch job do unless its author
-// says otherwise. Members of a service do only if its author says so.
+// NeedsAll reports whether the members need each other. Members of a batch job need each other
+// unless its author says otherwise. Members of a service need each other only if its author says
+// so.
 func (st Observed) NeedsAll() bool {
 	h, err := rewrite.ParseHints(st.Job)
 	if *st.Job.Type == api.JobTypeService {
@@ -72,8 +73,8 @@ func (g *Observed) lackRoom(blocked *api.Evaluation) (n int) {
 	return n
 }
 
-// halfThere reports whether a gang has lost members that the others need and that do not fit.
-// Members that its author has just added (nomad job scale) do not count.
+// halfThere reports whether a gang has lost members that its other members need, and for which
+// there is no room. Members that its author has just added (nomad job scale) do not count.
 func (g *known) halfThere(w World) bool {
 	return g.NeedsAll() && g.Record != nil && len(w.Holds(g.Key)) < g.Record.Decision.Demand
 }

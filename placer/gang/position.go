@@ -75,9 +75,9 @@ func (g *Lifecycle) findPosition(World) ([]Effect, bool) {
 	return nothing()
 }
 
-// positionKnown reports whether the place needs no search now. A known place needs none, and
-// neither does a job without pins that does not wait. A job with pins needs none if its record is
-// up to date or has not been read yet.
+// positionKnown reports whether no search for the place is needed now. No search is needed if the
+// place is known, or if a job without pins does not wait. For a job with pins, no search is needed
+// if its record is up to date or has not been read yet.
 func (g *known) positionKnown() bool {
 	switch index := *g.Job.JobModifyIndex; {
 	case g.position.index == index:

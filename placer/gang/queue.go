@@ -59,7 +59,7 @@ func NameOf(job *api.Job) string {
 	return cluster.KeyOf(job).Namespace + "/" + name
 }
 
-// least returns the smallest number of members of an elastic gang; 0 for others.
+// least returns the smallest number of members of an elastic gang; 0 for other gangs.
 func (g *known) least() int {
 	if g.Request.Elastic == nil {
 		return 0
@@ -125,7 +125,7 @@ func (g *Lifecycle) leaveQueue(_ Event, w World) []Effect {
 	return append(g.hasStopped(w), g.dequeue()...)
 }
 
-// dequeue removes the gang from the queue if it is there.
+// dequeue removes the gang from the queue if the queue knows it.
 func (g *memory) dequeue() []Effect {
 	g.edited = false
 	if !g.Queued {
@@ -184,8 +184,8 @@ func (g *memory) restored(ends bool, w World) []Effect {
 	return []Effect{QueueRestored{Job: j, Placement: at, Since: g.startedAt(w.Now()), Ends: ends}}
 }
 
-// asItRuns returns the job in the queue's form, with its running members and their placement. The author
-// may have requested other members meanwhile.
+// asItRuns returns the job in the queue's form, with its running members and their placement. The
+// author may have requested other members since they started.
 func (g *known) asItRuns(w World) (queue.Job, pal.Placement) {
 	at := w.Running(g.Request, w.Holds(g.Key))
 	j := g.QueueJob(w.RestartCost())

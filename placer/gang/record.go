@@ -59,10 +59,10 @@ type Record struct {
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`
 	Stopped  time.Time     `json:"stopped,omitzero"`
-	// StoppedWhy is why it was stopped.
+	// StoppedWhy is why the gang was stopped.
 	StoppedWhy reason.Reason `json:"stopped_why,omitzero"`
-	// StoppedFor is the job that it made room for (namespace/id), if that is in the same namespace:
-	// readers of the record may not be allowed to know of other jobs.
+	// StoppedFor is the job (namespace/id) for which the gang made room, if it is in the same
+	// namespace. Readers of the record may not be allowed to know of other jobs.
 	StoppedFor string `json:"stopped_for,omitempty"`
 	// Note says what else happened.
 	Note Note `json:"note,omitempty"`
@@ -117,9 +117,9 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
-// Got records which GPUs the gang got: its pins may allow others than the chosen ones. The
-// prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the others
-// belonged to finished members, and nothing changes. If the record has more GPUs than the gang
+// Got records which GPUs the gang got: its pins can allow other GPUs than the chosen ones. The
+// prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the missing
+// GPUs belonged to finished members, and nothing changes. If the record has more GPUs than the gang
 // requested, some of these belonged to members that were ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)

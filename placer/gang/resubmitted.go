@@ -172,7 +172,7 @@ func (g *Lifecycle) restorePins(w World) ([]Effect, bool) {
 }
 
 // Asks reports whether the author of a running gang requests other GPUs than it has. The queue then
-// offers a place ([Room]). The gang keeps running until it can go there.
+// offers a place ([Room]). The gang keeps running until it can move to the offered place.
 func (g *Lifecycle) Asks() bool {
 	return g.asks && g.Nomad == Resubmitted && g.Refused == nil && g.stop == nil && g.pending == nil
 }

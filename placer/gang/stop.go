@@ -22,12 +22,13 @@ import (
 // ([Lifecycle.hasStopped]). Until then it holds all its GPUs (Held), also those of members that
 // have ended, because the queue waits for all of these GPUs together.
 //
-// If a node goes down meanwhile, Nomad reports its members as lost. Lost members no longer count as
-// dying, so the gang has stopped as if they had ended. The ledger gives nobody the GPUs of a node
-// that is down. So the claim of the gang that was to get these GPUs lapses once the other members
-// have ended, and the queue decides again. Until then the claiming gang can start elsewhere. A
-// member on a node that has only lost touch with Nomad (status unknown) is left behind: nothing
-// waits for it, and nobody gets its GPUs until the node is back ([cluster.Alloc.LeftBehind]).
+// If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
+// Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
+// gives nobody the GPUs of a node that is down. So the claim of the gang that was to get these GPUs
+// lapses once the other members have ended, and the queue decides again. Until then the claiming
+// gang can start elsewhere. A member on a node that has only lost touch with Nomad (status unknown)
+// is left behind: nothing waits for it, and nobody gets its GPUs until the node is back
+// ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
 type stopping struct {

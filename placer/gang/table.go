@@ -40,7 +40,7 @@ var (
 )
 
 // duties lists what can be due in each state, in this order. The records of earlier placers are
-// read first, since the other duties depend on them. Then overwritten changes are restored, before
+// read first, since the other duties depend on them. Next, overwritten changes are restored, before
 // anything else is registered.
 var duties = map[State][]duty{
 	Waiting:    {dutyRecord, dutyPosition, dutyOverwritten, dutyUndo, dutyFinished, dutyPending},

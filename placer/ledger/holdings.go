@@ -56,8 +56,8 @@ func (v *Ledger) refresh() {
 	v.refreshJobs(slices.AppendSeq(keys, maps.Keys(v.State.Jobs)), Options{})
 }
 
-// refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs are
-// now others than in the options before.
+// refreshJobs updates the holdings of jobs that have changed, and of jobs whose reserved GPUs
+// differ between the present options and those before.
 func (v *Ledger) refreshJobs(keys []cluster.JobKey, before Options) {
 	changed := make(map[cluster.JobKey]bool, len(keys))
 	for _, k := range keys {
@@ -320,10 +320,10 @@ type promise struct {
 	per   int           // GPUs per member
 }
 
-// promises returns the promises of a job's pins. There are none if the pins name classes instead of
-// GPUs, if the job has ended, if all members have allocations, or if the placer may not have
-// written the pins. There are none either if the job has its gate, because its pins then belong to
-// a gang that is being stopped.
+// promises returns the promises of a job's pins. It returns nothing if the pins name classes
+// instead of GPUs, if the job has ended, if all members have allocations, or if the placer may not
+// have written the pins. It also returns nothing if the job has its gate, because then the pins
+// belong to a gang that is being stopped.
 func promises(s *cluster.State, job *api.Job) []promise {
 	pins, ok := rewrite.Pinned(job)
 	if !ok || pins.Mode != rewrite.ModeGPU || rewrite.Gated(job) || cluster.Ended(job) || !s.TrustsPins(cluster.KeyOf(job), pins) {

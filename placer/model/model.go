@@ -402,7 +402,7 @@ func (t *Tracked) Unfit(job *api.Job, now time.Time) map[string]bool {
 	return nodes
 }
 
-// EvaluationQueries counts how often the evaluations of one job were queried since it was last
+// EvaluationQueries counts how often the evaluations of one job were queried since the job was last
 // registered. Index is the job's JobModifyIndex at this registration.
 type EvaluationQueries struct {
 	Index uint64

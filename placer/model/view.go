@@ -134,7 +134,7 @@ func (m *Model) Avoids(st gang.Observed, now time.Time) map[string]bool {
 	return m.FailedOn(st.Key, now)
 }
 
-// BuildProfile returns a new profile, or the one in force if nothing changed.
+// BuildProfile returns a new profile, or the present one if nothing changed.
 func (m *Model) BuildProfile() (*profile.Profile, error) {
 	if m.View != nil && m.BuiltFrom == m.State.NodeGeneration() {
 		return m.Profile, nil

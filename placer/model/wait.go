@@ -39,8 +39,8 @@ func (w *Wait) Why() reason.Reason {
 // at converts a time of the queue.
 func at(d time.Duration) time.Time { return time.Unix(0, int64(d)).UTC() }
 
-// Idle adapts the wait for the case that no placer is active. Then there is no forecast, and a job
-// that only needs a decision waits for a placer.
+// Idle adapts the wait for the case that no placer is active. Without an active placer, there is no
+// forecast, and a job that only needs a decision waits for a placer.
 func (w *Wait) Idle() {
 	w.From, w.To = 0, 0
 	switch w.Reason {

@@ -43,7 +43,7 @@ type Check struct {
 	Name    string  `json:"name"`    // what was checked
 	Verdict Verdict `json:"verdict"` // OK, WARN or FAIL
 	Found   string  `json:"found"`   // what the check found
-	// Next says what to do; "" if there is nothing to do.
+	// Next is what to do; "" if there is nothing to do.
 	Next string `json:"next,omitempty"`
 }
 
@@ -199,7 +199,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses another version of the profile than the one in force.
+// behind returns the nodes whose plugin uses a version of the profile other than this one.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {

@@ -112,8 +112,8 @@ type Explanation struct {
 	// unhealthy or gone, each with what happens to the affected members. For a service it also
 	// lists windows that reserve its nodes now or within a day.
 	Leaving []reason.Reason `json:"leaving,omitempty"`
-	// Members says how often Nomad has retried members, and what happened to missing members. Retry
-	// is how to get a missing member back if Nomad does not restart it.
+	// Members are sentences on how often Nomad has retried members, and what happened to missing
+	// ones. Retry is how to get a missing member back if Nomad does not restart it.
 	Members []reason.Reason `json:"members,omitempty"`
 	Retry   Retry           `json:"retry,omitempty"`
 	// Ran is the time when the last member ended, for a gang that ran and waits again.

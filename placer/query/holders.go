@@ -326,8 +326,8 @@ func sizeKey(r request.Request, elastic string) string {
 
 // Alternative is another placement of a gang, for comparison.
 type Alternative struct {
-	// What names the placement. A running gang has "the best now" and, if the measurements of its
-	// GPUs have changed, "here, measured now". A gang that waits again has "its last GPUs".
+	// What is the placement's name. A running gang has "the best now" and, if the measurements of
+	// its GPUs have changed, "here, measured now". A gang that waits again has "its last GPUs".
 	What string `json:"what"`
 	*pal.Choice
 }

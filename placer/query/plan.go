@@ -33,8 +33,9 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	return e, err
 }
 
-// checkAfter asks Nomad about the jobs in pal_after of a planned job. It names those for which the
-// job would wait forever, because Nomad does not have them or because they do not finish.
+// checkAfter asks Nomad about the jobs in pal_after of a planned job. It names the jobs for which
+// the planned job would wait forever, because Nomad does not have them or because they do not
+// finish.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)
 	if err != nil || s.nomad == nil || e.State != gang.Starting && e.State != gang.Waiting {

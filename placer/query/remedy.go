@@ -237,16 +237,16 @@ type Tradeoff struct {
 	gang   pal.Gang
 }
 
-// thatMayStart keeps the tradeoffs with which a waiting job could start now, and those that do not
-// fit at all. It drops the other tradeoffs, because with these the job would need GPUs that are
-// reserved for jobs ahead.
+// thatMayStart keeps the tradeoffs with which a waiting job could start now, and those with which
+// it would not fit at all. It drops the other tradeoffs, because with these the job would need GPUs
+// that are reserved for jobs ahead.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }
 
-// tradeoffs returns other application classes, and a smaller count, that would change the result on
-// the GPUs that are free now: whether the gang fits, on which GPUs, and how close together. count
-// is the -what-if key that sets the number of members.
+// tradeoffs returns the other application classes, and the smaller count, that would change what
+// the gang gets on the GPUs that are free now: whether it fits, on which GPUs, and how close
+// together they are. count is the -what-if key that sets the number of members.
 func (s facts) tradeoffs(c *pal.Cluster, g pal.Gang, count string) (out []Tradeoff) {
 	find := func(g pal.Gang) (pal.Placement, bool) {
 		f, _, ok := s.m.Queue.Look(c, g)

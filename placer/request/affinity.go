@@ -19,9 +19,9 @@ import (
 const maxPreferences = 8
 
 // preferred turns the affinities of the job, the group, its tasks and its device requests into
-// preferences. Each preference is a set of device groups. The first contains those with the highest
-// sum of weights, the second those with the two highest sums, and so on. It returns nil if all
-// device groups have the same sum.
+// preferences. Each preference is a set of device groups. The first preference contains the groups
+// with the highest sum of weights, the second those with the two highest sums, and so on. It
+// returns nil if all device groups have the same sum.
 func (v *View) preferred(job *api.Job, a gpuRequest, may []bool) [][]bool {
 	sums := make([]int, len(v.Devices))
 	var distinct []int

@@ -17,10 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// The members of an elastic gang keep running while others join and leave. Nomad replaces members
-// whose device block changes, so the device block must not change. Therefore the pins name nodes
-// and a highest variability class, as for services, and the class stays the same until the gang is
-// placed again. The group's count is the number of members.
+// The members of an elastic gang keep running while other members join and leave. Nomad replaces
+// members whose device block changes, so the device block must not change. Therefore the pins name
+// nodes and a highest variability class, as for services, and the class stays the same until the
+// gang is placed again. The group's count is the number of members.
 
 func elasticOf(job *api.Job) *rewrite.Elastic {
 	if e, ok := rewrite.ElasticOf(job); ok {
@@ -29,8 +29,8 @@ func elasticOf(job *api.Job) *rewrite.Elastic {
 	return nil
 }
 
-// membersOf returns how many members a group should have. For a waiting elastic gang that is the
-// maximum.
+// membersOf returns how many members a group should have. For a waiting elastic gang, it returns
+// the maximum.
 func (r Request) membersOf(g *api.TaskGroup) int {
 	if _, pinned := rewrite.Pinned(r.Job); r.Elastic != nil && (rewrite.Gated(r.Job) || !pinned) && *g.Name == r.Elastic.Group {
 		return r.Elastic.Most
@@ -38,9 +38,9 @@ func (r Request) membersOf(g *api.TaskGroup) int {
 	return rewrite.Members(g)
 }
 
-// elasticPins turns pins into those of an elastic gang of the placement's size. They allow all
-// classes below the first class that contains an outlier. If the gang itself got an outlier, they
-// allow all classes.
+// elasticPins turns pins into those of an elastic gang of the placement's size. The pins allow all
+// classes below the first class that contains an outlier. If the gang itself got an outlier, the
+// pins allow all classes.
 func (v *View) elasticPins(r Request, p pal.Placement, pins *rewrite.Pins) {
 	pins.Groups[0].Count = len(p.Members)
 	limit := pal.PMScore(v.opts.OutlierThreshold)

@@ -92,9 +92,9 @@ func filteredOn(job *api.Job, g *api.TaskGroup, m *api.AllocationMetric) (found 
 	return found
 }
 
-// implied are attributes on which Nomad itself adds constraints to a job. lacks says what a node
-// lacks if it does not meet such a constraint; %s stands for the middle part of the attribute's
-// name.
+// implied lists attributes on which Nomad itself adds constraints to a job. lacks says what a node
+// lacks that does not meet such a constraint; %s stands for the part of the attribute's name
+// between before and after.
 var implied = []struct{ before, after, lacks string }{
 	{"${attr.plugins.cni.version.", "}", "no CNI plugin %s, which the network mode needs"},
 	{"${attr.plugins.secrets.", ".version}", "no secrets provider %s"},

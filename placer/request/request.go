@@ -246,8 +246,8 @@ func (v *View) allUsable(eligible []bool) []bool {
 	return out
 }
 
-// Gate returns the job as it should be registered. That is with the gate, unless the job requests
-// no GPUs or runs on every node, because then Nomad places the job by itself.
+// Gate returns the job with the gate, as it should be registered. A job that requests no GPUs, or
+// that runs on every node, gets no gate, because Nomad places it by itself.
 func Gate(job *api.Job) *api.Job {
 	if !rewrite.AsksGPUs(job) || onEveryNode(job) {
 		return job
@@ -347,7 +347,7 @@ func sharing(job *api.Job, h rewrite.Hints) *pal.Sharing {
 }
 
 // occupants returns a function that describes a job to jobs that share a GPU with it. A job whose
-// hints cannot be read counts as if it had none.
+// hints cannot be read counts as a job without hints.
 func (o Options) occupants(s *cluster.State) func(cluster.JobKey) pal.Occupant {
 	return func(k cluster.JobKey) pal.Occupant {
 		is := pal.Occupant{Gang: k.String(), Class: o.DefaultClass.Index(), Sharing: pal.Sharing{Beside: pal.AnyClass, Stays: true}, Parts: 1}
@@ -399,10 +399,10 @@ func (v *View) finished(job *api.Job, group string) int {
 	return n
 }
 
-// eligibility is the result of checking all device groups against a request: which may serve it now
-// (may), which could once all nodes are back (could), and which are preferred. values caches, by
-// attribute, the values that spreads use. few is set if a distinct_property has too few values for
-// the members; then no group may serve the request.
+// eligibility is the result of checking all device groups against a request. may tells which groups
+// may serve the request now, could which groups could serve it once all nodes are back, and prefer
+// which groups are preferred. values caches, by attribute, the values that spreads use. few is set
+// if a distinct_property has too few values for the members; then no group may serve the request.
 type eligibility struct {
 	may    []bool
 	could  []bool
@@ -584,7 +584,7 @@ func modelled(job *api.Job) bool {
 		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // only the dry run checks them between groups
 			return false
 		}
-		// The view has no nodes without GPUs, but groups without GPUs may run there.
+		// The view has no nodes without GPUs, but groups without GPUs can run on such nodes.
 		if len(g.Volumes) > 0 || rewrite.GPUsPerMember(g) == 0 && rewrite.Members(g) > 0 {
 			return false
 		}
@@ -605,10 +605,10 @@ func modelled(job *api.Job) bool {
 // ofHostNetwork reports whether a port belongs to a host network that not all clients have.
 func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwork != "default" }
 
-// Pins returns the pins that restrict the request to the placement. In class mode they name nodes
-// and a class ceiling: the highest class of the chosen GPUs, so that Nomad may use any GPU that is
-// as good. They name GPUs only if Nomad must not use all GPUs of these nodes, because some are
-// excluded or outliers or because the gang gets parts of certain GPUs.
+// Pins returns the pins that restrict the request to the placement. In class mode, the pins name
+// nodes and a class ceiling. The ceiling is the highest class of the chosen GPUs, so that Nomad can
+// use any GPU that is as good. The pins name GPUs only if Nomad must not use all GPUs of these
+// nodes, because some are excluded or outliers, or because the gang gets parts of certain GPUs.
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}
@@ -735,8 +735,8 @@ func gpusOf(v *ledger.Ledger, nodes []string) []string {
 }
 
 // Widen returns pins that allow all GPUs that old or more allows. old are a job's pins; more are
-// the pins of further members, and r is the request of these members. If only one of the two names
-// GPUs, the GPUs of the other's nodes are named, too.
+// the pins of further members, and r is the request of these members. If only old or only more
+// names GPUs, Widen also names the GPUs on the nodes of the other.
 func (v *View) Widen(r Request, old, more rewrite.Pins) rewrite.Pins {
 	if old.Mode != rewrite.ModeClass {
 		return old.Union(more)

@@ -1,11 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package rewrite adds to a job what the placer writes into it, and removes it: the gate, which
-// makes Nomad hold a job for the placer, and the pins, which tie a released job to the GPUs chosen
-// for it. Package request chooses what the pins name. Package rewrite also parses the author's
-// hints ([ParseHints]). Its functions are pure functions on Nomad's API types: they never change
-// the job that they get, copy what they change, and share the rest.
+// Package rewrite adds to a job what the placer writes into it, the gate and the pins, and removes
+// them again. The gate makes Nomad hold a job for the placer. The pins tie a released job to the
+// GPUs chosen for it. Package request chooses what the pins name. Package rewrite also parses the
+// author's hints ([ParseHints]). Its functions are pure functions on Nomad's API types: they never
+// change the job that they get, copy what they change, and share the rest.
 //
 // Three forms of one job exist:
 //

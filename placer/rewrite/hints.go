@@ -62,10 +62,10 @@ type Hints struct {
 	Neighbours pal.Sharing
 }
 
-// FailureAction is what to replace after a member was lost. Pins to single GPUs cannot change under
-// running members: Nomad replaces every member whose device block differs from the job's. A changed
-// node constraint replaces no member. So "member" requires [ModeClass], whose pins widen by the
-// node constraint alone; jobs with "member" get that mode.
+// FailureAction is what to replace after a member was lost. Pins to single GPUs cannot change while
+// members run, because Nomad replaces every member whose device block differs from the job's. After
+// a change of a node constraint, Nomad replaces no member. So "member" requires [ModeClass], whose
+// pins can be widened by changing only node constraints. Jobs with "member" get this mode.
 type FailureAction string
 
 // The failure actions.

@@ -84,7 +84,7 @@ type GroupPins struct {
 // Racks are the racks of all nodes in a job's pins.
 type Racks struct {
 	Meta string // the node meta key that names a node's rack
-	// Names are sorted. There are none if the rack of a node is unknown, or if the racks hold many
+	// Names are sorted. Names is empty if the rack of a node is unknown, or if the racks hold many
 	// of the cluster's GPU nodes.
 	Names []string
 }
