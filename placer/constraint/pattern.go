@@ -39,7 +39,7 @@ type pattern struct {
 	err error
 }
 
-// patterns caches compiled expressions by their text. When it is full, it is emptied.
+// patterns caches compiled expressions by their text. A full cache is emptied.
 var patterns = struct {
 	sync.Mutex
 	known map[string]pattern

@@ -109,9 +109,9 @@ func (g *known) saveSlow(w World) ([]Effect, bool) {
 const evaluateAgain = time.Minute
 
 // keepPending asks Nomad to evaluate a waiting job that Nomad calls dead. Nomad calls a gated batch
-// job dead when members of an older version were drained: the job has no allocations left and no
-// blocked evaluation. Garbage collection would delete the job. The gate blocks the new evaluation,
-// so the job becomes pending again.
+// job dead when members of an older version were drained, because the job then has no allocations
+// left and no blocked evaluation. Garbage collection would delete the job. The gate blocks the new
+// evaluation, so the job becomes pending again.
 func (g *memory) keepPending(w World) ([]Effect, bool) {
 	dead := g.Job.Status != nil && *g.Job.Status == "dead" && !rewrite.Stopped(g.Job)
 	if !dead || g.evaluated == *g.Job.ModifyIndex || w.Now().Sub(g.evaluatedAt) < evaluateAgain {

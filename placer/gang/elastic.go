@@ -14,9 +14,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/cluster"
 )
 
-// resize gives a running elastic gang more members, or fewer, by changing its
-// job's count. Nomad starts the missing members, or ends the last ones; the
-// others keep running.
+// resize gives a running elastic gang more members, or fewer, by changing its job's count. Nomad
+// starts the missing members, or ends the last ones. All other members keep running.
 func (g *Lifecycle) resize(e Event, w World) []Effect {
 	r := e.(Resize)
 	if g.MayHaveOverwritten() || g.Request.Elastic == nil || g.Have > g.Live || len(w.Holds(g.Key)) > g.Request.Gang.GPUs() {

@@ -48,7 +48,7 @@ type (
 		// job.
 		BroughtBack bool
 	}
-	// Reconcile comes once a cycle: the gang does whatever is due.
+	// Reconcile comes once a cycle, and makes the gang do whatever is due.
 	Reconcile struct {
 		// Last: no other reconcile follows because the placer ends, so nothing is put off.
 		Last bool
@@ -113,9 +113,9 @@ type (
 	// NotNow answers an effect that was not tried: a rate limit applies, a newer event
 	// rules it out, or the cycle ran out of time.
 	NotNow struct{ Of Effect }
-	// Failure answers an effect that could not be carried out. Err is
-	// [nomad.ErrConflict] if the job has changed, [nomad.ErrUnknownOutcome] if it may
-	// have been carried out, and a [*DryRunRefusal] if Nomad would not place the gang.
+	// Failure answers an effect that could not be carried out. Err is [nomad.ErrConflict] if the
+	// job has changed, [nomad.ErrUnknownOutcome] if the effect may have been carried out, and a
+	// [*DryRunRefusal] if Nomad would not place the gang.
 	Failure struct {
 		Of  Effect
 		Err error
@@ -309,14 +309,14 @@ type World interface {
 	ReadyTimeout() time.Duration
 	Retries() int
 	RestartCost() time.Duration
-	// NodeChanges grows with each change of a node.
+	// NodeChanges returns a number that grows with each change of a node.
 	NodeChanges() uint64
-	// Allocs are all of a job's allocations that Nomad lists.
+	// Allocs returns all of a job's allocations that Nomad lists.
 	Allocs(cluster.JobKey) []*cluster.Alloc
-	// LastFailure is the last failure of the job's present version; nil for none.
+	// LastFailure returns the last failure of the job's present version; nil if there is none.
 	LastFailure(*api.Job) *failure.Failure
-	// Holds are the cluster's GPUs that the job holds; GPUIDs are their ids. Promised reports
-	// whether a decision holds some of them for the job.
+	// Holds returns the cluster's GPUs that the job holds, and GPUIDs the ids of GPUs. Promised
+	// reports whether a decision holds GPUs for the job.
 	Holds(cluster.JobKey) []int
 	GPUIDs([]int) []string
 	Promised(cluster.JobKey) bool
@@ -338,7 +338,7 @@ type World interface {
 	// new version.
 	RoomForMissing(*Lifecycle) (Room, error)
 	RoomForCanaries(*Lifecycle) (Room, error)
-	// Policy is the name of the placement policy.
+	// Policy returns the name of the placement policy.
 	Policy() string
 }
 

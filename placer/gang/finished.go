@@ -25,8 +25,9 @@ type lineage struct {
 
 func (l lineage) known() bool { return l != lineage{} }
 
-// rewrote returns the lineage after we registered the version now. If the replaced version was
-// ours, too, the lineage continues. If it was the author's, a new lineage begins.
+// rewrote returns the lineage after a registration of ours that replaced version was by version
+// now. If the replaced version was ours, too, the lineage continues. If it was the author's, a new
+// lineage begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -54,7 +55,7 @@ func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.read.hasAllocs {
 		return await(ReadAllocs{})
 	}
-	if g.Request.Elastic != nil && !g.read.hasVersions { // its versions may differ in their number of members
+	if g.Request.Elastic != nil && !g.read.hasVersions { // the gang's versions may differ in their number of members
 		return await(ReadVersions{})
 	}
 	done := finishedVersions(g.Job, g.read.allocs, g.read.versions)
@@ -109,8 +110,8 @@ func (g *memory) endedInEarlier(as []*cluster.Alloc) int {
 	return n
 }
 
-// finish is the time when the last member of a version succeeded, and Nomad's index
-// then. The index orders events even if the clock is stepped.
+// finish is the time when the last member of a version succeeded, and Nomad's index at that time.
+// The index orders events even if the clock is stepped.
 type finish struct {
 	at    time.Time
 	index uint64
@@ -263,8 +264,8 @@ func finishedIn(job *api.Job, version uint64, as []*cluster.Alloc) (at time.Time
 }
 
 // FinishedEarlier is [FinishedWell] for a job that was stopped because its members had succeeded in
-// an earlier version, or that was stopped several times: each stop makes a version (scenario
-// "stopped and started").
+// an earlier version, or that was stopped several times, because each stop makes a version
+// (scenario "stopped and started").
 func FinishedEarlier(job *api.Job, as []*cluster.Alloc, versions map[uint64]*api.Job) (at time.Time, ok bool) {
 	ran := *job.Version
 	for v := versions[ran]; v != nil && rewrite.Stopped(v) && ran > 0; v = versions[ran] {

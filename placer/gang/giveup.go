@@ -47,9 +47,9 @@ func (g *known) GaveUp() reason.Reason {
 	return reason.Reason{}
 }
 
-// forgive drops the verdict on an earlier version when the author runs another one, for example by
-// reverting to a version with pins or by scaling. The other version can fail before the placer sees
-// it running.
+// forgive drops the decision to give up an earlier version when the author runs another version,
+// for example by reverting to a version with pins or by scaling. The other version can fail before
+// the placer sees it running.
 func (g *known) forgive() {
 	r := g.Record
 	ran := g.Nomad == Starting || g.Nomad == Running || g.Nomad == Lost
@@ -69,8 +69,8 @@ func (g *known) ownFailure(w World) *failure.Failure {
 	return nil
 }
 
-// countFailure returns the record with the gang's own failure counted, if it
-// failed. After too many failures the placer gives up. Each start counts once.
+// countFailure returns the record. If the gang failed through its own fault, the record counts the
+// failure, once for each start. After too many failures the placer gives up.
 func (g *memory) countFailure(w World) (*Record, []Effect) {
 	f := g.ownFailure(w)
 	if f == nil || g.Record.CountedFor == *g.Job.JobModifyIndex {

@@ -121,8 +121,8 @@ type known struct {
 	// Request is what the job requests, Refused why it cannot be served.
 	Request request.Request
 	Refused error
-	// Record is the last decision; nil if not known yet. Unsaved: it is to be written when the
-	// members have been seen.
+	// Record is the last decision; nil if not known yet. Unsaved: the record must be written when
+	// the members have been seen.
 	Record  *Record
 	Unsaved bool
 	// Since is the time when the placer first saw the present version.
@@ -160,7 +160,8 @@ type memory struct {
 	// stumbled is the type of the effect whose failure trouble describes.
 	stumbled string
 
-	// edited: the author changed the job while it was queued, and the queue does not know yet.
+	// edited: the author changed the job while it was queued, and the queue does not know the
+	// change yet.
 	edited bool
 	// assumed is the job as we registered it last, until Nomad shows the result. overwrote: that
 	// registration replaced a change that we had not seen. recreated: the job had been purged and
@@ -209,14 +210,14 @@ func (g *known) Age(now time.Time) time.Duration { return now.Sub(g.Since) }
 // ours, too, if we overwrote its author's change.
 func (g *memory) Ours() bool { return g.Observed.Ours() || g.Nomad == Ended && g.overwrote }
 
-// Overwrote reports whether our registration replaced a change that we had not
-// seen. It must be undone before anything else is decided about the job.
+// Overwrote reports whether our registration replaced a change that we had not seen. Such a
+// registration must be undone before anything else is decided about the job.
 func (g *memory) Overwrote() bool { return g.overwrote }
 
-// MayHaveOverwritten reports whether our last registration replaced an unseen change, or may have:
-// Nomad has not shown the result yet. Until Nomad has shown the result, and a replaced change is
-// restored, nothing else is registered over the job. After two of our registrations in a row,
-// nobody could tell which of them replaced the author's change.
+// MayHaveOverwritten reports whether our last registration replaced an unseen change, or may have
+// replaced one because Nomad has not shown the result yet. Until Nomad has shown the result, and a
+// replaced change is restored, nothing else is registered over the job. After two of our
+// registrations in a row, nobody could tell which of them replaced the author's change.
 func (g *memory) MayHaveOverwritten() bool { return g.unverified() || g.overwrote }
 
 // unverified reports whether Nomad has not shown the result of our last registration yet.
@@ -231,8 +232,8 @@ func (g *memory) verifyLater(job *api.Job) {
 }
 
 // PastKnown reports whether two things are known: the gang's place in the queue, and whether an
-// earlier registration of ours overwrote a change by its author. For that, the records of earlier
-// placers and the earlier versions must have been read.
+// earlier registration of ours overwrote a change by its author. To know both, the placer must have
+// read the records of earlier placers and the earlier versions.
 func (g *memory) PastKnown() bool {
 	if len(g.Pins.Groups) > 0 {
 		return g.Record != nil && g.positionKnown() && !g.mustLookBack()

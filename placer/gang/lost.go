@@ -47,10 +47,9 @@ func (st Observed) lost(w World) bool {
 	})
 }
 
-// startsAsAWhole reports whether a job with failed members starts again as a
-// whole: its members need each other, or it is a batch job of which no member
-// has succeeded. In other jobs the reschedule block decides how often a member
-// is retried.
+// startsAsAWhole reports whether a job with failed members starts again as a whole. A job does so
+// if its members need each other, or if it is a batch job of which no member has succeeded. In
+// other jobs the reschedule block decides how often a member is retried.
 func (st Observed) startsAsAWhole() bool {
 	return st.NeedsAll() || *st.Job.Type == api.JobTypeBatch && st.Have == 0
 }

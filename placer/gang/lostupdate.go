@@ -38,10 +38,10 @@ const (
 // version because two placers decided the same. If the times are further apart than writeTime,
 // somebody set Nomad's clock in between, and the times prove nothing.
 //
-// If a deployment fails, Nomad itself may restore an earlier version (auto_revert), including its
-// submit time (seen on 1.11.3). No other two versions share a submit time. While it restores the
-// version, Nomad may drop the original, if that is the oldest one. So v is also a restored version
-// if it is stable and was submitted before all versions with the same request.
+// If a deployment fails, Nomad itself can restore an earlier version (auto_revert), including its
+// submit time (seen on 1.11.3). No other two versions share a submit time. While Nomad restores a
+// version, it can drop the original, if the original is the oldest version. So v is also a restored
+// version if it is stable and was submitted before all versions with the same request.
 //
 // If our registration brings back a purged job, the job looks like a new one, because Nomad keeps
 // no earlier version of it, and isLostUpdate does not notice. The placer that made the registration
@@ -157,10 +157,10 @@ func bare(v any) any {
 }
 
 // overwroteWith reports whether our registration replaced a change that we had not seen. Nomad
-// checks the enforced index before it writes, not while it writes (seen on 1.11.3): if somebody
-// stops, purges or edits the job in the milliseconds between, our registration restores it. The
-// version's number shows this. Each registration increments the number by one, so a higher number
-// than expected means that there was another registration in between.
+// checks the enforced index before it writes, not while it writes (seen on 1.11.3). If somebody
+// stops, purges or edits the job in the milliseconds between, our registration restores the job.
+// The version's number shows this. Each registration increments the number by one, so a higher
+// number than expected means that there was another registration in between.
 func (g *Observed) overwroteWith(now *api.Job) bool {
 	if g.Job == nil || *g.Job.JobModifyIndex != *now.JobModifyIndex {
 		return false
@@ -220,7 +220,7 @@ func first(job *api.Job) bool {
 	return *job.Version == 0 || job.CreateIndex != nil && *job.CreateIndex == *job.JobModifyIndex
 }
 
-// ours reports whether a version carries pins: only the placer writes them.
+// ours reports whether a version carries pins, because only the placer writes pins.
 func ours(job *api.Job) bool {
 	_, pinned := rewrite.Pinned(job)
 	return pinned
@@ -234,9 +234,9 @@ func (g *memory) mustLookBack() bool {
 		(g.Record == nil || g.Record.JobModifyIndex != *g.Job.JobModifyIndex || g.Record.Unverified)
 }
 
-// findEarlierLostUpdate checks, once, a job that this placer did not register: an earlier placer
-// may have replaced the author's change, and crashed before it noticed or undid the replacement. A
-// job whose last registration is recorded as verified needs no check.
+// findEarlierLostUpdate checks, once, a job that this placer did not register, because an earlier
+// placer may have replaced the author's change, and crashed before it noticed or undid the
+// replacement. A job whose last registration is recorded as verified needs no check.
 func (g *Lifecycle) findEarlierLostUpdate(World) ([]Effect, bool) {
 	if g.Record == nil || !g.mustLookBack() {
 		return nothing()

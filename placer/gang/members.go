@@ -103,9 +103,9 @@ func (g *Lifecycle) extend(w World) ([]Effect, bool) {
 	return g.repin(ToExtend, room.Pins, w)
 }
 
-// placeLeftOut asks Nomad to evaluate a job in which it stopped members of
-// groups without GPUs, unless a blocked evaluation already waits for room for
-// them. Members with GPUs keep running.
+// placeLeftOut asks Nomad to evaluate a job in which Nomad stopped members of groups without GPUs,
+// unless a blocked evaluation already waits for room for these members. Members with GPUs keep
+// running.
 func (g *Lifecycle) placeLeftOut(w World) ([]Effect, bool) {
 	if !g.LeftOutBeside || w.Now().Sub(g.evaluatedAt) < evaluateAgain {
 		return nothing()

@@ -14,11 +14,11 @@ import (
 
 // A job's place in the queue is the time when its author first requested it.
 //
-// If the author registers it again while it waits, it keeps its place, unless it then requests more
-// GPUs: otherwise a small job could hold a place for a large one. Our own requeueing keeps the
-// place, too. If the author stops the job, it loses its place, even if the author starts it again:
-// otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job, so a
-// restarted agent computes the same place.
+// If the author registers a waiting job again, the job keeps its place, unless it now requests more
+// GPUs. Otherwise a small job could hold a place for a large one. Our own requeueing keeps the
+// place, too. If the author stops the job, the job loses its place, even if the author starts it
+// again. Otherwise a job that nobody wants could hold a place. Nomad keeps the versions of a job,
+// so a restarted agent computes the same place.
 
 // position is the place in the queue of a waiting job without pins. The record
 // of a job with pins holds its place.
@@ -96,7 +96,7 @@ type ask struct {
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked finds when the author first requested the job as it waits now. It goes back through
+// firstAsked returns when the author first requested the job as it waits now. It goes back through
 // the versions as long as each one waited, too, and requested at least as many GPUs as the next
 // one.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
@@ -185,8 +185,8 @@ func mendedAt(job *api.Job, versions map[uint64]*api.Job) time.Time {
 	return time.Time{}
 }
 
-// startOver restarts the record at the time of the author's new request: earlier runs and failures
-// of the gang belong to another try.
+// startOver restarts the record at the time of the author's new request, because earlier runs and
+// failures of the gang belong to another try.
 func (g *memory) startOver(at time.Time) {
 	if !at.After(g.Record.Submitted) {
 		return

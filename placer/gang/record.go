@@ -108,7 +108,7 @@ func (r *Record) startsAgain(job *api.Job) {
 }
 
 // chose reports whether the chosen GPUs are those of the pins. It returns true if the record does
-// not show that, because it has no choice or members were omitted for size.
+// not show this, because the record has no choice or members were omitted for size.
 func (r *Record) chose(pins rewrite.Pins) bool {
 	c := r.Decision.Chosen
 	if c == nil || r.MembersOmitted > 0 {
@@ -117,10 +117,10 @@ func (r *Record) chose(pins rewrite.Pins) bool {
 	return slices.Equal(slices.Sorted(slices.Values(c.GPUIDs())), slices.Sorted(slices.Values(pins.GPUs())))
 }
 
-// Got records which GPUs the gang got: its pins can allow other GPUs than the chosen ones. The
-// prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the missing
-// GPUs belonged to finished members, and nothing changes. If the record has more GPUs than the gang
-// requested, some of these belonged to members that were ending.
+// Got records which GPUs the gang got, because its pins can allow other GPUs than the chosen ones.
+// The prediction for the chosen ones is kept. If the gang has fewer GPUs than the record, the
+// missing GPUs belonged to finished members, and nothing changes. If the record has more GPUs than
+// the gang requested, some of these belonged to members that were ending.
 func (r *Record) Got(is *pal.Choice) {
 	was, predicted := r.Decision.Chosen, cmp.Or(r.Predicted, r.Decision.Chosen)
 	switch {

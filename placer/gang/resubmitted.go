@@ -180,7 +180,7 @@ func (g *Lifecycle) Asks() bool {
 // change moves a running gang to GPUs that fit its author's new request. Nomad moves the gang in
 // one update, in which each new member waits only for the member that it replaces. So if the new
 // place overlaps the present one, the gang is stopped first, because another member might still use
-// a new member's GPU. Services are not stopped: they are updated a few members at a time.
+// a new member's GPU. Services are not stopped, because they are updated a few members at a time.
 func (g *Lifecycle) change(e Event, w World) []Effect {
 	room := e.(Room)
 	switch {
@@ -301,8 +301,8 @@ func withGPUs(job *api.Job) (n int) {
 	return n
 }
 
-// narrowed cuts the pins down to the largest allowed size of an elastic job:
-// Nomad ends the last members.
+// narrowed returns the pins, cut down to the largest allowed size of an elastic job. Nomad then
+// ends the last members.
 func narrowed(job *api.Job, p rewrite.Pins) rewrite.Pins {
 	e, ok := rewrite.ElasticOf(job)
 	if !ok {

@@ -49,9 +49,8 @@ func (g *Lifecycle) started(o Observed, s Start, w World) []Effect {
 	}
 }
 
-// notStarted records that the job did not get its pins. If the outcome is
-// unknown, Nomad may have accepted the start: then a later observation shows
-// its pins.
+// notStarted records that the job did not get its pins. If the outcome is unknown, Nomad may have
+// accepted the start, and then a later observation shows the start's pins.
 func (g *memory) notStarted(s Start, err error, w World) []Effect {
 	out := []Effect{Release{g.Request.Gang, s.Placement}, g.requeue()}
 	if errors.Is(err, nomad.ErrConflict) {
@@ -80,9 +79,9 @@ func (g *memory) refuseStart(e Event, _ World) []Effect {
 	return []Effect{Release{g.Request.Gang, e.(Start).Placement}, g.requeue()}
 }
 
-// cameAbout records a start that succeeded although its registration was not answered: the job now
-// has its pins. Two decisions rarely choose the same GPUs; if they do, it does not matter which
-// start succeeded. ours reports whether a start by a placer changed the job.
+// cameAbout records a start that succeeded although its registration was not answered. The start
+// succeeded if the job now has its pins. Two decisions rarely choose the same GPUs; if they do, it
+// does not matter which start succeeded. ours reports whether a start by a placer changed the job.
 func (g *memory) cameAbout(o Observation, b Book) (out []Effect, ours bool) {
 	if g.Job == nil || o.BroughtBack || o.Nomad != Starting && o.Nomad != Running {
 		return nil, false
@@ -124,8 +123,8 @@ func (r *DryRunRefusal) Error() string { return r.Why.String() }
 // No event reports that a port or a volume has become free.
 const refusedAgain = 30 * time.Second
 
-// retryRefused retries a gang whose start the dry run refused: almost at once if the refusal names
-// nodes to avoid.
+// retryRefused retries a gang whose start the dry run refused, and does so almost at once if the
+// refusal names nodes to avoid.
 func (g *memory) retryRefused(r *DryRunRefusal, w World) {
 	if len(r.Never) > 0 {
 		until := w.Now().Add(neverAgain)

@@ -194,7 +194,7 @@ func misplaced(a *cluster.Alloc, mode rewrite.Mode, gp rewrite.GroupPins, wanted
 		return false
 	case mode == rewrite.ModeGPU && len(a.GPUs) != wanted:
 		return true
-	case mode == rewrite.ModeClass && gp.GPUs == nil: // any of its nodes
+	case mode == rewrite.ModeClass && gp.GPUs == nil: // any GPU of the pinned nodes
 		return !slices.Contains(gp.Nodes, a.Node)
 	}
 	return slices.ContainsFunc(a.GPUs, func(id string) bool {
@@ -212,8 +212,8 @@ func distinct(names []string) int {
 
 // stopped returns the members of a batch job that were stopped and that Nomad neither replaces nor
 // reports as unplaceable. After a drain Nomad replaces them only by chance, when it evaluates the
-// job for another reason. It omits members that the author no longer wants, or that failed and are
-// not retried.
+// job for another reason. stopped omits members that the author no longer wants, or that failed and
+// are not retried.
 func stopped(job *api.Job, as []*cluster.Alloc) (out []*cluster.Alloc) {
 	is := func(a *cluster.Alloc) bool {
 		return !a.Live() && a.Desired == api.AllocDesiredStatusStop && a.Next == "" && a.ModifyIndex > *job.JobModifyIndex

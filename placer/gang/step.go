@@ -17,10 +17,9 @@ import (
 // Step handles an event and returns what must be done, in this order. An effect
 // on Nomad is the last one; its answer is the next event.
 //
-// The caller must deliver events of one gang one after the other, deliver the
-// answer to an effect before any other event, and carry out every effect. If
-// the placer crashes in between, the next one begins with what Nomad shows and
-// with empty [Lifecycle]s.
+// The caller must deliver events of one gang one after the other, deliver the answer to an effect
+// before any other event, and carry out every effect. If the placer crashes in between, the next
+// placer begins with what Nomad shows and with empty [Lifecycle]s.
 func (g *Lifecycle) Step(e Event, w World) []Effect {
 	var todo []Effect
 	switch {
@@ -67,7 +66,7 @@ func ignore(*Lifecycle, Event, World) []Effect { return nil }
 //
 // A new JobModifyIndex means that somebody registered the job: we did, if an unanswered start
 // succeeded, else its author. The gang then forgets the earlier version, above all the delay after
-// failures: the author may have fixed the cause.
+// failures, because the author may have fixed the cause.
 func (g *Lifecycle) observe(e Event, w World) []Effect {
 	o, now := e.(Observation), w.Now()
 	changed := g.Job == nil || *g.Job.JobModifyIndex != *o.Job.JobModifyIndex
@@ -116,8 +115,8 @@ func (g *memory) becomes(o Observed) {
 // Ours reports whether the placer places the job.
 func (o Observed) Ours() bool { return o.Nomad.Ours() }
 
-// leave handles a gang that is no longer ours. An unwritten decision is written
-// now: people ask why a job ran where it did even after it ended.
+// leave handles a gang that is no longer ours. If a decision is unwritten, leave writes it now,
+// because people ask why a job ran where it did even after it ended.
 func (g *memory) leave() []Effect {
 	var out []Effect
 	if g.Unsaved && g.Record != nil {
@@ -137,9 +136,9 @@ func (g *Lifecycle) reconcile(e Event, w World) []Effect {
 	return g.doDuties(w)
 }
 
-// doDuties does whatever is due. After every answer it begins again with the
-// first duty: each duty checks what was read, so finished ones fall through and
-// no duty has to remember where it was interrupted.
+// doDuties does whatever is due. After every answer it begins again with the first duty. Each duty
+// checks what was read, so finished duties do nothing, and no duty has to remember where it was
+// interrupted.
 func (g *Lifecycle) doDuties(w World) []Effect {
 	if g.Nomad == Rejected { // the job is set aside and not examined
 		return nil
@@ -256,8 +255,8 @@ func (g *Lifecycle) registered(o Observed, of Effect, w World) []Effect {
 	return nil
 }
 
-// failed handles an effect that could not be carried out. A conflict is no failure: the job has
-// changed, and an observation of the change will follow.
+// failed handles an effect that could not be carried out. A conflict is no failure, because the job
+// has changed, and an observation of the change will follow.
 func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	if c, ok := f.Of.(Commit); ok {
 		return g.notStarted(c.Start, f.Err, w)
@@ -282,8 +281,8 @@ func (g *Lifecycle) failed(f Failure, w World) []Effect {
 	return out
 }
 
-// putOff handles an effect that was not tried: the cycle ran out of time, or a
-// rate limit applies. It is no failure.
+// putOff handles an effect that was not tried: the cycle ran out of time, or a rate limit applies.
+// This is no failure of the effect.
 func (g *Lifecycle) putOff(n NotNow) []Effect {
 	if c, ok := n.Of.(Commit); ok {
 		return []Effect{Release{g.Request.Gang, c.Placement}, g.requeue()}

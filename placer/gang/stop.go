@@ -27,7 +27,7 @@ import (
 // gives nobody the GPUs of a node that is down. So the claim of the gang that was to get these GPUs
 // lapses once the other members have ended, and the queue decides again. Until then the claiming
 // gang can start elsewhere. A member on a node that has only lost touch with Nomad (status unknown)
-// is left behind: nothing waits for it, and nobody gets its GPUs until the node is back
+// is left behind. Nothing waits for such a member, and nobody gets its GPUs until the node is back
 // ([cluster.Alloc.LeftBehind]).
 
 // stopping is why and how far a gang is being stopped.
@@ -87,9 +87,9 @@ func (g *Lifecycle) WhyStopped() reason.Reason {
 	return reason.Reason{Kind: reason.NotWhole}.Over(g.Trouble())
 }
 
-// preempt stops the gang for another one. The other gang stays in the queue. The queue reserves the
-// GPUs for it until this gang has stopped, for whatever reason, or is not stopped after all
-// ([QueueKept]). Then the queue decides again.
+// preempt stops the gang to make room for another gang, which stays in the queue. The queue
+// reserves the GPUs for the other gang until this gang has stopped, for whatever reason, or is not
+// stopped after all ([QueueKept]). Then the queue decides again.
 func (g *Lifecycle) preempt(e Event, w World) []Effect {
 	if g.MayHaveOverwritten() {
 		return g.refuseStop(e, w)
@@ -132,8 +132,8 @@ func (g *Lifecycle) stopFor(s stopping, r *Record, w World) []Effect {
 	if !changed {
 		return g.proceed(w)
 	}
-	// Reserve the GPUs of the new size first: another gang could take them while the record is
-	// written.
+	// Reserve the GPUs of the new size first, because another gang could take them while the record
+	// is written.
 	if s.why == Resized {
 		return append(g.holdTarget(w), WriteRecord{out})
 	}
@@ -211,7 +211,7 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 }
 
 // stopOrGoOn continues an interrupted stop: the gate is registered and members still run. It keeps
-// a complete gang or a service running, unless this placer is stopping it or it was given up. It
+// a complete gang or a service running, unless this placer is stopping it or has given it up. It
 // stops an incomplete gang, which cannot work anyway.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService

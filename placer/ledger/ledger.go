@@ -90,8 +90,9 @@ func New(s *cluster.State, o Options, without ...cluster.JobKey) (*Ledger, error
 	return v, nil
 }
 
-// Update updates the ledger from the state. It returns false if the caller needs a new ledger: the
-// GPUs, what nodes publish about them, the profile or the locality penalties have changed.
+// Update updates the ledger from the state. It returns false if the caller needs a new ledger,
+// because the GPUs, what nodes publish about them, the profile or the locality penalties have
+// changed.
 func (v *Ledger) Update(s *cluster.State, o Options) bool {
 	nodes := s.GPUNodes()
 	if len(nodes) != len(v.Nodes) || o.Profile != v.opts.Profile || o.Locality != v.opts.Locality {

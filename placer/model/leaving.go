@@ -73,7 +73,7 @@ func (m *Model) Leaving(st gang.Observed) (said []reason.Reason) {
 }
 
 // Ending returns, as a reason, that members of a waiting gang were stopped and have not ended yet;
-// zero if all have ended.
+// no reason if all have ended.
 func (m *Model) Ending(o gang.Observed) reason.Reason {
 	if o.Nomad != gang.Waiting {
 		return reason.Reason{}
@@ -93,8 +93,8 @@ func (m *Model) Ending(o gang.Observed) reason.Reason {
 // fault is a node's report about GPUs of members.
 type fault struct{ node, is, so string }
 
-// failing describes the fault of a member's GPU: its node reports it as unhealthy, or no longer
-// lists it. In both cases Nomad lets the member continue.
+// failing describes the fault of a member's GPU: its node reports the GPU as unhealthy, or no
+// longer lists it. In both cases Nomad lets the member run.
 func failing(n *api.Node, id string) fault {
 	switch gpu := instance(n, id); {
 	case gpu == nil:

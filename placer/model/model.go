@@ -128,7 +128,8 @@ func (m *Model) leaveQueue(t *Tracked) {
 	m.Queue.Removed(now, id)
 }
 
-// At returns where the gang is, according to the ledger. Each cycle passes it to the queue.
+// At returns where the gang is, according to the ledger. Each cycle passes this placement to the
+// queue.
 func (m *Model) At(t *Tracked) pal.Placement {
 	return m.View.Running(t.Request, m.View.Holds(t.Key))
 }
@@ -222,7 +223,7 @@ func (m *Model) Forget(k cluster.JobKey) {
 	delete(m.Jobs, k)
 }
 
-// ByID returns the job with that id in the queue; nil if it is not tracked.
+// ByID returns the job with this id in the queue; nil if the model does not track it.
 func (m *Model) ByID(id string) *Tracked { return m.Jobs[KeyOf(id)] }
 
 // KeyOf returns the key of the job with that id in the queue.
@@ -344,8 +345,8 @@ type Tracked struct {
 	unfit map[unfitNode]time.Time
 	// runs are the finished runs of the job's name, see [Model.runsOf].
 	runs queue.PastRuns
-	// booked is the time up to which the queue has counted the job's usage. It is set when the job
-	// leaves the queue while it runs.
+	// booked is the time up to which the queue has counted the job's usage. booked is set when the
+	// job leaves the queue while the job runs.
 	booked time.Duration
 }
 
@@ -419,7 +420,7 @@ func (t *Tracked) Dependencies() (keys []cluster.JobKey) {
 }
 
 // WaitsForOthers reports whether a job waits for the jobs in its pal_after, if it names any. A job
-// that has already run no longer waits for them, unless its author edits it.
+// that has already run no longer waits for these jobs, unless its author edits it.
 func (t *Tracked) WaitsForOthers() bool {
 	return t.Nomad == gang.Waiting && t.Refused == nil && len(t.Pins.Groups) == 0
 }

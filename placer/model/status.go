@@ -58,7 +58,7 @@ type JobStatus struct {
 	// Held reports whether somebody holds the job.
 	Held bool `json:"held,omitempty"`
 	// Priority is the job's priority in the queue: that of its jobspec, unless somebody has set
-	// another.
+	// another priority.
 	Priority int `json:"priority"`
 	// GPUs is how many GPUs the job has or requests. If these are parts of shared GPUs, each part
 	// counts as Share of a whole GPU.
@@ -92,8 +92,8 @@ type JobStatus struct {
 	Runs   *Runs  `json:"runs,omitempty"`
 }
 
-// GPUsInTrouble counts GPUs by trouble: unhealthy and quarantined ones are not chosen, degraded
-// ones are chosen last.
+// GPUsInTrouble counts GPUs by trouble. Unhealthy and quarantined GPUs are not chosen; degraded
+// GPUs are chosen last.
 type GPUsInTrouble struct {
 	Unhealthy   float64 `json:"unhealthy"`
 	Quarantined float64 `json:"quarantined"`
@@ -101,8 +101,8 @@ type GPUsInTrouble struct {
 }
 
 // Slowdown is the predicted slowdown of gangs, a mean over their GPUs. Chosen is the slowdown as
-// placed; Packed is what packing would have given at that moment. Gangs for which either is unknown
-// do not count.
+// placed; Packed is what packing would have given at that moment. Gangs for which one of the two is
+// unknown do not count.
 type Slowdown struct {
 	GPUs           int
 	Chosen, Packed float64
@@ -167,7 +167,7 @@ func (m *Model) StatusOf(t *Tracked, waits map[string]*Wait) JobStatus {
 }
 
 // CanariesRun returns, as a reason, that canaries of a service's new version run beside the old
-// version; zero if none do.
+// version; no reason if none do.
 func CanariesRun(st gang.Observed) reason.Reason {
 	if !gang.HasCanaries(st.Job) {
 		return reason.Reason{}

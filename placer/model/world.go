@@ -92,7 +92,7 @@ func (w world) Resized(g *gang.Lifecycle, to pal.Placement) (rewrite.Pins, error
 
 // RoomForMissing returns where the missing members of a running gang fit. The gang's pins are
 // widened, never replaced, because running members must stay where they are. Lost members get GPUs
-// before other gangs start; if the members do not need each other, as many of the lost members as
+// before other gangs start. If the members do not need each other, as many of the lost members as
 // fit can start. Members that the author has added (nomad job scale) get GPUs as in
 // [queue.Queue.RoomFor].
 func (w world) RoomForMissing(g *gang.Lifecycle) (gang.Room, error) {
@@ -162,7 +162,7 @@ func (w world) RoomForCanaries(g *gang.Lifecycle) (gang.Room, error) {
 }
 
 // CanariesBarred returns the tenant's limit that forbids the canaries in r on top of the GPUs that
-// the gang holds; zero if no limit does.
+// the gang holds; no reason if no limit does.
 func (m *Model) CanariesBarred(g *gang.Lifecycle, r request.Request) (wait queue.Wait, why reason.Reason) {
 	job := g.QueueJob(m.Cfg.RestartCost)
 	job.Gang, job.Least = r.Gang, 0
@@ -201,7 +201,7 @@ func (m *Model) roomFor(g *gang.Lifecycle, r request.Request, v *request.View, c
 		room.Decision = pal.Explain(v.Cluster, r.Gang, m.Cfg.Policy())
 		room.Reason = room.Decision.Reason
 	default:
-		wait.Ahead = "a waiting job" // not every user may see its name
+		wait.Ahead = "a waiting job" // not every user may see the job's name
 		room.Reason = wait.Why()
 	}
 	return room

@@ -290,8 +290,8 @@ func (s *Snapshot) explainFromState(k cluster.JobKey) (e *Explanation, st gang.O
 	return e, st, true
 }
 
-// broken adds what to fix in a job that still runs in its old version because its newer version is
-// invalid. t may be nil.
+// broken adds to the explanation what to fix in a job that still runs in its old version because
+// its newer version is invalid. t may be nil.
 func (e *Explanation) broken(t *model.Tracked) {
 	if t == nil || t.Refused == nil || e.State == gang.Failed {
 		return
@@ -348,7 +348,7 @@ func (e *Explanation) native(st gang.Observed) {
 	e.NoGate, e.Reason.Kind = true, reason.Ungated
 }
 
-// addRecord adds the recorded last decision.
+// addRecord adds the recorded last decision to the explanation.
 func (s *Snapshot) addRecord(ctx context.Context, e *Explanation, st gang.Observed) error {
 	if e.Outcome != nil && (e.Outcome.Status == "stopped" || e.Outcome.Status == AtRest) { // stopping the job made a new version; the version before has the author's submit time
 		if vs, err := s.nomad.Versions(ctx, st.Key); err == nil && *st.Job.Version > 0 && vs[*st.Job.Version-1] != nil {
@@ -439,8 +439,8 @@ func (e *Explanation) remeasured(d pal.Decision) {
 }
 
 // recordComes is the time after a placement within which the placer writes its record, except in
-// bursts of placements. It includes the delay before the write, and the time until the placer sees
-// the members.
+// bursts of placements. This time includes the delay before the write, and the time until the
+// placer sees the members.
 const recordComes = 2 * time.Second
 
 // restarted returns when Nomad last restarted all members of a running gang on the same GPUs, or

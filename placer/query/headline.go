@@ -171,7 +171,7 @@ func whyThese(d *pal.Decision) string {
 	return fmt.Sprintf("Chosen among %d free ones for %s low predicted slowdown: %s", d.Candidates.Free, whose, times(d.Chosen.Cost))
 }
 
-// onlyFree says that the placer had no other GPUs to choose from.
+// onlyFree returns a text that the placer had no other GPUs to choose from.
 func onlyFree(d *pal.Decision) string {
 	text := "They were the only free ones"
 	if d.Demand == 1 {

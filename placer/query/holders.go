@@ -34,7 +34,7 @@ type Holder struct {
 	Job string `json:"job"`
 	// GPUs is how many of these GPUs the job holds.
 	GPUs int `json:"gpus"`
-	// Stopping reports whether its members were told to stop and have not ended yet.
+	// Stopping reports whether the job's members were told to stop and have not ended yet.
 	Stopping bool `json:"stopping,omitempty"`
 	// Service jobs run until somebody stops them. Preemptible jobs may be stopped by the placer for
 	// other jobs.
@@ -49,8 +49,8 @@ type Holder struct {
 	MayGive  int       `json:"may_give,omitempty"`
 	GiveFrom time.Time `json:"give_from,omitzero"`
 	// Needed reports whether the gang needs the end of this job. Once all needed jobs have ended,
-	// there is room for the gang. The needed jobs are the first ones of the list, without jobs that
-	// Nomad placed by itself.
+	// there is room for the gang. The needed jobs are the first ones of the list, apart from jobs
+	// that Nomad placed by itself.
 	Needed bool `json:"needed,omitempty"`
 }
 
@@ -243,8 +243,8 @@ func (s facts) mayStart(t *model.Tracked, g pal.Gang) bool {
 	return s.startsNow(job)
 }
 
-// priorityHelps reports whether the priority [tryPriority] would help a waiting job: the job would
-// overtake the job ahead of it, or could have a job stopped that holds GPUs.
+// priorityHelps reports whether the priority [tryPriority] would help a waiting job. It helps if
+// the job would overtake the job ahead of it, or could have a job stopped that holds GPUs.
 func (s facts) priorityHelps(t *model.Tracked, w *model.Wait, h *Holders) bool {
 	if !s.m.Cfg.Queue.ByPriority() || *t.Job.Priority >= tryPriority {
 		return false
@@ -281,7 +281,7 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 }
 
 // whenWhole handles a running service to which its author has added more members than fit. It
-// explains why there is no room for them, and what would make room.
+// explains why there is no room for them, and what would make room for them.
 func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||

@@ -175,8 +175,8 @@ func (s facts) planRunning(e *Explanation, st gang.Observed, changed gang.Lifecy
 	}
 }
 
-// afterOthers adds that a planned gang first waits for other jobs. plan does not know when they
-// finish, so it cannot predict a start.
+// afterOthers adds to the explanation that a planned gang first waits for other jobs. plan does not
+// know when they finish, so it cannot predict a start.
 func (e *Explanation) afterOthers(keys []cluster.JobKey) {
 	if len(keys) == 0 {
 		return
@@ -226,7 +226,7 @@ func (s *Snapshot) planInQueue(e *Explanation, t *model.Tracked, v *request.View
 		e.takeWait(w, d, small)
 		e.State, e.Reason = t.Shown(s.m, w), e.WaitsFor
 		if e.State == gang.Waiting {
-			d.Impossible = false // it may fit on nodes that are away
+			d.Impossible = false // the gang may fit on nodes that are away
 			s.whatNow(e, t, w)
 		}
 		if e.State == gang.Unschedulable {

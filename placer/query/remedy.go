@@ -41,8 +41,9 @@ type trial struct {
 // mostTried is the maximum number of changes of one job that are tried.
 const mostTried = 100
 
-// neverRuns adds the changes with which the job could run. These are single changes or, if no
-// single change is enough, two changes together. neverRuns drops obstacles that are temporary.
+// neverRuns adds to the explanation the changes with which the job could run. These are single
+// changes or, if no single change is enough, two changes together. neverRuns drops obstacles that
+// are temporary.
 func (e *Explanation) neverRuns(v *request.View, job *api.Job) {
 	if e.Wait != nil && e.Wait.Reason == reason.Limit {
 		e.Remedies = append(e.Remedies, reason.Reason{Kind: reason.AskLess, Limit: e.Wait.Limit, User: e.Wait.User})

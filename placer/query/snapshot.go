@@ -39,7 +39,7 @@ import (
 )
 
 // Snapshot is the cluster and the queue at one time, with the configuration of the active placer.
-// The agent answers from it. Its content stays the same, and it is safe for concurrent use.
+// The agent answers from a Snapshot. Its content stays the same, and it is safe for concurrent use.
 type Snapshot struct {
 	facts
 	nomad *nomad.Client

@@ -86,8 +86,8 @@ func (v *View) Resized(r Request, old rewrite.Pins, to pal.Placement) (rewrite.P
 }
 
 // sameDevices returns an error if members on the GPUs of the placement need other device pins than
-// old. was are the GPUs that old names. named are the GPUs that new pins would name because other
-// GPUs of their nodes are excluded.
+// old. The parameter was has the GPUs that old names. named has the GPUs that new pins would name
+// because other GPUs of the same nodes are excluded.
 func (v *View) sameDevices(old rewrite.Pins, was, named []string, to pal.Placement) error {
 	for _, m := range to.Members {
 		for _, u := range m.GPUs {

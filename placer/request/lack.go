@@ -47,7 +47,7 @@ const (
 // Lack is one thing that a node lacks for a group of a job.
 type Lack struct {
 	Kind LackKind `json:"kind"` // what kind of thing is lacking, such as driver or free-gpus
-	// Task is the task that needs it, if only one does.
+	// Task is the task that needs what is lacking, if only one task does.
 	Task string `json:"task,omitempty"`
 	// Name is the node's datacenter or pool, or the driver, volume, device, resource or port that
 	// the job requests, or Nomad's message.
@@ -56,8 +56,9 @@ type Lack struct {
 	Attribute string `json:"attribute,omitempty"`
 	Operator  string `json:"operator,omitempty"`
 	Value     string `json:"value,omitempty"`
-	// Need is how much of it a member needs; for a port, its number; for a distinct_property, how
-	// many members need different values. Have is how many GPUs of one model the node has.
+	// Need is how much a member needs of what is lacking; for a port, the port's number; for a
+	// distinct_property, how many members need different values. Have is how many GPUs of one model
+	// the node has.
 	Need int `json:"need,omitempty"`
 	Have int `json:"have,omitempty"`
 	// Threshold is the PM score above which GPUs are ignored; 0 if outliers are not left out.

@@ -104,8 +104,8 @@ var implied = []struct{ before, after, lacks string }{
 	{"${attr.os.signals", "}", "no signal of the kind that the job's tasks get"},
 }
 
-// impliedLack describes a filter if Nomad itself added its constraint, and returns it unchanged if
-// the author wrote it.
+// impliedLack returns what a node lacks if Nomad itself added the constraint of a filter. It
+// returns the filter unchanged if the author wrote the constraint.
 func impliedLack(job *api.Job, g *api.TaskGroup, what string) string {
 	attribute, _, _ := strings.Cut(what, " ")
 	if slices.ContainsFunc(constraintsOn(job, g), func(c *api.Constraint) bool { return c.LTarget == attribute }) {

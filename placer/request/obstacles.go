@@ -25,9 +25,9 @@ type Obstacle struct {
 	Lack
 	// What describes the kind of obstacle.
 	What string `json:"what"`
-	// Nodes is how many nodes it excludes. If every node lacks the same things, each of these
-	// things counts all nodes. Otherwise each node counts once, for the one of its lacks that most
-	// nodes share.
+	// Nodes is how many nodes the obstacle excludes. If every node lacks the same things, each of
+	// these things counts all nodes. Otherwise each node counts once, for the one of its lacks that
+	// most nodes share.
 	Nodes int `json:"nodes"`
 	// Total is the number of nodes with GPUs; if the obstacle is Nomad's own, the number of nodes
 	// that Nomad evaluated; if a group without GPUs is too large, the number of nodes in its
@@ -35,7 +35,7 @@ type Obstacle struct {
 	Total int `json:"total"`
 	// Fault is why no node can ever meet a constraint, and what to write instead.
 	Fault *constraint.Fault `json:"fault,omitempty"`
-	// Now: it may end by itself, when jobs end or nodes come back.
+	// Now: the obstacle can end by itself, when jobs end or nodes come back.
 	Now bool `json:"now,omitempty"`
 	// Away: the nodes are down, draining or not eligible, or a driver or device on them is
 	// unhealthy, and they lack nothing else.

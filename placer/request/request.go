@@ -190,7 +190,8 @@ func Paused(job *api.Job) bool {
 // NoMembers is the message for a job whose author currently wants no members with GPUs.
 const NoMembers = "every group with GPUs has count = 0; nomad job scale gives it members"
 
-// Takes returns why a job cannot be registered for the placer; nil if it can. A paused job can.
+// Takes returns why a job cannot be registered for the placer; nil if it can. A paused job can be
+// registered.
 func Takes(job *api.Job) error {
 	if err := Servable(job); err != nil || Paused(job) {
 		return err
@@ -330,8 +331,8 @@ func modeOf(job *api.Job, h rewrite.Hints) rewrite.Mode {
 	return rewrite.ModeGPU
 }
 
-// replicas reports whether the job's members work independently. Members of a service do, unless
-// its author sets pal_on_failure = "gang" or pal_locality.
+// replicas reports whether the job's members work independently. Members of a service work
+// independently, unless its author sets pal_on_failure = "gang" or pal_locality.
 func replicas(job *api.Job, h rewrite.Hints) bool {
 	return *job.Type == api.JobTypeService && h.OnFailure != rewrite.ReplaceGang && h.Locality == 0
 }
@@ -387,8 +388,8 @@ func (r Request) spreadByNomad(group string) bool {
 	return len(author.Spreads) == 0 && g != nil && len(g.Spreads) == 0
 }
 
-// finished counts the group's allocations that have finished their work: a batch job does not run
-// these again.
+// finished counts the group's allocations that have finished their work, which a batch job does not
+// run again.
 func (v *View) finished(job *api.Job, group string) int {
 	n := 0
 	for _, a := range v.State.ByJob[cluster.KeyOf(job)] {
@@ -556,8 +557,8 @@ func (v *View) needWithin(job *api.Job, g *api.TaskGroup) pal.Resources {
 }
 
 // addresses returns the largest number of addresses that any node has on one network, at least 1. A
-// node accepts that many members with the same static port, for example two with IPv4 and IPv6
-// (seen on 1.11.3).
+// node accepts as many members with the same static port as it has addresses, for example two with
+// IPv4 and IPv6 (seen on 1.11.3).
 func addresses(nodes []*api.Node) int {
 	most := 1
 	for _, n := range nodes {
@@ -581,7 +582,7 @@ func distinctHosts(cs []*api.Constraint) bool {
 // modelled reports whether the view has all the data that decides where the job may run.
 func modelled(job *api.Job) bool {
 	for _, g := range job.TaskGroups {
-		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // only the dry run checks them between groups
+		if distinctHosts(constraintsOn(job, g)) || len(distinctProperties(job, g)) > 0 { // between groups, only the dry run checks them
 			return false
 		}
 		// The view has no nodes without GPUs, but groups without GPUs can run on such nodes.
@@ -612,7 +613,7 @@ func ofHostNetwork(p api.Port) bool { return p.HostNetwork != "" && p.HostNetwor
 func (v *View) Pins(r Request, p pal.Placement) rewrite.Pins {
 	pins := rewrite.Pins{Mode: r.Mode}
 	groups := map[string]*rewrite.GroupPins{}
-	open := false // some GPU has no published class: then there is no ceiling
+	open := false // some GPU has no published class, so there is no ceiling
 	for _, m := range p.Members {
 		name := r.Gang.MemberSets[m.MemberSet].Name
 		g := groups[name]
@@ -793,8 +794,8 @@ func (v *View) classOfGPU(u int, class pal.AppClass) int {
 }
 
 // publishedClass returns the variability class that the node itself publishes for a GPU, 0 for
-// none. Class ceilings are checked against it. The published class can differ from the profile's
-// class until the node has read the profile.
+// none. Nomad checks class ceilings against the published class. The published class can differ
+// from the profile's class until the node has read the profile.
 func publishedClass(v *ledger.Ledger, group int, gpu string, class pal.AppClass) int {
 	for k := 1; k <= profile.MaxClass; k++ {
 		if slices.Contains(attr.SplitIDs(cluster.TextOf(v.Devices[group], attr.List(class, k))), gpu) {

@@ -72,7 +72,7 @@ type FailureAction string
 const (
 	ReplaceGang   FailureAction = "gang"
 	ReplaceMember FailureAction = "member"
-	// ReplaceNothing: if a gang fails through its own fault, it is not retried.
+	// ReplaceNothing: a gang that fails through its own fault is not retried.
 	ReplaceNothing FailureAction = "none"
 )
 
@@ -329,7 +329,8 @@ func parseUser(s string) (string, error) {
 	return s, nil
 }
 
-// maxAfter limits how many jobs a job waits for, because the placer checks each in every cycle.
+// maxAfter is the maximum number of jobs for which a job waits, because the placer checks each of
+// them in every cycle.
 const maxAfter = 32
 
 // parseJobs normalizes a list of job ids: it removes spaces and duplicates.
@@ -369,7 +370,7 @@ func parseDeadline(s string) (at time.Time, within time.Duration, err error) {
 	return time.Time{}, within, nil
 }
 
-// check returns an error if hints contradict each other, or the job. Children of a template inherit
+// check returns an error if hints contradict each other or the job. Children of a template inherit
 // its hints, so pal_array_parallel is valid in them, too.
 func (h Hints) check(job *api.Job) error {
 	child := job.ParentID != nil && *job.ParentID != ""

@@ -153,10 +153,10 @@ func union(a, b []string) []string {
 // caches its result for racks by computed node class, and reuses it for the next member. Nomad does
 // not cache results for single nodes.
 //
-// The job's constraint cannot replace those of the groups. Nomad would then judge the devices of
-// all nodes of a computed class by the first node it checks, and reject the right node because
-// another one lacks the pinned GPUs. A group constraint on ${node.unique.id} prevents that (seen on
-// 1.11.3).
+// The job's constraint cannot replace those of the groups. With the job's constraint alone, Nomad
+// would judge the devices of all nodes of a computed class by the first node it checks, and reject
+// the right node because another one lacks the pinned GPUs. A group constraint on ${node.unique.id}
+// prevents this mistake (seen on 1.11.3).
 func Pin(job *api.Job, p Pins, in Racks) (*api.Job, error) {
 	out := Author(job)
 	seen := 0
@@ -209,8 +209,8 @@ func PinAlone(job *api.Job, p Pins, node string, members map[string]int) (*api.J
 	return Pin(&alone, there, Racks{})
 }
 
-// pinGroup writes the pins of one group. The mark records the mode, so that [Pinned] can read them
-// back.
+// pinGroup writes the pins of one group. The mark records the mode, so that [Pinned] can read the
+// pins back.
 func pinGroup(g *api.TaskGroup, p Pins, gp GroupPins) {
 	mark := Mark
 	if p.Mode == ModeClass {
@@ -324,7 +324,7 @@ func GPURequests(t *api.Task) []*api.RequestedDevice {
 const atMost = pal.MaxGPUs + 1
 
 // GPUs returns the number of GPUs of a device request; 1 if it has no count, as in Nomad. Numbers
-// above [pal.MaxGPUs] are capped, but stay above it.
+// above [pal.MaxGPUs] are capped, but stay above [pal.MaxGPUs].
 func GPUs(d *api.RequestedDevice) int {
 	if d.Count == nil {
 		return 1

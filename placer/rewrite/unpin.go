@@ -130,8 +130,8 @@ func unpin(job *api.Job) *api.Job {
 }
 
 // unpinGroup removes our constraints and affinities from a copy of the group. A group without a pin
-// to nodes has no other constraints or affinities of ours. If its devices have any that look like
-// ours, its author wrote them.
+// to nodes has no other constraints or affinities of ours. Its author wrote those on its devices
+// that look like ours.
 func unpinGroup(g *api.TaskGroup) {
 	mode, mark, nodes := groupPin(g)
 	if mode == "" {
