@@ -20,9 +20,9 @@
 //
 // The package recognizes exactly its own constraints: the gate by its target, pins by the mark at
 // the beginning of their list (see [Mark]), a class ceiling by the mark of its group. A mark is not
-// the id of any node or GPU, so it does not change what the constraint selects. Nothing that an
-// author wrote is taken for the placer's. A test with random jobs checks that Author(Pin(job))
-// equals the job.
+// the id of any node or GPU, so it does not change what the constraint selects. The package never
+// mistakes what an author wrote for what the placer wrote. A test with random jobs checks that
+// Author(Pin(job)) equals the job.
 //
 // If you make the placer write anything new into jobs, change three other places, too: [Pinned]
 // must read it back, [Author] must remove it, and package rpc must copy it into dispatched and
