@@ -217,7 +217,7 @@ func DeviceFault(c *api.Constraint, devices []*api.NodeDeviceResource) *Fault {
 }
 
 // unlessMet returns the fault of a constraint that no device group, or no node, meets; nil if all
-// is empty or contains one that meets it. It drops advice that would not help.
+// is empty or contains one that meets it. unlessMet drops advice that would not help.
 func unlessMet[T any](c *api.Constraint, all []T, meets func(*api.Constraint, T) bool, fault func(*api.Constraint, []T) *Fault) *Fault {
 	met := func(c *api.Constraint) bool {
 		return slices.ContainsFunc(all, func(one T) bool { return meets(c, one) })

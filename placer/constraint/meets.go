@@ -1,8 +1,8 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package constraint evaluates constraints of jobs. It reports whether a node or a device group
-// meets a constraint, by the rules of Nomad's scheduler. It explains constraints that no node
+// Package constraint evaluates constraints of jobs. The package reports whether a node or a device
+// group meets a constraint, by the rules of Nomad's scheduler. It explains constraints that no node
 // meets, and limits how many constraints one job may have. It reads the nodes' attributes, and does
 // not know who holds which GPU.
 //

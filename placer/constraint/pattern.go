@@ -20,14 +20,14 @@ import (
 // regular expression in each took 6 s on 200 nodes.
 const (
 	// maxGroups is the maximum number of a job's task groups. maxConditions is the maximum number
-	// of its constraints and affinities at all levels.
+	// of a job's constraints and affinities at all levels.
 	maxGroups     = 1000
 	maxConditions = 1000
 	// maxProgram is the maximum number of steps of a regular expression's compiled program. Usual
 	// programs have tens of steps.
 	maxProgram = 500
-	// patternsKept is the maximum number of cached patterns. It is larger than the number of
-	// conditions of one job.
+	// patternsKept is the maximum number of cached patterns. patternsKept is larger than the number
+	// of conditions of one job.
 	patternsKept = 2 * maxConditions
 )
 

@@ -23,9 +23,9 @@ func await(e Effect) ([]Effect, bool) { return []Effect{e}, false }
 // nothing returns the result of a duty that is not due.
 func nothing() ([]Effect, bool) { return nil, true }
 
-// readRecord reads the record of a job that was placed before this placer started. It starts a new
-// record if the job has none, or if the old one cannot be read or belongs to an earlier start. If
-// the record and the pins in Nomad contradict each other, the pins count.
+// readRecord reads the record of a job that was placed before this placer started. readRecord
+// starts a new record if the job has none, or if the old one cannot be read or belongs to an
+// earlier start. If the record and the pins in Nomad contradict each other, the pins count.
 func (g *Lifecycle) readRecord(w World) ([]Effect, bool) {
 	if g.Record != nil || len(g.Pins.Groups) == 0 {
 		return nothing()
@@ -277,10 +277,11 @@ func (g *Lifecycle) repin(why Purpose, pins rewrite.Pins, w World) ([]Effect, bo
 	return await(Register{Why: why, Job: job})
 }
 
-// requeueMisplaced requeues a gang that has run for some time on other GPUs than it was given. It
-// does not requeue a service whose old members still run because a deployment is active or has
-// failed. The exception is a deployment that finds no room for any member within the pins. Such a
-// deployment never ends, because Nomad counts progress_deadline from the first placed member.
+// requeueMisplaced requeues a gang that has run for some time on other GPUs than it was given.
+// requeueMisplaced does not requeue a service whose old members still run because a deployment is
+// active or has failed. The exception is a deployment that finds no room for any member within the
+// pins. Such a deployment never ends, because Nomad counts progress_deadline from the first placed
+// member.
 func (g *Lifecycle) requeueMisplaced(w World) ([]Effect, bool) {
 	now := w.Now()
 	if !g.Misplaced {

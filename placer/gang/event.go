@@ -148,8 +148,8 @@ type (
 	ReadEvaluations struct{ Limited bool }
 	// ReadDeployment reads whether a deployment of the job is active.
 	ReadDeployment struct{}
-	// Register registers the job by check-and-set over its observed index.
-	// Source is the job's source; if nil, it is read with the registration.
+	// Register registers the job by check-and-set over its observed index. Source is the job's
+	// source; if nil, the source is read with the registration.
 	Register struct {
 		Why    Purpose
 		Job    *api.Job
@@ -200,16 +200,16 @@ type (
 		Args  []any // keys and values
 	}
 
-	// Enqueue puts the gang into the queue; Since is the time when it began to wait. Dequeue takes
-	// the gang out. Finished: the gang has succeeded, and the queue learns from its run.
+	// Enqueue puts the gang into the queue; Since is the time when the gang began to wait. Dequeue
+	// takes the gang out. Finished: the gang has succeeded, and the queue learns from its run.
 	Enqueue struct {
 		Job   queue.Job
 		Since time.Time
 	}
 	Dequeue struct{ Finished bool }
 	// QueueStarted tells the queue where the gang runs. QueueRestored does so for a gang that the
-	// queue did not know. QueueStopped: the gang no longer runs. QueueRequeued: its start failed.
-	// QueueKept: it is not stopped after all.
+	// queue did not know. QueueStopped: the gang no longer runs. QueueRequeued: the gang's start
+	// failed. QueueKept: the gang is not stopped after all.
 	QueueStarted  struct{ Placement pal.Placement }
 	QueueRestored struct {
 		Job       queue.Job
@@ -294,12 +294,12 @@ const (
 // start even after the job was purged.
 type Book interface {
 	// Unanswered returns the starts over this version of a job that Nomad did not answer. Nomad may
-	// have written these starts, or may still write them. At most one of them succeeds.
+	// have written these starts, or may still write them. At most one of these starts succeeds.
 	Unanswered(version *api.Job) []Start
 }
 
-// World answers a gang's questions about the rest of the placer in this cycle. Its methods change
-// nothing and make no requests. Package model implements it.
+// World answers a gang's questions about the rest of the placer in this cycle. The methods of World
+// change nothing and make no requests. Package model implements it.
 type World interface {
 	Book
 	Now() time.Time
@@ -342,8 +342,8 @@ type World interface {
 	Policy() string
 }
 
-// Room is a placement that fits, or the reason that none does. As an event it is the queue's offer
-// to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
+// Room is a placement that fits, or the reason that none does. As an event, a Room is the queue's
+// offer to a running gang whose author now requests other GPUs ([Lifecycle.Asks]).
 type Room struct {
 	Fits      bool
 	Reason    reason.Reason // why no placement fits

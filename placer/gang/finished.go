@@ -26,8 +26,8 @@ type lineage struct {
 func (l lineage) known() bool { return l != lineage{} }
 
 // rewrote returns the lineage after a registration of ours that replaced version was by version
-// now. If the replaced version was ours, too, the lineage continues. If it was the author's, a new
-// lineage begins.
+// now. If the replaced version was ours, too, the lineage continues. If the replaced version was
+// the author's, a new lineage begins.
 func (l lineage) rewrote(was, now *api.Job) lineage {
 	if ours(was) {
 		return l
@@ -43,8 +43,9 @@ type finishCheck struct {
 }
 
 // stopFinished checks whether a gang that is to run or wait has already succeeded in an earlier
-// version that differs only by our gate and pins. If so, it stops the job, because Nomad reruns
-// batch jobs whose members finished in an older version, and would do the work twice.
+// version that differs only by our gate and pins. If the gang has succeeded, stopFinished stops the
+// job, because Nomad reruns batch jobs whose members finished in an older version, and would do the
+// work twice.
 func (g *Lifecycle) stopFinished(w World) ([]Effect, bool) {
 	if !g.finishUnknown(w) && !(g.read.hasAllocs && g.finishUnknownBy(g.read.allocs)) { // earlier answers can be outdated
 		return nothing()

@@ -23,8 +23,8 @@ const (
 	ownForgottenAfter = 24 * time.Hour
 )
 
-// ranFor reports whether the gang had run for d at the time until. It counts from the decision to
-// start the gang, because each resize and edit resets Ready.
+// ranFor reports whether the gang had run for d at the time until. The run time counts from the
+// decision to start the gang, because each resize and edit resets Ready.
 func (g *known) ranFor(d time.Duration, until time.Time) bool {
 	r := g.Record
 	return (!r.Ready.IsZero() || g.Request.Elastic != nil) && !r.Decided.IsZero() && until.Sub(r.Decided) >= d

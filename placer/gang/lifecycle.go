@@ -23,12 +23,13 @@
 // reconcile's answers), memory (what was done for the job), known (what else was read about the
 // job), and [Observed] (what Nomad's objects show). A method may change only the layer of its
 // receiver and the layers inside it. Give a new method the innermost receiver that has the fields
-// it changes. No method changes an Observed. Events replace it as a whole; the comment of
+// it changes. No method changes an Observed. Events replace an Observed as a whole; the comment of
 // [Observed] names the one exception.
 //
-// [World] answers a gang's questions about the rest of the placer in this cycle. Its methods change
-// nothing and make no requests. Package model implements it. If a handler needs something new from
-// the model, add a method to [World], to package model and to fakeWorld (world_test.go).
+// [World] answers a gang's questions about the rest of the placer in this cycle. The methods of
+// World change nothing and make no requests. Package model implements it. If a handler needs
+// something new from the model, add a method to [World], to package model and to fakeWorld
+// (world_test.go).
 //
 // At most one effect of a step has an answer, and it is the last one. No other event comes before
 // the answer. After an answer the duties begin again with the first one, so each duty must find out
@@ -88,10 +89,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/request"
 )
 
-// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes it. Outside this package,
-// package model and the placer set only Control, Refused, Queued, Placed and Target, the Observed
-// of an isolated job, and the Job of a submitted job once it is registered. Package query changes
-// only copies.
+// Lifecycle is the life of one job with GPUs. [Lifecycle.Step] changes a Lifecycle. Outside this
+// package, package model and the placer set only Control, Refused, Queued, Placed and Target, the
+// Observed of an isolated job, and the Job of a submitted job once it is registered. Package query
+// changes only copies.
 type Lifecycle struct {
 	memory
 
@@ -128,8 +129,8 @@ type known struct {
 	// Since is the time when the placer first saw the present version.
 	Since time.Time
 
-	// Target has the GPUs on which the gang starts again after it has stopped; nil if it does not
-	// move.
+	// Target has the GPUs on which the gang starts again after it has stopped; nil if the gang does
+	// not move.
 	Target   *pal.Placement
 	position position
 
@@ -149,7 +150,7 @@ type memory struct {
 	Held []string
 
 	// Tries counts failures since the last success. Nothing is tried before RetryAt. trouble is the
-	// last failure, for people. It is a pointer, nil for most gangs, because a snapshot copies
+	// last failure, for people. trouble is a pointer, nil for most gangs, because a snapshot copies
 	// every gang.
 	Tries   int
 	RetryAt time.Time
@@ -199,7 +200,7 @@ type readings struct {
 	hasDeployment                          bool
 	hasRecord                              bool
 	record                                 *Record
-	room                                   *Room // room for its new size, or for its missing members; a pointer because it is large
+	room                                   *Room // room for the new size, or for missing members; a pointer because a Room is large
 }
 
 // Age returns how long the placer has known the present version. It uses the placer's own clock,

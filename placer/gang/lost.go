@@ -25,7 +25,7 @@ func (st Observed) WithLost(w World) Observed {
 	return st
 }
 
-// lost reports whether a gang must start again, as [Observed.WithLost] describes. It ignores
+// lost reports whether a gang must start again, as [Observed.WithLost] describes. lost ignores
 // failures of unknown cause, but not members that a drain stopped.
 func (st Observed) lost(w World) bool {
 	switch {

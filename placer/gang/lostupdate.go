@@ -98,9 +98,9 @@ func submittedAfter(a, b *api.Job) time.Duration {
 	return time.Duration(*a.SubmitTime - *b.SubmitTime)
 }
 
-// SpecText returns the specification in a version as text, for comparisons. It omits the fields that
-// Nomad sets in each version, and the count of an elastic group, which the placer sets. It includes
-// gate and pins unless the caller removes them, see [rewrite.Author].
+// SpecText returns the specification in a version of a job as text, for comparisons. SpecText omits
+// the fields that Nomad sets in each version, and the count of an elastic group, which the placer
+// sets. SpecText includes gate and pins unless the caller removes them, see [rewrite.Author].
 func SpecText(job *api.Job) string {
 	text, err := json.Marshal(job)
 	fields := map[string]any{}

@@ -53,8 +53,8 @@ func (g *Lifecycle) runsInPart(blocked *api.Evaluation) reason.Kind {
 
 // someOver reports whether members of a batch job have succeeded for the present version, or have
 // failed and are not retried. If the job were registered again, Nomad would rerun them, whether or
-// not there is room, and against the reschedule limits (walk 693 with late writes). It reads the
-// current allocations. The blocked evaluation, nil if there is none, counts failed members that
+// not there is room, and against the reschedule limits (walk 693 with late writes). someOver reads
+// the current allocations. The blocked evaluation, nil if there is none, counts failed members that
 // wait for room.
 func (g *Lifecycle) someOver(blocked *api.Evaluation) bool {
 	if slices.ContainsFunc(g.read.allocs, func(a *cluster.Alloc) bool { return a.FinishedIn(g.Job) }) {

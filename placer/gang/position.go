@@ -96,9 +96,9 @@ type ask struct {
 	cut      bool      // the search ended at a version that Nomad no longer keeps
 }
 
-// firstAsked returns when the author first requested the job as it waits now. It goes back through
-// the versions as long as each one waited, too, and requested at least as many GPUs as the next
-// one.
+// firstAsked returns when the author first requested the job as it waits now. firstAsked goes back
+// through the job's versions as long as each version also waited, and requested at least as many
+// GPUs as the version after it.
 func firstAsked(job *api.Job, versions map[uint64]*api.Job) ask {
 	since, gpus := time.Unix(0, *job.SubmitTime), rewrite.AllGPUs(job)
 	for v := *job.Version; v > 0; v-- {

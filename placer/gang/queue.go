@@ -49,8 +49,8 @@ func (g *known) QueueJob(restart time.Duration) queue.Job {
 	}
 }
 
-// NameOf returns the name under which a job's runs are remembered. It includes the namespace, so
-// that jobs with the same name in two namespaces stay separate.
+// NameOf returns the name under which a job's runs are remembered. The name includes the namespace,
+// so that jobs with the same name in two namespaces stay separate.
 func NameOf(job *api.Job) string {
 	name := *job.Name
 	if cluster.Child(job) {
@@ -84,7 +84,8 @@ func (g *known) Submitted() time.Time {
 	return time.Unix(0, *g.Job.SubmitTime)
 }
 
-// ran returns the record with the gang's run and wait times so far; nil if it was never placed.
+// ran returns the record with the gang's run and wait times so far; nil if the gang was never
+// placed.
 func (g *known) ran() *Record {
 	if len(g.Pins.Groups) > 0 || g.Target != nil { // a job with the author's own gate may have no pins
 		return g.Record
@@ -157,7 +158,7 @@ func (g *Lifecycle) waitInQueue(e Event, w World) []Effect {
 		// would find that the gang's successor does not fit, and would stop another gang for the
 		// successor.
 		if g.dying(w) || len(w.Holds(g.Key)) > 0 {
-			return out // changes by its author are applied afterwards
+			return out // changes by the gang's author are applied afterwards
 		}
 		g.Placed = false
 		out = append(out, QueueStopped{})
@@ -265,7 +266,8 @@ func (g *known) AsksSince() time.Time {
 }
 
 // deadline returns the time by which the gang must have ended, in the queue's time; 0 if it has no
-// deadline. It counts from the author's registration, not from when the placer saw it.
+// deadline. A deadline that is a duration counts from the author's registration, not from when the
+// placer saw the job.
 func (g *known) deadline() time.Duration {
 	at, ok := g.Request.Hints.DeadlineOf(g.Submitted())
 	if !ok {

@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// Record describes the last decision on a job. It is stored in one Nomad variable.
+// Record describes the last decision on a job. A record is stored in one Nomad variable.
 type Record struct {
 	Namespace string `json:"namespace"`
 	Job       string `json:"job"`
-	// Submitted is the time when the author registered the job. It is the job's place in
-	// the queue; our own registrations must not change it.
+	// Submitted is the time when the author registered the job. This time is the job's place in the
+	// queue; our own registrations must not change it.
 	Submitted time.Time `json:"submitted"`
 	Decided   time.Time `json:"decided"`
 	// Ready is the time when all members were seen on their GPUs; zero before.
@@ -41,8 +41,7 @@ type Record struct {
 	// give the gang other GPUs.
 	Decision  pal.Decision `json:"decision"`
 	Predicted *pal.Choice  `json:"predicted,omitempty"`
-	// UserFailures counts the gang's own failures. GivenUp is why it is not
-	// retried.
+	// UserFailures counts the gang's own failures. GivenUp is why the gang is not retried.
 	UserFailures int           `json:"user_failures,omitempty"`
 	GivenUp      reason.Reason `json:"given_up,omitzero"`
 	// InfraFailures counts how often the infrastructure failed the gang and it
@@ -53,8 +52,8 @@ type Record struct {
 	// stopped the rest of the gang.
 	CountedFor uint64 `json:"counted_for,omitempty"`
 	// Attained is how long the gang ran before it was last stopped or resized; Done is the work
-	// done in that time, as run time at cost 1. Waited is how long it waited in all before its last
-	// start. Stopped is the time when it was stopped.
+	// done in that time, as run time at cost 1. Waited is how long the gang waited in all before
+	// its last start. Stopped is the time when the gang was stopped.
 	Attained time.Duration `json:"attained,omitempty"`
 	Done     time.Duration `json:"done,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`

@@ -221,7 +221,7 @@ func (g *Lifecycle) resized(w World) []Effect {
 		Namespace: g.Key.Namespace, Job: g.Key.ID, Submitted: g.Submitted(), Decided: w.Now(),
 		JobModifyIndex: *g.Job.JobModifyIndex, Mode: room.Mode, Decision: room.Decision, Note: NoteResized,
 	}
-	if g.Record != nil { // its earlier run time counts
+	if g.Record != nil { // the gang's earlier run time counts
 		had := *g.Record
 		g.addRunTime(&had, reason.Reason{}, g.Live, w)
 		r.Attained, r.Done, r.Waited = had.Attained, had.Done, had.Waited

@@ -85,9 +85,10 @@ func (g *Lifecycle) State(b Book) State {
 	return Waiting
 }
 
-// Observed is what Nomad shows of a job, and the state that follows from that alone. It is computed
-// from Nomad's objects and then replaced as a whole, never changed. One exception: when the gate of
-// a stop has been registered, Members keeps the members from before, which must still be stopped.
+// Observed is what Nomad shows of a job, and the state that follows from that alone. An Observed is
+// computed from Nomad's objects and then replaced as a whole, never changed. One exception: when
+// the gate of a stop has been registered, Members keeps the members from before, which must still
+// be stopped.
 type Observed struct {
 	Key cluster.JobKey
 	Job *api.Job
@@ -96,7 +97,7 @@ type Observed struct {
 	// aside. [Lifecycle.State] refines it.
 	Nomad State
 	Pins  rewrite.Pins
-	// Members are live and meant to keep running. They do not include members left behind on a
+	// Members are live and meant to keep running. Members does not include members left behind on a
 	// disconnected node ([cluster.Alloc.LeftBehind]), because nobody waits for their end. If only
 	// some groups have a gate, Members has no members of the other groups.
 	Members []*cluster.Alloc
@@ -104,10 +105,10 @@ type Observed struct {
 	// succeeded, and Live those that run.
 	Want, Have, Live int
 	// Misplaced: a member runs on a GPU or node that the pins do not name, or on fewer GPUs than it
-	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). It is also set if a member still runs
-	// where an earlier version's pins had it. Nomad has not replaced such a member yet, because a
-	// service's deployment is active, or because there is no room for the version that its author
-	// reverted to.
+	// requested (Nomad before 1.11.1, hashicorp/nomad#18364). Misplaced is also set if a member
+	// still runs where the pins of an earlier version had put it. Nomad has not replaced such a
+	// member yet, because a service's deployment is active, or because there is no room for the
+	// version that its author reverted to.
 	Misplaced bool
 	// LeftOut: Nomad has stopped a member of a batch job without a replacement; see [leftOut].
 	// LeftOutBeside is the same for groups without GPUs.

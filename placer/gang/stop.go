@@ -17,10 +17,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/rewrite"
 )
 
-// How a gang is stopped, to make room, to move or to be requeued. Its record is written
-// ([WriteRecord]), its gate is registered, its members are told to stop, and all of them end
-// ([Lifecycle.hasStopped]). Until then it holds all its GPUs (Held), also those of members that
-// have ended, because the queue waits for all of these GPUs together.
+// How a gang is stopped, to make room, to move or to be requeued. The gang's record is written
+// ([WriteRecord]), the gate is registered, the members are told to stop, and all members end
+// ([Lifecycle.hasStopped]). Until its stop is complete, the gang holds all its GPUs (Held), also
+// those of members that have ended, because the queue waits for all of these GPUs together.
 //
 // If a node goes down before the gang has stopped, Nomad reports the members on this node as lost.
 // Lost members no longer count as dying, so the gang has stopped as if they had ended. The ledger
@@ -67,8 +67,8 @@ func (g *Lifecycle) Stopping() (why Reason, forJob string) {
 	return g.stop.why, g.stop.forJob
 }
 
-// WhyStopped returns why the gang is being stopped; none if it is not. It does not name the job that
-// gets the room, because not everybody may see that job.
+// WhyStopped returns why the gang is being stopped; none if it is not. WhyStopped does not name the
+// job that gets the room, because not everybody may see that job.
 func (g *Lifecycle) WhyStopped() reason.Reason {
 	if g.stop == nil {
 		return reason.Reason{}
@@ -210,9 +210,9 @@ func (g *Lifecycle) cancelStop(step Effect, err error) (out []Effect) {
 	return out
 }
 
-// stopOrGoOn continues an interrupted stop: the gate is registered and members still run. It keeps
-// a complete gang or a service running, unless this placer is stopping it or has given it up. It
-// stops an incomplete gang, which cannot work anyway.
+// stopOrGoOn continues an interrupted stop: the gate is registered and members still run.
+// stopOrGoOn keeps a complete gang or a service running, unless this placer is stopping it or has
+// given it up. It stops an incomplete gang, which cannot work anyway.
 func (g *Lifecycle) stopOrGoOn(World) ([]Effect, bool) {
 	whole := g.Have >= g.Want || *g.Job.Type == api.JobTypeService
 	if g.stop == nil && whole && (g.Record == nil || g.Record.GivenUp.IsZero()) {

@@ -16,9 +16,9 @@ import (
 
 // Each job that holds or is promised GPUs has a holding (Ledger.wants). If only one job wants a
 // GPU, that job owns it. If several jobs want it (Ledger.rivals), [Ledger.first] chooses the owner.
-// Ledger.holds is the part of a job's holding that the job owns. refresh derives all of this from
-// the state; refreshJobs updates it for jobs that changed. A test checks that refresh and
-// refreshJobs give the same result.
+// Ledger.holds is the part of a job's holding that the job owns. refresh derives all holdings and
+// owners from the state; refreshJobs updates them for jobs that changed. A test checks that refresh
+// and refreshJobs give the same result.
 
 // holding is what one job has or is promised: GPUs, in ascending order, and resources of nodes.
 type holding struct {

@@ -94,9 +94,9 @@ func givenText(d *api.NodeDeviceResource) string {
 	return cluster.TextOf(d, attr.Scores)
 }
 
-// given parses the scores and classes that a plugin loaded from a profile file. It does not set the
-// values, which [Ledger.bins] computes. If the scores cannot be parsed, all GPUs of the group count
-// as not measured.
+// given parses the scores and classes that a plugin loaded from a profile file. given does not set
+// the ratings' values, which [Ledger.bins] computes. If the scores cannot be parsed, all GPUs of
+// the group count as not measured.
 func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 	ms, err := attr.ParseMeasurements(givenText(d))
 	if err != nil || len(ms) == 0 {
@@ -131,7 +131,7 @@ func given(d *api.NodeDeviceResource) map[string]map[int]rating {
 func (r rating) outlier() bool { return float64(r.score) >= profile.DefaultOptions().Outlier }
 
 // bins fills in the values of ratings: the mean score of all GPUs of one model and class in the
-// cluster. It relies on all nodes having the same profile file.
+// cluster. bins relies on all nodes having the same profile file.
 func (v *Ledger) bins(model string, gs map[string]map[int]rating) {
 	if v.givenBins == nil {
 		v.givenBins = map[binKey]pal.PMScore{}
@@ -168,7 +168,7 @@ type binKey struct {
 	app, class int
 }
 
-// lastBins returns, by application class, the value for the last variability class of a model. It
+// lastBins returns, by application class, the value for the last variability class of a model. That
 // is the value of the slowest known bin, but at least the lower edge of the last class.
 func (v *Ledger) lastBins(model string) (last [pal.NumClasses]pal.PMScore) {
 	edges := profile.DefaultOptions().Edges

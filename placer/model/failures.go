@@ -15,8 +15,8 @@ import (
 // AvoidFor is how long a gang avoids a node, if it can, after it failed on this node.
 const AvoidFor = time.Hour
 
-// FailedOn returns the names of nodes on which members of a job failed recently. It leaves out
-// failures of an unhealthy GPU, which is excluded anyway. It also leaves out failures that came
+// FailedOn returns the names of nodes on which members of a job failed recently. FailedOn leaves
+// out failures of an unhealthy GPU, which is excluded anyway. It also leaves out failures that came
 // from a node's going down, because such a node is as good as any other once it is back.
 func (m *Model) FailedOn(k cluster.JobKey, now time.Time) map[string]bool {
 	nodes := map[string]bool{}

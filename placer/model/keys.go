@@ -24,7 +24,7 @@ type Key struct {
 	// Doc describes what the key does, and what it costs, in Markdown.
 	Doc string
 	// field returns a pointer to the value in a Config: *bool, *int, *float64, *time.Duration or
-	// *string. It is nil if the field text is set.
+	// *string. field is nil if text is set.
 	field func(*Config) any
 	text  *text
 	// zero: 0 is allowed as the value of a float64 or a duration. For an int, 0 is always allowed.

@@ -132,7 +132,7 @@ func instance(n *api.Node, id string) *api.NodeDevice {
 const elsewhere = "to get other GPUs for the job, stop it and run it again"
 
 // drained describes what happens to members on a node that is being drained. Nomad lets members of
-// batch jobs run until the deadline. It replaces members of services at once, a few at a time. A
+// batch jobs run until the deadline. Nomad replaces members of services at once, a few at a time. A
 // member that Nomad cannot place elsewhere, because the job is pinned to its GPUs, runs until the
 // deadline.
 func drained(n *api.Node, service, pinned bool, now time.Time) string {
@@ -157,9 +157,9 @@ func drained(n *api.Node, service, pinned bool, now time.Time) string {
 	return "Nomad stops the members there at " + reason.Second(by) + " unless they have ended by then"
 }
 
-// disconnected describes what happens to a member on a disconnected node. It takes the time of the
-// member's last change as the time of the disconnection. This time is too late if the job was
-// changed after the disconnection.
+// disconnected describes what happens to a member on a disconnected node. disconnected takes the
+// time of the member's last change as the time of the disconnection. This time is too late if the
+// job was changed after the disconnection.
 func disconnected(a *cluster.Alloc, job *api.Job) string {
 	is := "the members there count as running"
 	if after := lostAfter(job, a.Group); after > 0 {

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package model holds the placer's knowledge at one moment: Nomad's state, who holds which GPU, the
-// gangs and their queue, and the configuration. It is pure: it makes no requests, reads no clock
-// and logs nothing. The placer acts on a [Model]; package query answers questions from one.
+// gangs and their queue, and the configuration. The package is pure, which means that it makes no
+// requests, reads no clock and logs nothing. The placer acts on a [Model]; package query answers
+// questions from one.
 //
-// It builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life of one
-// gang (placer/gang) and the queue (pal/queue).
+// The package builds on Nomad's state (placer/cluster), the view of GPUs (placer/request), the life
+// of one gang (placer/gang) and the queue (pal/queue).
 //
 // Snapshots are clones of the model, and other goroutines read them while the placer changes the
 // original. So a new field that is changed in place must be copied in [Model.Clone]; a clone may
@@ -164,8 +165,8 @@ func (m *Model) HeldByNamespace() map[string]float64 {
 	return gpus
 }
 
-// heldBy counts held GPUs by namespace and user. It counts all jobs that cannot be read, and those
-// of the placer's jobs that chosen selects.
+// heldBy counts held GPUs by namespace and user. heldBy counts all jobs that cannot be read, and
+// those of the placer's jobs that chosen selects.
 func (m *Model) heldBy(chosen func(*Tracked) bool) map[queue.Payer]float64 {
 	gpus := map[queue.Payer]float64{}
 	for _, t := range m.Sorted() {
@@ -238,9 +239,9 @@ func (m *Model) Unregistered(id string) bool {
 	return t != nil && t.Unregistered
 }
 
-// Observed returns the state of a job. It does not examine isolated jobs. For a tracked gang it
-// returns the state that the placer last saw, so decisions and answers agree; later changes count
-// from the next cycle on.
+// Observed returns the state of a job. Observed does not examine isolated jobs. For a tracked gang,
+// it returns the state that the placer last saw, so decisions and answers agree; later changes
+// count from the next cycle on.
 func (m *Model) Observed(job *api.Job) gang.Observed {
 	if _, ok := m.Isolated(job, m.Time); ok {
 		return isolatedObserved(job)

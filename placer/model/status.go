@@ -290,8 +290,8 @@ func (m *Model) GPUState(i int, now time.Time) GPUState {
 // constants below counts. For example, an unhealthy GPU that is allocated counts as unhealthy.
 type GPUState string
 
-// RedactedFor returns the status for a user who may see this job. It hides the names of jobs in
-// namespaces that the user may not see.
+// RedactedFor returns the status for a user who may see this job. RedactedFor hides the names of
+// jobs in namespaces that the user may not see.
 func (j JobStatus) RedactedFor(sees Sees) JobStatus {
 	j.Reason = j.Reason.RedactedFor(sees.Name)
 	return j

@@ -30,9 +30,9 @@ type unanswered struct {
 // servers work on no request for longer. The registration's GPUs are reserved for this time.
 const UnansweredFor = time.Minute
 
-// NoteUnanswered records that Nomad has not answered the registration of sent over was. It skips
-// registrations without pins, because nothing distinguishes them from the author's own
-// registrations.
+// NoteUnanswered records that Nomad has not answered the registration of sent over was.
+// NoteUnanswered skips registrations without pins, because nothing distinguishes them from the
+// author's own registrations.
 func (m *Model) NoteUnanswered(sent, was *api.Job, start *gang.Start) {
 	if _, pinned := rewrite.Pinned(sent); !pinned || was == nil {
 		return

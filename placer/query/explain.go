@@ -597,8 +597,9 @@ func (s facts) explainOn(c *pal.Cluster, g pal.Gang) pal.Decision {
 	return pal.Explain(c, g, by)
 }
 
-// besideWindows handles a waiting job that would fit if no window reserved GPUs. It makes d explain
-// the GPUs that no window reserves. The reserved GPUs count as allocated until back is called.
+// besideWindows handles a waiting job that would fit if no window reserved GPUs. besideWindows
+// makes d explain the GPUs that no window reserves. The reserved GPUs count as allocated until back
+// is called.
 func (s facts) besideWindows(c *pal.Cluster, k cluster.JobKey, g pal.Gang, d *pal.Decision) (back func()) {
 	if !d.Placed {
 		return func() {}

@@ -49,15 +49,15 @@ type GPU struct {
 	// Window is the maintenance window or reservation that reserves the GPU now, with its end.
 	Window string `json:"window,omitempty"`
 	// WindowFor lists who may use the GPU despite the window: namespaces, or jobs as namespace/job.
-	// It is empty during maintenance.
+	// WindowFor is empty during maintenance.
 	WindowFor []string `json:"window_for,omitempty"`
 	// Quarantine is why the GPU is in quarantine, and until when.
 	Quarantine *failure.Quarantine `json:"quarantine,omitempty"`
 	// Live is the GPU's current load, if requested. NotLive is why its load is unknown.
 	Live    *live.Use `json:"live,omitempty"`
 	NotLive string    `json:"not_live,omitempty"`
-	// IdleSince is the time since when the GPU has computed nothing although a job holds it. It is
-	// zero if the GPU computes, or if its load is unknown.
+	// IdleSince is the time since when the GPU has computed nothing although a job holds it.
+	// IdleSince is zero if the GPU computes, or if its load is unknown.
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 

@@ -78,8 +78,8 @@ func (h Holder) rank() int {
 }
 
 // matching returns a predicate for the GPUs on which a member of the gang could run if the cluster
-// were idle. It excludes GPUs of a model that has too few for the gang, unless all models have too
-// few. small is how many GPUs it excludes for that reason.
+// were idle. matching excludes GPUs of a model that has too few for the gang, unless all models
+// have too few. small is how many GPUs are excluded for this reason.
 func matching(c *pal.Cluster, g pal.Gang) (matches func(gpu int) bool, small int) {
 	may, usable := make([]bool, c.Groups()), c.Usable(g)
 	for group := range may {
@@ -161,8 +161,8 @@ func (s facts) holding(k cluster.JobKey, stopping bool) (r request.Request, ok b
 	return t.Request, true
 }
 
-// needed marks the holders that make room for the gang when they end one after another. It ignores
-// jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
+// needed marks the holders that make room for the gang when they end one after another. needed
+// ignores jobs that Nomad placed by itself, and resources other than GPUs. It restores the cluster
 // afterwards.
 func (s facts) needed(h *Holders, g pal.Gang, keys map[string]cluster.JobKey) {
 	c := s.m.View.Cluster
@@ -280,8 +280,8 @@ func (s *Snapshot) whatNow(e *Explanation, t *model.Tracked, w *model.Wait) {
 	}
 }
 
-// whenWhole handles a running service to which its author has added more members than fit. It
-// explains why there is no room for them, and what would make room for them.
+// whenWhole handles a running service to which its author has added more members than fit.
+// whenWhole explains why there is no room for these members, and what would make room.
 func (s facts) whenWhole(e *Explanation, t *model.Tracked) {
 	r, held := t.Request, len(s.m.View.Holds(t.Key))
 	if t.Refused != nil || *t.Job.Type != api.JobTypeService || len(r.Gang.MemberSets) != 1 || t.Record == nil || t.Record.Ready.IsZero() ||

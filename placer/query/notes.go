@@ -336,8 +336,8 @@ func Days(d time.Duration) string {
 	return model.ShortDuration(d)
 }
 
-// Tenants returns the tenants with namespaces that the user may see. It names only these
-// namespaces, and users only if the user may see all namespaces of the tenant.
+// Tenants returns the tenants with namespaces that the user may see. Tenants names only these
+// namespaces, and names users only if the user may see all namespaces of the tenant.
 func (s *Snapshot) Tenants(sees model.Sees) []queue.TenantUse {
 	s.mu.Lock()
 	defer s.mu.Unlock()

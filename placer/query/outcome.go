@@ -21,7 +21,7 @@ type Outcome struct {
 	// Status is complete, failed, stopped, or at rest (its author has scaled it to zero).
 	Status string `json:"status"`
 	// At is when the last member ended; for a job that is stopped or at rest, when somebody stopped
-	// or scaled it. It is zero for other jobs if Nomad no longer has their allocations.
+	// or scaled it. At is zero for other jobs if Nomad no longer has their allocations.
 	At time.Time `json:"at,omitzero"`
 	// Reason is what Nomad reports about the members: how many are complete, and the exit code or
 	// signal of a failed one.

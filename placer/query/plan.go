@@ -33,8 +33,8 @@ func (s *Snapshot) Plan(ctx context.Context, job *api.Job) (*Explanation, error)
 	return e, err
 }
 
-// checkAfter asks Nomad about the jobs in pal_after of a planned job. It names the jobs for which
-// the planned job would wait forever, because Nomad does not have them or because they do not
+// checkAfter asks Nomad about the jobs in pal_after of a planned job. checkAfter names the jobs for
+// which the planned job would wait forever, because Nomad does not have them or because they do not
 // finish.
 func (s *Snapshot) checkAfter(ctx context.Context, e *Explanation, job *api.Job) {
 	hints, err := rewrite.ParseHints(job)

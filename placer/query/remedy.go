@@ -239,8 +239,8 @@ type Tradeoff struct {
 }
 
 // thatMayStart keeps the tradeoffs with which a waiting job could start now, and those with which
-// it would not fit at all. It drops the other tradeoffs, because with these the job would need GPUs
-// that are reserved for jobs ahead.
+// it would not fit at all. thatMayStart drops the other tradeoffs, because with these the job would
+// need GPUs that are reserved for jobs ahead.
 func (s facts) thatMayStart(t *model.Tracked, all []Tradeoff) []Tradeoff {
 	return slices.DeleteFunc(all, func(o Tradeoff) bool { return o.Choice != nil && !s.mayStart(t, o.gang) })
 }

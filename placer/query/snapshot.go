@@ -46,7 +46,7 @@ type Snapshot struct {
 	// Activity reports whether a placer was active.
 	Activity heartbeat.Activity
 
-	// mu guards the queue and the view, because answers try changes on them. It is not held during
+	// mu guards the queue and the view, because answers try changes on them. mu is not held during
 	// requests to Nomad.
 	mu    sync.Mutex
 	waits map[string]*model.Wait   // by job; computed on demand
@@ -59,7 +59,7 @@ type Snapshot struct {
 // facts are what the model alone can answer. Callers of its methods hold the snapshot's mu.
 type facts struct{ m *model.Model }
 
-// New returns a snapshot that answers from m. It uses c only for data of single jobs.
+// New returns a snapshot that answers from m. The snapshot uses c only for data of single jobs.
 func New(m *model.Model, c *nomad.Client, a heartbeat.Activity) *Snapshot {
 	return &Snapshot{facts: facts{m}, nomad: c, Activity: a}
 }

@@ -86,8 +86,8 @@ func (a gpuRequest) leavesModelOpen() bool {
 	return !slices.ContainsFunc(a.requests, func(r *api.RequestedDevice) bool { return rewrite.NamesModel(r.Name) })
 }
 
-// Avoid makes the gang prefer nodes other than the named ones, before its other preferences. It
-// still uses the named nodes if it fits nowhere else.
+// Avoid makes the gang prefer nodes other than the named ones, before its other preferences. The
+// gang still uses the named nodes if it fits nowhere else.
 func (v *View) Avoid(r *Request, nodes map[string]bool) {
 	names := slices.Sorted(maps.Keys(nodes))
 	for i := range r.Gang.MemberSets {

@@ -73,8 +73,8 @@ func tooLarge(ctx context.Context, by Scheduler, author *api.Job, failed map[str
 		if m := failed[*g.Name]; !over || m == nil || m.NodesExhausted == 0 || rewrite.GPUsPerMember(g) > 0 {
 			continue
 		}
-		// The nodes' resources take about 10 kB per node. They are rarely needed, because most
-		// members fit on the nodes with GPUs.
+		// The nodes' resources take about 10 kB per node. These resources are rarely needed,
+		// because most members fit on the nodes with GPUs.
 		if nodes == nil {
 			if nodes, err = by.NodeResources(ctx); err != nil {
 				return nil, err

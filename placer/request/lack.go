@@ -147,9 +147,9 @@ func unmet(kind LackKind, task string, c *api.Constraint) Lack {
 }
 
 // eachLack calls found for each thing that keeps Nomad from placing an allocation of the group on
-// the node, until found returns false. It ignores GPUs, free resources and whether the node is
-// ready. job must be in its author's form, without the placer's constraints. Only Nomad's dry run
-// can find some lacks, for example of CSI volumes and of client networks.
+// the node, until found returns false. eachLack ignores GPUs, free resources and whether the node
+// is ready. job must be in its author's form, without the placer's constraints. Only Nomad's dry
+// run can find some lacks, for example of CSI volumes and of client networks.
 func eachLack(job *api.Job, g *api.TaskGroup, n *api.Node, found func(Lack) bool) {
 	if !inDatacenters(job.Datacenters, n.Datacenter) && !found(Lack{Kind: LackDatacenter, Name: n.Datacenter}) {
 		return

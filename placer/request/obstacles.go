@@ -182,7 +182,8 @@ func (v *View) passingLack(a gpuRequest, i int, groups []int, sparing pal.AppCla
 }
 
 // lastingLacks returns everything that would keep the request off the node even if the node were
-// idle. It omits what can end by itself, unless there is nothing else. few: see [eligibility].
+// idle. lastingLacks omits lacks that can end by themselves, unless there are no other lacks. few:
+// see [eligibility].
 func (v *View) lastingLacks(job *api.Job, a gpuRequest, i int, groups []int, few *Lack) (lacks []Lack) {
 	n := v.Nodes[i]
 	add := func(l Lack) bool {

@@ -49,7 +49,7 @@ type Request struct {
 	NeighboursFrom map[pal.AppClass]string
 }
 
-// Sized returns the gang. If it is elastic, it has this many members.
+// Sized returns the gang. An elastic gang has this many members.
 func (r Request) Sized(members int) pal.Gang {
 	g := r.Gang
 	if r.Elastic != nil {

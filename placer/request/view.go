@@ -44,9 +44,9 @@ type View struct {
 	eligibility map[string]eligibility
 	// lasting caches the lasting obstacles of requests.
 	lasting map[string][]Obstacle
-	// avoiding caches preferences that leave out nodes. Its key consists of these nodes and the
-	// eligible groups. It must return the same slices each time, because the queue compares gangs
-	// by their slices.
+	// avoiding caches preferences that leave out nodes. A key consists of these nodes and the
+	// eligible groups. The cache must return the same slices each time, because the queue compares
+	// gangs by their slices.
 	avoiding map[string][][]bool
 	// models are the GPU models by the last part of their names; nil: not computed yet.
 	models map[string][]string

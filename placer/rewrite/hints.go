@@ -21,14 +21,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Hints are the author's settings in a job's meta, keys `pal_*`. If a key is not set, its value is
+// Hints are the author's settings in a job's meta, keys `pal_*`. If a key is not set, its field is
 // zero, except for Neighbours.
 type Hints struct {
 	Class    pal.AppClass  // pal_class: A…D
 	App      string        // pal_app: the application's name, mapped to a class by the placer
 	Pin      Mode          // pal_pin: gpu, class, prefer
 	Locality pal.Tier      // pal_locality: hard limit on the distance between the GPUs
-	Wait     time.Duration // pal_locality_wait: how long to wait for locality before relaxing it
+	Wait     time.Duration // pal_locality_wait: how long to wait for locality before giving it up
 	Duration time.Duration // pal_duration: expected run time
 	Preempt  bool          // pal_preempt: may be stopped and started again
 	// PreemptSaid: the author has set pal_preempt.
@@ -38,7 +38,7 @@ type Hints struct {
 	// After are the jobs of the same namespace that must succeed first, separated by commas:
 	// pal_after. See [Hints.Jobs].
 	After string
-	// Deadline is when the job should have ended: pal_deadline. It is a time, or (Within) a
+	// Deadline is when the job should have ended: pal_deadline. A deadline is a time, or (Within) a
 	// duration since the author registered the job.
 	Deadline time.Time
 	Within   time.Duration
@@ -225,8 +225,8 @@ func parseSpan(s string) (time.Duration, error) {
 	return d, err
 }
 
-// tooLong matches durations in Go's notation. It is needed because Go returns the same error for a
-// duration that overflows as for a text that is not a duration.
+// tooLong matches durations in Go's notation. tooLong is needed because Go returns the same error
+// for a duration that overflows as for a text that is not a duration.
 var tooLong = regexp.MustCompile(`^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 // inDays matches a duration that begins with days, such as "2d" or "1d12h". onClock matches Slurm's

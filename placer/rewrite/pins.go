@@ -15,8 +15,8 @@ import (
 )
 
 // Mark, or one of the marks below, which begin with Mark, is the first element of each list that
-// the placer writes. A mark is no id, so it selects nothing. It prevents no match either, because
-// set_contains_any is true if any element matches.
+// the placer writes. A mark is no id, so it selects nothing. A mark prevents no match either,
+// because set_contains_any is true if any element matches.
 const Mark = "nomad-pal"
 
 // Marks of [ModeClass] pins with a class ceiling and without one, and of the constraint on the
@@ -113,9 +113,9 @@ func (p Pins) Of(group string) (GroupPins, bool) {
 	return GroupPins{}, false
 }
 
-// Union returns pins that allow everything that p or o allows; both must be of the same job. It
-// works only for [ModeClass], and only if both name GPUs or neither does, because pins without a
-// list of GPUs allow any GPU.
+// Union returns pins that allow everything that p or o allows; both must be of the same job. Union
+// works only for [ModeClass], and only if both p and o name GPUs or neither does, because pins
+// without a list of GPUs allow any GPU.
 func (p Pins) Union(o Pins) Pins {
 	if p.Ceiling == 0 || o.Ceiling == 0 { // any class
 		p.Class, p.Ceiling = "", 0
@@ -285,7 +285,8 @@ func isOverNodes(s *api.Spread) bool {
 }
 
 // eachDevice calls f with a copy of each GPU request of the group, and replaces the request by the
-// copy. It also copies the tasks and resources around it, because the caller's job may share them.
+// copy. eachDevice also copies the tasks and resources around the request, because the caller's job
+// may share them.
 func eachDevice(g *api.TaskGroup, f func(*api.RequestedDevice)) {
 	tasks := slices.Clone(g.Tasks)
 	for i, t := range tasks {

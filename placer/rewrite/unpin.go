@@ -13,7 +13,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Pinned returns the pins that the job carries, if it carries any. It reads exactly what [Pin]
+// Pinned returns the pins that the job carries, if it carries any. Pinned reads exactly what [Pin]
 // wrote, so a new placer learns from the job alone where its gang was placed.
 func Pinned(job *api.Job) (Pins, bool) {
 	var p Pins
@@ -130,8 +130,8 @@ func unpin(job *api.Job) *api.Job {
 }
 
 // unpinGroup removes our constraints and affinities from a copy of the group. A group without a pin
-// to nodes has no other constraints or affinities of ours. Its author wrote those on its devices
-// that look like ours.
+// to nodes has no other constraints or affinities of ours. If constraints or affinities on the
+// group's devices look like ours, its author wrote them.
 func unpinGroup(g *api.TaskGroup) {
 	mode, mark, nodes := groupPin(g)
 	if mode == "" {
