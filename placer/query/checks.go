@@ -199,7 +199,7 @@ func (s facts) checkProfile() Check {
 	return Check{"profile", OK, found, ""}
 }
 
-// behind returns the nodes whose plugin uses a version of the profile other than this one.
+// behind returns the nodes whose plugin uses a profile of another version than this one.
 func (s facts) behind(version int64) (names []string) {
 	with, _ := s.gpusOn()
 	for _, n := range with {

@@ -251,7 +251,8 @@ func firstPort(kind LackKind, ports map[string]int, taken func(port int) bool) (
 	return Lack{}, false
 }
 
-// missingGPUs returns why none of the node's device groups serves the request.
+// missingGPUs returns what the node's device groups lack for the request; nil if one of the groups
+// serves the request and has enough GPUs.
 func (v *View) missingGPUs(a gpuRequest, groups []int) (lacks []Lack) {
 	most := 0
 	for _, gi := range groups {
