@@ -441,7 +441,7 @@ func (p *pass) pays(e *entry, was, takes float64) bool {
 type lending struct {
 	lentFor  time.Duration // average duration of recent loans; 0: unknown
 	wantedAt time.Duration // time of the last pass with wanted set
-	wanted   bool          // see isWanted, at the end of the last pass
+	wanted   bool          // gangs that may need lent GPUs waited after the last pass; see grow
 }
 
 // learnLent records for how long a gang has kept the GPUs that it grew by. It updates lentFor, an

@@ -211,7 +211,7 @@ func (f *forecasts) predictStart(now time.Duration, e *entry, ahead int, soonest
 	return r
 }
 
-// In every checkEvery-th pass, checkForecast predicts the start of one waiting gang, to learn from
+// checkForecast predicts the start of one waiting gang in every checkEvery-th pass, to learn from
 // the outcome. The number of the pass selects the gang, so the same passes make the same forecasts.
 // All parts of the queue are selected equally often, because gangs in front wait less than gangs at
 // the end.
