@@ -62,7 +62,7 @@ type Job struct {
 	// LocalityWait is the maximum time for which the gang waits for GPUs that are closer together;
 	// 0: see [Options.LocalityWait].
 	LocalityWait time.Duration
-	// Anywhere is set if the gang must not wait for GPUs that are closer together.
+	// Anywhere is set if the gang does not wait for GPUs that are closer together.
 	Anywhere bool
 	// Endless is set for a service, which runs until somebody stops it. No gang waits for a
 	// service's GPUs, unless the service is preemptible.
@@ -141,8 +141,8 @@ type Options struct {
 	// DefaultRuntime is the expected run time of a new gang about which nothing is known; 0:
 	// [DefaultRuntime]. The levels of SRTF and Adaptive are in proportion to it.
 	DefaultRuntime time.Duration
-	// Tenants is the configuration of tenants, by path. A namespace without a tenant has no quota
-	// and the weight 1.
+	// Tenants is the configuration of tenants, by path. A namespace that belongs to no tenant has
+	// no quota and the weight 1.
 	Tenants map[string]Tenant
 	// FairShare puts the gangs of the tenant first that has used the least GPU time for its weight.
 	// Order then sorts the gangs of one tenant.
@@ -206,8 +206,8 @@ const (
 	DefaultRuntime = 10 * time.Minute
 	// DefaultOutlierThreshold is the PM score above which a GPU is an outlier.
 	DefaultOutlierThreshold = 1.5
-	// DefaultRoomForWide lets gangs leave room for wide gangs if that makes them at most 10 %
-	// slower. GPUs that are no outliers differ about that much. See [pal.Policy].
+	// DefaultRoomForWide lets gangs leave room for wide gangs among GPUs whose speeds differ by at
+	// most 10 %. GPUs that are no outliers differ by about that much. See [pal.Policy].
 	DefaultRoomForWide = 0.1
 )
 

@@ -70,7 +70,7 @@ func (a *account) due(pending []*entry, claims []*claim) bool {
 type turn struct {
 	by        *entry
 	placement pal.Placement
-	last      time.Duration // MaxWait after the turn began; other gangs must leave the kept GPUs by then
+	last      time.Duration // MaxWait after the beginning of the turn; bounds until
 	// until is the time by which another gang must be expected to end if it starts on kept GPUs. It
 	// is the latest expected end of the gangs that hold kept GPUs and must not be stopped, but at
 	// most last.
@@ -193,7 +193,7 @@ func (p *pass) serveOne(e *entry) bool {
 
 // valid reports whether the turn's gang still waits and the kept GPUs will come free. Each of these
 // GPUs must be free, or held by or for a gang of the Queue, because nobody knows when others free
-// GPUs. No window that the gang may run into may cover the GPUs.
+// GPUs. valid also returns false if the gang may run into a window on these GPUs.
 func (p *pass) valid(t *turn) bool {
 	if t.by.state != waiting || p.entries[t.by.job.ID] != t.by || p.crosses(t.by, t.placement) {
 		return false
