@@ -354,8 +354,8 @@ type remainingRunTime struct {
 type chance struct{ left, weight float64 }
 
 // remainingRunTime returns the distribution for a gang. If the gang's user gave an estimate, the
-// known runs are not used. The list of the result is valid until the next call. That call reuses
-// the memory, because a pass may call remainingRunTime thousands of times.
+// earlier runs of the gang's name are not used. The list of the result is valid until the next
+// call. That call reuses the memory, because a pass may call remainingRunTime thousands of times.
 func (fs *foresight) remainingRunTime(e *entry, now time.Duration) remainingRunTime {
 	done := e.work(now)
 	o := remainingRunTime{again: max(done, fs.unknown(e)).Seconds(), of: fs.chances[:0]}
@@ -419,10 +419,10 @@ const doubt = 8
 // until the gang has run longer than the short ones. The mean would make all of them look long.
 // (Tiresias's 2D-Gittins index uses GPU time.)
 //
-// "At best" means the minimum over all times at which the Queue could stop the gang for good. For
-// each such time, the value is the expected run time until then, divided by the chance that the
-// gang has ended by then. index tries only the ends of the known runs, and the moment after now,
-// when only the unknown part can end; the minimum is always at one of them.
+// "At best" means the minimum over all times at which the Queue could give up on the gang. For each
+// such time, the value is the expected run time until then, divided by the chance that the gang has
+// ended by then. index tries only the ends of the known runs, and the moment after now, when only
+// the unknown part can end; the minimum is always at one of them.
 func (o remainingRunTime) index() time.Duration {
 	weight, best := o.weight(), math.Inf(1)
 	if o.rest > 0 {
@@ -445,7 +445,8 @@ func (o remainingRunTime) index() time.Duration {
 
 // outlasting returns how well a run of the given length still predicts a gang that has done this
 // work, from 1 down to 0. It also returns the remaining time that the run predicts, in seconds.
-// This time shrinks slowly near the end of the run, because no two runs of a name are equally long.
+// This time is not 0 at the length of the run, but only at 1 + beyond times the length, because no
+// two runs of a name are equally long.
 func outlasting(length, done time.Duration) (possible, left float64) {
 	possible = 1
 	if done > length {

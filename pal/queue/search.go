@@ -126,7 +126,7 @@ func (p *finder) needsOutliers(e *entry, policy pal.Policy) bool {
 }
 
 // Trying returns the ID of the job for which the Queue is looking for GPUs; "" for none. After a
-// panic during a search, it returns the job that caused the panic.
+// panic during a search, it returns the job that was searched for.
 func (q *Queue) Trying() string { return q.trying }
 
 // withoutRunning calls f while the GPUs of all running gangs, of the starts that this pass has

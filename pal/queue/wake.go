@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Wake returns when to call Decide again if nothing happens until then: for example because a gang
-// becomes overdue, has waited long enough for closer GPUs or nears its deadline, because a window
-// ends, or because preemption or migration may pay. ok is false if only an event can change
+// Wake returns when to call Decide again if no event is reported before. At this time, for example,
+// a gang becomes overdue, has waited long enough for closer GPUs, or comes near its deadline; a
+// window ends; or a preemption or a migration may pay. ok is false if only an event can change
 // anything. If something may change at an unknown time, Wake returns a time within the next
 // quantum. A call of Decide that is too early does no harm.
 func (q *Queue) Wake(now time.Duration) (at time.Duration, ok bool) {
