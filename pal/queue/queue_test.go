@@ -102,8 +102,8 @@ func (w *world) do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("command %q", d.Cmd)
 }
 
-// open creates a queue, and a cluster of nodes with four GPUs. The first GPU of a node has the
-// given class-A score.
+// open creates a queue, and a cluster of nodes with four GPUs. The GPU slow has a PM score of 2 for
+// class A.
 func (w *world) open(t *testing.T, d *datadriven.TestData) error {
 	nodes, order, maxWait, slow := 2, "fifo", 720, ""
 	o := Options{Placement: pal.Policy{Name: pal.PAL}}

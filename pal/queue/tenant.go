@@ -519,8 +519,8 @@ type TenantUse struct {
 	// comparisons with Quota and Limit.
 	GPUs   float64 `json:"gpus"`
 	Weight float64 `json:"weight"` // the tenant's weight in fair share, relative to the other children of its parent
-	// Awaited is the number of GPUs that members of its running jobs still wait for. They count
-	// towards limits, but are not included in GPUs.
+	// Awaited is the number of GPUs that members of the tenant's running jobs still wait for. These
+	// GPUs count towards limits, but are not included in GPUs.
 	Awaited float64 `json:"awaited,omitempty"`
 	Quota   int     `json:"quota,omitempty"` // in GPUs; 0: none
 	Limit   *int    `json:"limit,omitempty"` // in GPUs; nil: none
@@ -536,8 +536,8 @@ type TenantUse struct {
 	// Priced is set if GPU hours are weighted by the price of the GPU model.
 	Priced bool `json:"priced,omitempty"`
 	// Share is the tenant's part of all GPU time by weight, among the tenants that have jobs or
-	// have used GPU time. Times is its part of the used GPU time divided by Share; 0 if nobody has
-	// used any.
+	// have used GPU time. Times is the tenant's part of the used GPU time divided by Share; 0 if no
+	// tenant has used any.
 	Share float64 `json:"share"`
 	Times float64 `json:"times"`
 	// Stops sums up the stops of the tenant's gangs, and the time that stops of other gangs saved

@@ -24,8 +24,8 @@ type Payer struct {
 // UserUse is what one user of a tenant holds. It is counted only if users have limits.
 type UserUse struct {
 	User string `json:"user"` // "(none)" stands for jobs without a user
-	// Jobs is the number of the user's jobs that run or are about to run, and GPUs the number of
-	// their GPUs.
+	// GPUs is the number of GPUs of the user's jobs that run or are about to run. Jobs is the
+	// number of the user's jobs that run or are about to run.
 	GPUs float64 `json:"gpus"`
 	Jobs int     `json:"jobs"`
 }

@@ -20,7 +20,7 @@ var Reasons = []reason.Kind{reason.Starting, reason.Stopping, reason.Shrinking, 
 // Wait describes a waiting gang and why it waits.
 type Wait struct {
 	Job      string `json:"job"`      // the job, as namespace/id
-	Position int    `json:"position"` // in the queue, from 1
+	Position int    `json:"position"` // the gang's position in the queue, from 1
 	// Reason is one of the following. "starting": the gang is about to start. "stopping": other
 	// gangs are being stopped for it. "shrinking": elastic gangs give members back for it.
 	// "too-large": it could not run on an empty cluster. "limit": it needs more GPUs than its
@@ -33,23 +33,23 @@ type Wait struct {
 	// jobs. "order": under strict order, the gang cannot start before the gang ahead. "locality":
 	// it waits for GPUs that are closer together. "next-round": it starts in the next round.
 	Reason  reason.Kind `json:"reason"`
-	Overdue bool        `json:"overdue,omitempty"` // true after a total wait of twice its estimate or limit, but at least an hour; with neither, of max_wait
-	GPUs    int         `json:"gpus"`              // GPUs that it requests; for an elastic gang, the minimum
+	Overdue bool        `json:"overdue,omitempty"` // the gang has waited, in total, for twice its estimate or limit, but at least an hour; with neither, for max_wait
+	GPUs    int         `json:"gpus"`              // GPUs that the gang requests; for an elastic gang, the minimum
 	// Counts is set if the gang requests parts of shared GPUs: the number of whole GPUs that count
 	// towards limits.
 	Counts float64 `json:"counts,omitempty"`
 	Most   int     `json:"most,omitempty"` // GPUs that an elastic gang could use
-	Free   int     `json:"free"`           // GPUs that are free now and that it can use
-	// FreeOthers is the number of free GPUs that it cannot use.
+	Free   int     `json:"free"`           // GPUs that are free now and that the gang can use
+	// FreeOthers is the number of free GPUs that the gang cannot use.
 	FreeOthers int `json:"free_others,omitempty"`
-	// Outliers is set if Reason is "gpus" or "scattered": the number of free GPUs that the gang
-	// does not use because they are too slow for it.
+	// Outliers is set if Reason is "gpus" or "scattered": the number of free GPUs that are too slow
+	// for the gang (outliers).
 	Outliers int `json:"outliers,omitempty"`
-	// If Reason is "limit" or "quota", Limit is the maximum number of GPUs of the tenant. For
-	// "quota", Tenant is the tenant, and Held the number of GPUs that it holds. If User is set,
-	// Limit and Held apply to this user's GPUs in the tenant; if LimitsJobs is set, to the user's
-	// running jobs. If Reason is "array", Limit is the maximum number of running jobs of the array,
-	// and Running the number that run.
+	// If Reason is "limit" or "quota", Limit is the maximum number of GPUs of the gang's tenant.
+	// For "quota", Tenant is the name of this tenant, and Held the number of GPUs that it holds. If
+	// User is set, Limit and Held apply to this user's GPUs in the tenant; if LimitsJobs is set, to
+	// the user's running jobs. If Reason is "array", Limit is the maximum number of running jobs of
+	// the array, and Running the number that run.
 	Limit   int     `json:"limit,omitempty"`
 	Running int     `json:"running,omitempty"`
 	Tenant  string  `json:"tenant,omitempty"`
@@ -57,12 +57,12 @@ type Wait struct {
 	User    string  `json:"user,omitempty"`
 	// LimitsJobs is set if Limit is a number of running jobs of User, not of GPUs.
 	LimitsJobs bool   `json:"limits_jobs,omitempty"`
-	Ahead      string `json:"ahead,omitempty"` // the gang that starts first; "" for none
-	// AheadGPUs is the number of GPUs that the gangs ahead request, counting only gangs that wait
-	// for nothing but GPUs.
+	Ahead      string `json:"ahead,omitempty"` // the first gang ahead that waits for GPUs; "" for none
+	// AheadGPUs is the number of GPUs that the gangs ahead in the queue request, counting only
+	// gangs that wait for nothing but GPUs.
 	AheadGPUs float64  `json:"ahead_gpus,omitempty"`
-	Stopping  []string `json:"stopping,omitempty"`  // gangs that are being stopped for it
-	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs that give members back for it
+	Stopping  []string `json:"stopping,omitempty"`  // gangs that are being stopped for this one
+	Shrinking []string `json:"shrinking,omitempty"` // elastic gangs that give members back for this one
 	// From and To are the range in which the gang is expected to start, since the caller's epoch.
 	// Eight of ten gangs should start in their range. Both are 0 if the range is unknown: for
 	// example, because too few gangs have waited so far, and the run time of a running gang or of a
