@@ -96,6 +96,7 @@ type allowances struct {
 	of   map[ceiling]*allowance
 }
 
+// allowances returns the allowances of all limits towards which running gangs count now.
 func (p *asker) allowances(late bool) *allowances {
 	as := &allowances{p, late, map[ceiling]*allowance{}}
 	for _, v := range p.entries {

@@ -112,6 +112,7 @@ func (p *pass) settleClaims() {
 	}
 }
 
+// allFree reports whether all GPUs of the placement are available.
 func (p *whatIf) allFree(pl pal.Placement) bool {
 	return !slices.ContainsFunc(pl.GPUs(), func(u int) bool { return !p.c.Available(u) })
 }

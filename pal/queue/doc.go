@@ -30,10 +30,10 @@
 //
 // [Queue.Decide] leaves the cluster as it was before the call. The caller takes and releases GPUs
 // when gangs really start and end. Until the caller reports the outcome of an action, the Queue
-// keeps the GPUs of that action for it. So the caller can call Decide again before the outcome is
-// known. After a restart, the placer reports running gangs with [Queue.Restore]. [Queue.Wake]
-// returns when to call Decide again if nothing happens. [Queue.Waiting] lists the waiting gangs, in
-// order, with their reasons.
+// holds the GPUs of that action. So the caller can call Decide again before the outcome is known.
+// After a restart, the placer reports running gangs with [Queue.Restore]. [Queue.Wake] returns when
+// to call Decide again if nothing happens. [Queue.Waiting] lists the waiting gangs, in order, with
+// their reasons.
 //
 // The numbers of GPUs and device groups belong to one [pal.Cluster]. After the caller has built a
 // new one, it calls [Queue.Rebase].
@@ -67,11 +67,11 @@
 //     question; all remaining methods report or set something. A question must not change later
 //     answers and actions.
 //   - Questions write to the Queue nevertheless. They fill caches and buffers, resize elastic gangs
-//     until they return, and update levels and deadlines. Three small effects are visible to the
-//     caller. First, a level that a question has computed is not computed again before it is due.
-//     Second, [Queue.RoomFor] and [Queue.TenantUse] add the namespace that they are asked about, if
-//     it is new to the Queue. Third, [Queue.WaitsIf] forgets since when the gang has declined GPUs.
-//     So ask a clone if possible, as the placer does.
+//     until the question is answered, and update levels and deadlines. Three small effects are
+//     visible to the caller. First, a level that a question has computed is not computed again
+//     before it is due. Second, [Queue.RoomFor] and [Queue.TenantUse] add the namespace that they
+//     are asked about, if it is new to the Queue. Third, [Queue.WaitsIf] forgets since when the
+//     gang has declined GPUs. So ask a clone if possible, as the placer does.
 //   - [Queue.Clone] copies everything that the Queue changes in place. clone.go must handle each
 //     new field. Pointers to entries, claims, buckets, levels and tenants must lead to their
 //     copies. Slices and maps must be copied unless they are only ever replaced as a whole. Caches
@@ -158,13 +158,13 @@
 // and no run is longer than L:
 //
 //   - A turn starts its gang within MaxWait + L, even if estimates are wrong.
-//   - A gang's turn begins at the latest at the time when the gang is overdue, plus the length of
-//     one turn, plus (turn + L) × GPUs / (OverdueShare × N) for each gang submitted before it,
-//     where GPUs is the number of GPUs of that earlier gang. One gang that was submitted later can
-//     have its turn when the gang becomes overdue. Such a gang adds its own term once.
-//   - So the promise holds in any overload, but turns begin later. In the long run, and while gangs
-//     are overdue, overdue gangs get at least OverdueShare of the GPU time, first come, first
-//     served. They cost the others no more than OverdueShare, except for one turn at a time.
+//   - When a gang is overdue, its turn begins at the latest after the following sum over all gangs
+//     submitted before it: one turn + (turn + L) × G / (OverdueShare × N) for each of them, where G
+//     is the number of its GPUs. A gang that was submitted later, but was overdue sooner, can be in
+//     its turn when the gang becomes overdue. Then the sum includes this one gang, too.
+//   - So the promise holds in any overload, but turns begin later. As long as there are overdue
+//     gangs, they get at least OverdueShare of the GPU time in the long run, first come, first
+//     served. They cost the other gangs no more than OverdueShare, except for one turn at a time.
 //   - The promise is about turns, and in an overload a gang's turn comes after many others. Nobody
 //     can promise when a gang starts. The predicted range of its start (see above) says what to
 //     expect.

@@ -89,12 +89,14 @@ type openings struct {
 	tries       int
 }
 
+// openingOfKind is the state of openings for one kind of gang.
 type openingOfKind struct {
 	soonest time.Duration
 	used    int // number of endings at the beginning of late that earlier gangs of the kind used
 	never   bool
 }
 
+// openings returns an openings for the gangs that run now.
 func (p *asker) openings() *openings {
 	r := &openings{p: p, early: p.knownEnds(false), late: p.knownEnds(true)}
 	r.kind = oncePerKind(p.Queue, func(e *entry) *openingOfKind {

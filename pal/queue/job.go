@@ -231,6 +231,7 @@ func Placement(name pal.PolicyName) pal.Policy {
 	return p
 }
 
+// withDefaults returns the options with the defaults filled in, or an error if they are invalid.
 func (o Options) withDefaults() (Options, error) {
 	if _, err := ParseOrder(string(o.Order)); err != nil {
 		return o, err

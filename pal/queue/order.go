@@ -142,6 +142,7 @@ func (fs *foresight) levelInOrder(e *entry, now time.Duration) int {
 	return 0
 }
 
+// finest returns the rank at which the first level ends: see the constant.
 func (fs *foresight) finest() float64 { return finest * fs.opt.DefaultRuntime.Seconds() }
 
 // powerOf4 returns the level of x on a scale of powers of 4: 0 below 1, 1 from 1 to below 4, 2 from

@@ -58,6 +58,7 @@ func (p *planner) mayPreempt(v, e *entry, level int, freed freedGPUs) bool {
 	return level == math.MinInt || p.outranks(p.levelFor(e, v, v.level.level) > level, v, e, freed)
 }
 
+// tenantsFirst reports whether fair shares count before priorities.
 func (ts *tenancy) tenantsFirst() bool { return ts.opt.FairShare && ts.opt.Order != Priority }
 
 // stopAndShrink combines all ways to free GPUs, for the case that each of them alone frees too

@@ -65,6 +65,7 @@ func (fs *foresight) gone(e *entry) {
 	fs.forgetSubmissions(e.job.Name)
 }
 
+// forgetSubmissions deletes the count of a name without gangs in the Queue and without stored runs.
 func (fs *foresight) forgetSubmissions(name string) {
 	if s := fs.submissions[name]; s != nil && s.live == 0 && fs.runTimes[name] == nil {
 		delete(fs.submissions, name)

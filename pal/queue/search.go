@@ -136,6 +136,7 @@ func (p *finder) withoutRunning(f func()) { p.without(func(*entry) bool { return
 // withoutEnding is withoutRunning, but gangs that never end (see ends) keep their GPUs.
 func (p *finder) withoutEnding(f func()) { p.without(p.ends, f) }
 
+// without calls f while the GPUs of these gangs, and those that the pass holds, are free.
 func (p *finder) without(which func(*entry) bool, f func()) {
 	for _, es := range [][]*entry{p.running, p.started} {
 		for _, e := range es {

@@ -121,6 +121,7 @@ func (q *Queue) Counts(id string) bool {
 	return e != nil && e.state != waiting
 }
 
+// weight returns the weight in fair share, which is 1 by default.
 func (t *tenant) weight() float64 {
 	return cmp.Or(t.Weight, 1)
 }
@@ -226,6 +227,7 @@ func (o Options) TenantOf(namespace string) string {
 	return owner
 }
 
+// patterns returns the names and patterns of the namespaces of the tenant with this name.
 func (t Tenant) patterns(name string) []string {
 	if len(t.Namespaces) == 0 {
 		return []string{name[strings.LastIndexByte(name, '/')+1:]}

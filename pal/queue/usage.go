@@ -159,6 +159,7 @@ func (ts *tenancy) worth(p pal.Placement) float64 {
 	return 1
 }
 
+// decay returns the half-life of usage that the options set.
 func (ts *tenancy) decay() decay { return decay(ts.opt.HalfLife) }
 
 // fair returns the value by which siblings are compared under [Options.FairShare]: the tenant's

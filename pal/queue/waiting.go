@@ -171,6 +171,7 @@ type asker struct {
 	found map[signature]foundNow
 }
 
+// asking returns an asker for questions about the Queue and the cluster at the time now.
 func asking(q *Queue, now time.Duration, c *pal.Cluster) *asker {
 	return &asker{q.at(now, c), map[signature]foundNow{}}
 }
