@@ -34,7 +34,7 @@ const (
 // LookAround.
 const nobodyKnows pal.Company = -1
 
-// company records how much time a gang has spent beside which neighbours.
+// company records how much time a gang has spent beside each kind of neighbours.
 type company struct {
 	seen  bool                           // whether with is known
 	with  pal.Company                    // the neighbours that the gang has had since the time at

@@ -19,8 +19,8 @@ import (
 const inDanger = 2
 
 // urgency is the span of time in which a waiting gang's deadline is in danger. Before from, there
-// is enough time. After to, the deadline can no longer be met. on is true during the span; hurry
-// updates it.
+// is enough time. After to, the deadline can no longer be met. hurry sets on to true during the
+// span.
 type urgency struct {
 	on       bool
 	from, to time.Duration

@@ -93,9 +93,8 @@ func (el *elastic) sized(n int) pal.Gang {
 	return g
 }
 
-// resize sets the number of members of an elastic gang. The gang must not be counted as holding
-// GPUs (countHeld) when it is called, because countHeld must later subtract the same number that it
-// added.
+// resize sets the number of members of an elastic gang. Do not call resize while the gang is
+// counted as holding GPUs, because countHeld must subtract the same number of GPUs that it added.
 func (q *Queue) resize(e *entry, n int) {
 	if e.elastic == nil || n == e.job.Gang.MemberSets[0].Members {
 		return
@@ -475,7 +474,7 @@ func (q *Queue) Settled(id string) {
 }
 
 // resizesFrom calls soon with each time at which an elastic gang may begin to shrink or grow.
-// waiting says whether gangs wait.
+// waiting is true if gangs wait.
 func (l *lending) resizesFrom(elastics []*entry, waiting bool, now time.Duration, soon func(time.Duration)) {
 	for _, e := range elastics {
 		n := len(e.placement.Members)

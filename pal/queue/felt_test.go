@@ -200,7 +200,7 @@ func TestOutlierAfterAWhile(t *testing.T) {
 	}
 }
 
-// Asking what a gang waits for does not make the queue look at it sooner.
+// A question about what a gang waits for does not change what Wake returns.
 func TestAskingChangesNothing(t *testing.T) {
 	q := newTestLine(t, Default())
 	cl, err := pal.NewCluster(testNodes(2, "0"), pal.TwoTier(1.7))

@@ -15,8 +15,8 @@ type fitKind struct {
 	usable        map[string]int // see [pal.Cluster.Usable]; nil: not known
 }
 
-// room says whether a kind of gang would fit. ever is the answer if none of the Queue's gangs ran,
-// and onceEnded is the answer after all gangs that end have ended.
+// room contains two cached answers for one kind of gang. ever: would it fit if none of the Queue's
+// gangs ran? onceEnded: would it fit after all gangs that end have ended?
 type room struct{ ever, onceEnded answer }
 
 // answer is yes, no, or not known yet.

@@ -28,9 +28,9 @@ import (
 // reports contains what a gang has reported about its progress.
 type reports struct {
 	heard bool
-	// first and last are the first and the latest report. middle is a report between them: number
-	// the steps from 1; middle is the latest step whose number is a power of two and at most half
-	// of last's number. next will replace middle.
+	// first and last are the first and the latest report. middle is a report between them: if the
+	// steps are numbered from 1, the latest step whose number is a power of two and at most half of
+	// last's number. next will replace middle.
 	first, middle, next, last point
 	steps                     int           // number of steps since the first report
 	due                       time.Duration // if the gang has done more work than this, its reports were wrong; 0: unknown
@@ -41,8 +41,8 @@ type reports struct {
 	beforeSure float64
 }
 
-// point is one report: the part of the work that is done (0 to 1), and the work, in time at cost 1,
-// after which the gang reported it.
+// point is one report: the part of its work that the gang said it had done (0 to 1), and the work
+// that it had really done by then, in time at cost 1.
 type point struct {
 	done float64
 	work time.Duration

@@ -455,8 +455,8 @@ func TestRoomForWhatTheQueueHasNotHeard(t *testing.T) {
 	}
 }
 
-// TestRoomForCountsItsOwn: RoomFor counts free GPUs that an edited gang cannot use separately, as
-// Waiting does for a waiting gang.
+// TestRoomForCountsItsOwn: RoomFor returns the number of free GPUs that an edited gang cannot use,
+// as Waiting does for a waiting gang.
 func TestRoomForCountsItsOwn(t *testing.T) {
 	c, err := pal.NewCluster(testNodes(2, ""), pal.TwoTier(1.7))
 	if err != nil {

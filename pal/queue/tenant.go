@@ -37,12 +37,12 @@ type Tenant struct {
 	// number of running jobs of each user; 0: no maximum.
 	MaxGPUsPerUser int `json:"max_gpus_per_user,omitempty" hcl:"max_gpus_per_user,optional"`
 	MaxJobsPerUser int `json:"max_jobs_per_user,omitempty" hcl:"max_jobs_per_user,optional"`
-	// DefaultPreempt says whether the tenant's batch jobs can be stopped for others by default;
-	// nil: as the parent says.
+	// DefaultPreempt is true if the tenant's batch jobs can be stopped for others by default; nil:
+	// the parent's default.
 	DefaultPreempt *bool `json:"default_preempt,omitempty" hcl:"default_preempt,optional"`
 }
 
-// tenant is a node of the tree, except for the root.
+// tenant is one node of the tree: a configured tenant, or a namespace that belongs to none.
 type tenant struct {
 	Tenant
 	name   string
@@ -333,7 +333,7 @@ func (ts *tenancy) overQuota(e *entry) bool {
 func (e *entry) limiting(gpus int) *brokenLimit { return e.gpuBound(e.amount(gpus), false) }
 
 // tooLargeFor returns a limit that the gang exceeds by itself, so that waiting does not help; nil
-// for none. The gang counts with its least size plus has GPUs.
+// for none. has is the number of GPUs that count in addition to the gang's least size.
 func (e *entry) tooLargeFor(has int) *brokenLimit { return e.gpuBound(e.amount(has+e.least()), true) }
 
 // gpuBound returns the first result of [tenant.gpuBound] that is not nil, from the gang's tenant up

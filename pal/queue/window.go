@@ -21,7 +21,7 @@ import (
 // reservation.
 type Window struct {
 	Name string
-	// From and To are the begin and the end of the window, since the caller's epoch.
+	// From and To are the beginning and the end of the window, since the caller's epoch.
 	From, To time.Duration
 	// GPUs are the numbers of the window's GPUs in the cluster.
 	GPUs []int
@@ -137,8 +137,8 @@ func (o remainingRunTime) quantile(chance float64) time.Duration {
 	}
 }
 
-// reach returns when a gang ends that starts at the time at and does the work long, in time at cost
-// 1, on GPUs of this cost. Its limit can end it earlier.
+// reach returns when a gang ends if it starts at the time at, on GPUs of this cost. long is its run
+// time at cost 1. The gang's limit can end it earlier.
 func (p *finder) reach(e *entry, at, long time.Duration, cost float64) time.Duration {
 	d := stretched(long, cost)
 	if e.job.Limit > 0 { // Nomad ends the gang after the limit, however slow the gang is
@@ -315,8 +315,8 @@ type WindowConflict struct {
 	// GPUs is the number of the window's GPUs; for a running gang, the number of them that the gang
 	// holds.
 	GPUs int
-	// From and To are the begin and the end of the window. Until is the time by which the gang has
-	// ended with probability [WindowChance]; a waiting gang is assumed to start now.
+	// From and To are the beginning and the end of the window. Until is the time by which the gang
+	// has ended with probability [WindowChance]; a waiting gang is assumed to start now.
 	From, To, Until time.Duration
 }
 
