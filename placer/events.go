@@ -20,7 +20,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/placer/query"
 )
 
-// EventKind is what happened.
+// EventKind tells what happened in an event.
 type EventKind string
 
 // The kinds of events.
@@ -46,7 +46,7 @@ const (
 var EventKinds = []EventKind{Queued, Placed, Moved, Started, Stopped, Requeued, LostMembers, GivenUp, Refused, Finished, Released,
 	AllocFailed, Quarantined, Unhealthy, Healthy}
 
-// NotifiedKinds are the kinds of events for subscribers who do not choose kinds.
+// NotifiedKinds are the kinds of events that subscribers get if they choose no kinds.
 var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused, Finished, Quarantined, Unhealthy, Healthy}
 
 // Event is something that the placer did or saw.
@@ -77,8 +77,8 @@ type Event struct {
 // eventGPUs bounds the GPUs that one event names.
 const eventGPUs = 256
 
-// EventLog keeps the last events in memory. It is safe for concurrent use; a nil one
-// keeps nothing.
+// EventLog keeps the last events in memory. It is safe for concurrent use. A nil EventLog keeps
+// nothing.
 type EventLog struct {
 	mu      sync.Mutex
 	last    []Event // the oldest first
@@ -120,8 +120,8 @@ func (l *EventLog) After(id uint64) ([]Event, <-chan struct{}) {
 	return slices.Clone(l.last[behind:]), l.changed
 }
 
-// StoppedFor returns the job (namespace/id) for which a job was last stopped; "" if no event names
-// one.
+// StoppedFor returns the job (namespace/id) for which job k was last stopped, or "" if no event
+// names one.
 func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	if l == nil {
 		return ""
@@ -135,8 +135,9 @@ func (l *EventLog) StoppedFor(k cluster.JobKey) string {
 	return ""
 }
 
-// RedactedFor returns the event as a user may see it; ok is false if the user may not see it.
-// Events about GPUs may name jobs and tasks in any namespace, so only operators see them.
+// RedactedFor returns the parts of the event that a user may see. ok is false if the user may not
+// see the event. Events about GPUs may name jobs and tasks in any namespace, so only operators see
+// them.
 func (e Event) RedactedFor(sees model.Sees, operator func() bool) (_ Event, ok bool) {
 	if e.Namespace == "" {
 		return e, operator()
@@ -150,14 +151,15 @@ func (p *core) emit(k cluster.JobKey, kind EventKind, text string) {
 	p.emitFound(k, kind, text, time.Time{})
 }
 
-// emitFound adds an event about a state that began at since; zero: just now, or the time is unknown.
+// emitFound adds an event about a state that began at since. since is zero if the state began just
+// now or at an unknown time.
 func (p *core) emitFound(k cluster.JobKey, kind EventKind, text string, since time.Time) {
 	p.hooks.Events.Add(Event{At: p.m.Time.UTC(), Kind: kind, Namespace: k.Namespace, Job: k.ID, Text: oneLine(text), Since: since})
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// stopText describes that a gang is being stopped, why, and what happens next.
+// stopText returns a text that says why a gang is being stopped, and what happens next.
 func stopText(t *model.Tracked) string {
 	text := "its members are stopped: " + t.WhyStopped().String()
 	switch why, _ := t.Stopping(); {
@@ -171,8 +173,8 @@ func stopText(t *model.Tracked) string {
 	return text + "; it starts again as a whole"
 }
 
-// foundSince is when a job got into the state in which the placer first saw it. It is zero if the
-// placer saw the change itself, or if the time is unknown.
+// foundSince returns when a job got into the state in which the placer first saw the job. It
+// returns zero if the placer saw the change itself, or if the time is unknown.
 func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.Time {
 	_, read := e.(gang.RecordRead)
 	switch f := p.m.World().LastFailure(t.Job); {
@@ -180,7 +182,7 @@ func (p *core) foundSince(t *model.Tracked, was gang.State, e gang.Event) time.T
 		return time.Time{}
 	case f != nil:
 		return f.At
-	case t.State(p.m) == gang.Lost: // at an unknown time since it was submitted
+	case t.State(p.m) == gang.Lost: // lost at an unknown time since the job was submitted
 		return time.Time{}
 	}
 	return time.Unix(0, *t.Job.SubmitTime)
