@@ -64,10 +64,9 @@ type Run struct {
 	// Took is how long all members ran together. It is 0 if unknown, or if the run did not complete
 	// or was ever stopped, moved, resized or restarted.
 	Took Seconds `json:"took_seconds,omitempty"`
-	// Seen is the run's measured slowdown: Took divided by the run time of its family at slowdown
-	// 1. That run time is a median over the family's last 16 complete runs on the same number of
-	// GPUs of the same model: the median of Took divided by Predicted. Seen is 0 if there are fewer
-	// than three such runs.
+	// Seen is the run's measured slowdown: Took divided by the run time of its family at slowdown 1.
+	// The family's run time is the median of Took divided by Predicted, over its last 16 complete
+	// runs on as many GPUs of the same model. Seen is 0 if there are fewer than three such runs.
 	Seen float64 `json:"seen_slowdown,omitempty"`
 	// StartFrom and StartTo are the range first predicted for the run's start; zero if there was
 	// none.
