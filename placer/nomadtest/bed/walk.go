@@ -646,7 +646,7 @@ func (x *Walk) openJob(k nomadtest.Key) string {
 		return ""
 	case (x.left[k] || x.left[s.template]) && live == 0:
 		return ""
-	case job == nil && !s.whole && !s.gpusDone: // else Nomad collected it, without its helper
+	case job == nil && !s.whole && !s.gpusDone: // otherwise Nomad collected it without its helper
 		return "lost"
 	case job == nil || s.whole:
 		return ""
