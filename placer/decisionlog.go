@@ -160,8 +160,8 @@ func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 // recordsDue returns the write of the records that are due.
 func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records returns the write of the oldest unsaved records, at most most of them. A record that
-// cannot be written becomes unsaved again. Records of jobs that are gone are dropped.
+// records returns the write of up to most unsaved records, the oldest first. A record that cannot
+// be written becomes unsaved again. Records of jobs that are gone are dropped.
 func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()

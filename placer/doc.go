@@ -9,7 +9,7 @@
 //	rewrite  the job: gate off, pins on                      (placer/rewrite, pure)
 //	commit   by check-and-set register: the one atomic step
 //	ready    when all allocations run on exactly these GPUs  (placer/gang, pure)
-//	record   the decision with its reasons, for explain: beside the cycles (writebehind.go)
+//	record   the decision with its reasons, for explain: in the background (writebehind.go)
 //
 // The view is the single ledger of who holds which GPU. It is derived from Nomad's state and from
 // starts under way, and the queue reads it. All decisions of a cycle use one time,
@@ -35,8 +35,8 @@
 //   - Only the goroutine of [Placer.Run] changes the model. Other goroutines read snapshots, or
 //     send their requests through channels. Commits run in parallel, and each changes only its own
 //     gang.
-//   - Data on which a later decision depends is written within the cycle; all other data is written
-//     beside the cycles.
+//   - Data on which a later decision depends is written within the cycle. All other data is written
+//     in the background.
 //   - Work on one job is done between BeginJob and EndJob of the model. So if this work panics,
 //     only that job is isolated, and the placer continues without it.
 package placer

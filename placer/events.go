@@ -25,17 +25,17 @@ type EventKind string
 
 // The kinds of events.
 const (
-	Queued      EventKind = "queued"      // a job was registered, and waits
-	Placed      EventKind = "placed"      // GPUs were chosen, and the job registered with them
-	Moved       EventKind = "moved"       // as Placed, but to better GPUs than it had
+	Queued      EventKind = "queued"      // the job was registered, and waits
+	Placed      EventKind = "placed"      // GPUs were chosen, and the job was registered with them
+	Moved       EventKind = "moved"       // like Placed, but on better GPUs than before
 	Started     EventKind = "started"     // all members run
-	Stopped     EventKind = "stopped"     // the placer stops its members
-	Requeued    EventKind = "requeued"    // it waits again
-	LostMembers EventKind = "lost"        // its members ended before their work was done
-	GivenUp     EventKind = "failed"      // it is not tried again
-	Refused     EventKind = "rejected"    // it cannot be served as written
-	Finished    EventKind = "ended"       // its author stopped it, or it has ended
-	Released    EventKind = "released"    // it is left to Nomad
+	Stopped     EventKind = "stopped"     // the placer stops the members
+	Requeued    EventKind = "requeued"    // the job waits again
+	LostMembers EventKind = "lost"        // members ended before their work was done
+	GivenUp     EventKind = "failed"      // the job is not tried again
+	Refused     EventKind = "rejected"    // the job cannot be served as it is written
+	Finished    EventKind = "ended"       // the author stopped the job, or it has ended
+	Released    EventKind = "released"    // the job is left to Nomad
 	AllocFailed EventKind = "allocation"  // an allocation failed or was lost
 	Quarantined EventKind = "quarantined" // a GPU gets no new jobs for a while
 	Unhealthy   EventKind = "unhealthy"   // a GPU has become unhealthy
@@ -51,10 +51,11 @@ var NotifiedKinds = []EventKind{Started, Stopped, LostMembers, GivenUp, Refused,
 
 // Event is something that the placer did or saw.
 type Event struct {
-	// ID grows, even from one agent to the next: an agent's first ID is its start time in
-	// milliseconds.
+	// ID grows with each event, also from one agent to the next, because an agent's first ID is its
+	// start time in milliseconds.
 	ID uint64 `json:"id"`
-	// At is when the placer saw it; for a failed allocation, when that last changed in Nomad.
+	// At is when the placer saw the event or, for a failed allocation, when the allocation last
+	// changed in Nomad.
 	At time.Time `json:"at"`
 	// Kind is queued, placed, moved, started, stopped, requeued, lost, failed, rejected, ended,
 	// released, allocation (one failed or was lost), quarantined, unhealthy or healthy.
@@ -62,15 +63,15 @@ type Event struct {
 	// Namespace and Job name the job; empty for events about GPUs.
 	Namespace string `json:"namespace,omitempty"`
 	Job       string `json:"job,omitempty"`
-	// ForJob is the job (namespace/id) for which this one is stopped.
+	// ForJob is the job (namespace/id) for which the event's job is stopped.
 	ForJob string `json:"for_job,omitempty"`
 	// Node is the node's name, in events about failed allocations and the health of GPUs.
 	Node string   `json:"node,omitempty"`
-	GPUs []string `json:"gpus,omitempty"` // ids of the GPUs that it is about, at most 256
+	GPUs []string `json:"gpus,omitempty"` // ids of the event's GPUs, at most 256
 	// Text describes the event, without its subject.
 	Text string `json:"text"`
-	// Since is set if the job was in this state already when the placer first saw it. The state has
-	// lasted since then, and an earlier placer may have sent the event.
+	// Since is set if the job was already in this state when the placer first saw the job. The
+	// state began at Since, and an earlier placer may have sent the event.
 	Since time.Time `json:"-"`
 }
 

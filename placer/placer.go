@@ -85,7 +85,7 @@ type core struct {
 	unpublished, changed bool
 }
 
-// journal holds the data that the placer writes beside its cycles.
+// journal holds the data that the placer writes in the background, while cycles run.
 type journal struct {
 	*core
 	unsaved       unsavedRecords

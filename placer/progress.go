@@ -27,7 +27,7 @@ import (
 )
 
 // A job with pal_progress writes the finished part of its work to a file in its allocation
-// directory. Beside its cycles, the placer reads the file of the gang's first running member
+// directory. In the background, the placer reads the file of the gang's first running member
 // through Nomad's client API, and reports the progress to the queue. It reads one batch of files at
 // a time, so a slow client delays only other progress reports.
 

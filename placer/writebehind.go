@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// The placer writes decisions, run times and other data to Nomad's variables beside its cycles, so
-// no gang waits for these writes. At most one batch, called a lot, is being written. Data that
-// becomes due while a lot is being written is written with the next lot, with its values at that
-// time.
+// The placer writes decisions, run times and other data to Nomad's variables in the background,
+// while cycles run, so no gang waits for these writes. At most one batch, called a lot, is being
+// written. Data that becomes due while a lot is being written is written with the next lot, with
+// its values at that time.
 //
 // Data on which a decision depends is written within the cycle: the quarantine, and the record of a
 // gang that the placer will stop.
 
-// dueWrite is one write of the placer's data. Its function write runs beside the cycles, so write
+// dueWrite is one write of the placer's data. Its function write runs in the background, so write
 // must not use the placer's other data.
 type dueWrite struct {
 	what  string // the activity, for [core.report]

@@ -310,8 +310,8 @@ type Seen struct {
 	SavedAnyGPUHours float64 `json:"saved_any_gpu_hours"`
 }
 
-// PredictedRanges counts predicted ranges, and how many of them the actual value was within or
-// below.
+// PredictedRanges counts predicted ranges, and how many of them contained the actual value or were
+// above it.
 type PredictedRanges struct {
 	Told  int64 `json:"told"`  // number of predicted ranges
 	Held  int64 `json:"held"`  // how many contained the actual value

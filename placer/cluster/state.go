@@ -146,8 +146,9 @@ type State struct {
 	// purged jobs that still have allocations. See [State.Purged].
 	purged map[string]*purged
 	kills  map[JobKey]time.Duration
-	// assumed holds the jobs whose form in the state is what the placer's registration should have
-	// made of them. A full read reads these jobs again, whatever their index.
+	// assumed holds jobs that the placer has registered but whose new form Nomad has not shown yet.
+	// The state has the form that the registration should have made. A full read reads these jobs
+	// again, whatever their index.
 	assumed map[JobKey]bool
 	// earlier holds allocations that were live before the lists were read but are in no list.
 	earlier map[string]*Alloc

@@ -37,7 +37,7 @@ const (
 	Infrastructure Cause = "infrastructure"
 	// User means the program itself. A try on other GPUs seldom helps.
 	User Cause = "user"
-	// Unknown means that there is evidence for neither.
+	// Unknown means that there is evidence for neither of the two.
 	Unknown Cause = "unknown"
 )
 

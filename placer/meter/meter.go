@@ -111,8 +111,9 @@ func New(version, revision string, gauges []Gauge) *Meter {
 	return m
 }
 
-// begin exports all counters except those of registrations with the value 0. Otherwise Prometheus's
-// rate and increase would miss the first event, because they ignore the first value of a series.
+// begin exports, with the value 0, all counters except those of registrations. Otherwise
+// Prometheus's rate and increase would miss the first event, because they ignore the first value of
+// a series.
 func (m *Meter) begin() {
 	for _, class := range pal.AppClasses() {
 		m.placements.WithLabelValues(string(class))

@@ -232,7 +232,7 @@ func (c *Client) Allocs(ctx context.Context, q *api.QueryOptions) ([]*cluster.Al
 	return as, meta.LastIndex, nil
 }
 
-// StopAlloc stops an allocation; Nomad then tries to replace it.
+// StopAlloc stops an allocation. Nomad then tries to replace the allocation.
 func (c *Client) StopAlloc(ctx context.Context, k cluster.JobKey, id string) error {
 	q := (&api.QueryOptions{Namespace: k.Namespace}).WithContext(ctx)
 	_, err := c.api.Allocations().Stop(&api.Allocation{ID: id, Namespace: k.Namespace}, q)

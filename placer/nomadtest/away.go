@@ -119,7 +119,7 @@ func (p *plan) stopAnyhow(a *alloc) {
 	}
 }
 
-// settleReturning decides whether an allocation that is back keeps running, or its replacement.
+// settleReturning decides which one keeps running: an allocation that is back, or its replacement.
 func (p *plan) settleReturning(g *api.TaskGroup, is *groupAllocs) {
 	stop := map[*alloc]bool{}
 	for _, a := range is.returning {

@@ -313,7 +313,7 @@ func (r *rules) wrote(x nomadtest.Write) {
 		s.late, s.since, s.kept = false, *x.After.JobModifyIndex, map[string]time.Time{}
 	}
 	if !strings.HasPrefix(x.Client, "placer") {
-		if x.Kind == "register" && x.After != nil { // the author's change starts the counts anew
+		if x.Kind == "register" && x.After != nil { // the author's change starts new counts
 			s.gone = *x.After.Stop
 			s.done, s.whole, s.gpusDone, s.late, s.since, s.kept = map[string]bool{}, false, false, false, *x.After.JobModifyIndex, map[string]time.Time{}
 		}
@@ -526,7 +526,7 @@ func (r *rules) editForgotten(s *story, job *api.Job) bool {
 	return s.over[*job.JobModifyIndex] && *job.Status == "dead" && s.ended.Before(r.dead[s.overBy].Add(time.Minute))
 }
 
-// endedSince returns the jobs whose last ended member ended after then.
+// endedSince returns the jobs of which a member has ended after the time then.
 func (r *rules) endedSince(then time.Time) map[nomadtest.Key]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -635,8 +635,8 @@ func leftBehind(job *api.Job, m nomadtest.Member) bool {
 // has old and new members.
 const beyondLimit = 15 * time.Second
 
-// atOnce is the longest time between the moment when a placer reads allocations and the
-// registration that it decides from them.
+// atOnce is the longest time from when a placer reads allocations until it has registered what it
+// decided from them.
 const atOnce = 4 * time.Millisecond
 
 // lateEvent is how late a placer can learn that a GPU is in use.
@@ -699,8 +699,8 @@ func (r *rules) lookAt(k nomadtest.Key) bool {
 	return true
 }
 
-// wholeOrNot reports whether the job must run completely or not at all. This is so for a pinned
-// batch job that is not stopped, if it is elastic or its pins name single GPUs.
+// wholeOrNot reports whether the job must run completely or not at all. A pinned batch job that is
+// not stopped must, if it is elastic or its pins name single GPUs.
 func wholeOrNot(job *api.Job) bool {
 	p, ok := rewrite.Pinned(job)
 	_, elastic := rewrite.ElasticOf(job)
