@@ -247,8 +247,8 @@ func (p *Placer) calibrate(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// profileDue returns the write of the profile in force, if that profile is not stored yet. Nodes,
-// commands and the next placer read the stored profile.
+// profileDue returns the write that stores the profile in force, if that profile is not stored yet.
+// Nodes, commands and the next placer read the stored profile.
 func (p *journal) profileDue(now time.Time) *dueWrite {
 	if !p.unstored || p.backsOff(storingProfile, now) {
 		return nil

@@ -157,11 +157,11 @@ func (p *journal) decisionsDueAt() (at time.Time, ok bool) {
 	return at, at.After(p.lastCycle)
 }
 
-// recordsDue returns the write of the records that are due.
+// recordsDue returns the write that stores the records that are due.
 func (p *journal) recordsDue(now time.Time) *dueWrite { return p.records(p.decisionsDue(now)) }
 
-// records returns the write of up to most unsaved records, the oldest first. A record that cannot
-// be written becomes unsaved again. Records of jobs that are gone are dropped.
+// records returns the write that stores up to most unsaved records, the oldest first. A record that
+// cannot be written becomes unsaved again. Records of jobs that are gone are dropped.
 func (p *journal) records(most int) *dueWrite {
 	for p.unsaved.len() > unsavedMost {
 		p.unsaved.take()
@@ -260,7 +260,7 @@ func (p *journal) lookForStale(ctx context.Context) error {
 	return nil
 }
 
-// staleDue returns the removal of a batch of stale records.
+// staleDue returns the write that deletes a batch of stale records.
 func (p *journal) staleDue(now time.Time) *dueWrite {
 	if len(p.stale) == 0 || p.backsOff(pruningRecords, now) {
 		return nil

@@ -88,7 +88,8 @@ func (p *Placer) checkDependencies(ctx context.Context, now time.Time, atMost in
 	}
 }
 
-// comesAfter returns the reason that a job waits for job k. why is the state of job k.
+// comesAfter returns the reason that a job waits for job k. The reason contains why, which is the
+// state of job k.
 func comesAfter(k cluster.JobKey, why reason.Reason) reason.Reason {
 	return reason.Reason{Kind: reason.ComesAfter, Jobs: []string{k.String()}}.Over(why)
 }
@@ -238,8 +239,8 @@ func (p *Placer) readFinished(ctx context.Context, now time.Time) {
 	f.Loaded, p.finishedSaved = true, kept
 }
 
-// finishedDue returns the write of the finished jobs that other jobs name in pal_after, if this set
-// has changed.
+// finishedDue returns the write that stores the finished jobs that other jobs name in pal_after, if
+// this set has changed.
 func (p *journal) finishedDue(now time.Time) *dueWrite {
 	f := &p.m.Dependencies
 	if !f.Loaded || p.backsOff(recordingFinished, now) {

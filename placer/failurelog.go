@@ -22,8 +22,8 @@ import (
 const (
 	// failuresKept bounds the number of stored failures.
 	failuresKept = 120
-	// failureLogBytes bounds the size of the stored failures, and that of the stored quarantine. It
-	// is below store.Bytes because the names of a variable's items also need space.
+	// failureLogBytes bounds the size of the stored failures and, separately, of the stored
+	// quarantine. It is below store.Bytes because the names of a variable's items also need space.
 	failureLogBytes = store.Bytes - 1<<10
 	// reasonBytes bounds a failure's reason, because a driver's message can be a page long.
 	reasonBytes = 300

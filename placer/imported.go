@@ -47,9 +47,9 @@ type Calibration struct {
 	Profile *profile.Profile
 }
 
-// ReadCalibration reads the input of a calibration from Nomad. It omits the measurements that were
-// imported from the source that but names; if but is "", it omits none. It also omits data that
-// cannot be parsed, and names this data in problem.
+// ReadCalibration reads the input of a calibration from Nomad. The parameter but is the name of a
+// source whose imported measurements ReadCalibration omits. If it is "", ReadCalibration omits
+// none. It also omits data that cannot be parsed, and names this data in problem.
 func ReadCalibration(ctx context.Context, c *nomad.Client, but string) (cal *Calibration, problem, err error) {
 	nodes, err := c.ReadNodes(ctx)
 	if err != nil {

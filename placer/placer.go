@@ -128,9 +128,9 @@ type stream struct {
 // both to crash the placer at these points.
 type Hooks struct {
 	BeforeCommit, AfterCommit func(cluster.JobKey)
-	// Meter counts the placer's actions, unless it is nil.
+	// Meter counts the placer's actions. If it is nil, nothing counts them.
 	Meter *meter.Meter
-	// Events logs the placer's actions for people, unless it is nil.
+	// Events logs the placer's actions for people. If it is nil, nothing logs them.
 	Events *EventLog
 	// Ledger receives the model before each decision, for tests.
 	Ledger func(*model.Model)

@@ -59,7 +59,7 @@ func readOnce[T any](ctx context.Context, p *Placer, now time.Time, what string,
 	return kept, err == nil
 }
 
-// runTimesDue returns the write of the run times, if it is due.
+// runTimesDue returns the write that stores the run times, if the write is due.
 func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	if now.Sub(p.runTimesFile.at) < runTimesEvery || p.backsOff(recordingRunTimes, now) {
 		return nil
@@ -67,8 +67,8 @@ func (p *journal) runTimesDue(now time.Time) *dueWrite {
 	return p.runTimes(now)
 }
 
-// runTimes returns the write of the run times that the queue has learned, or nil if there are no
-// new run times.
+// runTimes returns the write that stores the run times that the queue has learned, or nil if there
+// are no new run times.
 func (p *journal) runTimes(now time.Time) *dueWrite {
 	lessons := p.m.Queue.Lessons()
 	if !p.runTimesFile.loaded || lessons == p.runTimesFile.lessons {
@@ -110,7 +110,7 @@ func (p *journal) takeUsage(kept store.Value[store.Usage], now time.Time) {
 	p.m.Queue.RememberUsage(gang.QueueTime(earliest(kept.Of.At, now)), kept.Of.Usage)
 }
 
-// usageDue returns the write of the usage, if it is due.
+// usageDue returns the write that stores the usage, if the write is due.
 func (p *journal) usageDue(now time.Time) *dueWrite {
 	if now.Sub(p.usage.at) < usageEvery || p.backsOff(recordingUsage, now) {
 		return nil
@@ -118,7 +118,7 @@ func (p *journal) usageDue(now time.Time) *dueWrite {
 	return p.usageNow(now)
 }
 
-// usageNow returns the write of the usage, or nil if the usage has not grown.
+// usageNow returns the write that stores the usage, or nil if the usage has not grown.
 func (p *journal) usageNow(now time.Time) *dueWrite {
 	if !p.usage.loaded || p.m.Cfg.Queue.HalfLife == 0 {
 		return nil

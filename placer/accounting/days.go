@@ -49,8 +49,9 @@ const (
 	wait6h
 	wait1d
 	waitMore
-	// Runs with a measured slowdown: their number, their GPU time, and their GPU time at slowdown
-	// 1, at the predicted slowdown, at that predicted for packing, and at that for any GPUs.
+	// Runs with a measured slowdown: their number, their GPU time, and what this time would be at
+	// slowdown 1, at the predicted slowdown, at the slowdown predicted for packing, and at that for
+	// any GPUs.
 	seenRuns
 	seenTime
 	seenWork

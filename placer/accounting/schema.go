@@ -5,8 +5,8 @@ package accounting
 
 // migrations bring the database to the current schema, one after the other. The table version has
 // the number of migrations that were applied. Never change a released migration, but add another
-// one. Each migration runs on both SQLite and PostgreSQL. Times are Unix milliseconds, or 0 if
-// there is none. Durations are milliseconds. In the table run, stops_lost is in GPU seconds and
+// one. Each migration runs on both SQLite and PostgreSQL. Times are Unix milliseconds; 0 means that
+// there is no time. Durations are milliseconds. In the table run, stops_lost is in GPU seconds and
 // stops_won in seconds.
 //
 // Lists of runs are sorted by submission, so the index for each filter is sorted by submission,

@@ -42,7 +42,7 @@ func (a *Alloc) Restarts() (n uint64) {
 	return n
 }
 
-// OfPurged reports whether the allocation belongs to a purged job of the same name.
+// OfPurged reports whether the allocation belongs to a purged job that had the same name as job.
 func (a *Alloc) OfPurged(job *api.Job) bool {
 	return job.CreateIndex != nil && a.CreateIndex < *job.CreateIndex
 }

@@ -15,10 +15,10 @@ import (
 
 // Several nodes may name the same GPU id. For example, a client was reinstalled and has a new node
 // id, while Nomad keeps the old node for a day; a card was moved to another machine; or a node
-// lies. Each GPU counts once, for one owner. A ready node wins over a node that is not ready. Among
-// ready nodes, the node that named the GPU first wins. Among nodes that already named it when the
-// placer started, the node that joined the cluster first wins. If no node is ready, the newest node
-// wins.
+// names GPUs that it does not have. Each GPU counts once, for one owner. A ready node wins over a
+// node that is not ready. Among ready nodes, the node that named the GPU first wins. Among nodes
+// that already named it when the placer started, the node that joined the cluster first wins. If no
+// node is ready, the newest node wins.
 //
 // The placer removes the GPU from the other nodes, and warns about the conflict. If an allocation
 // names a GPU that another node owns, it holds the GPU only if the allocation's node named the GPU

@@ -48,8 +48,9 @@ const (
 	// the best GPUs would become suspect, because they are chosen most often and so see most
 	// failures.
 	suspectFamilies = 3
-	// oftener is how many times as often a namespace's jobs must fail on a GPU as on the other GPUs
-	// that the namespace used. Otherwise their failures do not count against the GPU.
+	// oftener limits which failures count against a GPU. Failures of a namespace's jobs count only
+	// if these jobs fail on this GPU more than oftener times as often as on the other GPUs that the
+	// namespace used.
 	oftener = 3
 	// capShare limits how many GPUs can be excluded because of job failures: at most 1/capShare of
 	// the cluster's GPUs, and at most 1/capShare of the GPUs of each model.

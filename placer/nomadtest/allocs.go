@@ -84,7 +84,7 @@ func (a *alloc) clientTerminal() bool { return Ended(a.client) }
 // lost can still run.
 func (a *alloc) ended() bool { return a.clientTerminal() && a.client != api.AllocClientStatusLost }
 
-// LostWithNode is Nomad's description of an allocation that it stopped because it counts as lost.
+// LostWithNode is Nomad's description of an allocation that was lost with its node.
 const LostWithNode = "alloc is lost since its node is down"
 
 // wasLost reports whether Nomad has counted the allocation as lost, whatever its client has

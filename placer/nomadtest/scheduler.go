@@ -406,8 +406,8 @@ func (p *plan) canUpdateInPlace(g *api.TaskGroup, a *alloc) bool {
 	return lack == ""
 }
 
-// maxParallel returns how many of n members can be replaced at a time, if place other members are
-// also placed.
+// maxParallel returns how many of n members can be replaced at a time. place is how many other
+// members are placed in the same plan.
 func (p *plan) maxParallel(g *api.TaskGroup, keep []*alloc, place, n int) int {
 	most := 0
 	if g.Update != nil && value(p.job.Type) == api.JobTypeService {

@@ -174,9 +174,9 @@ type Usage struct {
 	Usage []queue.Usage `json:"usage"`
 }
 
-// Usage returns the variable with the usage, which fair share is based on. If the usage is too
-// large, the second half of the namespaces is left out. Writers sort namespaces by usage, so the
-// namespaces with the least usage are left out.
+// Usage returns the variable with the GPU time that each namespace has used. Fair share is based on
+// it. If the usage is too large, the second half of the namespaces is left out. Writers sort
+// namespaces by usage, so the namespaces with the least usage are left out.
 func (s Store) Usage() Variable[Usage] {
 	return Variable[Usage]{"nomad-pal/usage", s.nomad, asJSON("usage", func(u *Usage) bool {
 		u.Usage = u.Usage[:len(u.Usage)/2]

@@ -329,7 +329,8 @@ func (r *rules) wrote(x nomadtest.Write) {
 	switch {
 	case x.Before == nil && x.Kind == "register":
 		// If the author has purged the job, this registration brings it back. A placer that learns
-		// of the purge must purge the job again, but this one may have ended.
+		// of the purge must purge the job again. But the placer that registered the job may have
+		// ended.
 		s.unknown = s.gone && s.purge && !r.dead[x.Client].IsZero()
 		s.back, s.backAt = x.Client, time.Now()
 	case x.Before != nil && len(x.Before.Payload) > 0 && x.Kind == "register":

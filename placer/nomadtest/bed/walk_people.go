@@ -45,8 +45,8 @@ func (x *Walk) peopleType() {
 	}
 }
 
-// anyJob returns a random job among the last 12 jobs that authors registered or dispatched. Last
-// means the end of the order of keys.
+// anyJob returns a random job that authors registered or dispatched. It takes one of the last 12
+// jobs in the order of their keys.
 func (x *Walk) anyJob() nomadtest.Key {
 	keys := x.rules.authoredJobs()
 	return keys[len(keys)-1-x.people.IntN(min(len(keys), 12))]
