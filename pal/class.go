@@ -34,7 +34,7 @@ func (c AppClass) Index() int {
 	return -1
 }
 
-// ParseAppClass reads a class name in either case.
+// ParseAppClass reads a class name in upper or lower case.
 func ParseAppClass(s string) (AppClass, error) {
 	if len(s) == 1 {
 		c := AppClass(rune(s[0] &^ 0x20))

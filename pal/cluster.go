@@ -10,15 +10,16 @@ import (
 )
 
 // Cluster is the state of nodes and GPUs, in a form that placement reads fast. For each device
-// group, application class and bin it keeps the number of available GPUs up to that bin. So a
-// decision reads a few small numbers per group, and single GPUs only in the groups that it chooses.
+// group, application class and bin, it keeps the number of available GPUs in this bin or a lower
+// one. So a decision reads only a few small numbers per group. It reads single GPUs only in the
+// groups that it chooses.
 //
-// Each change updates the counts, so that searches need not count: a gang takes and releases each
-// GPU once, but the queue tries many gangs on the same state. Only refresh and countOutliers
-// write the counts. The data that searches read most is in slices of plain numbers, not in the
-// structs, so that it is close together in memory.
+// Each change of a GPU updates these counts, so that searches need not count. This is faster,
+// because a gang takes and releases each GPU once, but the queue tries many gangs on the same
+// state. Only refresh and countOutliers write the counts. The data that searches read most is in
+// slices of plain numbers, not in the structs, so that it is close together in memory.
 //
-// Nodes, groups and GPUs keep the order in which they were given; that order breaks ties. A Cluster
+// Nodes, groups and GPUs keep the order in which they were given; this order breaks ties. A Cluster
 // is not safe for concurrent use.
 type Cluster struct {
 	locality Locality
@@ -29,18 +30,19 @@ type Cluster struct {
 	byID     map[string]int32
 	racks    topologyLevel
 	dcs      topologyLevel
-	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose
-	// bin is at most bin. inlierOffset leads to the same counts without outliers; it equals
-	// offset for a group that has none. 16 bits are enough: a group is part of one node.
+	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose bin
+	// is at most bin. inlierOffset is the position of the same counts without outliers; for a group
+	// without outliers, it equals offset. 16 bits are enough for a count, because a group is part
+	// of one node.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32
 	ranks        [NumClasses][]uint16 // bin of each GPU, 0 the fastest
 	free         int                  // available GPUs
-	// open has a bit per device group, set if the group has an available GPU. On a busy cluster
-	// few groups have one, and placement reads only those.
+	// open has a bit per device group, set if the group has an available GPU. On a busy cluster,
+	// few groups have an available GPU, and placement reads only these groups.
 	open         []uint64
-	unhealthy    []uint64    // a bit per device group, set if a GPU of it is out of use
+	unhealthy    []uint64    // a bit per device group, set if a GPU of the group is out of use
 	avail        []uint16    // available GPUs of each group
 	size         []uint16    // GPUs of each group
 	nodeOf       []int32     // node of each group
@@ -48,11 +50,11 @@ type Cluster struct {
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // changes with everything that searches depend on, see statehash.go
 	outliers     outliers
-	tenants      []tenancy                     // of each GPU; nil if none is shared
+	tenants      []tenancy                     // of each GPU; nil if no GPU is shared
 	costs        func(of, by Occupant) float64 // see SetInterference; nil: cost by class
 
-	// scales are indexed by model+1 (anyModel is −1) and made on first use: the bins of a cluster
-	// never change.
+	// scales are indexed by model+1, because anyModel is −1. A scale is made on first use and then
+	// kept, because the bins of a cluster never change.
 	scales  [NumClasses][]*scale
 	scratch scratch
 }
@@ -85,8 +87,8 @@ type gpuState struct {
 	outlier   uint8 // a bit per class, set if the GPU's score is above the threshold
 }
 
-// modelState has what the device groups of one model share. PM scores are relative to the median
-// of a model, so bins are ranked within it.
+// modelState has what the device groups of one model share. PM scores are relative to the median of
+// a model, so bins are ranked within one model.
 type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
@@ -113,8 +115,8 @@ type topologyLevel struct {
 	free   []int32   // available GPUs of each
 }
 
-// NewCluster builds the state from nodes in tie-breaking order. GPU ids must be unique, and every
-// score a number ≥ 0.
+// NewCluster builds the state from nodes. The order of the nodes breaks ties. GPU ids must be
+// unique, and every score a number ≥ 0.
 func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -199,8 +201,8 @@ func checkGPU(u GPU) error {
 	return nil
 }
 
-// binScores ranks each GPU's bin among the distinct values of its model, then counts. From here on,
-// a bin is its rank, a small number that indexes the counts.
+// binScores ranks each GPU's bin among the distinct values of its model, then counts. After this
+// step, a bin is represented by its rank, a small number that indexes the counts.
 func (c *Cluster) binScores() {
 	for k := range NumClasses {
 		for i := range c.gpus {
@@ -269,8 +271,8 @@ func binValue(u *GPU, class int) PMScore {
 }
 
 // refresh recomputes whether GPU i is available, and the counts that depend on it. Nothing else
-// changes whether a GPU is available. The cost per class is one step for each bin above the
-// GPU's.
+// changes whether a GPU is available. The cost per class is one step for each bin from the GPU's
+// bin upwards.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
 	now := !u.taken && outOfUse(u.GPU) == 0
@@ -278,8 +280,8 @@ func (c *Cluster) refresh(i int) {
 		return
 	}
 	u.available = now
-	// One difference serves counts of both sizes: adding 65535 to a uint16 subtracts 1, and int16
-	// restores the sign.
+	// d serves counts of both sizes: adding 65535 to a uint16 subtracts 1, and the conversion to
+	// int16 restores the sign.
 	d := uint16(1)
 	if !now {
 		d = ^uint16(0) // −1
@@ -394,8 +396,8 @@ func outOfUse(u *GPU) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node. They may be negative if more is allocated
-// than the node has now; then nothing that needs them fits.
+// SetFree replaces the unallocated resources of a node. They are negative if more is allocated than
+// the node has now. Members that need a negative resource then do not fit.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)

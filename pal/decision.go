@@ -20,8 +20,8 @@ type Placement struct {
 	Speed float64
 	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
 	Model string
-	// Amount is the number of whole GPUs that its GPUs count as: a part of a shared GPU counts as
-	// a fraction. 0: unknown.
+	// Amount is the number of whole GPUs that the placement's GPUs count as: a part of a shared GPU
+	// counts as a fraction. 0: unknown.
 	Amount float64
 }
 
@@ -51,7 +51,7 @@ type Decision struct {
 	// Replicas reports whether the members work independently (see [Gang]).
 	Replicas bool `json:"replicas,omitempty"`
 	// Placed reports whether the gang fits now. If not, Reason is why. Impossible reports whether
-	// it would not fit even if all GPUs were free and healthy.
+	// the gang would not fit even if all GPUs were free and healthy.
 	Placed     bool          `json:"placed"`
 	Impossible bool          `json:"impossible,omitempty"`
 	Reason     reason.Reason `json:"reason,omitzero"`
@@ -61,7 +61,7 @@ type Decision struct {
 	// Packed is what the packed policy would choose on the same snapshot.
 	Packed *Choice `json:"packed,omitempty"`
 
-	// Candidates counts the cluster's GPUs as this decision found them; all 0 if that is not
+	// Candidates counts the cluster's GPUs as this decision found them; all 0 if the counts are not
 	// recorded.
 	Candidates Candidates `json:"candidates"`
 	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to
@@ -69,8 +69,8 @@ type Decision struct {
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
 	// Models lists the GPU models for which the gang's speed is known, the fastest first; empty if
-	// it is known for fewer than two. Left is why the gang leaves a faster model with free GPUs to
-	// others.
+	// the speed is known for fewer than two models. Left is why the gang leaves free GPUs of a
+	// faster model to other gangs.
 	Models []OnModel     `json:"models,omitempty"`
 	Left   reason.Reason `json:"left,omitzero"`
 }
@@ -97,7 +97,7 @@ const walkShown = 64
 // Choice is a placement with names instead of indices.
 type Choice struct {
 	// Members are the gang's allocations. A record that would be too large for Nomad lacks some or
-	// all of them.
+	// all members.
 	Members []ChosenMember `json:"members"`
 	Nodes   int            `json:"nodes"` // nodes that the members are on
 	// Tier is the smallest tier in use that holds all GPUs; for replicas, all GPUs of any one
@@ -124,7 +124,8 @@ func (d *Decision) Slowest() (device string, mixed bool) {
 	return device, mixed
 }
 
-// Spread is why the replicas of a choice are on these nodes; no reason if there is only one.
+// Spread is why the replicas of a choice are on these nodes; no reason if there is only one
+// replica.
 func (c *Choice) Spread() reason.Reason {
 	if len(c.Members) < 2 {
 		return reason.Reason{}
@@ -194,6 +195,6 @@ type Entry struct {
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`   // the gang was placed by this entry
 	// PassedOver: the gang would fit here too, but on a node with more free GPUs than the chosen
-	// one, or on more nodes. These are left to wider gangs.
+	// one, or on more nodes. PAL leaves these GPUs to wider gangs.
 	PassedOver bool `json:"passed_over,omitempty"`
 }

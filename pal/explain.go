@@ -96,8 +96,8 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 }
 
 // same reports whether two gangs are equal for a search. Lists of eligible groups compare by
-// identity: they are as long as the cluster, and stay the same while the job and the nodes do not
-// change.
+// identity. They have an entry for each group of the cluster, and remain the same slices while the
+// job and the nodes do not change.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
@@ -177,9 +177,9 @@ func (s *search) scoresIn(v int) (all scores) {
 	return all
 }
 
-// freeUpTo counts, for each bin value, the available GPUs up to it that may serve at least one
-// member set. For one model, it starts from the model's counts and subtracts the groups that may
-// serve none, if they are fewer than the others: most gangs may use most of the cluster.
+// freeUpTo counts, for each bin value, the available GPUs up to this value that can serve at least
+// one member set. Most gangs can use most of the cluster. So if, for one model, fewer groups are
+// unsuitable than suitable, freeUpTo subtracts the unsuitable groups from the model's counts.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
 	if s.model == anyModel {
@@ -297,7 +297,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 }
 
 // add counts the GPUs that are out of use. A GPU that is out of use for several reasons counts
-// under the one that operators must fix first.
+// under the reason that operators must fix first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -390,7 +390,8 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 	return false, why
 }
 
-// tooLarge is why the gang would not fit even an idle, healthy cluster; zero if it would.
+// tooLarge is why the gang would not fit into the cluster even if all GPUs were free and healthy;
+// the zero reason if it would fit.
 func tooLarge(c *Cluster, g Gang) reason.Reason {
 	if wide := tooWide(c, g); !wide.IsZero() {
 		return wide
@@ -398,9 +399,9 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 	return tooFar(c, g)
 }
 
-// tooWide names the first member set with too few GPUs even in an idle, healthy cluster; zero if
-// there is none. It checks each member set alone: if only the sets together do not fit, the gang
-// counts as waiting.
+// tooWide returns the reason for the first member set that has too few GPUs even in an idle,
+// healthy cluster; the zero reason if there is no such set. It checks each member set alone. If
+// each set fits, but not all sets together, the gang counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
@@ -436,8 +437,9 @@ func (s MemberSet) in(gpus int) int {
 	return n
 }
 
-// tooFar names the first member set that fits into no place within the gang's locality limit,
-// even idle and healthy; zero if there is none. It checks each set alone, as tooWide does.
+// tooFar returns the reason for the first member set that fits into no place within the gang's
+// locality limit, even if all GPUs are free and healthy; the zero reason if there is no such set.
+// It checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}
@@ -465,16 +467,16 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 }
 
 // FreeWithin is the largest number of members of the gang's first set that fit into one place of
-// the tier (a node or wider). It counts available GPUs whose PM score is not above the threshold,
-// if there is one. It ignores CPU and memory.
+// the tier (a node or wider). It counts only available GPUs, and no outliers. An outlier is a GPU
+// whose PM score is greater than above; with 0, no GPU is an outlier. It ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt is how many members of a set fit into the roomiest place of the tier. counted returns how
-// many of a group's GPUs in that place count. roomAt stops counting when all members of the set
-// fit.
+// roomAt returns the largest number of members of a set that fit into one place of the tier.
+// counted returns how many of a group's GPUs in a place count. roomAt stops counting when all
+// members of the set fit.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
@@ -494,7 +496,8 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 // place is a domain of some tier, for GPUs of one model.
 type place struct{ model, at, sub int32 }
 
-// places yields the domains of the tier that contain GPUs of the group, each with their number.
+// places yields the domains of the tier that contain GPUs of the group, each with the number of
+// these GPUs.
 func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
 	gs := &c.groups[group]
 	n := &c.nodes[gs.node]

@@ -40,7 +40,7 @@ func (t *Tier) UnmarshalText(b []byte) error {
 	return err
 }
 
-// ParseTier reads a tier's name; "" is no tier.
+// ParseTier reads a tier's name; "" gives 0, which is no tier.
 func ParseTier(s string) (Tier, error) {
 	if i := slices.Index(tierNames[:], s); i >= 0 {
 		return Tier(i), nil
@@ -56,7 +56,7 @@ type Locality [TierCluster + 1][NumClasses]float64
 // DefaultPenalty is the locality penalty across nodes in PAL's evaluation.
 const DefaultPenalty = 1.7
 
-// TwoTier is PAL's locality: within a node at no penalty, or across nodes at the given one.
+// TwoTier returns PAL's locality: no penalty within a node, and the given penalty across nodes.
 func TwoTier(across float64) Locality {
 	var l Locality
 	for c := range NumClasses {

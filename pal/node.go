@@ -20,16 +20,16 @@ type GPU struct {
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
-	// Degraded is why the GPU counts as degraded; "" if it does not. It has the slowest bin and
-	// class, so it is chosen last.
+	// Degraded is why the GPU counts as degraded; "" if it does not. A degraded GPU has the slowest
+	// bin and class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
 	// counted from 1; 0: unknown.
 	NUMA, Island uint16
 }
 
-// DeviceGroup is a Nomad device group of one node: instances of one model. A device request is met
-// from one group only.
+// DeviceGroup is a Nomad device group of one node: instances of one model. Nomad serves a device
+// request from one group only.
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
@@ -40,19 +40,19 @@ type DeviceGroup struct {
 // Node is a Nomad client with its device groups.
 type Node struct {
 	ID, Name   string
-	Rack       string // "" is a rack of its own
+	Rack       string // "": the node is a rack by itself
 	Datacenter string
 	Free       Resources // not yet allocated
 	Groups     []DeviceGroup
 }
 
-// Resources are what a member of a gang needs beside its GPUs.
+// Resources are what a member of a gang needs besides its GPUs.
 type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
-	// PerNode is how many members may share a node (Nomad's distinct_hosts: 1); 0: as many as fit.
-	// It has no meaning in a node's free resources.
+	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0: as
+	// many as fit. It has no meaning in a node's free resources.
 	PerNode int
 }
 

@@ -6,9 +6,9 @@ package pal
 import "slices"
 
 // outliers counts the GPUs that a search excludes if its policy has a threshold. They are counted
-// once per threshold, so that excluding them costs a search nothing: for groups with outliers it
-// reads other counts (inlierOffset). A cluster keeps only one threshold: all policies of a placer
-// or a simulation share it.
+// once per threshold. Excluding them then costs a search nothing, because for groups with outliers
+// it reads other counts (inlierOffset). A cluster keeps the counts for only one threshold, because
+// all policies of a placer or a simulation have the same threshold.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // all outliers, available or not
@@ -45,7 +45,8 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted is the number of counts that include outliers; those without follow.
+// counted is the number of counts of a class that include outliers. The counts without outliers
+// follow them in upTo.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {
@@ -54,8 +55,8 @@ func (c *Cluster) counted(class int) int {
 	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-// countOutliersIn finds the outliers of one group and, if it has any, appends its counts without
-// them. It uses the raw PM score, as the threshold does.
+// countOutliersIn finds the outliers of one group. If the group has any, it appends the group's
+// counts without outliers. It compares the raw PM scores with the threshold.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// Environment variables of a task through which a job requests a measurement of its GPU. nomad-pal
+// Environment variables by which a task requests a measurement of its GPUs. The command nomad-pal
 // measure sets them.
 const (
 	// EnvReservation identifies the reservation: the device plugin gives each task its own secret
@@ -21,12 +21,12 @@ const (
 
 // Measuring (string) is the state of the device plugin's measurements of each GPU; see
 // [FormatAccounts]. A plugin that measures nothing, for example with emulated GPUs, does not
-// publish it.
+// publish this attribute.
 const Measuring = "unique.measuring"
 
 // Account is the state of measuring one GPU.
 type Account struct {
-	// Last is when the last session started that was not interrupted, in RFC 3339; "" for none.
+	// Last is when the last uninterrupted session started, in RFC 3339; "" if there was none.
 	Last string `json:"last,omitempty"`
 	// Problem is why that session gave no result; "" if it gave one.
 	Problem string `json:"problem,omitempty"`
@@ -35,7 +35,7 @@ type Account struct {
 	Provisional bool `json:"provisional,omitempty"`
 	// Unable is why the device plugin never measures the GPU; "" if it measures it.
 	Unable string `json:"unable,omitempty"`
-	// Waits is why the GPU is not measured although it is due; "" otherwise.
+	// Waits is why the GPU is not measured although a measurement is due; "" otherwise.
 	Waits string `json:"waits,omitempty"`
 }
 

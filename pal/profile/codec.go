@@ -26,8 +26,8 @@ func (p *Profile) Encode() []byte {
 	return b.Bytes()
 }
 
-// Parse reads what [Profile.Encode] wrote, and checks it: an incomplete or wrong profile must not
-// come into use. Errors name the group or the GPU.
+// Parse reads what [Profile.Encode] wrote, and checks it, because an incomplete or wrong profile
+// must not be used. Errors name the group or the GPU.
 func Parse(data []byte) (*Profile, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	p := &Profile{}
@@ -53,7 +53,7 @@ func Parse(data []byte) (*Profile, error) {
 }
 
 // checkGroups checks what lookups rely on: the groups are sorted and unique, and each bin that an
-// entry may name has a value.
+// entry can name has a value.
 func (p *Profile) checkGroups() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
@@ -74,7 +74,8 @@ func (p *Profile) checkGroups() error {
 	return nil
 }
 
-// checkGPUs does the same for GPUs and their entries, which are found by binary search.
+// checkGPUs checks that the GPUs and their entries are sorted and unique, because lookups find them
+// by binary search.
 func (p *Profile) checkGPUs() error {
 	for i := range p.GPUs {
 		gpu := &p.GPUs[i]

@@ -9,17 +9,17 @@ const (
 	// minSigma is the smallest session-to-session standard deviation that drift detection uses,
 	// because very stable GPUs would otherwise cause false alarms.
 	minSigma = 0.0015
-	// ewmaWeight and ewmaLimit are for the moving average of session scores. It raises an alarm
-	// beyond 3 of its own standard deviations, and detects steps early.
+	// ewmaWeight and ewmaLimit are for the moving average of session scores. The average raises an
+	// alarm when it exceeds 3 of its own standard deviations. It detects sudden changes early.
 	ewmaWeight = 0.3
 	ewmaLimit  = 3
 	// cusumSlack and cusumLimit, in standard deviations, are for the sum of all deviations beyond
-	// the slack. It raises an alarm beyond the limit, and detects slow creep.
+	// the slack. The sum raises an alarm when it exceeds the limit. It detects slow changes.
 	cusumSlack = 0.5
 	cusumLimit = 5
-	// confirmations is how many sessions must confirm the change, after the one that raised the
-	// alarm. One is enough for a change of largeStep, because large noise two times in a row is
-	// rarer than small noise three times.
+	// confirmations is the number of sessions that must confirm the change, after the session that
+	// raised the alarm. For a change of at least largeStep, one session is enough, because large
+	// noise twice in a row is rarer than small noise three times in a row.
 	confirmations = 2
 	largeStep     = 0.01
 	// confirmSigmas is how far a session must be from the baseline, in the direction of the

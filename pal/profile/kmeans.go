@@ -87,7 +87,7 @@ func (d *distinct) mean(lo, hi int) float64 {
 }
 
 // cost is the inertia of one cluster of the distinct values lo…hi-1, from the prefix sums in
-// constant time: Σx² − (Σx)²/n, but at least 0, because rounding may make that negative.
+// constant time: Σx² − (Σx)²/n, but at least 0, because rounding can make the difference negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0
@@ -120,8 +120,8 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic program: the costs without the last cluster, the costs with
-// it, and where it starts.
+// layer is one step of the dynamic program: the costs without the last cluster, the costs with this
+// cluster, and where this cluster starts.
 type layer struct {
 	prev, next []float64
 	split      []int32
@@ -146,8 +146,8 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 }
 
 // Silhouette is the mean silhouette of a clustering of these values, −1…1: how much nearer values
-// are to their own cluster than to the next nearest. A cluster with one member counts as 0; with
-// fewer than two clusters, the result is 0.
+// are to their own cluster than to the next nearest cluster. A cluster with one member counts as 0;
+// with fewer than two clusters, the result is 0.
 func Silhouette(values []float64, c Clustering) float64 {
 	k := len(c.Centroids)
 	if k < 2 {

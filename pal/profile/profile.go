@@ -72,8 +72,8 @@ type Options struct {
 	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
-	// Known has the models of existing GPUs by id. The profile lists those without a sample, too,
-	// but without entries; Lookup then returns the last class.
+	// Known has the models of existing GPUs by id. The profile also lists GPUs without a sample,
+	// but without entries. For them, Lookup returns the last class.
 	Known map[string]string `json:"-"`
 }
 
@@ -137,9 +137,9 @@ type Group struct {
 	Dropped  int `json:"dropped,omitempty"`
 	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and 5.
 	Provisional bool `json:"provisional,omitempty"`
-	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except those
-	// slower than noise can explain. Spread is the 99th minus the 1st percentile of the scores
-	// without outliers.
+	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except GPUs
+	// that are slower than noise can explain. Spread is the 99th minus the 1st percentile of the
+	// scores without outliers.
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
@@ -167,7 +167,8 @@ type Entry struct {
 	// k-means, which are always in the last class.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
-	// Value is the PM score of the bin; if classes come from edges, an outlier has its own score.
+	// Value is the PM score of the bin; if classes come from edges, an outlier's value is its own
+	// score.
 	Value pal.PMScore `json:"value"`
 	// Outlier: the score is at least Options.Outlier, or an outlier by PAL's rule if the method
 	// is k-means.

@@ -12,8 +12,8 @@ import (
 // normal distribution.
 const madSigma = 1.4826
 
-// Median is the median of the values: the mean of the middle two for an even number, NaN for
-// none. It does not change its input.
+// Median is the median of the values: for an even number of values, the mean of the middle two;
+// without values, NaN. It does not change its input.
 func Median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
 
 // Quantile is the p-quantile of ascending values by linear interpolation; NaN without values. p

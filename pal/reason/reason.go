@@ -6,11 +6,11 @@
 // ([Reason.RedactedFor]). Only text.go turns it into text, for commands, JSON, logs and the web
 // page, and no code parses that text.
 //
-// When you change the package: a kind's value is part of the JSON output and stays. A field that
-// names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged. Each kind
-// needs a text in voice and an example in the test.
+// When you change the package: a kind's value is part of the JSON output and must not change. A
+// field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged.
+// Each kind needs a text in voice and an example in the test.
 //
-// The package imports no other package of nomad-pal, so all of them may import it.
+// The package imports no other package of nomad-pal, so every package of nomad-pal can import it.
 package reason
 
 import (
@@ -33,24 +33,24 @@ type Reason struct {
 	// again from its fields.
 	Text string `json:"text,omitempty"`
 	// Ahead is the job that goes first or that gets the GPUs, as namespace/id. Jobs are the jobs
-	// that are stopped for this one, or that it comes after.
+	// that are stopped for this job, or that this job comes after.
 	Ahead string   `json:"ahead,omitempty"`
 	Jobs  []string `json:"jobs,omitempty"`
-	// Shrinking are the elastic jobs that give up members for it, as namespace/id.
+	// Shrinking are the elastic jobs that give up members for this job, as namespace/id.
 	Shrinking []string `json:"shrinking,omitempty"`
 	// Group is a task group, Members is its number of members, and Each is the number of GPUs per
-	// member. Room is how many of the members would fit at most; for kind spread-out, the most
-	// members on one node.
+	// member. Room is the maximum number of members that would fit; for kind spread-out, the
+	// largest number of members on one node.
 	Group   string `json:"group,omitempty"`
 	Members int    `json:"members,omitempty"`
 	Each    int    `json:"each,omitempty"`
 	Room    int    `json:"room,omitempty"`
-	// Tier is how close together its GPUs must be.
+	// Tier is how close together the job's GPUs must be.
 	Tier string `json:"tier,omitempty"`
 	// Rackless reports that no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
-	// Numbers of GPUs. Needs: that the job needs, or already has. Match: that it could use. Free:
-	// of Match, free now. FreeOthers: free now, but the job cannot use them.
+	// Numbers of GPUs. Needs: GPUs that the job needs, or already has. Match: GPUs that it could
+	// use. Free: GPUs of Match that are free now. FreeOthers: free GPUs that the job cannot use.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
@@ -59,13 +59,14 @@ type Reason struct {
 	Small int `json:"small,omitempty"`
 	// Used counts the GPUs that match but cannot be chosen, by cause.
 	Used *Used `json:"used,omitempty"`
-	// Tenant is the tenant whose limit it is.
+	// Tenant is the tenant whose limit applies.
 	Tenant string `json:"tenant,omitempty"`
-	// User is the user whose limit it is: each user of the tenant has one. If Needs is 0, the limit
-	// is on the number of the user's jobs, else on the user's GPUs.
+	// User is the user whose limit applies: each user of the tenant has one. If Needs is 0, the
+	// limit is on the number of the user's jobs, else on the user's GPUs.
 	User string `json:"user,omitempty"`
 	// Counts is what the job's GPUs count towards Limit if they are parts of shared GPUs: two
-	// quarters count 0.5. 0: Needs counts. Held is what the tenant, or the user, holds, as GPUs.
+	// quarters count 0.5. 0: Needs counts. Held is the number of GPUs that the tenant, or the user,
+	// holds.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
@@ -83,8 +84,8 @@ type Reason struct {
 	Version uint64 `json:"version,omitempty"`
 	// Class is a variability class.
 	Class int `json:"class,omitempty"`
-	// Device is a GPU model, as Nomad names the device group, and Percent is how much less time
-	// the job would take there.
+	// Device is a GPU model, as Nomad names the device group, and Percent is how much less time the
+	// job would take on this model.
 	Device  string `json:"device,omitempty"`
 	Percent int    `json:"percent,omitempty"`
 	// Tries is the number of tries, of failures or of unhealthy members, depending on the kind.
@@ -106,7 +107,7 @@ type Reason struct {
 	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. It is shown
 	// unchanged.
 	Cause string `json:"cause,omitempty"`
-	// Because are the reasons behind this one, and Also are further reasons that apply at the
+	// Because are the reasons behind this reason, and Also are further reasons that apply at the
 	// same time.
 	Because []Reason `json:"because,omitempty"`
 	Also    []Reason `json:"also,omitempty"`
@@ -167,8 +168,8 @@ func (r Reason) Over(others ...Reason) Reason {
 	return r
 }
 
-// Same reports whether two reasons have the same kind and text. Then a log or an event has nothing
-// new to report.
+// Same reports whether two reasons have the same kind and text. If so, a log or an event has
+// nothing new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
 // RedactedFor returns the reason as a certain reader may see it. It replaces each job,
@@ -194,8 +195,8 @@ func (r Reason) RedactedFor(name func(job string) string) Reason {
 	return r
 }
 
-// Shorten applies cut to all messages from elsewhere in the reason, and reports whether that
-// changed any.
+// Shorten applies cut to all messages in the reason that come from elsewhere, and reports whether
+// cut changed any message.
 func (r *Reason) Shorten(cut func(string) string) bool {
 	was := r.Cause
 	r.Cause = cut(was)
