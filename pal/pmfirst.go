@@ -146,9 +146,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps all groups with more slots than level, then as many groups with exactly level
-// slots as whole says (those with the lowest bins), and one group with rest slots (the one that
-// needs the lowest bin).
+// keepGroups keeps all groups with more slots than level. Of the groups with exactly level slots,
+// it keeps the given number of whole groups, those with the lowest bins. For the last need members,
+// it keeps slots of one group with rest slots: the group that needs the lowest bin.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {

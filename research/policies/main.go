@@ -5,8 +5,8 @@
 // locality penalties and wrong estimates. It writes the figures of each variant as JSON
 // (bench/results/policies.json; `make sim-policies`).
 //
-// It needs PAL_DATA: the evaluation workloads and the GPUs are the PAL
-// artifact's. Policies were tuned on generated workloads only.
+// It needs PAL_DATA, because the evaluation workloads and the GPUs are those of the PAL artifact.
+// Policies were tuned on generated workloads only.
 package main
 
 import (
