@@ -165,8 +165,8 @@ func (s *search) prepare() {
 	s.c.scratch.fits = s.fits
 }
 
-// holds is how many members fit on a node with these resources. Usually a node holds as many as
-// it may have: three comparisons show this, without a division.
+// holds is how many members fit on a node with these resources. Usually a node can hold perNode
+// members; three comparisons show this, without a division.
 func (f *fit) holds(free *Resources) int {
 	if free.CPU >= f.perNodeNeed.CPU && free.MemoryMB >= f.perNodeNeed.MemoryMB && free.DiskMB >= f.perNodeNeed.DiskMB {
 		return f.perNode

@@ -13,7 +13,7 @@ import (
 // workload is a set of jobs with published speeds.
 type workload struct {
 	Name   string
-	Chosen bool // rules were chosen with it
+	Chosen bool // rules were chosen with this workload
 	models []string
 	jobs   []job
 }

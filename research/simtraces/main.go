@@ -5,9 +5,9 @@
 // and without outliers. It writes the results as JSON and as Markdown tables (`make sim-traces`,
 // docs/results/sim-traces.md).
 //
-// The traces are published by others and not part of the product: the command reads them from the
-// directory traces in PAL_DATA. Virtual clusters are split: rules are chosen with every other
-// one, and the rest serve to report the results.
+// Others published the traces, so the traces are not part of the product. The command reads them
+// from the directory traces in PAL_DATA. Rules are chosen with every other virtual cluster; the
+// rest of the virtual clusters serve to report the results.
 package main
 
 import (
@@ -128,8 +128,8 @@ func (o options) run() error {
 	return o.measure(r)
 }
 
-// addPublished adds published cells of traces that are now missing: their runs stay in the
-// results.
+// addPublished adds the published cells of traces that are now missing, so that their runs stay in
+// the results.
 func (o options) addPublished(r *report) error {
 	rows, err := o.published()
 	if err != nil {
@@ -149,7 +149,7 @@ func (o options) addPublished(r *report) error {
 	return nil
 }
 
-// write writes one of the files, completely or not at all. An empty path writes none.
+// write writes one of the files, completely or not at all. If the path is empty, it writes no file.
 func write(path string, text func() ([]byte, error)) error {
 	if path == "" {
 		return nil
