@@ -24,8 +24,8 @@ type Figure struct {
 	body          string
 }
 
-// Colours is the number of colours. By convention, colours below Ours are for other policies, and
-// the rest for the product's.
+// Colours is the number of colours. By convention, colours below Ours are for other policies; the
+// rest are for the product's policies.
 const (
 	Colours = 10
 	Ours    = 5

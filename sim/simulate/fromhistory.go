@@ -40,8 +40,8 @@ func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
 	return t
 }
 
-// jobOf turns a run into a job. Its work is the time that it ran, divided by the predicted
-// slowdown on its GPUs.
+// jobOf turns a run into a job. The job's work is the time that the run ran, divided by the
+// predicted slowdown on its GPUs.
 func jobOf(r accounting.Run) trace.Job {
 	class := pal.ClassA
 	if c, err := pal.ParseAppClass(r.Class); err == nil {
@@ -63,13 +63,13 @@ func ranFor(r accounting.Run) time.Duration {
 		return time.Duration(r.Took)
 	}
 	ran := r.Ended.Sub(r.Submitted) - time.Duration(r.Waited)
-	if r.Whole.After(r.Started) && r.Whole.Before(r.Ended) { // else it ended before the agent saw all members running
+	if r.Whole.After(r.Started) && r.Whole.Before(r.Ended) { // otherwise the run ended before the agent saw all members running
 		ran -= r.Whole.Sub(r.Started)
 	}
 	return ran
 }
 
-// whyNot is why a run is left out of the trace; "" if it is not.
+// whyNot is why a run is left out of the trace; "" if the run is in the trace.
 func whyNot(r accounting.Run, j trace.Job) string {
 	switch {
 	case r.State == accounting.Pending:
