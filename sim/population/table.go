@@ -20,7 +20,7 @@ type Table struct {
 	Cluster string // "longhorn", "frontera" or "lonestar6"
 	App     string // "resnet50", "bert" or "pagerank"
 	GPUs    int    // number of measured GPUs
-	Runs    int    // number of runs on all of them
+	Runs    int    // number of runs on all measured GPUs
 	// MedianTime is the median GPU's time in the unit of the source. The source does not state this
 	// unit; judging by the values, it is milliseconds.
 	MedianTime float64
