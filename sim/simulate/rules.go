@@ -26,8 +26,9 @@ type queueFlags struct {
 // links matches a Markdown link.
 var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
 
-// queueKeys are the keys of the queue that have flags. The keys preempt and restart_cost are
-// missing, because they have flags outside the queue's: -preempt and -restart-cost.
+// queueKeys are the keys of the queue that have flags. Two keys are left out: preempt, because
+// -preempt and the configuration together decide whether the queue stops gangs, and restart_cost,
+// because -restart-cost is a separate flag.
 func queueKeys() []model.Key {
 	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool {
 		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"
