@@ -128,7 +128,7 @@ func (s baseline) fillFirst(set int, loads []load) []Member {
 	return ms
 }
 
-// firstFree lists the first n GPUs of a group that may be chosen.
+// firstFree lists the first n GPUs of a group that can be chosen.
 func (s baseline) firstFree(group int32, n int) []int {
 	g := s.c.groups[group]
 	gpus := make([]int, 0, n)

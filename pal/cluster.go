@@ -59,7 +59,8 @@ type Cluster struct {
 	scratch scratch
 }
 
-// nodeState is a node as it was given, and the position of its groups, which are consecutive.
+// nodeState is a node as NewCluster received it, and the position of the node's groups, which are
+// consecutive.
 type nodeState struct {
 	Node
 	firstGroup    int32
@@ -78,7 +79,7 @@ type groupState struct {
 }
 
 // gpuState is a GPU and whether it can be chosen. available depends on taken and on the GPU's
-// health; it is stored so that refresh can see whether it changed.
+// health; it is stored so that refresh can detect a change.
 type gpuState struct {
 	*GPU      // replaced, never changed, because clones share it
 	group     int32
@@ -126,8 +127,8 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	racks, dcs := map[string]int32{}, map[string]int32{}
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
-		// Racks of two datacenters may have the same name. A node without a rack is a rack by
-		// itself; the second NUL keeps its ID from equalling the name of a rack.
+		// Racks of two datacenters can have the same name. A node without a rack is a rack by
+		// itself; the second NUL keeps the node's ID from equalling the name of a rack.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -201,8 +202,8 @@ func checkGPU(u GPU) error {
 	return nil
 }
 
-// binScores ranks each GPU's bin among the distinct values of its model, then counts. After this
-// step, a bin is represented by its rank, a small number that indexes the counts.
+// binScores ranks each GPU's bin among the distinct values of its model, then computes the counts.
+// After this step, a bin is represented by its rank, a small number that indexes the counts.
 func (c *Cluster) binScores() {
 	for k := range NumClasses {
 		for i := range c.gpus {
@@ -309,7 +310,7 @@ func (c *Cluster) refresh(i int) {
 	c.stateHash ^= hashOfGPU(i)
 }
 
-// addUpTo adds d to the counts up to each bin from the rank on.
+// addUpTo adds d to the counts of the bin with this rank and of all higher bins.
 func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	for b := int(rank); b < len(upTo); b++ {
 		upTo[b] += d
@@ -317,7 +318,7 @@ func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 }
 
 // Take marks the GPUs of a placement as busy and takes the members' resources from their nodes.
-// Take panics if a GPU is already taken: that is a bug of the caller.
+// Take panics if a GPU is already taken, because this is a bug of the caller.
 func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 
 // Release undoes [Cluster.Take].
@@ -435,7 +436,7 @@ func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
 // GroupOf is the index of the device group of GPU i.
 func (c *Cluster) GroupOf(i int) int { return int(c.gpus[i].group) }
 
-// Groups is the number of device groups; MemberSet.Eligible is indexed by them.
+// Groups is the number of device groups; MemberSet.Eligible has an entry for each.
 func (c *Cluster) Groups() int { return len(c.groups) }
 
 // Group identifies device group i by its node's index and its name, vendor/type/name.

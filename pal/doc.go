@@ -32,8 +32,8 @@
 //   - A search leaves the cluster as it found it. While it runs, it can take GPUs, but it releases
 //     them before it returns. Its result holds no scratch memory.
 //   - Counts of free GPUs change only in refresh and countOutliers.
-//   - All that can change and affects a search is part of the state hash (statehash.go). Otherwise
-//     [ExplainFound] would reuse a search that is out of date.
+//   - The state hash (statehash.go) covers everything that can change and affects a search.
+//     Otherwise [ExplainFound] would reuse a search that is out of date.
 //   - Gang.same compares all that a search reads of a Gang. [Gang.Demand] contains all data of a
 //     Gang that decide whether a waiting gang fits, except for the class and MaxTier.
 package pal

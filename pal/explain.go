@@ -27,8 +27,8 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 
 // ExplainFound is [Explain] for an existing placement. This placement stays the choice, whatever
 // the policy would choose now; best reports whether the policy would choose the same GPUs. It
-// searches again only if the cluster, the gang or the policy differ from those of the original
-// search, not counting [Policy.Market].
+// searches again only if the cluster, the gang or the policy, apart from [Policy.Market], has
+// changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -147,8 +147,8 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	return ch
 }
 
-// entriesTo returns the first n entries of the matrix, each with its number of free GPUs. If
-// there are more than [walkShown], it omits those in the middle.
+// entriesTo returns the first n entries of the matrix, each with its number of free GPUs. If there
+// are more than [walkShown], it omits the entries in the middle.
 func (s *search) entriesTo(n int) (es []Entry, omitted int) {
 	if n == 0 {
 		return nil, 0
@@ -225,7 +225,7 @@ func (c *Cluster) openOf(model int) int {
 	return n
 }
 
-// notListed returns the n groups of the model that have an available GPU but may serve no member
+// notListed returns the n groups of the model that have an available GPU but can serve no member
 // set.
 func (s *search) notListed(n int) []int32 {
 	groups, i := make([]int32, 0, n), 0
@@ -347,11 +347,11 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 	return whyNot(c, g, Policy{}, candidates(c, g))
 }
 
-// CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
+// CountGPUs writes a number of GPUs as text: "1 GPU", "2 GPUs".
 func CountGPUs(n int) string { return reason.Count(n) }
 
 // whyNot returns the first reason that applies. Reasons that waiting cannot change come first,
-// temporary ones last.
+// temporary reasons last.
 func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
@@ -412,7 +412,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 			}
 		}
 		most, kind := slices.Max(capacity), reason.TooWide
-		if g.Replicas { // replicas may mix models
+		if g.Replicas { // replicas can mix models
 			most, kind = 0, reason.TooMany
 			for _, n := range capacity {
 				most += n
@@ -468,7 +468,8 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 
 // FreeWithin is the largest number of members of the gang's first set that fit into one place of
 // the tier (a node or wider). It counts only available GPUs, and no outliers. An outlier is a GPU
-// whose PM score is greater than above; with 0, no GPU is an outlier. It ignores CPU and memory.
+// whose PM score is greater than the argument above; if above is 0, no GPU is an outlier.
+// FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })

@@ -24,8 +24,8 @@ type Gang struct {
 	MaxTier Tier
 	// Speeds has the gang's speed on each GPU model; empty: unknown.
 	Speeds Speeds
-	// Replicas reports whether the members work independently, as those of a service do: each set
-	// is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
+	// Replicas reports whether the members work independently, as the members of a service do: each
+	// set is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
 	Replicas bool
 	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
 	Sharing *Sharing
@@ -61,8 +61,8 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount is the number of whole GPUs that a request for this many counts as; a part of a shared
-// GPU counts as a fraction.
+// Amount is the number of whole GPUs that a request for this number of GPUs counts as; a part of a
+// shared GPU counts as a fraction.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the class and the numbers of a gang that comes from outside. [Place] and the
@@ -85,7 +85,7 @@ func (g Gang) Validate() error {
 	return nil
 }
 
-// times multiplies. A negative factor gives 0; overflow gives math.MaxInt.
+// times returns a × b. A negative factor gives 0; overflow gives math.MaxInt.
 func times(a, b int) int {
 	if a <= 0 || b <= 0 {
 		return 0

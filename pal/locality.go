@@ -78,7 +78,7 @@ func (l Locality) Tiers() []Tier {
 
 func (l Locality) uses(t Tier) bool { return l[t][0] != 0 }
 
-// penalty is the penalty of the tier or, if it is not in use, of the next wider tier in use.
+// penalty is the penalty of the tier or, if the tier is not in use, of the next wider tier in use.
 // TierCluster is always in use, so the loop ends.
 func (l Locality) penalty(t Tier, class int) float64 {
 	for !l.uses(t) {

@@ -9,7 +9,7 @@ import (
 )
 
 // PAL in short: every pair of a bin and a locality tier predicts a slowdown, which is bin value ×
-// penalty. The gang gets the pair with the smallest product among those with enough GPUs. So a
+// penalty. Among the pairs with enough GPUs, the gang gets the pair with the smallest product. So a
 // slower GPU nearby can beat a faster GPU far away, and vice versa.
 //
 // A domain is one place of a tier, for example one rack, node or NVLink island.
@@ -25,8 +25,9 @@ type lvEntry struct {
 // matrix is the L×V matrix in walking order: by product, on equal products the closer tier, then
 // the lower bin (PAL alg. 2, line 3; the artifact sorts stably with "within" built first).
 //
-// It has bins × tiers entries. Each outlier has its own bin, so the matrix of a large cluster has
-// thousands of entries. A scale therefore caches the matrix of gangs without a locality limit.
+// The matrix has bins × tiers entries. Each outlier has its own bin, so the matrix of a large
+// cluster has thousands of entries. A scale therefore caches the matrix of gangs without a locality
+// limit.
 func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	es := make([]lvEntry, 0, len(s.values)*len(tiers))
 	for v, value := range s.values {
@@ -63,8 +64,8 @@ func (s *search) lvMatrix() []lvEntry {
 // The paper tries each entry separately, and would count the free GPUs of the whole cluster each
 // time. Here, when the walk first reaches a tier, it finds the lowest bin up to which one domain of
 // the tier can hold the gang. An entry of the tier works if its bin is at least this lowest bin.
-// The result is the same, because GPUs up to a higher bin include those up to a lower one. So a
-// walk costs one pass per tier and one comparison per entry.
+// The result is the same, because the GPUs up to a higher bin include the GPUs up to a lower bin.
+// So a walk costs one pass per tier and one comparison per entry.
 //
 // Within a node or closer, the walk takes the first GPUs whose bin is at most the entry's bin; in
 // wider domains, PM-First chooses among the GPUs. The artifact tries all combinations of a node's
@@ -100,7 +101,7 @@ func (s *search) walk() []Member {
 // These tie rules are the artifact's.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
-	free   int // GPUs up to that bin
+	free   int // GPUs up to bin v
 	group  int32
 	sub    uint16   // island or NUMA node, in tiers closer than the node
 	tier   Tier     // of the domain
@@ -155,9 +156,9 @@ func (d domain) better(best domain) bool {
 // noDomain is worse than any domain that works.
 func (s *search) noDomain(t Tier) domain { return domain{v: len(s.values), tier: t} }
 
-// bestNode finds one device group that holds the whole gang. The cheap checks
-// come first: most groups of a busy cluster have too few GPUs. CPU and memory
-// are checked only for a group that would win.
+// bestNode finds one device group that holds the whole gang. The cheap checks come first, because
+// most groups of a busy cluster have too few GPUs. CPU and memory are checked only for a group that
+// would win.
 func (s *search) bestNode() domain {
 	best := s.noDomain(TierNode)
 	if s.n > s.c.largestGroup {
@@ -181,8 +182,8 @@ func (s *search) bestNode() domain {
 }
 
 // lowestBin returns the lowest bin up to which the group has enough GPUs for the whole gang, and
-// their number. The bin is an index into values, which has the bins of all models searched; counts
-// are by bin of one model.
+// the number of these GPUs. The bin is an index into values, which has the bins of all models
+// searched; counts are by bin of one model.
 func (s *search) lowestBin(group int32) (v, free int) {
 	to := s.toValue[s.c.groups[group].model]
 	if to == nil {

@@ -6,12 +6,12 @@ package pal
 // GPU is one instance of a device group: a GPU, a MIG instance, or a part of a shared GPU.
 type GPU struct {
 	ID string
-	// Scores are the raw PM scores per application class, indexed by
-	// [AppClass.Index]. They predict how long a job takes. 0: not measured.
+	// Scores are the raw PM scores per application class, indexed by [AppClass.Index]. These scores
+	// predict how long a job takes. 0 means that the GPU was not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
-	// They serve to choose GPUs, never to predict times (PAL §3.3). 0: the GPU counts as the
-	// median, 1.
+	// These values serve to choose GPUs, never to predict times (PAL §3.3). A GPU with 0 counts as
+	// the median, 1.
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.
 	Classes [NumClasses]uint8
@@ -33,7 +33,7 @@ type GPU struct {
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
-	// Shared: the instances are parts of one GPU, alike except for their IDs.
+	// Shared: the instances are parts of one GPU, and differ only in their IDs.
 	Shared bool
 }
 
@@ -52,11 +52,11 @@ type Resources struct {
 	MemoryMB int
 	DiskMB   int
 	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0: as
-	// many as fit. It has no meaning in a node's free resources.
+	// many as fit. PerNode has no meaning in a node's free resources.
 	PerNode int
 }
 
-// Minus returns r - times × o, without PerNode; a negative number adds.
+// Minus returns r - times × o, without PerNode; if times is negative, it adds.
 func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }

@@ -15,8 +15,8 @@ type outliers struct {
 	free  [NumClasses]int // available outliers
 }
 
-// Outliers is the number of GPUs, available or not, whose PM score for the class is above the
-// given one.
+// Outliers is the number of GPUs, available or not, whose PM score for the class is above the given
+// score.
 func (c *Cluster) Outliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.gpus[class.Index()]
@@ -29,8 +29,8 @@ func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 }
 
 // countOutliers computes the counts for a threshold, unless they exist. Groups without an outlier
-// share the counts of all GPUs. In upTo, the counts without outliers follow those of all GPUs and
-// replace those of an earlier threshold.
+// share the counts of all GPUs. In upTo, the counts without outliers follow the counts of all GPUs,
+// and replace the counts for an earlier threshold.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return

@@ -11,11 +11,11 @@ import (
 // Place chooses available GPUs for the gang. ok is false if the gang does not fit now; [Explain]
 // says why. The cluster does not change.
 //
-// A gang never mixes GPU models unless its member sets request different ones: PM scores of two
-// models are not comparable, and the faster GPUs would wait for the slower ones. If several
-// models suit, each is tried and the lowest cost wins; on ties, the model that comes first in the
-// cluster. If the gang's speeds are known, the [Market] decides instead. Replicas do not wait for
-// each other, so they mix models if that spreads them better.
+// A gang never mixes GPU models unless its member sets request different models. PM scores of two
+// models are not comparable, and the faster GPUs would wait for the slower GPUs. If several models
+// suit, each is tried and the lowest cost wins; on ties, the model that comes first in the cluster.
+// If the gang's speeds are known, the [Market] decides instead. Replicas do not wait for each
+// other, so they mix models if this spreads the replicas better.
 //
 // Preferences of the member sets come before any cost: the first preference under which the whole
 // gang fits wins. Within a preference, spreads come before cost.

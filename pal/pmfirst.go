@@ -95,12 +95,13 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 // lowestSlots keeps the slots with the lowest bins. Of the last bin needed, it keeps the slots with
 // the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the first.
 //
-// Sorting all slots by these keys would do. But bin and score are small whole numbers, so
-// counting gives the same result in time linear in the groups:
+// Sorting all slots by these keys would give the same result. But bin and score are small whole
+// numbers, so counting needs only time linear in the number of groups:
 //
-//  1. count members by bin, which tells the last bin that is needed;
-//  2. count those of the last bin by score, which tells the last score;
-//  3. keep the slots below both, and as many of the last score as are still needed.
+//  1. Count members by bin. This gives the last bin that is needed.
+//  2. Count the members of the last bin by score. This gives the last score that is needed.
+//  3. Keep the slots below the last bin and score, and as many slots with exactly this bin and
+//     score as are still needed.
 func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	for i := range all {

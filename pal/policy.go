@@ -40,8 +40,8 @@ type PolicyName string
 const (
 	PAL     PolicyName = "pal"      // walks the L×V matrix (PAL alg. 2)
 	PMFirst PolicyName = "pm-first" // lowest bins first, wherever they are (PAL alg. 1)
-	Packed  PolicyName = "packed"   // fewest nodes, blind to variability
-	Spread  PolicyName = "spread"   // most nodes, blind to variability
+	Packed  PolicyName = "packed"   // fewest nodes; ignores variability
+	Spread  PolicyName = "spread"   // most nodes; ignores variability
 	Random  PolicyName = "random"
 )
 

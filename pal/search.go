@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// search is one attempt to place one gang on GPUs of one model (or of any model, if its member
-// sets request different ones).
+// search is one attempt to place one gang on GPUs of one model (or of any model, if its member sets
+// request different models).
 //
 // It reads the cluster's counts and works in the cluster's scratch memory, because a placer can try
 // thousands of waiting gangs in a cycle. Most gangs have one member set and fit one model; the
@@ -54,8 +54,8 @@ type scratch struct {
 	subs                []uint16
 }
 
-// newSearch is a search for GPUs of one model. It does not fill the tables for placing, because
-// measuring or explaining a gang needs no tables; [search.prepare] fills them.
+// newSearch returns a search for GPUs of one model. It does not fill the tables for placing,
+// because measuring or explaining a gang needs no tables; [search.prepare] fills them.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
 	s.scale = c.scaleOf(s.k, model)
@@ -308,8 +308,8 @@ func (s *search) tier(members []Member) Tier {
 			same[TierNUMA] = same[TierNUMA] && c.gpus[u].NUMA == first.NUMA
 		}
 	}
-	// Islands and NUMA nodes are numbered per node: number 1 of one node is not number 1 of
-	// another.
+	// Islands and NUMA nodes are numbered per node: island 1 of one node is not island 1 of another
+	// node.
 	same[TierIsland] = same[TierIsland] && same[TierNode]
 	same[TierNUMA] = same[TierNUMA] && same[TierNode]
 	for t := TierIsland; t < TierCluster; t++ {

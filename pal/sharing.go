@@ -47,9 +47,9 @@ type Occupant struct {
 
 // beside is the speed of a job of one class (row) beside a job of another class (column), relative
 // to its speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020) measured on
-// a V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are B. An
-// autoencoder for recommendations is C, and ResNet-18 on small images is D. The numbers do not
-// apply to other GPU models: see docs/results/neighbours.md. Command: make sim-neighbours.
+// a V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are class B. An
+// autoencoder for recommendations is class C, and ResNet-18 on small images is class D. The numbers
+// do not apply to other GPU models: see docs/results/neighbours.md. Command: make sim-neighbours.
 var beside = [NumClasses][NumClasses]float64{
 	{0.38, 0.48, 0.51, 0.76},
 	{0.32, 0.70, 0.74, 0.63},
@@ -111,8 +111,8 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 // occupant until the search releases the part.
 type tenancy struct{ now, before Occupant }
 
-// SetOccupant sets who has a part of a GPU while the part is taken. [Cluster.Take] does it for
-// gangs.
+// SetOccupant sets who has a part of a GPU while the part is taken. For gangs, [Cluster.Take] does
+// this.
 func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	if !c.Shared(gpu) {
 		return
@@ -386,7 +386,7 @@ func (s *search) placeBeside() []Member {
 	return nil
 }
 
-// StaysApart reports whether no two members of the gang may share a GPU.
+// StaysApart reports whether members of the gang must not share a GPU.
 func (g *Gang) StaysApart() bool { return g.Sharing != nil && !g.Sharing.Self && !g.Replicas }
 
 // together returns the gang as if its members were allowed to share a GPU.

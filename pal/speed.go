@@ -23,8 +23,9 @@ import (
 // Speeds are replaced and never changed, so that gangs and placements can share them.
 type Speeds map[string]float64
 
-// SpeedsOf computes speeds from rates: work per second, in the same unit for all models. For run
-// times, pass their inverse. It ignores rates that are not positive.
+// SpeedsOf computes speeds from rates: work per second, in the same unit for all models. To compute
+// speeds from run times, pass the inverse of each run time. SpeedsOf ignores rates that are not
+// positive.
 func SpeedsOf(rates map[string]float64) Speeds {
 	best := 0.0
 	for _, r := range rates {
@@ -88,12 +89,12 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market has what GPUs of each model are worth to other gangs. It serves gangs whose speeds are
-// known.
+// Market has what GPUs of each model are worth to other gangs. The placer uses it for gangs whose
+// speeds are known.
 type Market struct {
-	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on it. A
-	// fast model is expensive for a gang that gains less from it than other gangs do. A model
-	// without a price costs 1.
+	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on the
+	// model. A fast model is expensive for a gang that gains less from it than other gangs do. A
+	// model without a price costs 1.
 	Prices Speeds
 	// Congestion has the weight of the waiting gangs, by model: what one second on a GPU of price 1
 	// costs the waiting gangs that could use the model, in seconds of the gang itself. Empty: no
@@ -174,7 +175,7 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 }
 
 // markModel marks the models that the gang was placed on. If a faster model had free GPUs,
-// markModel sets the reason why the gang left it to others.
+// markModel sets the reason why the gang left these GPUs to others.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {

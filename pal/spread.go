@@ -217,7 +217,8 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most is the most desirable value in at that is less desirable than below; nil: of all values.
+// most returns the most desirable of the values in at that are less desirable than below. If below
+// is nil, it returns the most desirable of all values.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

@@ -22,7 +22,7 @@ import (
 // completion time. This time is not a proven bound, because finding the best order of gangs is
 // NP-hard.
 //
-// It shares no code with pal/queue. Only the choice of GPUs for one gang is the product's,
+// It shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].
 type Clairvoyant struct {
 	Jobs    []trace.Job
@@ -34,7 +34,7 @@ type clairvoyantJob struct {
 	gang      pal.Gang
 	kind      *gangKind
 	gpus      int
-	left      float64 // seconds of work at cost 1, at the time since
+	left      float64 // seconds of work at cost 1 that remained at the time since
 	need      float64 // latest result of remaining, by which compare sorts
 	since     time.Duration
 	running   bool
@@ -192,8 +192,8 @@ func (e *clairvoyantEngine) decide() {
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
-// It leaves out gangs for which other gangs have already made room, unless at least as many GPUs as
-// the gang has have come free since the last repack.
+// It leaves out gangs for which other gangs have already made room, unless as many GPUs as the gang
+// has have come free since the last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]

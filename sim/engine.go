@@ -29,7 +29,8 @@ type Config struct {
 	// MovesPerHour limits how many gangs are moved per hour; 0: no limit.
 	MovesPerHour int
 	// CheckpointS is the time between the checkpoints of a gang, in seconds; the queue knows this
-	// time. A gang that is stopped loses its work since the last checkpoint. 0: gangs lose no work.
+	// time. A gang that is stopped loses its work since the last checkpoint. If CheckpointS is 0,
+	// gangs lose no work.
 	CheckpointS float64
 	// RestartCostS is the restart cost that the queue assumes; 0: RestartS.
 	RestartCostS float64
@@ -48,13 +49,13 @@ type Config struct {
 	Slower func(i int, p pal.Placement) float64
 	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative
 	// to running alone; 0: these jobs together do not fit in the GPU's memory. A gang is as fast as
-	// its slowest member. nil: GPUs are not shared. See [Share].
+	// its slowest member. If Beside is nil, GPUs are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
 	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
 	// Progress returns the progress that job i reports after the fraction done of its work, both
 	// from 0 to 1. If the result is below 0, the job reports nothing. [queue.NextReport] decides
-	// when jobs report. nil: no job reports.
+	// when jobs report. If Progress is nil, no job reports.
 	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
@@ -66,7 +67,7 @@ type Config struct {
 	RoundS float64
 	// More returns one further job. After the end of the trace, the engine calls More for the next
 	// arrival until all jobs of the trace have finished, as the artifact does. No result contains
-	// these further jobs. nil: there are no further jobs.
+	// these further jobs. If More is nil, there are no further jobs.
 	More func() trace.Job
 	// Decided is called after each decision, so that it can query the queue; may be nil.
 	Decided func(now time.Duration, q *queue.Queue)

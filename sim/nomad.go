@@ -198,9 +198,9 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first, but the evaluation of job again last (-1:
-// no such job). As soon as no GPU is free, the remaining evaluations stay blocked. evaluate appends
-// jobs that block again to e.blocked, which reuses the slice.
+// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of the
+// job with this index comes last. As soon as no GPU is free, the remaining evaluations stay
+// blocked. evaluate appends jobs that block again to e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
 	if i := slices.Index(waiting, again); i >= 0 {
@@ -291,10 +291,11 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	return best
 }
 
-// score is Nomad's score of the node after the allocation: fit (0…1, structs.ScoreFitBinPack or
-// ScoreFitSpread, divided by 18), or, if the node already runs allocations of the task group, the
-// mean of fit and the job anti-affinity. The model assumes that the share of the node's CPU and
-// memory that an allocation needs equals the share of the node's GPUs.
+// score is Nomad's score of the node after the allocation. Usually, it is the fit, from 0 to 1:
+// structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations of
+// the task group, the score is the mean of the fit and the job anti-affinity. The model assumes
+// that the share of the node's CPU and memory that an allocation needs equals the share of the
+// node's GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]

@@ -122,7 +122,7 @@ type Figures struct {
 	AvgJCT, GeoJCT, P50, P90, P99, MaxJCT, Makespan float64
 }
 
-// FiguresOf computes the statistics of these jobs.
+// FiguresOf computes the statistics of the given jobs.
 func FiguresOf(jobs []JobResult) Figures {
 	var f Figures
 	jcts := make([]float64, 0, len(jobs))

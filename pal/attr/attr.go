@@ -37,7 +37,8 @@ const (
 	SharedSuffix = "-SHARED"
 )
 
-// Attributes of a device group, in addition to the nine of nomad-device-nvidia.
+// Attributes of a device group, in addition to the nine attributes that nomad-device-nvidia
+// publishes.
 const (
 	// Count (Int) is the number of instances in the group. HealthyCount (Int) is the number of
 	// healthy instances.
@@ -87,18 +88,18 @@ const (
 	NVLinkLinks     = "nvlink_links" // Int: active links per GPU
 	ECC             = "ecc"          // Bool
 	// Degraded (String) lists the instances that work with a fault (slowed by heat, or a link is
-	// down); DegradedCount (Int) is their number.
+	// down); DegradedCount (Int) is the number of these instances.
 	Degraded      = "unique.degraded"
 	DegradedCount = "degraded_count"
 	// DegradedPrefix starts the health description of a degraded instance; the
 	// reasons follow, joined by commas.
 	DegradedPrefix = "degraded:"
-	// RemapPending (String) lists the instances that wait for a reset to remap
-	// memory rows; RemapPendingCount (Int) is their number.
+	// RemapPending (String) lists the instances that wait for a reset to remap memory rows;
+	// RemapPendingCount (Int) is the number of these instances.
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
 	// Hidden (String) names the node's GPUs that the driver lists without an identity; HiddenCount
-	// (Int) is their number. Both are absent if there are no such GPUs.
+	// (Int) is the number of these GPUs. If there are no such GPUs, both attributes are absent.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
 )
@@ -182,7 +183,7 @@ const partMark = "::"
 // PartID is the instance id of part n of a shared GPU.
 func PartID(gpu string, n int) string { return fmt.Sprint(gpu, partMark, n) }
 
-// IsGPU reports whether a device of the vendor and type is a GPU, or a part of one.
+// IsGPU reports whether a device of the vendor and type is a GPU, or a part of a GPU.
 func IsGPU(vendor, kind string) bool {
 	return vendor == Vendor && (kind == Type || kind == SharedType)
 }

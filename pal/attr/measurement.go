@@ -24,7 +24,7 @@ const (
 	MaxApplications = 16
 	// MaxName is the maximum length of an instance id, application name or key, in bytes.
 	MaxName = 256
-	// MinValue and MaxValue bound a time or a score. Times can have any unit, if all GPUs that are
+	// MinValue and MaxValue bound a time or a score. Times can have any unit, if all times that are
 	// compared have the same unit. Sums, products and quotients of values within the bounds do not
 	// overflow.
 	MinValue, MaxValue = 1e-12, 1e12

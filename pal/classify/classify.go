@@ -3,8 +3,8 @@
 
 // Package classify finds the application class of a job from its GPUs' statistics. It uses the
 // share of time in which the power cap limited the clocks (power-capped GPUs of one model differ
-// most), and the power drawn. If the GPU reports them, it also uses the load of the tensor cores
-// and of the memory.
+// most), and the power drawn. It also uses the load of the tensor cores and of the memory, if the
+// GPU reports these loads.
 //
 // [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
 // by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has
@@ -77,13 +77,13 @@ func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 	return (xs[(n-1)/2] + xs[n/2]) / 2
 }
 
-// Verdict is the class of a job, and why.
+// Verdict is the class of a job, and the reason for this class.
 type Verdict struct {
 	Class pal.AppClass `json:"class"` // application class: A, B, C or D
 	// Reason is one sentence with the numbers that decided the class.
 	Reason string `json:"reason"`
-	// Sure is false if the numbers are near a threshold, or if too few are known to distinguish
-	// neighbouring classes.
+	// Sure is false if the numbers are near a threshold, or if too few numbers are known to
+	// distinguish neighbouring classes.
 	Sure bool `json:"sure"`
 }
 
@@ -127,7 +127,7 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 	return Verdict{Reason: "the readings lack the power drawn, and nothing else in them decides"}, false
 }
 
-// lowPower classifies a job that draws little power: the memory counters tell streaming from
+// lowPower classifies a job that draws little power. The memory counters distinguish streaming from
 // scattered access.
 func lowPower(f Features) Verdict {
 	if math.IsNaN(f.Memory) {

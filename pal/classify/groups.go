@@ -64,8 +64,8 @@ func Learn(jobs []Features) (Groups, error) {
 	return g, nil
 }
 
-// leastDistance is the minimum distance between groups, as a share of the GPU's capability:
-// closer groups could be similar jobs, split by chance.
+// leastDistance is the minimum distance between groups, as a share of the GPU's capability. Closer
+// groups could be similar jobs that were split by chance.
 const leastDistance = 0.15
 
 // closest is the smallest distance between two centers.
@@ -85,7 +85,7 @@ func (g Groups) point(f Features) (p [2]float64, ok bool) {
 	} else {
 		capped := f.PowerCap
 		if math.IsNaN(capped) {
-			capped = 0 // old drivers do not report it
+			capped = 0 // old drivers do not report this share
 		}
 		p = [2]float64{f.Power, -capped}
 	}

@@ -21,7 +21,7 @@ const (
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
 	// the noise of a GPU. From the 1st to the 99th percentile, pure noise spans nearly five
-	// standard deviations. It is also one class if its standard deviation is below noiseSigmas
+	// standard deviations. A group is also one class if its standard deviation is below noiseSigmas
 	// times the noise and its tails are short; see isSingleClass. singleSlack keeps a group near a
 	// limit from changing back and forth.
 	minSpread   = 0.01
@@ -30,8 +30,8 @@ const (
 	singleSlack = 0.2
 	// immediate is the score above which a GPU gets the last class without a second session.
 	immediate = 1.10
-	// medianError is the standard error of the median of normal values, divided by that of their
-	// mean.
+	// medianError is the standard error of the median of normal values, divided by the standard
+	// error of their mean.
 	medianError = 1.2533
 	// provisionalMax is the last class that a GPU can get by a provisional reference, unless it
 	// is an outlier.
@@ -265,7 +265,7 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 		if gpu.Model != g.Model {
 			return fmt.Errorf("GPU %q has samples as a %q and as a %q", r.gpu, gpu.Model, g.Model)
 		}
-		// Groups are sorted by app, and therefore the entries are, too.
+		// Groups are sorted by app, so the entries are also sorted by app.
 		if n := len(gpu.Entries); n > 0 && gpu.Entries[n-1].App == g.App {
 			return fmt.Errorf("GPU %q has application %q under the keys %q and %q, which cannot be compared",
 				r.gpu, g.App, gpu.Entries[n-1].Key, g.Key)

@@ -14,12 +14,12 @@ import (
 )
 
 // Encode writes the profile as indented JSON with a final newline. The same profile always gives
-// the same bytes, and Parse reads the same profile from them.
+// the same bytes, and Parse reads the same profile from these bytes.
 func (p *Profile) Encode() []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetIndent("", " ")
-	// A Profile holds finite numbers and strings only: this cannot fail.
+	// Encoding cannot fail, because a Profile holds only finite numbers and strings.
 	if err := enc.Encode(p); err != nil {
 		panic(err)
 	}

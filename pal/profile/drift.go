@@ -29,12 +29,12 @@ const (
 	Degraded = 0.03
 )
 
-// Drift watches one GPU's score of one application over its sessions for a change that is more
-// than noise. Start with [NewDrift], call [Drift.Observe] once per session, and store it as JSON
+// Drift watches one GPU's score of one application over its sessions for a change that is more than
+// noise. Start with [NewDrift], call [Drift.Observe] once per session, and store the Drift as JSON
 // between sessions.
 //
-// Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or
-// clear it. A confirmed change sets a new baseline.
+// Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or clear the alarm. A
+// confirmed change sets a new baseline.
 type Drift struct {
 	Baseline float64 `json:"baseline"` // the expected score
 	Sigma    float64 `json:"sigma"`    // relative session-to-session standard deviation
@@ -42,7 +42,7 @@ type Drift struct {
 	High     float64 `json:"high"`     // CUSUM upward, relative
 	Low      float64 `json:"low"`      // CUSUM downward, relative
 	// Alarm is +1 or −1 while a change to a slower or a faster speed waits for confirmation. Seen
-	// is the sum of the deviations since the alarm; Sessions is their number.
+	// is the sum of the deviations since the alarm; Sessions is the number of these deviations.
 	Alarm    int     `json:"alarm,omitempty"`
 	Seen     float64 `json:"seen,omitempty"`
 	Sessions int     `json:"sessions,omitempty"`

@@ -17,9 +17,9 @@ type Clustering struct {
 
 // KMeans1D partitions the values into k clusters with the least inertia. In one dimension the
 // optimum is a partition of the sorted values into intervals, so dynamic programming finds it
-// exactly, while Lloyd's algorithm may stop at a local optimum. On the artifact's populations of 8,
+// exactly, while Lloyd's algorithm can stop at a local optimum. On the artifact's populations of 8,
 // 32, 64 and 256 GPUs, scikit-learn finds the same centroids. Equal values share a cluster; with
-// fewer than k distinct values, each of them is a cluster. On ties, the partition with the
+// fewer than k distinct values, each distinct value is a cluster. On ties, the partition with the
 // smaller first clusters wins.
 //
 // The dynamic program: the best c clusters of the first i values are the best c−1 clusters of
@@ -173,7 +173,7 @@ func Silhouette(values []float64, c Clustering) float64 {
 		}
 		a := distanceSum(members[own], sums[own], v) / float64(len(members[own])-1)
 		b := math.Inf(1)
-		// Clusters are intervals, so the nearest by mean distance is a neighbour.
+		// Clusters are intervals, so the nearest cluster by mean distance is adjacent.
 		for _, r := range [2]int{own - 1, own + 1} {
 			if r >= 0 && r < k {
 				b = math.Min(b, distanceSum(members[r], sums[r], v)/float64(len(members[r])))

@@ -16,7 +16,7 @@ import (
 
 const (
 	// MaxClass is the last variability class. It includes all further bins (k-means with many
-	// outliers) and unmeasured GPUs, so the list of class ≤ MaxClass has every GPU.
+	// outliers) and unmeasured GPUs, so every GPU has a class of at most MaxClass.
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
 	Format = "nomad-pal/profile/1"
@@ -118,7 +118,7 @@ type Profile struct {
 	Groups  []Group `json:"groups"`          // by model, app, key
 	GPUs    []GPU   `json:"gpus"`            // by id
 	Rates   []Rate  `json:"rates,omitempty"` // by model, app
-	// byID and byGroup index the two lists; set by Build and Parse.
+	// byID and byGroup index GPUs and Groups. Build and Parse set both.
 	byID    map[string]int
 	byGroup map[groupID]int
 }
@@ -131,8 +131,8 @@ type Group struct {
 	Key string `json:"key,omitempty"`
 	// Reference is the time of the median GPU, in the unit of the samples.
 	Reference float64 `json:"reference"`
-	// Measured is the number of GPUs in the group. Dropped is how many of them were too far off to
-	// count in the reference.
+	// Measured is the number of GPUs in the group. Dropped is how many of these GPUs were too far
+	// off to count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
 	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and 5.
@@ -163,8 +163,8 @@ type Entry struct {
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
 	// Class is the variability class, 1 (fastest) to MaxClass; Bin is the rank of the bin, 1 to
-	// len(Group.Values). They differ if there are more bins than classes, and for outliers of
-	// k-means, which are always in the last class.
+	// len(Group.Values). Class and Bin differ if there are more bins than classes, and for outliers
+	// of k-means, which are always in the last class.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
 	// Value is the PM score of the bin; if classes come from edges, an outlier's value is its own
@@ -173,8 +173,8 @@ type Entry struct {
 	// Outlier: the score is at least Options.Outlier, or an outlier by PAL's rule if the method
 	// is k-means.
 	Outlier bool `json:"outlier,omitempty"`
-	// Pending is the class that one session has indicated, beyond the hysteresis; a second
-	// session in the same direction changes the class. 0 for none.
+	// Pending is the class that one session has indicated, beyond the hysteresis; a second session
+	// in the same direction changes the class. 0 means no class.
 	Pending int `json:"pending,omitempty"`
 	// Unmeasured: the GPU has no measurement; Score is 0 and Class is MaxClass.
 	Unmeasured bool `json:"-"`

@@ -49,8 +49,9 @@ type Reason struct {
 	Tier string `json:"tier,omitempty"`
 	// Rackless reports that no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
-	// Numbers of GPUs. Needs: GPUs that the job needs, or already has. Match: GPUs that it could
-	// use. Free: GPUs of Match that are free now. FreeOthers: free GPUs that the job cannot use.
+	// Numbers of GPUs. Needs: GPUs that the job needs, or already has. Match: GPUs that the job
+	// could use. Free: GPUs of Match that are free now. FreeOthers: free GPUs that the job cannot
+	// use.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
@@ -65,13 +66,13 @@ type Reason struct {
 	// limit is on the number of the user's jobs, else on the user's GPUs.
 	User string `json:"user,omitempty"`
 	// Counts is what the job's GPUs count towards Limit if they are parts of shared GPUs: two
-	// quarters count 0.5. 0: Needs counts. Held is the number of GPUs that the tenant, or the user,
-	// holds.
+	// quarters count 0.5. If Counts is 0, Needs counts. Held is the number of GPUs that the tenant,
+	// or the user, holds.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
 	Limit int `json:"limit,omitempty"`
-	// Have and Want count the job's members: those that exist, and all that it should have. For
+	// Have is how many members of the job exist, and Want is how many members it should have. For
 	// kind array, Have counts the running jobs of the array.
 	Have int `json:"have,omitempty"`
 	Want int `json:"want,omitempty"`
@@ -118,8 +119,8 @@ type Used struct {
 	Allocated   int `json:"allocated,omitempty"`   // allocated to jobs or promised to them
 	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether held or not
 	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
-	// Unavailable ones are on a node that accepts no jobs, or unreported tasks may still run on
-	// them.
+	// Unavailable GPUs are on a node that accepts no jobs, or unreported tasks may still run on
+	// these GPUs.
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
 	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs ahead
@@ -150,8 +151,8 @@ func (r Reason) Or(o Reason) Reason {
 	return r
 }
 
-// And returns the reason with others that apply at the same time. If r is no reason, the first of
-// the others takes its place.
+// And returns the reason with other reasons that apply at the same time. If r is no reason, the
+// first of the other reasons takes its place.
 func (r Reason) And(others ...Reason) Reason {
 	if r.IsZero() && len(others) > 0 {
 		return others[0].And(others[1:]...)
@@ -161,7 +162,7 @@ func (r Reason) And(others ...Reason) Reason {
 	return r
 }
 
-// Over returns the reason with others as its causes.
+// Over returns the reason with other reasons as its causes.
 func (r Reason) Over(others ...Reason) Reason {
 	others = slices.DeleteFunc(slices.Clone(others), Reason.IsZero)
 	r.Because = append(slices.Clone(r.Because), others...)
@@ -214,7 +215,7 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 func (r Reason) Error() string { return r.String() }
 
 // String returns the reason for people: a clause without a period, written after a state and a
-// colon. For an unknown kind it is the text that JSON had.
+// colon. For an unknown kind, it returns the text that was in the JSON.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {

@@ -41,13 +41,13 @@ const (
 	Held         Kind = "held"          // a user has put the job on hold
 	ComesAfter   Kind = "after"         // the job comes after another job
 	InCircle     Kind = "after-circle"  // the other job also comes after this job
-	Provided     Kind = "after-planned" // a planned job comes after others
+	Provided     Kind = "after-planned" // a planned job comes after other jobs
 	StillEnding  Kind = "ending"        // the job's old members have not ended
 	BeingRead    Kind = "being-read"    // the placer has not read all data of the job yet
 	NomadRefuses Kind = "nomad-refuses" // Nomad would not place the job now
 
 	// Why a job cannot run.
-	NoGPUs          Kind = "no-gpus"       // it requests no GPUs
+	NoGPUs          Kind = "no-gpus"       // the job requests no GPUs
 	TooFew          Kind = "too-few"       // the cluster has too few GPUs that the job can use
 	TooWide         Kind = "too-wide"      // no nodes are large enough
 	Neighbours      Kind = "neighbours"    // the job and the jobs on the GPUs do not accept each other as neighbours
@@ -68,7 +68,7 @@ const (
 	WouldBeNative   Kind = "would-be-native" // Nomad alone would place the job
 	Unreadable      Kind = "unreadable"      // the placer cannot read the job
 	PlacerFault     Kind = "placer-fault"    // the placer has a bug with this job
-	Template        Kind = "template"        // it is parameterized or periodic
+	Template        Kind = "template"        // the job is parameterized or periodic
 	Ungated         Kind = "no-gate"         // left to Nomad, because the job has no gate
 	NotOurs         Kind = "not-ours"        // left to Nomad, because the placer does not serve jobs like this
 	WithoutGPUs     Kind = "leaves-alone"    // left to Nomad, because the job requests no GPUs
@@ -108,8 +108,8 @@ const (
 	BesidePins        Kind = "beside-pins"         // members of a service run outside the service's pins
 	Misplaced         Kind = "misplaced"           // members run outside the job's pins
 	DryRunRefuses     Kind = "dry-run"             // Nomad would not place the job on the chosen nodes
-	RunsOnAsBefore    Kind = "runs-on"             // the old version keeps running; the new one does not fit
-	RunsUnread        Kind = "runs-unread"         // the old version keeps running; the new one is invalid
+	RunsOnAsBefore    Kind = "runs-on"             // the old version keeps running; the new version does not fit
+	RunsUnread        Kind = "runs-unread"         // the old version keeps running; the new version is invalid
 	RunsUnserved      Kind = "runs-unserved"       // like runs-unread, for a job that was run again
 	MemberPlacedAgain Kind = "member-placed-again" // Nomad rescheduled a member
 	MemberRestarted   Kind = "member-restarted"    // the Nomad client restarted a member
@@ -139,7 +139,7 @@ const (
 	NoMembers     Kind = "no-members"    // the job's author set the number of members to 0
 	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
-	// The state of a job that others come after.
+	// The state of a job that other jobs come after.
 	AheadFailed   Kind = "it-failed"
 	AheadRejected Kind = "it-is-rejected"
 	AheadEndless  Kind = "it-never-ends"
@@ -549,7 +549,7 @@ func list(rs []Reason, between string) string {
 	return strings.Join(texts, between)
 }
 
-// stopping names the jobs that are being stopped for this one, and the elastic jobs that shrink.
+// stopping names the jobs that are being stopped for this job, and the elastic jobs that shrink.
 func stopping(r Reason) string {
 	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for this job"
 	if len(r.Shrinking) > 0 {
@@ -561,7 +561,7 @@ func stopping(r Reason) string {
 // giving names the elastic jobs that shrink.
 func giving(jobs []string) string { return names(jobs) + " " + be(len(jobs)) + " giving back GPUs" }
 
-// free counts the free GPUs that the gang could use, and explains the others.
+// free counts the free GPUs that the gang could use, and explains why the others are not free.
 func free(r Reason) string {
 	switch {
 	case r.slowOnly():
@@ -724,11 +724,10 @@ func names(jobs []string) string {
 	return strings.Join(jobs, "")
 }
 
-// Count is a number of GPUs: 1 GPU, 2 GPUs.
+// Count writes a number of GPUs: "1 GPU", "2 GPUs".
 func Count(n int) string { return Counted(n, "GPU", "GPUs") }
 
-// Amount is a number of GPUs in words, in which parts of shared GPUs count as fractions: 0.5
-// GPUs.
+// Amount writes a number of GPUs, in which parts of shared GPUs count as fractions: "0.5 GPUs".
 func Amount(n float64) string {
 	if n == 1 {
 		return "1 GPU"
@@ -736,7 +735,7 @@ func Amount(n float64) string {
 	return Number(n) + " GPUs"
 }
 
-// Number is an amount of GPUs as people read it.
+// Number writes an amount of GPUs without a unit: "0.5".
 func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f', -1, 64) }
 
 // Rounded rounds an amount of GPUs to three decimals for display.
@@ -746,7 +745,7 @@ func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 // GPUs count as fractions.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
-// Counted is a number of things: 1 job, 2 jobs.
+// Counted writes a number of things: "1 job", "2 jobs".
 func Counted(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
@@ -754,7 +753,7 @@ func Counted(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// are is a count with a verb: none is, 1 is, 2 are.
+// are writes a count with a verb: "none is", "1 is", "2 are".
 func are(n int) string {
 	if n == 0 {
 		return "none is"
@@ -766,7 +765,7 @@ func be(n int) string { return map[bool]string{true: "is", false: "are"}[n == 1]
 
 func them(n int) string { return map[bool]string{true: "it", false: "them"}[n == 1] }
 
-// times is a count of repetitions: once, 2 times.
+// times writes a number of repetitions: "once", "2 times".
 func times(n int) string {
 	if n == 1 {
 		return "once"
@@ -774,10 +773,10 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// Second is a time to the second, in UTC.
+// Second writes a time to the second, in UTC.
 func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// Moment is a time to the minute, in UTC.
+// Moment writes a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
 // by names the person who did something, if known.

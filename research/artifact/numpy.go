@@ -5,8 +5,8 @@ package artifact
 
 import "math/bits"
 
-// stableUpTo is the number of nodes up to which numpy sorts stably. Among so few nodes, the first
-// one with the most GPUs comes first, as in pal.Place.
+// stableUpTo is the number of nodes up to which numpy sorts stably. With at most this number of
+// nodes, the first node with the most GPUs comes first, as in pal.Place.
 const stableUpTo = 16
 
 // numpyOrder is the order in which the artifact tries nodes, most free GPUs first. It is the order

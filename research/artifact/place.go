@@ -37,7 +37,7 @@ func (r *rounds) placeByClass() {
 	r.placeAnew(append(order, r.active[n:]...))
 }
 
-// placeAnew releases all jobs, and places them in the given order up to the first one that does not
+// placeAnew releases all jobs, and places them in the given order up to the first job that does not
 // fit. Without randomness, the same jobs get the same GPUs again, so placeAnew skips a round in
 // which nothing changed.
 func (r *rounds) placeAnew(order []*roundJob) {
@@ -59,7 +59,7 @@ func (r *rounds) placeAnew(order []*roundJob) {
 	}
 }
 
-// full reports whether the first of the remaining jobs does not fit, or none remains.
+// full reports whether the first of the remaining jobs does not fit, or no job remains.
 func (r *rounds) full(rest []*roundJob) bool {
 	return len(rest) == 0 || rest[0].GPUs > r.Cluster.FreeGPUs()
 }

@@ -82,7 +82,7 @@ func write[T any](path string, rows []T) (err error) {
 	return err
 }
 
-// each measures all results, this many at a time, and returns the first error.
+// each measures all results, at most workers at a time, and returns the first error.
 func each(res []*result, workers int, measure func(*result) error) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, workers)

@@ -213,7 +213,7 @@ func neighbours(ps trace.Pairs) []byte {
 	return b.Bytes()
 }
 
-// memory writes which pairs do not fit.
+// memory writes which pairs do not fit in memory.
 func memory(b *bytes.Buffer, ps trace.Pairs) {
 	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. In the simulations of sharing, these jobs request all parts of a GPU; any two others fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
 	for _, model := range models {

@@ -161,7 +161,7 @@ func write(path string, text func() ([]byte, error)) error {
 	return wholefile.Write(path, b)
 }
 
-// json has one line per run, so that diffs are readable.
+// json writes one line per run, so that diffs are readable.
 func (r report) json() ([]byte, error) {
 	out := []byte("[")
 	for i, c := range r.cells {

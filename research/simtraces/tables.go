@@ -166,8 +166,8 @@ func loads(cells []*result) []float64 {
 	return ls
 }
 
-// summary writes one line per policy: by load, its averages relative to the clairvoyant policy,
-// and its p99 slowdown and makespan relative to the best policy other than the clairvoyant.
+// summary writes one line per policy: by load, its averages relative to the clairvoyant policy, and
+// its p99 slowdown and makespan relative to the best policy other than the clairvoyant policy.
 func summary(b *bytes.Buffer, cells []*result) {
 	ls := loads(cells)
 	fmt.Fprintf(b, "\n%d cells.\n\n", len(cells))
@@ -269,7 +269,8 @@ func (c *result) boundCosts(name string) float64 {
 	return c.of(name).AvgJCT / c.of(name+", no bound").AvgJCT
 }
 
-// csv has one line for each cell and each kind of knowledge of run times that ours has.
+// csv writes two lines for each cell: one for ours without knowledge of run times, one for ours
+// with exact run times.
 func (r report) csv() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "trace,part,task_gpus,load,gpus,outliers,told,best_policy,best_average_h,ours_average,ours_p99,ours_makespan,ours_bound,preempting_average,preempting_p99,preempting_makespan,preempting_bound")

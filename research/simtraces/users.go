@@ -67,7 +67,7 @@ func mixed(i int, j trace.Job) time.Duration {
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// only restricts estimates to the jobs for which of is true.
+// only restricts estimates to the jobs for which of returns true.
 func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
 	return func(i int, j trace.Job) time.Duration {
 		if !of(i) {

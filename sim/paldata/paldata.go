@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package paldata reads the measurements and traces of the PAL artifact from a directory that the
-// user names (PAL_DATA). The product does not include them. The product includes tables that were
-// computed from the measurements: see sim/population.
+// user names (PAL_DATA). The product does not include these files. The product includes tables that
+// were computed from the measurements: see sim/population.
 package paldata
 
 import (
@@ -109,8 +109,8 @@ func number(s string) (float64, error) {
 	return x, nil
 }
 
-// Tables reads all measured series of the directory as full tables. [population.Draw] can use them
-// instead of the product's own tables.
+// Tables reads all measured series of the directory as full tables. [population.Draw] can use these
+// tables instead of the product's own tables.
 func Tables(dir string) ([]population.Table, error) {
 	var tables []population.Table
 	for _, s := range AllSeries() {

@@ -31,7 +31,7 @@ const (
 	Ours    = 5
 )
 
-// Bad and Good are for two quantities, one undesirable and one desirable.
+// Bad and Good are the colours of an undesirable and of a desirable quantity.
 const (
 	Bad  = 3
 	Good = Ours + 2

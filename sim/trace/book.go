@@ -129,7 +129,7 @@ func sameJob(a, b Job) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// book adds a run to its job. The job's fields come from the first row with GPUs.
+// book adds a run to job j. The job's fields come from the first row with GPUs.
 func (b *book) book(j Job, u run, note string) {
 	i, known := b.index[j.ID]
 	if !known {
@@ -196,7 +196,7 @@ func (r *row) size() error {
 		if r.each.set(n / r.members.v); r.each.v != float64(int(r.each.v)) {
 			return fmt.Errorf("%v GPUs cannot be divided equally among %v members", n, r.members.v)
 		}
-	case r.gpus.ok && r.nodes.v > 0: // the last node may have fewer GPUs
+	case r.gpus.ok && r.nodes.v > 0: // the last node can have fewer GPUs
 		r.each.set(float64((int(n) + int(r.nodes.v) - 1) / int(r.nodes.v)))
 	}
 	if r.gpus.v > most {

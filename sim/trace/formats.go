@@ -140,7 +140,7 @@ func given(read func(r *row, cell string) error) func(*row, string) error {
 	}
 }
 
-// value reads a cell that may be empty.
+// value reads a cell that can be empty.
 func value[T any](to func(*row) *T, read func(string) (T, error)) func(*row, string) error {
 	return given(func(r *row, cell string) (err error) {
 		*to(r), err = read(cell)

@@ -114,7 +114,8 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	for i := range jobs {
 		tenant := r.IntN(40)
 		name := r.IntN(25)
-		// Each name has its own median; its runs vary by a factor of e (one standard deviation).
+		// Each name has its own median; the runs of a name vary by a factor of e (one standard
+		// deviation).
 		median := 300 * math.Exp(1.5*stable(uint64(tenant*1000+name)))
 		j := Job{
 			ID: fmt.Sprint(i), Name: fmt.Sprintf("job-%d-%d", tenant, name), Tenant: fmt.Sprintf("team-%d", tenant),

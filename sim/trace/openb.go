@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// openbDefault is the pod list with times, from which the other lists of Alibaba were made.
+// openbDefault is the pod list, with times, from which Alibaba made the lists without times.
 const openbDefault = "openb_pod_list_default.csv"
 
 // podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists have no

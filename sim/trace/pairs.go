@@ -17,7 +17,7 @@ import (
 )
 
 // Pairs has, by GPU model, how fast the first of two applications runs beside the second on one
-// GPU, relative to running alone. 0: both together do not fit in the GPU's memory.
+// GPU, relative to running alone. 0 means that both together do not fit in the GPU's memory.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and its neighbour.

@@ -131,7 +131,7 @@ func split(line string, comma byte) []string {
 	return parts
 }
 
-// quoted reads rows whose values may be in quotes.
+// quoted reads rows whose values can be in quotes.
 func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 	c := csv.NewReader(b)
 	c.Comma, c.Comment, c.FieldsPerRecord = rune(comma), '#', -1

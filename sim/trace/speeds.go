@@ -26,10 +26,10 @@ func parseSpeeds(cell string) (pal.Speeds, error) {
 	return pal.SpeedsOf(said), nil
 }
 
-// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). In this trace,
-// speeds have these names, and the work is the time on the fastest of these models. A job that has
-// speeds, but on none of these models, is left out. If a job has a speed on only one of these
-// models, its speeds are dropped, as in the placer.
+// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). In the returned
+// trace, the keys of speeds are these names, and the work is the time on the fastest of these
+// models. A job that has speeds, but on none of these models, is left out. If a job has a speed on
+// only one of these models, its speeds are dropped, as in the placer.
 func (t Trace) OnModels(models []string) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {

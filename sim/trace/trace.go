@@ -43,15 +43,15 @@ type Job struct {
 	Class  pal.AppClass
 	GPUs   int
 	// MemberGPUs is the number of GPUs that a member has on one node; the last member can have
-	// fewer. 0: each GPU can be on any node, as in PAL.
+	// fewer. If MemberGPUs is 0, each GPU can be on any node, as in PAL.
 	MemberGPUs int
-	// Groups are the task groups, if the gang has several; GPUs is then the sum over the groups.
-	// nil: GPUs and MemberGPUs describe the only group.
+	// Groups are the task groups, if the gang has several; GPUs is then the sum over the groups. If
+	// Groups is nil, GPUs and MemberGPUs describe the only group.
 	Groups []Group
 	// SubmitS is the time of submission in seconds since the trace began.
 	SubmitS float64
-	// Iterations × IterTimeS is the work: seconds on GPUs of PM score 1 that
-	// are close together.
+	// Iterations × IterTimeS is the work: the run time in seconds on GPUs of PM score 1 that are
+	// close together.
 	Iterations, IterTimeS float64
 	// After has the IDs of the jobs that must finish first.
 	After []string
@@ -66,8 +66,8 @@ type Job struct {
 	Array    string
 	Parallel int
 	// LeastMembers makes the gang elastic: it runs with at least this number of members, and with
-	// at most all its GPUs. 0: it always runs with all its GPUs. Efficiency is the share of a
-	// linear speed-up that each doubling of members gives; 0 means 1.
+	// at most all its GPUs. If LeastMembers is 0, the gang always runs with all its GPUs.
+	// Efficiency is the share of a linear speed-up that each doubling of members gives; 0 means 1.
 	LeastMembers int
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
@@ -362,7 +362,7 @@ func (t *Trace) Rebase() {
 	}
 }
 
-// Tenants returns the tenants of the trace, those with the most GPU time first.
+// Tenants returns the tenants of the trace; tenants with the most GPU time come first.
 func (t Trace) Tenants() []string {
 	work := map[string]float64{}
 	for _, j := range t.Jobs {
@@ -373,8 +373,8 @@ func (t Trace) Tenants() []string {
 	return names
 }
 
-// Of returns the trace with only the jobs of one tenant. It begins at the tenant's first
-// submission.
+// Of returns the trace with only the jobs of one tenant. The returned trace begins at the tenant's
+// first submission.
 func (t Trace) Of(tenant string) Trace {
 	one := t
 	one.Name, one.Jobs = t.Name+", "+tenant, nil
