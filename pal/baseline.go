@@ -14,8 +14,8 @@ import (
 // GPUs are free on each node. [Explain] shows the choice of Packed next to PAL's.
 type baseline struct{ *search }
 
-// packed packs gangs as the artifact does, without regard to variability. It prefers a node with
-// exactly the number of free GPUs needed, then the fullest node that can hold the gang. If no
+// packed packs gangs as the artifact does, without regard to variability. packed prefers a node
+// with exactly the number of free GPUs needed, then the fullest node that can hold the gang. If no
 // single node can hold the gang, packed fills the emptiest nodes one after the other. So whole
 // nodes stay free for wide gangs, and a gang that needs several nodes gets as few as possible.
 func (s baseline) packed() []Member {
@@ -39,8 +39,8 @@ func (s baseline) packed() []Member {
 }
 
 // fillUp repeatedly fills the device group with the most free GPUs; on ties, the first of these
-// groups. It goes down from the largest number of free GPUs, level by level; perLevel lets it skip
-// levels without a group. No group is filled twice, because a filled group cannot hold another
+// groups. fillUp goes down from the largest number of free GPUs, level by level; perLevel lets it
+// skip levels without a group. No group is filled twice, because a filled group cannot hold another
 // member.
 func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members

@@ -11,13 +11,13 @@ import (
 
 // Cluster is the state of nodes and GPUs, in a form that placement reads fast. For each device
 // group, application class and bin, it keeps the number of available GPUs in this bin or a lower
-// one. So a decision reads only a few small numbers per group. It reads single GPUs only in the
+// one. So a decision reads only a few small numbers per group, and reads single GPUs only in the
 // groups that it chooses.
 //
-// Each change of a GPU updates these counts, so that searches need not count. This is faster,
-// because a gang takes and releases each GPU once, but the queue tries many gangs on the same
-// state. Only refresh and countOutliers write the counts. The data that searches read most is in
-// slices of plain numbers, not in the structs, so that it is close together in memory.
+// Each change of a GPU updates these counts, so that searches need not count. Updating is cheaper
+// than counting, because a gang takes and releases each GPU once, but the queue tries many gangs on
+// the same state. Only refresh and countOutliers write the counts. The data that searches read most
+// is in slices of plain numbers, not in the structs, so that it is close together in memory.
 //
 // Nodes, groups and GPUs keep the order in which they were given; this order breaks ties. A Cluster
 // is not safe for concurrent use.
@@ -69,7 +69,7 @@ type nodeState struct {
 	availableGPUs int32
 }
 
-// groupState is a device group. Its GPUs are consecutive and of one model.
+// groupState is a device group. The GPUs of a group are consecutive and of one model.
 type groupState struct {
 	node, model  int32
 	first, n     int32 // GPUs
@@ -243,8 +243,8 @@ func (c *Cluster) binScores() {
 	}
 }
 
-// buildIndex builds the indexes for finding groups. It leaves all counts at 0; refresh then adds
-// one GPU after the other.
+// buildIndex builds the indexes for finding groups. buildIndex leaves all counts at 0; refresh then
+// adds one GPU after the other.
 func (c *Cluster) buildIndex() {
 	words := (len(c.groups) + 63) / 64
 	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
@@ -397,8 +397,8 @@ func outOfUse(u *GPU) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node. They are negative if more is allocated than
-// the node has now. Members that need a negative resource then do not fit.
+// SetFree replaces the unallocated resources of a node. The resources are negative if more is
+// allocated than the node has now. Members that need a negative resource then do not fit.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)

@@ -1,11 +1,11 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package pal decides which GPUs a gang gets. It is the pure core that the placer, the CLI and the
-// simulator share: a [Cluster] is the state of the GPUs, a [Gang] is a request, [Place] returns a
-// [Placement], and [Explain] returns a [Decision] with the reasons. The package does no I/O, reads
-// no clock and logs nothing. Random choices use a source that the caller passes in, or the gang's
-// ID as the seed. So the same input gives the same decision, byte for byte.
+// Package pal decides which GPUs a gang gets. The package is the pure core that the placer, the CLI
+// and the simulator share: a [Cluster] is the state of the GPUs, a [Gang] is a request, [Place]
+// returns a [Placement], and [Explain] returns a [Decision] with the reasons. The package does no
+// I/O, reads no clock and logs nothing. Random choices use a source that the caller passes in, or
+// the gang's ID as the seed. So the same input gives the same decision, byte for byte.
 //
 // The terms are those of PAL (SC'24, arXiv 2408.11919) and of Nomad:
 //
@@ -29,8 +29,8 @@
 //     [Cluster.Clone] gives another goroutine a Cluster of its own. Clones share GPU descriptions,
 //     bins, [Speeds] and lists of eligible groups, so these are replaced as a whole and never
 //     changed in place.
-//   - A search leaves the cluster as it found it. While it runs, it can take GPUs, but it releases
-//     them before it returns. Its result holds no scratch memory.
+//   - A search leaves the cluster as it found it. A search can take GPUs while it runs, but
+//     releases these GPUs before it returns. The result of a search holds no scratch memory.
 //   - Counts of free GPUs change only in refresh and countOutliers.
 //   - The state hash (statehash.go) covers everything that can change and affects a search.
 //     Otherwise [ExplainFound] would reuse a search that is out of date.

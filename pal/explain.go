@@ -26,9 +26,9 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 }
 
 // ExplainFound is [Explain] for an existing placement. This placement stays the choice, whatever
-// the policy would choose now; best reports whether the policy would choose the same GPUs. It
-// searches again only if the cluster, the gang or the policy, apart from [Policy.Market], has
-// changed since the original search.
+// the policy would choose now; best reports whether the policy would choose the same GPUs.
+// ExplainFound searches again only if the cluster, the gang or the policy, apart from
+// [Policy.Market], has changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -96,8 +96,8 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 }
 
 // same reports whether two gangs are equal for a search. Lists of eligible groups compare by
-// identity. They have an entry for each group of the cluster, and remain the same slices while the
-// job and the nodes do not change.
+// identity. These lists have an entry for each group of the cluster, and remain the same slices
+// while the job and the nodes do not change.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
@@ -273,9 +273,9 @@ func (g *Gang) MayUse(group int) bool {
 	return false
 }
 
-// candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason. It
-// reads one number per group, and single GPUs only in groups with GPUs out of use. GPUs that are
-// neither free nor out of use count as allocated.
+// candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason.
+// candidates reads one number per group, and single GPUs only in groups with GPUs out of use. GPUs
+// that are neither free nor out of use count as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	for gi := range c.groups {
@@ -400,8 +400,8 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 }
 
 // tooWide returns the reason for the first member set that has too few GPUs even in an idle,
-// healthy cluster; the zero reason if there is no such set. It checks each member set alone. If
-// each set fits, but not all sets together, the gang counts as waiting.
+// healthy cluster; the zero reason if there is no such set. tooWide checks each member set alone.
+// If each set fits, but not all sets together, the gang counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
@@ -439,7 +439,7 @@ func (s MemberSet) in(gpus int) int {
 
 // tooFar returns the reason for the first member set that fits into no place within the gang's
 // locality limit, even if all GPUs are free and healthy; the zero reason if there is no such set.
-// It checks each set alone, as tooWide does.
+// tooFar checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}
@@ -467,8 +467,8 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 }
 
 // FreeWithin is the largest number of members of the gang's first set that fit into one place of
-// the tier (a node or wider). It counts only available GPUs, and no outliers. An outlier is a GPU
-// whose PM score is greater than the argument above; if above is 0, no GPU is an outlier.
+// the tier (a node or wider). FreeWithin counts only available GPUs, and no outliers. An outlier is
+// a GPU whose PM score is greater than the argument above; if above is 0, no GPU is an outlier.
 // FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// MaxGPUs is the maximum number of GPUs that a gang can request. It is far above any cluster's
+// MaxGPUs is the maximum number of GPUs that a gang can request. MaxGPUs is far above any cluster's
 // size, and small enough that sums and products of a gang's numbers do not overflow.
 const MaxGPUs = 1 << 24
 
@@ -29,8 +29,8 @@ type Gang struct {
 	Replicas bool
 	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
 	Sharing *Sharing
-	// Share is the largest fraction of a whole GPU that one GPU of the gang can be. It is less than
-	// 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
+	// Share is the largest fraction of a whole GPU that one GPU of the gang can be. Share is less
+	// than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
 	Share float64
 }
 

@@ -41,9 +41,9 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	return es
 }
 
-// lvMatrix returns the matrix for the gang. It has the tiers with a penalty up to the gang's limit,
-// and the limit itself. If the limit is a tier without a penalty, the gang pays the penalty of the
-// next wider tier.
+// lvMatrix returns the matrix for the gang. The matrix has the tiers with a penalty up to the
+// gang's limit, and the limit itself. If the limit is a tier without a penalty, the gang pays the
+// penalty of the next wider tier.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
 		return s.entries
@@ -198,8 +198,9 @@ func (s *search) lowestBin(group int32) (v, free int) {
 }
 
 // bestSubdomain looks for one island or NUMA node that holds the whole gang. No counts are kept for
-// subdomains, so it looks at their GPUs one by one. It skips a group that even as a whole needs a
-// higher bin than the best subdomain so far, because no part of the group can need a lower bin.
+// subdomains, so it looks at their GPUs one by one. bestSubdomain skips a group that even as a
+// whole needs a higher bin than the best subdomain so far, because no part of the group can need a
+// lower bin.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -380,8 +381,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 }
 
-// within chooses the GPUs in a domain that holds the gang. It takes a group's GPUs by index, not by
-// bin, as in the artifact, because the cost of the entry is the same either way.
+// within chooses the GPUs in a domain that holds the gang. within takes a group's GPUs by index,
+// not by bin, as in the artifact, because the cost of the entry is the same either way.
 func (s *search) within(d domain) []Member {
 	switch {
 	case d.chosen != nil:

@@ -5,10 +5,10 @@ package pal
 
 import "slices"
 
-// outliers counts the GPUs that a search excludes if its policy has a threshold. They are counted
-// once per threshold. Excluding them then costs a search nothing, because for groups with outliers
-// it reads other counts (inlierOffset). A cluster keeps the counts for only one threshold, because
-// all policies of a placer or a simulation have the same threshold.
+// outliers counts the GPUs that a search excludes if its policy has a threshold. A cluster counts
+// its outliers once per threshold. Excluding them then costs a search nothing, because for groups
+// with outliers it reads other counts (inlierOffset). A cluster keeps the counts for only one
+// threshold, because all policies of a placer or a simulation have the same threshold.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // all outliers, available or not
@@ -56,7 +56,7 @@ func (c *Cluster) counted(class int) int {
 }
 
 // countOutliersIn finds the outliers of one group. If the group has any, it appends the group's
-// counts without outliers. It compares the raw PM scores with the threshold.
+// counts without outliers. countOutliersIn compares the raw PM scores with the threshold.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

@@ -103,10 +103,10 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 }
 
 // current reports whether [Find] would return the same result now, in the market of the original
-// search. It can return false although the result would be the same; this only costs another
+// search. current can return false although the result would be the same; this only costs another
 // search. A placement that was found without outliers is also valid for a policy that accepts
-// outliers, if no outlier is free. It returns false if the caller supplies random numbers, because
-// the same numbers cannot be drawn twice.
+// outliers, if no outlier is free. current returns false if the caller supplies random numbers,
+// because the same numbers cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false
@@ -138,8 +138,8 @@ func (g Gang) preferring(i int) Gang {
 // anyModel stands for a search over all models at once.
 const anyModel = -1
 
-// modelsFor lists the models to try: all models that every member set accepts. It adds anyModel if
-// there is no such model, and for replicas.
+// modelsFor lists the models to try: all models that every member set accepts. modelsFor adds
+// anyModel if no single model suits, and for replicas.
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. It
-// chooses among the available GPUs of the groups whose bin value is at most values[limit]; it
-// returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
+// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are.
+// pmFirst chooses among the available GPUs of the groups whose bin value is at most values[limit];
+// it returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
 // because they are the hardest to fit.
 //
 // With one-GPU members, it does the same as the artifact: it sorts GPUs by (bin, |GPUs of that bin
@@ -35,8 +35,9 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 }
 
 // eachSet places one member set after the other, in the order of compare or, if compare is nil, in
-// the job's order. It returns the members in the gang's order. While it runs, it takes the chosen
-// GPUs in the cluster, so that no later set gets the same GPUs. It always releases them at the end.
+// the job's order. eachSet returns the members in the gang's order. While eachSet runs, it takes
+// the chosen GPUs in the cluster, so that no later set gets the same GPUs. eachSet always releases
+// these GPUs at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -120,10 +121,10 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
 }
 
-// fewestNodes keeps the slots of as few groups as possible. It uses the groups with the most slots
-// as a whole. The remaining members go to the smallest group that has enough slots for all of them.
-// Among groups with equally many slots, the groups with the lowest bins come first; within a group,
-// the slots with the lowest bins. The result overwrites the slice all.
+// fewestNodes keeps the slots of as few groups as possible. fewestNodes uses the groups with the
+// most slots as a whole. The remaining members go to the smallest group that has enough slots for
+// all of them. Among groups with equally many slots, the groups with the lowest bins come first;
+// within a group, the slots with the lowest bins. The result overwrites the slice all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -285,7 +286,7 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 	return all
 }
 
-// cutoff returns the first index up to which the counts add up to at least need, or -1. It
+// cutoff returns the first index up to which the counts add up to at least need, or -1. cutoff
 // subtracts the counts before this index from need.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
@@ -338,8 +339,8 @@ func (s *search) fill(set int, slots []binSlots) []Member {
 	return ms
 }
 
-// byBin lists the GPUs of the group that can be chosen, in (bin, index) order. It reads the whole
-// group once per bin of the model, so it is called only for chosen groups. The list is in the
+// byBin lists the GPUs of the group that can be chosen, in (bin, index) order. byBin reads the
+// whole group once per bin of the model, so it is called only for chosen groups. The list is in the
 // cluster's scratch memory.
 func (s *search) byBin(group int32) []int {
 	g := s.c.groups[group]

@@ -12,9 +12,9 @@ import (
 // search is one attempt to place one gang on GPUs of one model (or of any model, if its member sets
 // request different models).
 //
-// It reads the cluster's counts and works in the cluster's scratch memory, because a placer can try
-// thousands of waiting gangs in a cycle. Most gangs have one member set and fit one model; the
-// loops have a shortcut for such gangs (see simple).
+// A search reads the cluster's counts and works in the cluster's scratch memory, because a placer
+// can try thousands of waiting gangs in a cycle. Most gangs have one member set and fit one model;
+// the loops have a shortcut for such gangs (see simple).
 type search struct {
 	*scale
 	c       *Cluster
@@ -40,8 +40,8 @@ type scale struct {
 	entries []lvEntry // the matrix, for gangs without a limit on their tier
 }
 
-// scratch is memory that all searches on a cluster reuse. Each search overwrites it, so the results
-// of a search must not be in it.
+// scratch is memory that all searches on a cluster reuse. Each search overwrites scratch, so the
+// results of a search must not be in scratch.
 type scratch struct {
 	models              []int
 	fits                []fit
@@ -54,7 +54,7 @@ type scratch struct {
 	subs                []uint16
 }
 
-// newSearch returns a search for GPUs of one model. It does not fill the tables for placing,
+// newSearch returns a search for GPUs of one model. newSearch does not fill the tables for placing,
 // because measuring or explaining a gang needs no tables; [search.prepare] fills them.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
@@ -76,7 +76,7 @@ func (g *Gang) class() int {
 	return k
 }
 
-// scaleOf returns the scale for a class and a model. It makes each scale once, because a scale
+// scaleOf returns the scale for a class and a model. scaleOf makes each scale once, because a scale
 // depends only on bins, which never change in a cluster.
 func (c *Cluster) scaleOf(class, model int) *scale {
 	kept := &c.scales[class][model+1]
@@ -138,8 +138,8 @@ type fit struct {
 	membersFor  []uint16  // by number of GPUs: how many members these GPUs suffice for; avoids a division
 }
 
-// prepare computes what the loops over groups need, once for each member set. It overwrites the
-// tables of an earlier search.
+// prepare computes what the loops over groups need, once for each member set. prepare overwrites
+// the tables of an earlier search.
 func (s *search) prepare() {
 	s.fits = s.c.scratch.fits[:0]
 	for i := range s.g.MemberSets {

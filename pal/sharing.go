@@ -154,9 +154,9 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 func (c *Cluster) Shared(i int) bool { return c.tenants != nil && c.groups[c.gpus[i].group].shared }
 
 // shareIn is the fraction of a whole GPU that each instance of the group is: less than 1 for parts.
-// It is rounded down to a multiple of 2^-20, so the parts of a GPU never add up to more than 1, and
-// sums of shares are exact. For example, adding and subtracting the same shares gives 0, and three
-// thirds fit into one GPU.
+// The fraction is rounded down to a multiple of 2^-20, so the parts of a GPU never add up to more
+// than 1, and sums of shares are exact. For example, adding and subtracting the same shares gives
+// 0, and three thirds fit into one GPU.
 func (c *Cluster) shareIn(group int32) float64 {
 	const grain = 1 << 20
 	if g := &c.groups[group]; g.shared {
@@ -259,8 +259,8 @@ func (c *Cluster) Company(g Gang, p Placement) Company {
 	return with
 }
 
-// takes reports whether the gang may get a part in the group. It may if the gang and all gangs in
-// the group accept each other as neighbours.
+// takes reports whether the gang may get a part in the group. The gang may get a part if the gang
+// and all gangs in the group accept each other as neighbours.
 func (c *Cluster) takes(g *Gang, group int32) bool {
 	if g.Sharing == nil || !c.groups[group].shared {
 		return true
@@ -277,8 +277,8 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 }
 
 // together is the cost of giving a member of the gang a part in the group: the time of the member's
-// work on this part plus the time that the neighbours lose. Its unit is the time of the work alone
-// on the median GPU.
+// work on this part plus the time that the neighbours lose. The unit of the cost is the time of the
+// work alone on the median GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
 	self := g.occupant(0)
 	first := c.gpus[c.groups[group].first].GPU
@@ -293,7 +293,7 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 // tableModel is part of the names of the GPU models for which the table of neighbours is valid.
 const tableModel = "V100"
 
-// asTurns is what a neighbour costs if both gangs take turns on the GPU. It is the default for
+// asTurns is what a neighbour costs if both gangs take turns on the GPU. asTurns is the default for
 // unknown costs. With turns, both gangs together do as much work as one gang alone, so no gang is
 // refused because of an unknown cost.
 const asTurns = 1
@@ -309,7 +309,7 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 }
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the
-// gang as without the member. This is so if the member does at least as much work as the other
+// gang as without the member. The GPU does so if the member does at least as much work as the other
 // occupants lose.
 func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
@@ -351,8 +351,8 @@ func refused(c *Cluster, g Gang, p Policy) bool {
 	return fits
 }
 
-// placeBeside is place for gangs that share GPUs. It first tries only the GPUs on which the least
-// time is lost, then adds the GPUs on which more time is lost, step by step.
+// placeBeside is place for gangs that share GPUs. placeBeside first tries only the GPUs on which
+// the least time is lost, then adds the GPUs on which more time is lost, step by step.
 func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()

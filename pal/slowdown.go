@@ -22,8 +22,8 @@ func Predict(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).predict(members)
 }
 
-// predict computes tier, PM score and penalty of chosen members. It uses the raw PM score, not the
-// bin's score, because bins serve only to choose GPUs (PAL §3.3). The gang is as slow as its
+// predict computes tier, PM score and penalty of chosen members. predict uses the raw PM score, not
+// the bin's score, because bins serve only to choose GPUs (PAL §3.3). The gang is as slow as its
 // slowest GPU, since its members wait for one another at each step.
 func (s *search) predict(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.reach(members)}

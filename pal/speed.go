@@ -122,8 +122,8 @@ func (m Market) choose(found []Found) Found {
 	})
 }
 
-// Usable is how many GPUs of each model, free or not, the gang can use. It counts only models with
-// enough GPUs for the whole gang; if the gang requests several models at once, it counts all
+// Usable is how many GPUs of each model, free or not, the gang can use. Usable counts only models
+// with enough GPUs for the whole gang; if the gang requests several models at once, it counts all
 // models.
 func (c *Cluster) Usable(g Gang) map[string]int {
 	models := slices.Clone(modelsFor(c, g))

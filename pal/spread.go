@@ -31,9 +31,9 @@ func (o *SpreadOver) boost(value, used int) float64 {
 
 // spread places the gang member by member. Each member goes to the nodes with the highest boost. Of
 // these nodes, a replica goes to the nodes with the fewest members of its set. Among the remaining
-// nodes, the lowest cost wins. Like Nomad, spread looks no further ahead than the next member. It
-// returns nil if no member set must be spread, or if the gang does not fit when it is spread.
-// Spreads are only targets, so the caller then places the gang without them.
+// nodes, the lowest cost wins. Like Nomad, spread looks no further ahead than the next member.
+// spread returns nil if no member set must be spread, or if the gang does not fit when it is
+// spread. Spreads are only targets, so the caller then places the gang without them.
 //
 // Each member costs one pass over the device groups per boost that is tried. spread takes the GPUs
 // of the members that it has placed, and releases all of these GPUs at the end.
@@ -182,7 +182,7 @@ func (w wanted) more(o wanted) bool {
 }
 
 // next finds a place for the next part of a member set: one member if the set must be spread,
-// otherwise all members. It starts with the most desirable device groups. It searches equally
+// otherwise all members. next starts with the most desirable device groups. next searches equally
 // desirable groups together, so that the cost decides among these groups.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	boosts, at := make([]float64, len(a.values)), make([]wanted, len(a.of))

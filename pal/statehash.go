@@ -5,11 +5,11 @@ package pal
 
 import "math"
 
-// The state hash of a cluster covers everything that can change and affect a search. It is the
-// exclusive or of numbers: one for every available GPU, one for every taken part of a shared GPU,
-// and one for the free resources of every node. So the hash is cheap to update, and a cluster that
-// returns to an earlier state has the same hash as before. The chance that two different states
-// share a hash is 2^-64.
+// The state hash of a cluster covers everything that can change and affect a search. The state hash
+// is the exclusive or of numbers: one for every available GPU, one for every taken part of a shared
+// GPU, and one for the free resources of every node. So the hash is cheap to update, and a cluster
+// that returns to an earlier state has the same hash as before. The chance that two different
+// states share a hash is 2^-64.
 
 func hashOfGPU(i int) uint64 { return mix(uint64(i) + 1) }
 

@@ -16,13 +16,13 @@ import (
 )
 
 // Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
-// will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit, first the
-// gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance cost as
-// much as under other policies. GPUs do not fail. Other policies are compared with its average job
-// completion time. This time is not a proven bound, because finding the best order of gangs is
-// NP-hard.
+// will run, and stops, starts and moves gangs at no cost. The scheduler runs as many gangs as fit,
+// first the gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance
+// cost as much as under other policies. GPUs do not fail. Other policies are compared with the
+// average job completion time of Clairvoyant. This time is not a proven bound, because finding the
+// best order of gangs is NP-hard.
 //
-// It shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
+// Clairvoyant shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].
 type Clairvoyant struct {
 	Jobs    []trace.Job
@@ -192,8 +192,8 @@ func (e *clairvoyantEngine) decide() {
 const muchWorse = 1.2
 
 // badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
-// It leaves out gangs for which other gangs have already made room, unless as many GPUs as the gang
-// has have come free since the last repack.
+// badlyPlaced leaves out gangs for which other gangs have already made room, unless as many GPUs as
+// the gang has have come free since the last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -207,8 +207,9 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 // spare is the number of nodes to empty in addition to the nodes that the gangs need.
 const spare = 2
 
-// neighbours returns the running gangs to move so that the given gangs find whole nodes. It chooses
-// the gangs on the emptiest nodes: on as many nodes as the given gangs need, and a few more.
+// neighbours returns the running gangs to move so that the given gangs find whole nodes. neighbours
+// chooses the gangs on the emptiest nodes: on as many nodes as the given gangs need, and a few
+// more.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
 	alone := make([]int, len(e.running)) // device group on which the whole gang is; -1: several groups
@@ -250,7 +251,7 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 }
 
 // choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain, on any
-// nodes. It removes the jobs to start from the queue.
+// nodes. choose removes the jobs to start from the queue.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
 		e.jobs[i].need = e.remaining(i)
@@ -330,8 +331,9 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// repack places waiting gangs and some running gangs again, the widest first. It is for gangs that
-// do not fit although enough GPUs are free in total. It returns the gangs that still do not fit.
+// repack places waiting gangs and some running gangs again, the widest first. repack is for gangs
+// that do not fit although enough GPUs are free in total. repack returns the gangs that still do
+// not fit.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)

@@ -44,8 +44,8 @@ type Config struct {
 	// Gang makes the gang of a job; nil: [GangOf].
 	Gang func(trace.Job) pal.Gang
 	// Slower returns the factor by which job i takes longer on the placement than the placement's
-	// cost predicts. It is for jobs whose speeds the queue does not know; nil: there are no such
-	// jobs.
+	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
+	// such jobs.
 	Slower func(i int, p pal.Placement) float64
 	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative
 	// to running alone; 0: these jobs together do not fit in the GPU's memory. A gang is as fast as
@@ -126,8 +126,8 @@ type engine struct {
 	deps     dependencies
 }
 
-// Run simulates until every job has finished, or until nothing more can happen. In the latter case,
-// Outcome.Stuck counts the unfinished jobs.
+// Run simulates until every job has finished, or until nothing more can happen. If nothing more can
+// happen, Outcome.Stuck counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
@@ -279,7 +279,8 @@ func (e *engine) enqueue(i int) {
 	e.use.wait(1)
 }
 
-// decide carries out the queue's actions. It asks the queue again if an action can have freed GPUs.
+// decide carries out the queue's actions. decide asks the queue again if an action can have freed
+// GPUs.
 func (e *engine) decide() {
 	if e.Windows != nil && e.now >= e.windowed {
 		var ws []queue.Window

@@ -70,7 +70,7 @@ func (es *events) popUntil(at time.Duration) (event, bool) {
 	return heap.Pop(&es.heap).(event), true
 }
 
-// endOf returns when a run ends that begins at the given time and takes this many seconds. It
+// endOf returns when a run ends that begins at the given time and takes this many seconds. endOf
 // returns an error if the end does not fit into a [time.Duration], because it is more than 292
 // years after the trace began.
 func endOf(begin time.Duration, s float64, job string) (time.Duration, error) {

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package sim simulates a GPU cluster under a queue and placement policy. It runs the production
-// core, pal.Place and pal/queue, under simulated time: [Config] is one run, driven by events,
-// with restart costs, failures and wrong estimates. [Baselines] are other schedulers, including
-// plain Nomad.
+// Package sim simulates a GPU cluster under a queue and placement policy. The package runs the
+// production core, pal.Place and pal/queue, under simulated time: [Config] is one run, driven by
+// events, with restart costs, failures and wrong estimates. [Baselines] are other schedulers,
+// including plain Nomad.
 //
 // The package is part of the product (nomad-pal simulate). The package research/artifact
 // reimplements the PAL artifact's own simulator.
@@ -49,10 +49,10 @@ func (j JobResult) Slowdown() float64 {
 const shortest = 10
 
 // Stretch is the job completion time divided by the work at cost 1, where times below 10 s count as
-// 10 s. It is the combined effect of waiting and slow GPUs. The literature calls it bounded
-// slowdown.
+// 10 s. Stretch is the combined effect of waiting and slow GPUs. The literature calls the stretch
+// bounded slowdown.
 func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 
-// JCT is the job completion time. It is never below 0, although the times of a trace can be more
+// JCT is the job completion time. JCT is never below 0, although the times of a trace can be more
 // precise than simulated times.
 func (j JobResult) JCT() float64 { return max(0, j.Finish-j.Submit) }

@@ -42,7 +42,7 @@ func SharedGangOf(j trace.Job, parts int) pal.Gang {
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
 }
 
-// recall sets what neighbours cost job i, from earlier runs of jobs with the same name. It is
+// recall sets what neighbours cost job i, from earlier runs of jobs with the same name. recall is
 // called when the job enters the queue.
 func (e *engine) recall(i int) {
 	g := &e.jobs[i].gang

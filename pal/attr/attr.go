@@ -29,9 +29,9 @@ import (
 const (
 	Vendor = "nvidia"
 	Type   = "gpu"
-	// SharedType is the type of a group whose instances are parts of GPUs. It differs from [Type],
-	// because in Nomad a request for "nvidia/gpu" matches every group of that type, whatever the
-	// group's name.
+	// SharedType is the type of a group whose instances are parts of GPUs. SharedType differs from
+	// [Type], because in Nomad a request for "nvidia/gpu" matches every group of that type,
+	// whatever the group's name.
 	SharedType = "gpu.shared"
 	// SharedSuffix follows the model in the name of a shared group.
 	SharedSuffix = "-SHARED"
@@ -51,8 +51,8 @@ const (
 	Rates = "unique.measured_rates"
 	// Scores (String) holds PM scores in the form of [Raw], if the plugin has a profile.
 	Scores = "unique.variability_scores"
-	// Reference (String) says what the scores are relative to. Its value is one of the Reference…
-	// constants.
+	// Reference (String) says what the scores are relative to. The value of Reference is one of the
+	// Reference… constants.
 	Reference = "variability_reference"
 	// ProfileVersion (Int) is the version of the profile in use. A plugin without a profile does
 	// not publish this attribute.

@@ -14,9 +14,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Limits on what one node can publish. They are necessary because whoever runs a Nomad client can
-// write any text into these attributes. An eight-GPU server needs 8 measurements of 4 applications
-// each; if its GPUs are split into MIG instances, the server needs 56 measurements.
+// Limits on what one node can publish. The limits are necessary because whoever runs a Nomad client
+// can write any text into these attributes. An eight-GPU server needs 8 measurements of 4
+// applications each; if its GPUs are split into MIG instances, the server needs 56 measurements.
 const (
 	// MaxGPUs is the maximum number of measurements that one node can publish.
 	MaxGPUs = 256
@@ -35,7 +35,7 @@ const (
 type Measurement struct {
 	GPU string // instance id
 	// Key is the comparability key: a median never mixes values of different keys. A key contains
-	// no space, ';' or '='. It is empty for values without a key, such as PM scores.
+	// no space, ';' or '='. Key is empty for values without a key, such as PM scores.
 	Key   string
 	Times map[pal.AppClass]float64
 }

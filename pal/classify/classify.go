@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package classify finds the application class of a job from its GPUs' statistics. It uses the
-// share of time in which the power cap limited the clocks (power-capped GPUs of one model differ
-// most), and the power drawn. It also uses the load of the tensor cores and of the memory, if the
-// GPU reports these loads.
+// Package classify finds the application class of a job from its GPUs' statistics. Classification
+// uses the power drawn, and the share of time in which the power cap limited the clocks, because
+// power-capped GPUs of one model differ most. If the GPU reports them, classification also uses the
+// loads of the tensor cores and of the memory.
 //
 // [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
 // by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has
@@ -43,8 +43,8 @@ const (
 	enough = 10
 )
 
-// Summarize returns the medians of the readings. It ignores readings of idle GPUs. It also ignores
-// readings without a utilization, because the GPU may have been idle.
+// Summarize returns the medians of the readings. Summarize ignores readings of idle GPUs. Summarize
+// also ignores readings without a utilization, because the GPU may have been idle.
 func Summarize(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {

@@ -24,7 +24,7 @@ type Groups struct {
 const MinJobs = 20
 
 // Learn groups the jobs that have enough readings. If all of these jobs have compute and memory
-// counters, Learn uses the counters, otherwise the power. It returns an error if fewer than
+// counters, Learn uses the counters, otherwise the power. Learn returns an error if fewer than
 // [MinJobs] jobs have enough readings, or if the jobs do not form three groups. The thresholds are
 // then more reliable.
 //

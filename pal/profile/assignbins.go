@@ -25,10 +25,10 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 	return entries
 }
 
-// classifyByEdges is the default. It also serves groups that cannot be clustered, because they have
-// one class or too few GPUs. Outliers share the last class, but each has its own value, which is a
-// bin of its own in the L×V matrix, as in PAL. So a gang avoids a GPU that takes three times as
-// long, but not the whole last class.
+// classifyByEdges is the default. classifyByEdges also serves groups that cannot be clustered,
+// because they have one class or too few GPUs. Outliers share the last class, but each has its own
+// value, which is a bin of its own in the L×V matrix, as in PAL. So a gang avoids a GPU that takes
+// three times as long, but not the whole last class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
@@ -64,9 +64,9 @@ func (p *Profile) classEdges() []float64 {
 	return edges
 }
 
-// classifyByClusters uses the clusters as bins, as PAL does. It has no hysteresis, because a new
-// fit moves all centroids. Outliers, by PAL's rule or by Options.Outlier, get the last class,
-// whatever the rank of their bin.
+// classifyByClusters uses the clusters as bins, as PAL does. classifyByClusters has no hysteresis,
+// because a new fit moves all centroids. Outliers, by PAL's rule or by Options.Outlier, get the
+// last class, whatever the rank of their bin.
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
@@ -94,9 +94,10 @@ type heldClass struct {
 	again bool
 }
 
-// classHeld returns the GPU's class in the previous profile p. It returns the zero value if there
-// is no previous profile, if p used another method or other edges, or if p does not have the GPU.
-// It also does so if SingleClass or Provisional of the group has changed.
+// classHeld returns the GPU's class in the previous profile p. classHeld returns the zero value if
+// there is no previous profile, if p used another method or other edges, or if p does not have the
+// GPU. classHeld also returns the zero value if SingleClass or Provisional of the group has
+// changed.
 func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldClass {
 	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
 		return heldClass{}

@@ -127,8 +127,8 @@ func edgeRank(score float64, edges []float64) int {
 }
 
 // binMedians returns, for every range, the median of its members, or the nominal value of an empty
-// range. It keeps the values ascending, even if hysteresis has left a score in the range on the
-// other side of an edge.
+// range. binMedians keeps the values ascending, even if hysteresis has left a score in the range on
+// the other side of an edge.
 func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	members := make([][]float64, len(edges)+1)
 	for i, r := range rank {

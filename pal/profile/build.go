@@ -155,9 +155,9 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 	return groups, nil
 }
 
-// implausible finds readings that are impossible in the group, and returns the reason by GPU. It
-// compares each time with the lower and with the upper median. If two halves of a group, or two
-// GPUs, are far apart, either could be wrong, so it returns both.
+// implausible finds readings that are impossible in the group, and returns the reason by GPU.
+// implausible compares each time with the lower and with the upper median. If two halves of a
+// group, or two GPUs, are far apart, either could be wrong, so it returns both.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -218,9 +218,9 @@ func combine(gpu string, reps []Sample) reading {
 }
 
 // reference returns the median time without the GPUs that are far off, and the number of GPUs
-// excluded. It excludes GPUs only once, because the limit would shrink with each round. With fewer
-// than minGPUs GPUs, it returns the lower median. Otherwise, if there are two GPUs, the slower GPU
-// would move the reference half way towards its own time.
+// excluded. reference excludes GPUs only once, because the limit would shrink with each round. With
+// fewer than minGPUs GPUs, it returns the lower median. Otherwise, if there are two GPUs, the
+// slower GPU would move the reference half way towards its own time.
 func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	times := make([]float64, len(rs))
 	for i, r := range rs {

@@ -53,9 +53,10 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 }
 
 // dropImplausible adds the GPUs with an impossible time to problem. When it drops a GPU, the
-// medians of the GPU's groups move, so another GPU can become implausible. Therefore it checks
-// these groups again. It checks no other group again, because a node can publish any number of
-// impossible times, and each of them would cost a pass over the whole cluster.
+// medians of the GPU's groups move, so another GPU can become implausible. Therefore
+// dropImplausible checks these groups again. dropImplausible checks no other group again, because a
+// node can publish any number of impossible times, and each of them would cost a pass over the
+// whole cluster.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)
 	if err != nil {

@@ -5,13 +5,13 @@
 // application class, relative to the median GPU of its kind, and its variability class (bin).
 //
 // A [Sample] is one measured time. [Build] normalizes samples per (comparability key, model,
-// application class) to the median GPU: 1.0 is the median, and larger is slower. Then it bins the
-// scores by fixed edges with hysteresis, or by PAL's k-means with outlier bins ([KMeans]). Fixed
-// edges are the default because they keep GPUs from changing class often. On real data, k-means
-// cannot do this, because many numbers of clusters have nearly the same silhouette. The result, a
-// [Profile], is a value with a byte-stable JSON form ([Profile.Encode], [Parse]). [Profile.Lookup]
-// returns the entry of a GPU in the profile; [Profile.Score] computes entries of GPUs measured
-// after it was built. [Diff] lists the changes between two profiles.
+// application class) to the median GPU: 1.0 is the median, and larger is slower. Then Build bins
+// the scores by fixed edges with hysteresis, or by PAL's k-means with outlier bins ([KMeans]).
+// Fixed edges are the default because they keep GPUs from changing class often. On real data,
+// k-means cannot do this, because many numbers of clusters have nearly the same silhouette. The
+// result, a [Profile], is a value with a byte-stable JSON form ([Profile.Encode], [Parse]).
+// [Profile.Lookup] returns the entry of a GPU in the profile; [Profile.Score] computes entries of
+// GPUs measured after it was built. [Diff] lists the changes between two profiles.
 //
 //	p, err := profile.Build(samples, profile.DefaultOptions(), nil)
 //	e, ok := p.Lookup("GPU-…", pal.ClassA) // e.Score, e.Class, e.Value

@@ -10,11 +10,11 @@ const (
 	// because very stable GPUs would otherwise cause false alarms.
 	minSigma = 0.0015
 	// ewmaWeight and ewmaLimit are for the moving average of session scores. The average raises an
-	// alarm when it exceeds 3 of its own standard deviations. It detects sudden changes early.
+	// alarm when it exceeds 3 of its own standard deviations. EWMA detects sudden changes early.
 	ewmaWeight = 0.3
 	ewmaLimit  = 3
 	// cusumSlack and cusumLimit, in standard deviations, are for the sum of all deviations beyond
-	// the slack. The sum raises an alarm when it exceeds the limit. It detects slow changes.
+	// the slack. The sum raises an alarm when it exceeds the limit. CUSUM detects slow changes.
 	cusumSlack = 0.5
 	cusumLimit = 5
 	// confirmations is the number of sessions that must confirm the change, after the session that

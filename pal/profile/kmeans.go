@@ -96,8 +96,8 @@ func (d *distinct) cost(lo, hi int) float64 {
 	return math.Max(0, d.s2[hi]-d.s2[lo]-s*s/(d.count[hi]-d.count[lo]))
 }
 
-// bestStarts returns the index of the first distinct value of each of k clusters. It fills the
-// layers one after the other, and then follows the splits backward from the last cluster.
+// bestStarts returns the index of the first distinct value of each of k clusters. bestStarts fills
+// the layers one after the other, and then follows the splits backward from the last cluster.
 func (d *distinct) bestStarts(k int) []int {
 	n := len(d.value)
 	best := make([]float64, n+1) // best[i]: least cost of the first i values

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// MaxClass is the last variability class. It includes all further bins (k-means with many
+	// MaxClass is the last variability class. MaxClass includes all further bins (k-means with many
 	// outliers) and unmeasured GPUs, so every GPU has a class of at most MaxClass.
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
@@ -56,8 +56,8 @@ func SamplesOf(model string, ms []attr.Measurement) []Sample {
 	return out
 }
 
-// Options are the rules of a calibration. They are part of the profile: scores
-// of GPUs measured later are binned by the same rules.
+// Options are the rules of a calibration. Options are part of the profile, so that scores of GPUs
+// measured later are binned by the same rules.
 type Options struct {
 	Method Method `json:"method" hcl:"method,optional"`
 	// Edges are the upper ends of all classes but the last, ascending; at most

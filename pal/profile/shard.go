@@ -94,8 +94,8 @@ func cut(s string, size int) []string {
 	return append(pieces, s)
 }
 
-// Join joins the pieces of one profile, in any order. It fails if a piece is missing, or if the
-// pieces belong to different profiles. The latter happens if a profile is written while the caller
+// Join joins the pieces of one profile, in any order. Join fails if a piece is missing, or if the
+// pieces belong to different profiles. The pieces differ if a profile is written while the caller
 // reads. The caller should then read again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is
-// a value, made by the code that decides. Other code branches on its kind and redacts its fields
-// ([Reason.RedactedFor]). Only text.go turns it into text, for commands, JSON, logs and the web
-// page, and no code parses that text.
+// Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is a
+// value, made by the code that decides. Other code branches on its kind and redacts its fields
+// ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON, logs and the
+// web page, and no code parses that text.
 //
 // When you change the package: a kind's value is part of the JSON output and must not change. A
 // field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged.
@@ -21,16 +21,16 @@ import (
 	"time"
 )
 
-// Kind is the kind of a reason. Its value is part of the JSON output.
+// Kind is the kind of a reason. The value of a kind is part of the JSON output.
 type Kind string
 
 // Reason is why a job or one of its members is in its state. The zero value means no reason. Each
 // kind uses only a few of the fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"` // the kind of reason, for programs
-	// Text is the reason for people: a clause without a period, written after a state and a
-	// colon. It is in JSON for readers; when JSON is read back, the text of a known kind is made
-	// again from its fields.
+	// Text is the reason for people: a clause without a period, written after a state and a colon.
+	// JSON contains Text for readers; when JSON is read back, the text of a known kind is made
+	// again from the fields.
 	Text string `json:"text,omitempty"`
 	// Ahead is the job that goes first or that gets the GPUs, as namespace/id. Jobs are the jobs
 	// that are stopped for this job, or that this job comes after.
@@ -173,9 +173,9 @@ func (r Reason) Over(others ...Reason) Reason {
 // nothing new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason as a certain reader may see it. It replaces each job,
+// RedactedFor returns the reason as a certain reader may see it. RedactedFor replaces each job,
 // namespace/id, by what name returns: the job itself, or a placeholder if the reader may not see
-// the job. It leaves Cause unchanged.
+// the job. RedactedFor leaves Cause unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
@@ -248,8 +248,8 @@ func (r Reason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(r))
 }
 
-// UnmarshalJSON reads the fields. It keeps the text only if the kind is unknown because a newer
-// placer wrote it.
+// UnmarshalJSON reads the fields. UnmarshalJSON keeps the text only if the kind is unknown because
+// a newer placer wrote it.
 func (r *Reason) UnmarshalJSON(text []byte) error {
 	type fields Reason
 	var f fields

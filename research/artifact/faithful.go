@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package artifact reimplements the simulator of the PAL artifact (hal-uw/blox-pal, tag
-// artifact-v1.4). It has the same rounds and filler jobs, Python's random numbers and numpy's order
-// of equal elements, so that the published results can be checked job by job. It uses the product's
-// placement, pal.Place.
+// artifact-v1.4). The package has the same rounds and filler jobs, Python's random numbers and
+// numpy's order of equal elements, so that the published results can be checked job by job. For
+// placement, the package uses the product's pal.Place.
 package artifact
 
 import (

@@ -9,11 +9,11 @@ import "math/bits"
 // nodes, the first node with the most GPUs comes first, as in pal.Place.
 const stableUpTo = 16
 
-// numpyOrder is the order in which the artifact tries nodes, most free GPUs first. It is the order
-// of pandas' sort_values(ascending=False), which is numpy 1.24's argsort of the reversed counts,
-// reversed again. Up to 16 nodes, this sort is stable. With more nodes, numpy's quicksort has its
-// own order of ties, which decides between equal nodes. Without this order, 3 of 39 jobs of a
-// 64-node run have other times.
+// numpyOrder is the order in which the artifact tries nodes, most free GPUs first. This order is
+// that of pandas' sort_values(ascending=False), which is numpy 1.24's argsort of the reversed
+// counts, reversed again. Up to 16 nodes, this sort is stable. With more nodes, numpy's quicksort
+// has its own order of ties, which decides between equal nodes. Without this order, 3 of 39 jobs of
+// a 64-node run have other times.
 func numpyOrder(counts []int) []int {
 	m := len(counts)
 	v, t := make([]int, m), make([]int, m)

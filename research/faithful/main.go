@@ -222,9 +222,9 @@ func (o *options) report(t trace.Trace, res artifact.Result) report {
 	return r
 }
 
-// compareAll prints average JCT and makespan under the order, without and with preemption. It
-// prints them as ratios to the values of the artifact's PAL under FIFO, and adds the geometric
-// means of the ratios over the traces.
+// compareAll prints average JCT and makespan under the order, without and with preemption.
+// compareAll prints both figures as ratios to the values of the artifact's PAL under FIFO, and adds
+// the geometric means of the ratios over the traces.
 func (o *options) compareAll(traces []string, stdout io.Writer) error {
 	if slices.Contains(artifact.Orders(), o.order) {
 		return fmt.Errorf("-compare needs an order of pal/queue, not the artifact's %q", o.order)

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command policies compares queue and placement policies over workloads, GPU populations, loads,
-// locality penalties and wrong estimates. It writes the figures of each variant as JSON
+// locality penalties and wrong estimates. The command writes the figures of each variant as JSON
 // (bench/results/policies.json; `make sim-policies`).
 //
-// It needs PAL_DATA, because the evaluation workloads and the GPUs are those of the PAL artifact.
-// Policies were tuned on generated workloads only.
+// The command needs PAL_DATA, because the evaluation workloads and the GPUs are those of the PAL
+// artifact. Policies were tuned on generated workloads only.
 package main
 
 import (

@@ -21,11 +21,11 @@ type kind struct {
 }
 
 // fluid solves the linear program of Gavel's maximum-throughput policy: all work is available at
-// once and divided among the models in any fractions, so that it ends as soon as possible. It
+// once and divided among the models in any fractions, so that it ends as soon as possible. fluid
 // returns the time until all work has ended, and the prices of the program. A price is the value of
 // a second on a GPU of one model. The prices of one GPU of each model add up to 1.
 //
-// It solves the dual, with prices p, and the least price y of a unit of work of each kind:
+// fluid solves the dual, with prices p, and the least price y of a unit of work of each kind:
 // maximize Σ work·y with y ≤ p/speed on each model, and Σ p = 1, because the models have equally
 // many GPUs.
 func fluid(kinds []kind, models []string, gpus float64) (span float64, prices map[string]float64, err error) {
@@ -94,8 +94,8 @@ func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]f
 }
 
 // oneMachine serves costs on one machine, at a rate of 1 per second: the least remaining cost first
-// if left is set, else the least cost first. It returns two sums over the jobs: of the time from
-// submission to the end, and of the time from submission to the mean time at which the machine
+// if left is set, else the least cost first. oneMachine returns two sums over the jobs: of the time
+// from submission to the end, and of the time from submission to the mean time at which the machine
 // worked on the job.
 func oneMachine(jobs []job, costs []float64, left bool) (ends, middles float64) {
 	h := &rest{}

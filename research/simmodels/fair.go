@@ -12,9 +12,9 @@ import (
 
 // fair simulates Gavel's policy of finish-time fairness as a fluid. Whenever a job arrives or ends,
 // the policy divides all GPUs again. The policy minimizes the greatest ratio of a job's finish time
-// to its finish time with 1/n of each model, where n is the number of jobs. It knows run times,
-// shares GPUs in any fractions, and stops and moves jobs at no cost. All jobs with equal speeds
-// count as one kind.
+// to its finish time with 1/n of each model, where n is the number of jobs. The policy knows run
+// times, shares GPUs in any fractions, and stops and moves jobs at no cost. All jobs with equal
+// speeds count as one kind.
 //
 // We wrote the solver ourselves; it handles three models. A ratio requires certain rates of the
 // jobs. By the duality of linear programming, these rates are possible unless, at some prices of
@@ -85,7 +85,7 @@ func speedsOn(s pal.Speeds, models []string) (on [3]float64) {
 	return on
 }
 
-// advance runs the jobs until one ends, or until the given time. It returns the sum of the
+// advance runs the jobs until one ends, or until the given time. advance returns the sum of the
 // completion times of the jobs that end.
 func (f *fair) advance(until float64) (ended float64) {
 	for _, s := range f.live {
@@ -123,7 +123,7 @@ func (f *fair) share() {
 }
 
 // possible reports whether each job can finish within this ratio of its finish time in isolation.
-// It sets the rates that the ratio requires.
+// possible sets the rates that the ratio requires.
 func (f *fair) possible(ratio float64) bool {
 	clear(f.c.gpus)
 	clear(f.c.rates)

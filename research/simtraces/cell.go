@@ -142,9 +142,9 @@ type named struct {
 	run   func(sim.Config) (sim.Outcome, error)
 }
 
-// policies returns the agent's queue in several variants, and the baselines. It leaves out strict
-// FIFO, and plain Nomad without a rendezvous timeout, because these two are far worse than the
-// others.
+// policies returns the agent's queue in several variants, and the baselines. policies leaves out
+// strict FIFO, and plain Nomad without a rendezvous timeout, because these two are far worse than
+// the others.
 func policies() []named {
 	agent := model.DefaultConfig()
 	rules := agent.Queue

@@ -57,7 +57,7 @@ func known() []struct {
 }
 
 // find reads the existing traces: the traces of the PAL artifact from the directory itself, the
-// other traces from its folder traces. It also returns the names of missing known traces.
+// other traces from its folder traces. find also returns the names of missing known traces.
 func find(dir string) (found []source, missing []string, err error) {
 	if dir == "" {
 		return nil, nil, errors.New("PAL_DATA is not set: it names the directory with the traces")

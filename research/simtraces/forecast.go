@@ -54,7 +54,7 @@ func forecastEvery(jobs int) int {
 	return jobs / 100
 }
 
-// ask samples gangs evenly from the whole queue, each time different gangs. It uses the fractional
+// ask samples gangs evenly from the whole queue, each time different gangs. ask uses the fractional
 // parts of multiples of the golden ratio, because these fill 0…1 evenly.
 func (f *forecasts) ask(now time.Duration, q *queue.Queue, c *pal.Cluster) {
 	f.decisions++

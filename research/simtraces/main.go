@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command simtraces runs every policy on every available trace, at several loads and on GPUs with
-// and without outliers. It writes the results as JSON and as Markdown tables (`make sim-traces`,
-// docs/results/sim-traces.md).
+// and without outliers. The command writes the results as JSON and as Markdown tables (`make
+// sim-traces`, docs/results/sim-traces.md).
 //
 // Others published the traces, so the traces are not part of the product. The command reads them
 // from the directory traces in PAL_DATA. Rules are chosen with every other virtual cluster; the

@@ -120,12 +120,12 @@ func (o options) plan(cells []*result) (todo []work, err error) {
 	return todo, nil
 }
 
-// writeEvery is the interval at which results and tables are written. It is long because writing
-// takes longer than a run on a small cell.
+// writeEvery is the interval at which results and tables are written. The interval is long because
+// writing takes longer than a run on a small cell.
 const writeEvery = 30 * time.Second
 
-// measure makes the runs, a few at a time. It writes the tables of the complete cells from time
-// to time and at the end, even if a run failed.
+// measure makes the runs, a few at a time. measure writes the tables of the complete cells from
+// time to time and at the end, even if a run failed.
 func (o options) measure(r report) error {
 	todo, err := o.plan(r.cells)
 	if err != nil {

@@ -101,7 +101,7 @@ func falsely(i int, done float64) float64 {
 const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half may be stopped", "all may be stopped", "half estimate, no names", "nobody estimates, no names"
 
 // honestOther is the regime honest with the two halves of the jobs exchanged. Only one table has a
-// line for it.
+// line for honestOther.
 const honestOther = "the other half estimates, no names"
 
 // halves are the titles of the two halves of the traces.

@@ -5,8 +5,8 @@ package plot
 
 import "fmt"
 
-// Areas is a plot of quantities stacked over time. Its panels are below each other and share their
-// axes.
+// Areas is a plot of quantities stacked over time. The panels of a plot are below each other and
+// share their axes.
 type Areas struct {
 	Name, Title string
 	X, Y        Axis

@@ -31,14 +31,14 @@ type Spec struct {
 	Cluster            string // source of the measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int
 	Outliers           Outliers
-	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). Its
-	// true value is unknown, because the sources name GPUs differently for each application. 0, as
-	// in PAL, draws classes independently.
+	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). The
+	// true correlation is unknown, because the sources name GPUs differently for each application.
+	// 0, as in PAL, draws classes independently.
 	Correlation float64
 	// IslandGPUs is the number of GPUs per NVLink island; 0: all GPUs of a node.
 	IslandGPUs int
-	// Tables, if not nil, replace the product's [Tables]. They have the same applications and
-	// clusters, but for example a quantile for every measured GPU.
+	// Tables, if not nil, replace the product's [Tables]. Such tables have the same applications
+	// and clusters, but for example a quantile for every measured GPU.
 	Tables []Table
 }
 
@@ -154,7 +154,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores draws the scores of a GPU. It makes the same number of draws for every spec.
+// drawScores draws the scores of a GPU. drawScores makes the same number of draws for every spec.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {

@@ -43,7 +43,7 @@ func Inventory(gpus []GPU) string {
 	return b.String()
 }
 
-// byClass writes the known values by class, with 9 digits. These are more than enough to
+// byClass writes the known values by class, with 9 digits, which are more than enough to
 // distinguish two scores.
 func byClass(values [pal.NumClasses]float64) string {
 	var parts []string

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package simulate is `nomad-pal simulate`: it simulates a trace, a generated workload or the
-// history of a Nomad cluster under a policy. It reports what would happen to the jobs, as a table,
-// JSON, CSV or an HTML page with plots.
+// history of a Nomad cluster under a policy. The command reports what would happen to the jobs, as
+// a table, JSON, CSV or an HTML page with plots.
 package simulate
 
 import (

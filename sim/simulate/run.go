@@ -150,7 +150,7 @@ func (o *options) drawNodes() ([]pal.Node, error) {
 	return p.PalNodes(o.rules.Calibration)
 }
 
-// selected applies -tenant and -task-gpus to the trace. It splits tasks that are wider than a
+// selected applies -tenant and -task-gpus to the trace. selected splits tasks that are wider than a
 // node.
 func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 	if o.tenant != "" {

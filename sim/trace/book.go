@@ -242,9 +242,9 @@ func (r *row) run(t *table) (run, error) {
 	return u, nil
 }
 
-// length returns how long the run took. It prefers the times of start and end to a duration column.
-// A duration can include the wait, and even runs that have not ended can have a duration. In
-// formats with elapsed, it prefers the duration.
+// length returns how long the run took. length prefers the times of start and end to a duration
+// column. A duration can include the wait, and even runs that have not ended can have a duration.
+// In formats with elapsed, it prefers the duration.
 func (r *row) length(t *table) opt {
 	if t.format.prompt && !t.starts {
 		r.start = r.submit
@@ -285,7 +285,7 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves the dependencies between jobs. It replaces arrays by their jobs, and drops
+// order resolves the dependencies between jobs. order replaces arrays by their jobs, and drops
 // dependencies on jobs that are not simulated. A dependency on a job that is not in the file is an
 // error, unless the trace is a log, because a log can begin after this job.
 func (b *book) order(t *Trace, log bool) error {

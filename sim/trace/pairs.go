@@ -84,8 +84,8 @@ func (ps Pairs) Large(models []string) map[string]bool {
 
 // ReadPairs reads measured pairs: Gavel's table (gpu, job_a, job_b, gpus, steps_per_s_a,
 // steps_per_s_b), with throughputs.csv in the same directory, which has the rates of the jobs
-// alone. It ignores pairs on several GPUs, because in Gavel's table all rates of such pairs are 0,
-// even for small jobs.
+// alone. ReadPairs ignores pairs on several GPUs, because in Gavel's table all rates of such pairs
+// are 0, even for small jobs.
 func ReadPairs(path string) (Pairs, error) {
 	f, err := os.Open(path)
 	if err != nil {

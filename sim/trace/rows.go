@@ -18,7 +18,7 @@ import (
 // headBytes is the number of bytes of a file that are read ahead to find its format.
 const headBytes = 1 << 16
 
-// text returns the content of the file as UTF-8 without a byte order mark. It decompresses gzip
+// text returns the content of the file as UTF-8 without a byte order mark. text decompresses gzip
 // files.
 func text(r io.Reader) (*bufio.Reader, error) {
 	b := bufio.NewReaderSize(r, headBytes)
@@ -186,7 +186,7 @@ func (rs *rows) nameless(row []string) int {
 	return -1
 }
 
-// each reads all rows until one is invalid. It skips rows without values and repeated headers.
+// each reads all rows until one is invalid. each skips rows without values and repeated headers.
 func (rs *rows) each(do func(row []string) error) error {
 	for {
 		row, err := rs.next()

@@ -244,7 +244,7 @@ func ratesBeside(list string) (rates, error) {
 	return all, err
 }
 
-// fill computes the speeds and the work of a job. It uses the rates for the job's number of GPUs
+// fill computes the speeds and the work of a job. fill uses the rates for the job's number of GPUs
 // or, if nobody measured these rates, for the next lower number.
 func (all rates) fill(r *row) error {
 	app, gpus := r.Name, int(r.gpus.v)

@@ -316,7 +316,7 @@ func (t *Trace) Fit(nodes, gpusPerNode int) error {
 	return nil
 }
 
-// fits reports whether a gang fits on empty nodes. It puts the largest members first, each on the
+// fits reports whether a gang fits on empty nodes. fits puts the largest members first, each on the
 // fullest node that can hold the member.
 func fits(groups []Group, nodes, gpusPerNode int) bool {
 	all := 0
