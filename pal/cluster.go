@@ -389,7 +389,7 @@ func setBit(bits []uint64, group int32, set bool) {
 	}
 }
 
-// outOfUse is 1 for a GPU that cannot be chosen even if no job uses it, else 0.
+// outOfUse is 1 for a GPU that cannot be chosen even if no job uses it, otherwise 0.
 func outOfUse(u *GPU) int32 {
 	if u.Unhealthy || u.Quarantined || u.Unavailable {
 		return 1

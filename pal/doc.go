@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package pal decides which GPUs a gang gets. The package is the pure core that the placer, the CLI
-// and the simulator share: a [Cluster] is the state of the GPUs, a [Gang] is a request, [Place]
+// and the simulator share. A [Cluster] is the state of the GPUs, and a [Gang] is a request. [Place]
 // returns a [Placement], and [Explain] returns a [Decision] with the reasons. The package does no
 // I/O, reads no clock and logs nothing. Random choices use a source that the caller passes in, or
 // the gang's ID as the seed. So the same input gives the same decision, byte for byte.
@@ -21,7 +21,7 @@
 // gang. Each try is a search (search.go) by the policy: PAL (lvmatrix.go, roomforwide.go), PM-First
 // (pmfirst.go) or a baseline (baseline.go). Gangs with spreads are placed member by member
 // (spread.go). slowdown.go predicts how much slower the gang runs on the chosen GPUs. [Explain]
-// (explain.go) describes the search. The tests compare the searches with exhaustive ones.
+// (explain.go) describes the search. The tests compare the searches with exhaustive searches.
 //
 // A change of this package must keep the following:
 //

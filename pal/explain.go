@@ -390,8 +390,8 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 	return false, why
 }
 
-// tooLarge is why the gang would not fit into the cluster even if all GPUs were free and healthy;
-// the zero reason if it would fit.
+// tooLarge returns why the gang would not fit into the cluster even if all GPUs were free and
+// healthy. If the gang would fit, it returns the zero reason.
 func tooLarge(c *Cluster, g Gang) reason.Reason {
 	if wide := tooWide(c, g); !wide.IsZero() {
 		return wide
@@ -400,8 +400,8 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 }
 
 // tooWide returns the reason for the first member set that has too few GPUs even in an idle,
-// healthy cluster; the zero reason if there is no such set. tooWide checks each member set alone.
-// If each set fits, but not all sets together, the gang counts as waiting.
+// healthy cluster. If every set has enough, it returns the zero reason. tooWide checks each member
+// set alone. If each set fits, but not all sets together, the gang counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
@@ -438,8 +438,8 @@ func (s MemberSet) in(gpus int) int {
 }
 
 // tooFar returns the reason for the first member set that fits into no place within the gang's
-// locality limit, even if all GPUs are free and healthy; the zero reason if there is no such set.
-// tooFar checks each set alone, as tooWide does.
+// locality limit, even if all GPUs are free and healthy. If every set fits, it returns the zero
+// reason. tooFar checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Tier is how far apart the GPUs of a gang are: the smallest domain that contains them all.
+// Tier is how far apart the GPUs of a gang are: the smallest domain that contains all of these
+// GPUs.
 type Tier uint8
 
 // The locality tiers, closest first.

@@ -6,9 +6,9 @@ package pal
 import "slices"
 
 // outliers counts the GPUs that a search excludes if its policy has a threshold. A cluster counts
-// its outliers once per threshold. Excluding them then costs a search nothing, because for groups
-// with outliers it reads other counts (inlierOffset). A cluster keeps the counts for only one
-// threshold, because all policies of a placer or a simulation have the same threshold.
+// its outliers once per threshold. Excluding outliers then costs a search nothing, because for
+// groups with outliers the search reads other counts (inlierOffset). A cluster keeps the counts for
+// only one threshold, because all policies of a placer or a simulation have the same threshold.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // all outliers, available or not
@@ -45,8 +45,8 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted is the number of counts of a class that include outliers. The counts without outliers
-// follow them in upTo.
+// counted is the number of counts of a class that include outliers. In upTo, the counts without
+// outliers follow the counts with outliers.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {

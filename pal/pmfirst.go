@@ -20,9 +20,9 @@ func (s *search) pmFirst(groups []int32, limit int) []Member {
 	return s.fromSlots(groups, limit, s.lowestSlots)
 }
 
-// fromSlots places the member sets, those with the most GPUs per member first. For each set, choose
-// selects from the slots up to the bin limit; it returns nil if there are too few slots for the
-// set's members.
+// fromSlots places the member sets; sets with the most GPUs per member come first. For each set,
+// choose selects from the slots up to the bin limit; it returns nil if there are too few slots for
+// the set's members.
 func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
 	most := func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs }
 	return s.eachSet(most, func(set int) []Member {
@@ -123,8 +123,8 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 
 // fewestNodes keeps the slots of as few groups as possible. fewestNodes uses the groups with the
 // most slots as a whole. The remaining members go to the smallest group that has enough slots for
-// all of them. Among groups with equally many slots, the groups with the lowest bins come first;
-// within a group, the slots with the lowest bins. The result overwrites the slice all.
+// all remaining members. Among groups with equally many slots, the groups with the lowest bins come
+// first; within a group, the slots with the lowest bins. The result overwrites the slice all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -149,8 +149,8 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 }
 
 // keepGroups keeps all groups with more slots than level. Of the groups with exactly level slots,
-// it keeps the given number of whole groups, those with the lowest bins. For the last need members,
-// it keeps slots of one group with rest slots: the group that needs the lowest bin.
+// it keeps as many groups as whole says: the groups with the lowest bins. For the last need
+// members, it keeps slots of one group with rest slots: the group that needs the lowest bin.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {

@@ -292,7 +292,7 @@ func (s *search) split(group int32, gpus []int) []Member {
 }
 
 // tier is the smallest tier in use that holds all members. An unknown island or NUMA node differs
-// from all others, also from other unknown ones.
+// from all others, also from other unknown islands or NUMA nodes.
 func (s *search) tier(members []Member) Tier {
 	c := s.c
 	first := c.gpus[members[0].GPUs[0]]

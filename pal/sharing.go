@@ -124,7 +124,7 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = tenancy{now: o}
 }
 
-// occupant describes a member of the gang that has this many parts, for the other gangs on the
+// occupant describes a member of the gang that has this number of parts, for the other gangs on the
 // member's GPU.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
@@ -134,7 +134,7 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken takes or releases one part for a member of the gang that has this many parts.
+// setTaken takes or releases one part, for a member of the gang that has the given number of parts.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
 		c.SetTaken(gpu, taken)

@@ -104,8 +104,8 @@ type Market struct {
 	Own float64
 }
 
-// Total is the cost of a unit of the gang's work on a model, in seconds: the time that this work
-// takes on the model (see [Placement.Cost]), plus what this time costs the waiting gangs.
+// Total is the cost of a unit of the gang's work on a model, in seconds. It is the time that this
+// work takes on the model (see [Placement.Cost]), plus what this time costs the waiting gangs.
 func (m Market) Total(model string, cost float64) float64 {
 	price, ok := m.Prices[model]
 	if !ok {

@@ -14,7 +14,7 @@ type SpreadOver struct {
 	// that the node lacks the attribute.
 	Values []int
 	// Targets is the number of members that should run on nodes with each value. Have is the number
-	// of members that already run on such nodes, without the members to place.
+	// of members that already run on nodes with each value, without the members to place.
 	Targets []float64
 	Have    []int
 }
@@ -33,7 +33,8 @@ func (o *SpreadOver) boost(value, used int) float64 {
 // these nodes, a replica goes to the nodes with the fewest members of its set. Among the remaining
 // nodes, the lowest cost wins. Like Nomad, spread looks no further ahead than the next member.
 // spread returns nil if no member set must be spread, or if the gang does not fit when it is
-// spread. Spreads are only targets, so the caller then places the gang without them.
+// spread. If spread returns nil, the caller places the gang without spreads, because spreads are
+// only targets.
 //
 // Each member costs one pass over the device groups per boost that is tried. spread takes the GPUs
 // of the members that it has placed, and releases all of these GPUs at the end.

@@ -70,9 +70,9 @@ func (es *events) popUntil(at time.Duration) (event, bool) {
 	return heap.Pop(&es.heap).(event), true
 }
 
-// endOf returns when a run ends that begins at the given time and takes this many seconds. endOf
-// returns an error if the end does not fit into a [time.Duration], because it is more than 292
-// years after the trace began.
+// endOf returns the end of a run that begins at the given time and takes s seconds. endOf returns
+// an error if the end does not fit into a [time.Duration], because it is more than 292 years after
+// the trace began.
 func endOf(begin time.Duration, s float64, job string) (time.Duration, error) {
 	if !(s*float64(time.Second) < float64(math.MaxInt64-begin)) {
 		return math.MaxInt64, fmt.Errorf("job %q would run for %.0f years; is its run time, or one of its speeds, wrong?", job, s/(365*86400))

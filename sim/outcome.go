@@ -33,7 +33,7 @@ type Sample struct {
 	WaitingJobs int
 }
 
-// usage integrates the busy GPUs and samples them.
+// usage integrates and samples the number of busy GPUs.
 type usage struct {
 	gpus        int
 	whole       int // number of whole GPUs, if gpus counts parts of shared GPUs

@@ -3,8 +3,8 @@
 
 // Package classify finds the application class of a job from its GPUs' statistics. Classification
 // uses the power drawn, and the share of time in which the power cap limited the clocks, because
-// power-capped GPUs of one model differ most. If the GPU reports them, classification also uses the
-// loads of the tensor cores and of the memory.
+// power-capped GPUs of one model differ most. If the GPU reports the loads of the tensor cores and
+// of the memory, classification also uses these loads.
 //
 // [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
 // by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has

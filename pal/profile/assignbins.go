@@ -114,10 +114,11 @@ func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldC
 
 // edgeClass returns the class of a GPU with this score in the group. If the score lies outside the
 // GPU's present class, the GPU keeps this class at first. The new class is pending if the score is
-// beyond the edge by more than the hysteresis. The class changes after two such sessions in the
-// same direction. Without this rule, GPUs near an edge would change class with the noise of each
-// session, which would disturb jobs that constrain on classes. Outliers and clearly slow GPUs
-// change class at once, because a job on such a GPU loses more than an unnecessary change costs.
+// beyond the edge by more than the hysteresis. The class changes if two sessions are beyond the
+// hysteresis in the same direction. Without this rule, GPUs near an edge would change class with
+// the noise of each session, which would disturb jobs that constrain on classes. Outliers and
+// clearly slow GPUs change class at once, because a job on such a GPU loses more than an
+// unnecessary change costs.
 func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pending int) {
 	o := p.Options
 	raw := edgeRank(score, o.Edges) + 1

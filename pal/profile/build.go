@@ -318,8 +318,9 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
 // isSingleClass reports whether the group is one class. The group is one class if the spread is
-// below the noise floor, or if the tails are short and sigma, the robust standard deviation of the
-// scores, is close to the noise of a single GPU. singleSlack favours the group's previous state.
+// below the noise floor. It is also one class if the tails are short and sigma is close to the
+// noise of a single GPU. sigma is the robust standard deviation of the scores. singleSlack favours
+// the group's previous state.
 func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {

@@ -74,8 +74,8 @@ func (p *Profile) checkGroups() error {
 	return nil
 }
 
-// checkGPUs checks that the GPUs and their entries are sorted and unique, because lookups find them
-// by binary search.
+// checkGPUs checks that the GPUs and their entries are sorted and unique, because lookups use
+// binary search.
 func (p *Profile) checkGPUs() error {
 	for i := range p.GPUs {
 		gpu := &p.GPUs[i]

@@ -73,7 +73,7 @@ type Options struct {
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
 	// Known has the models of existing GPUs by id. The profile also lists GPUs without a sample,
-	// but without entries. For them, Lookup returns the last class.
+	// but without entries. For such GPUs, Lookup returns the last class.
 	Known map[string]string `json:"-"`
 }
 

@@ -24,11 +24,11 @@ const ShardBytes = 60 << 10
 // shardOverhead is an upper bound for the size of a shard's items other than data.
 const shardOverhead = 256
 
-// Shard is one piece of an encoded profile, as items of a Nomad Variable: "data", and "version",
-// "shard" (from 0), "of" and "sha256" (of the whole), by which [Join] detects a mix of two
-// profiles. The data of all pieces, in order, is the profile's JSON, compressed (gzip) and in
-// base64. The profile of 10,000 nodes with 8 GPUs each takes 109 Variables
-// (BenchmarkEncodeAndParse).
+// Shard is one piece of an encoded profile, as items of a Nomad Variable. Besides "data", a shard
+// has "version", "shard" (its number, from 0), "of" (the number of shards) and "sha256" (of the
+// whole profile). By these items, [Join] detects a mix of two profiles. The data of all pieces, in
+// order, is the profile's JSON, compressed (gzip) and in base64. The profile of 10,000 nodes with 8
+// GPUs each takes 109 Variables (BenchmarkEncodeAndParse).
 type Shard map[string]string
 
 // maxProfile limits the size of what Join unpacks: a writer of the Variables must not be able to

@@ -55,8 +55,8 @@ func sorted(xs []float64) []float64 {
 	return slices.Sorted(slices.Values(xs))
 }
 
-// meanStd is the mean and the standard deviation of a sample (n−1), as pandas computes them; std
-// is 0 for fewer than two values.
+// meanStd is the mean and the standard deviation of a sample (n−1), as in pandas; std is 0 for
+// fewer than two values.
 func meanStd(xs []float64) (mean, std float64) {
 	for _, x := range xs {
 		mean += x

@@ -63,7 +63,7 @@ type Reason struct {
 	// Tenant is the tenant whose limit applies.
 	Tenant string `json:"tenant,omitempty"`
 	// User is the user whose limit applies: each user of the tenant has one. If Needs is 0, the
-	// limit is on the number of the user's jobs, else on the user's GPUs.
+	// limit is on the number of the user's jobs, otherwise on the user's GPUs.
 	User string `json:"user,omitempty"`
 	// Counts is what the job's GPUs count towards Limit if they are parts of shared GPUs: two
 	// quarters count 0.5. If Counts is 0, Needs counts. Held is the number of GPUs that the tenant,

@@ -155,7 +155,7 @@ const (
 	// What can be done about a reason.
 	WiderFits     Kind = "fits-farther-apart" // the job would fit without pal_locality
 	FewerFit      Kind = "fewer-fit"          // the job would fit with fewer members
-	FewerWhole    Kind = "fewer-whole"        // with fewer members, all of them would run
+	FewerWhole    Kind = "fewer-whole"        // with fewer members, all members would run
 	EditCount     Kind = "edit-count"         // how to change the count of a service
 	AskLess       Kind = "ask-less"           // request no more GPUs than the tenant or user may hold
 	AskFewer      Kind = "ask-fewer"          // have the limit raised, or request fewer members
@@ -652,7 +652,7 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
-// there reports how many of the wanted members exist.
+// there writes how many of the wanted members exist.
 func there(r Reason) string {
 	return fmt.Sprintf("%d of %s", r.Have, Counted(r.Want, "member", "members"))
 }

@@ -26,7 +26,8 @@ func Longhorn(dir string) Files {
 }
 
 // Read reads the measurements, each divided by the median of its file. If the file has the
-// quotients, Read uses them, because they equal the artifact's quotients to the last bit.
+// quotients, Read uses the quotients from the file, because these equal the artifact's quotients to
+// the last bit.
 func (f Files) Read() (Rows, error) {
 	var rows Rows
 	for k, class := range pal.AppClasses() {

@@ -25,9 +25,9 @@ type kind struct {
 // returns the time until all work has ended, and the prices of the program. A price is the value of
 // a second on a GPU of one model. The prices of one GPU of each model add up to 1.
 //
-// fluid solves the dual, with prices p, and the least price y of a unit of work of each kind:
-// maximize Σ work·y with y ≤ p/speed on each model, and Σ p = 1, because the models have equally
-// many GPUs.
+// fluid solves the dual, where p are the prices, and y is the least price of a unit of work of each
+// kind. It maximizes Σ work·y with y ≤ p/speed on each model, and with Σ p = 1, because the models
+// have equally many GPUs.
 func fluid(kinds []kind, models []string, gpus float64) (span float64, prices map[string]float64, err error) {
 	n := len(models) + len(kinds)
 	type limit struct{ model, kind int }
@@ -94,9 +94,9 @@ func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]f
 }
 
 // oneMachine serves costs on one machine, at a rate of 1 per second: the least remaining cost first
-// if left is set, else the least cost first. oneMachine returns two sums over the jobs: of the time
-// from submission to the end, and of the time from submission to the mean time at which the machine
-// worked on the job.
+// if left is set, otherwise the least cost first. oneMachine returns two sums over the jobs: of the
+// time from submission to the end, and of the time from submission to the mean time at which the
+// machine worked on the job.
 func oneMachine(jobs []job, costs []float64, left bool) (ends, middles float64) {
 	h := &rest{}
 	now := 0.0

@@ -20,7 +20,7 @@ type forecasts struct {
 	decisions int
 	predicted map[string][]startRange // of waiting gangs, by job
 
-	made, missed int       // number of ranges of gangs that have started since; number of those ranges without the start
+	made, missed int       // number of ranges of gangs that have started since; number of ranges that did not contain the start
 	widths       []float64 // lengths of the ranges, in hours
 }
 

@@ -5,9 +5,9 @@
 // and without outliers. The command writes the results as JSON and as Markdown tables (`make
 // sim-traces`, docs/results/sim-traces.md).
 //
-// Others published the traces, so the traces are not part of the product. The command reads them
-// from the directory traces in PAL_DATA. Rules are chosen with every other virtual cluster; the
-// rest of the virtual clusters serve to report the results.
+// Others published the traces, so the traces are not part of the product. The command reads the
+// traces from the directory traces in PAL_DATA. Rules are chosen with every other virtual cluster;
+// the rest of the virtual clusters serve to report the results.
 package main
 
 import (

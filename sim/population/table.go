@@ -25,8 +25,8 @@ type Table struct {
 	// unit; judging by the values, it is milliseconds.
 	MedianTime float64
 	// Quantiles are quantiles of the GPUs' median times, divided by MedianTime, without outliers.
-	// If there are as many quantiles as [Probabilities], they are at these probabilities; otherwise
-	// they are at even steps.
+	// If there are as many quantiles as [Probabilities], the quantiles are at these probabilities,
+	// otherwise at even steps.
 	Quantiles []float64
 	// Noise is the median of the GPUs' relative run-to-run standard deviations, estimated from the
 	// median absolute deviation. Only GPUs with at least 3 runs count; 0 if there are no such GPUs.

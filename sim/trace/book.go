@@ -32,7 +32,7 @@ type row struct {
 	members, each        opt
 	submit, start, end   opt
 	lasted, deadline     opt
-	steps                float64 // steps of work, if the table counts them
+	steps                float64 // steps of work, if the table counts steps
 	state                state
 	rowNote              string
 	leftOut              string // why the row is no run, if the reason is not in the row's columns

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// model has figures of NVIDIA's data sheet of a GPU model: TFLOP/s without sparsity, in the format
-// that training frameworks use by default (FP32, or TF32 if the tensor cores support it), and
-// memory bandwidth in GB/s. A K80 is one of the two GPUs of its board.
+// model has figures from NVIDIA's data sheet of a GPU model: TFLOP/s without sparsity, and memory
+// bandwidth in GB/s. The TFLOP/s are for the format that training frameworks use by default: TF32
+// if the tensor cores support it, otherwise FP32. A K80 is one of the two GPUs of its board.
 type model struct{ tflops, gbs float64 }
 
 // dataSheets has the models that the generator of mixed workloads knows.

@@ -12,8 +12,8 @@ import (
 const openbDefault = "openb_pod_list_default.csv"
 
 // podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists have no
-// times. These lists have the same pods under the same names, followed by more pods. Each
-// additional pod gets the times of a pod with the same number of GPUs, each such pod in turn.
+// times. These lists have the same pods under the same names, followed by more pods. The additional
+// pods get the times of the pods with the same number of GPUs, in turn.
 type podTimes struct {
 	byName  map[string]Job
 	byGPUs  map[int][]Job

@@ -23,8 +23,8 @@ type Pairs map[string]map[Pair]float64
 // Pair is an application and its neighbour.
 type Pair struct{ Of, Beside string }
 
-// AppOf is the application of a job: its name up to "×". All jobs of one class without a name count
-// as one application.
+// AppOf is the application of a job: the part of the job's name before "×". All jobs of one class
+// without a name count as one application.
 func AppOf(j Job) string {
 	app, _, _ := strings.Cut(j.Name, "×")
 	if app == "" && j.Class != "" {

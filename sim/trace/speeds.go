@@ -74,8 +74,8 @@ func ModelName(model string) string {
 }
 
 // WithSpeeds returns the trace with the speeds of its jobs' applications, and the number of jobs
-// that now have speeds. A job's application is the application with the job's name, or with this
-// name up to "×". Jobs that already have speeds keep their speeds.
+// that now have speeds. A job's application is the application with the job's name, or with the
+// part of this name before "×". Jobs that already have speeds keep their speeds.
 func (t Trace) WithSpeeds(apps []App) (Trace, int) {
 	byName, have := map[string]pal.Speeds{}, 0
 	for _, a := range apps {

@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// tables writes all tables of the results in these files, with empty lines between them.
+// tables writes all tables of the results in the two files, separated by empty lines.
 func tables(w io.Writer, policies, gainOf string) error {
 	var rs []result
 	var gs []gain
