@@ -10,9 +10,9 @@ import (
 )
 
 // Cluster is the state of nodes and GPUs, in a form that placement reads fast. For each device
-// group, application class and bin, it keeps the number of available GPUs in this bin or a lower
-// one. So a decision reads only a few small numbers per group, and reads single GPUs only in the
-// groups that it chooses.
+// group, application class and bin, a Cluster keeps the number of available GPUs in this bin or a
+// lower one. So a decision reads only a few small numbers per group, and reads single GPUs only in
+// the groups that it chooses.
 //
 // Each change of a GPU updates these counts, so that searches need not count. Updating is cheaper
 // than counting, because a gang takes and releases each GPU once, but the queue tries many gangs on

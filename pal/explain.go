@@ -12,9 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Explain is [Place] with reasons: the candidates, the entries of the L×V matrix that were
-// walked, the choice, and the choice of the packed policy. If the gang does not fit, it explains
-// why.
+// Explain is [Place] with reasons: the candidates, the entries of the L×V matrix that were walked,
+// the choice, and the choice of the packed policy. If the gang does not fit, Explain returns the
+// reason.
 func Explain(c *Cluster, g Gang, p Policy) Decision {
 	f, ok := Find(c, g, p)
 	d := f.reasons(c, g, p, ok)
@@ -75,7 +75,8 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 }
 
 // packedInstead is the placement that the packed policy would choose. If only one model suits, and
-// the gang has neither preferences nor sharing rules, it reuses the search's list of device groups.
+// the gang has neither preferences nor sharing rules, packedInstead reuses the search's list of
+// device groups.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {
@@ -148,7 +149,7 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 }
 
 // entriesTo returns the first n entries of the matrix, each with its number of free GPUs. If there
-// are more than [walkShown], it omits the entries in the middle.
+// are more than [walkShown] entries, entriesTo omits those in the middle.
 func (s *search) entriesTo(n int) (es []Entry, omitted int) {
 	if n == 0 {
 		return nil, 0
@@ -391,7 +392,7 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 }
 
 // tooLarge returns why the gang would not fit into the cluster even if all GPUs were free and
-// healthy. If the gang would fit, it returns the zero reason.
+// healthy. If the gang would fit, tooLarge returns the zero reason.
 func tooLarge(c *Cluster, g Gang) reason.Reason {
 	if wide := tooWide(c, g); !wide.IsZero() {
 		return wide
@@ -400,8 +401,8 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 }
 
 // tooWide returns the reason for the first member set that has too few GPUs even in an idle,
-// healthy cluster. If every set has enough, it returns the zero reason. tooWide checks each member
-// set alone. If each set fits, but not all sets together, the gang counts as waiting.
+// healthy cluster. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks
+// each member set alone. If each set fits, but not all sets together, the gang counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
@@ -438,7 +439,7 @@ func (s MemberSet) in(gpus int) int {
 }
 
 // tooFar returns the reason for the first member set that fits into no place within the gang's
-// locality limit, even if all GPUs are free and healthy. If every set fits, it returns the zero
+// locality limit, even if all GPUs are free and healthy. If every set fits, tooFar returns the zero
 // reason. tooFar checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {

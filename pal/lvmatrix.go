@@ -97,7 +97,7 @@ func (s *search) walk() []Member {
 }
 
 // domain is the place of one tier that a gang would take: the place that can hold the gang with the
-// lowest bin. On ties, it is the place with the most GPUs up to this bin, then the first place.
+// lowest bin. On ties, the place with the most GPUs up to this bin wins, then the first place.
 // These tie rules are the artifact's.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
@@ -307,9 +307,10 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll is lowestBinOf for all groups of a simple search. In each group it goes down from
-// the highest bin. Counts fall from bin to bin, so it stops at the first bin up to which no member
-// fits. Once the lowest bin has slots for all members, no other group can improve the result.
+// lowestBinOfAll is lowestBinOf for all groups of a simple search. In each group, lowestBinOfAll
+// goes down from the highest bin. Counts fall from bin to bin, so lowestBinOfAll stops at the first
+// bin up to which no member fits. Once the lowest bin has slots for all members, no other group can
+// improve the result.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.upTo[s.k], f.membersFor

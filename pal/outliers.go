@@ -55,8 +55,9 @@ func (c *Cluster) counted(class int) int {
 	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-// countOutliersIn finds the outliers of one group. If the group has any, it appends the group's
-// counts without outliers. countOutliersIn compares the raw PM scores with the threshold.
+// countOutliersIn finds the outliers of one group. If the group has outliers, countOutliersIn
+// appends the group's counts without outliers. countOutliersIn compares the raw PM scores with the
+// threshold.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

@@ -13,9 +13,9 @@ import (
 // it returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
 // because they are the hardest to fit.
 //
-// With one-GPU members, it does the same as the artifact: it sorts GPUs by (bin, |GPUs of that bin
-// on the node − demand|, index). The second key prefers nodes that have about as many GPUs of the
-// bin as the gang needs. So among equal GPUs, GPUs that are close together win.
+// With one-GPU members, pmFirst does the same as the artifact: it sorts GPUs by (bin, |GPUs of that
+// bin on the node − demand|, index). The second key prefers nodes that have about as many GPUs of
+// the bin as the gang needs. So among equal GPUs, GPUs that are close together win.
 func (s *search) pmFirst(groups []int32, limit int) []Member {
 	return s.fromSlots(groups, limit, s.lowestSlots)
 }
@@ -93,8 +93,9 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	return all
 }
 
-// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, it keeps the slots with
-// the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the first.
+// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, lowestSlots keeps the
+// slots with the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the
+// first.
 //
 // Sorting all slots by these keys would give the same result. But bin and score are small whole
 // numbers, so counting needs only time linear in the number of groups:
@@ -149,8 +150,9 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 }
 
 // keepGroups keeps all groups with more slots than level. Of the groups with exactly level slots,
-// it keeps as many groups as whole says: the groups with the lowest bins. For the last need
-// members, it keeps slots of one group with rest slots: the group that needs the lowest bin.
+// keepGroups keeps as many groups as whole says: the groups with the lowest bins. For the last need
+// members, keepGroups keeps slots of one group with rest slots: the group that needs the lowest
+// bin.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {

@@ -238,7 +238,7 @@ const (
 )
 
 // Company returns who shares GPUs with a gang that has parts. If each member has at most one
-// neighbour, it returns the class of the neighbour that costs most by the table, because the
+// neighbour, Company returns the class of the neighbour that costs most by the table, because the
 // slowest member sets the pace.
 func (c *Cluster) Company(g Gang, p Placement) Company {
 	with, most := Alone, math.Inf(-1)
@@ -452,8 +452,8 @@ func (c *Cluster) apart(g Gang) (back func()) {
 }
 
 // takesFree counts the free GPUs on which members of the gang could run beside the present
-// neighbours. If the members must not share a GPU, it counts at most one member's parts per shared
-// GPU.
+// neighbours. If the members must not share a GPU, takesFree counts at most one member's parts per
+// shared GPU.
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
 		if g.MayUse(gi) && c.takes(&g, int32(gi)) {

@@ -142,8 +142,8 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 }
 
 // FindEach returns the placements from which [Find] chooses for a gang whose speeds are known: one
-// on each model on which the gang fits, in the order of the cluster. For other gangs it returns
-// what Find finds.
+// on each model on which the gang fits, in the order of the cluster. For other gangs, FindEach
+// returns what Find finds.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	f, ok := Find(c, g, p)
 	if ok && f.each == nil {

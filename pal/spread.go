@@ -219,7 +219,7 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 }
 
 // most returns the most desirable of the values in at that are less desirable than below. If below
-// is nil, it returns the most desirable of all values.
+// is nil, most returns the most desirable of all values.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

@@ -337,8 +337,8 @@ func (e *engine) decide() {
 	}
 }
 
-// mayMove reports whether the limit of moves per hour allows one more move now. If so, it counts
-// the move.
+// mayMove reports whether the limit of moves per hour allows one more move now. If the limit allows
+// the move, mayMove counts it.
 func (e *engine) mayMove() bool {
 	if e.MovesPerHour <= 0 {
 		return true

@@ -258,8 +258,8 @@ type nodeOrder struct {
 	offset int
 }
 
-// nomadSkips is how many nodes with a score of at most 0 Nomad sets aside while it looks for better
-// nodes (scheduler: LimitIterator).
+// nomadSkips is the maximum number of nodes with a score of at most 0 that Nomad sets aside while
+// it looks for better nodes (scheduler: LimitIterator).
 const nomadSkips = 3
 
 // bestNode returns the best of the first feasible nodes; on ties, the first of these. The caller

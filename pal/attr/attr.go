@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package attr is the contract between the device plugin and the placer. It names the device
-// attributes that the plugin publishes and the placer reads. It also defines the text form of
-// values that do not fit into one number.
+// Package attr is the contract between the device plugin and the placer. The package names the
+// device attributes that the plugin publishes and the placer reads. The package also defines the
+// text form of values that do not fit into one number.
 //
 // Nomad shares attributes between all instances of a device group, so data about single GPUs is
 // published as lists of instance ids. The names of lists start with "unique.", because Nomad
@@ -197,7 +197,7 @@ func ModelOf(kind, name string) string {
 }
 
 // GPUOf returns the id of the GPU or MIG instance to which a part belongs. For an instance that is
-// not a part, it returns the instance's own id.
+// not a part, GPUOf returns the instance's own id.
 func GPUOf(instance string) string {
 	gpu, _, _ := strings.Cut(instance, partMark)
 	return gpu

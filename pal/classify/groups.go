@@ -92,7 +92,7 @@ func (g Groups) point(f Features) (p [2]float64, ok bool) {
 	return p, !math.IsNaN(p[0]) && !math.IsNaN(p[1])
 }
 
-// bound is how compute-bound a point is. With counters as well as with power, it grows with the
+// bound is how compute-bound a point is. With counters as well as with power, bound grows with the
 // first coordinate and falls with the second.
 func bound(p [2]float64) float64 { return p[0] - p[1] }
 

@@ -157,7 +157,7 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 
 // implausible finds readings that are impossible in the group, and returns the reason by GPU.
 // implausible compares each time with the lower and with the upper median. If two halves of a
-// group, or two GPUs, are far apart, either could be wrong, so it returns both.
+// group, or two GPUs, are far apart, either could be wrong, so implausible returns both.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -219,8 +219,8 @@ func combine(gpu string, reps []Sample) reading {
 
 // reference returns the median time without the GPUs that are far off, and the number of GPUs
 // excluded. reference excludes GPUs only once, because the limit would shrink with each round. With
-// fewer than minGPUs GPUs, it returns the lower median. Otherwise, if there are two GPUs, the
-// slower GPU would move the reference half way towards its own time.
+// fewer than minGPUs GPUs, reference returns the lower median. Otherwise, if there are two GPUs,
+// the slower GPU would move the reference half way towards its own time.
 func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	times := make([]float64, len(rs))
 	for i, r := range rs {
@@ -318,9 +318,9 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
 // isSingleClass reports whether the group is one class. The group is one class if the spread is
-// below the noise floor. It is also one class if the tails are short and sigma is close to the
-// noise of a single GPU. sigma is the robust standard deviation of the scores. singleSlack favours
-// the group's previous state.
+// below the noise floor. The group is also one class if the tails are short and sigma is close to
+// the noise of a single GPU. sigma is the robust standard deviation of the scores. singleSlack
+// favours the group's previous state.
 func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {

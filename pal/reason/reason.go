@@ -215,7 +215,7 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 func (r Reason) Error() string { return r.String() }
 
 // String returns the reason for people: a clause without a period, written after a state and a
-// colon. For an unknown kind, it returns the text that was in the JSON.
+// colon. For an unknown kind, String returns the text that was in the JSON.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {

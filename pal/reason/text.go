@@ -139,7 +139,7 @@ const (
 	NoMembers     Kind = "no-members"    // the job's author set the number of members to 0
 	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
-	// The state of a job that other jobs come after.
+	// States of a job that other jobs come after.
 	AheadFailed   Kind = "it-failed"
 	AheadRejected Kind = "it-is-rejected"
 	AheadEndless  Kind = "it-never-ends"

@@ -87,9 +87,9 @@ func (r *rounds) start(j *roundJob) bool {
 	return true
 }
 
-// placeSticky keeps running jobs on their GPUs. For a job that does not fit, it suspends later
-// jobs, from the end of the order, until the job fits. If the job never fits, the later jobs stay
-// suspended (packing_sticky.py:70-100).
+// placeSticky keeps running jobs on their GPUs. For a job that does not fit, placeSticky suspends
+// later jobs, from the end of the order, until the job fits. If the job never fits, the later jobs
+// stay suspended (packing_sticky.py:70-100).
 func (r *rounds) placeSticky() {
 	for i, j := range r.active {
 		if j.running || r.start(j) {

@@ -3,8 +3,8 @@
 
 // Command faithful runs a trace as the PAL artifact's simulator does: with its rounds of 360 s, its
 // draws of GPUs, and its filler jobs until the trace is done. With the artifact's own policies and
-// orders it reproduces the artifact's results; with an order of pal/queue, it shows this order
-// under the same conditions.
+// orders, the command reproduces the artifact's results. With an order of pal/queue, the command
+// shows this order under the same conditions.
 package main
 
 import (

@@ -36,8 +36,8 @@ func fitting(ps trace.Pairs, model string) (pairs []trace.Pair) {
 	return pairs
 }
 
-// means predicts a pair by the mean of the model's pairs with the same key. If there are none, it
-// uses the mean of all pairs. Left-out pairs do not count in the means.
+// means predicts a pair by the mean of the model's pairs with the same key. If there are no such
+// pairs, means uses the mean of all pairs. Left-out pairs do not count in the means.
 func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut func(trace.Pair) bool) guess {
 	sum, n := map[string]float64{}, map[string]float64{}
 	const all = "all pairs"

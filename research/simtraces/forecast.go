@@ -45,8 +45,8 @@ func forecastsOf(c *sim.Config) *forecasts {
 }
 
 // forecastEvery is the number of decisions from one request for forecasts to the next. On a long
-// trace, it is a hundredth of the number of jobs, because predictions would otherwise take longer
-// than the decisions.
+// trace, forecastEvery is a hundredth of the number of jobs, because predictions would otherwise
+// take longer than the decisions.
 func forecastEvery(jobs int) int {
 	if jobs <= 2500 {
 		return 5

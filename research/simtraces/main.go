@@ -149,7 +149,8 @@ func (o options) addPublished(r *report) error {
 	return nil
 }
 
-// write writes one of the files, completely or not at all. If the path is empty, it writes no file.
+// write writes one of the files, completely or not at all. If the path is empty, write writes no
+// file.
 func write(path string, text func() ([]byte, error)) error {
 	if path == "" {
 		return nil

@@ -52,7 +52,7 @@ func kept(path string) (map[ran]run, error) {
 	return had, nil
 }
 
-// keep opens the file of the runs for appending. If no file is named, it discards the runs.
+// keep opens the file of the runs for appending. If no file is named, keep discards the runs.
 func (o options) keep() (io.WriteCloser, error) {
 	return os.OpenFile(cmp.Or(o.runs, os.DevNull), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }

@@ -235,7 +235,7 @@ func won(exact bool) []string {
 // to the smallest p99 and to the smallest makespan.
 var lossAbove = []float64{1, 1.5, 1.05}
 
-// losses writes the end of a policy's line. For ours, it counts the cells in which a rival with
+// losses writes the end of a policy's line. For ours, losses counts the cells in which a rival with
 // the same knowledge is better.
 func losses(b *bytes.Buffer, cells []*result, name string) {
 	exact := slices.Contains(won(true), name)

@@ -17,7 +17,7 @@ import (
 )
 
 // try runs the current version of one policy on the cells in o.json. For each trace and for all
-// traces together, it prints the policy's figures relative to the best rival, next to the figures
+// traces together, try prints the policy's figures relative to the best rival, next to the figures
 // in the file.
 func (o options) try(cells []*result) error {
 	rows, err := o.published()

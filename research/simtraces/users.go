@@ -483,7 +483,7 @@ The first row is the base: users give no estimates and let no job be stopped. Ev
 `
 
 // usersTables compares each regime with the regime in which users neither estimate nor allow stops.
-// If there are earlier results, it also compares each regime with its own earlier result.
+// If there are earlier results, usersTables also compares each regime with its own earlier result.
 func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)

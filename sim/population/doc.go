@@ -15,7 +15,7 @@
 // A table describes how GPUs differ; each GPU counts with the median of its runs. Runs that took at
 // least 1.5 times as long as the median GPU are kept separately, as the outlier tail. On Longhorn,
 // the tail has 20 of 1404 ResNet-50 runs, on 12 GPUs whose other runs were normal. On Lonestar6,
-// with one run per GPU, it has 6 of 219 GPUs, of which 3 share a node. PAL's simulator draws single
-// runs, and uses each run as a GPU whose speed never changes; [AsMeasured] does the same for
+// with one run per GPU, the tail has 6 of 219 GPUs, of which 3 share a node. PAL's simulator draws
+// single runs, and uses each run as a GPU whose speed never changes; [AsMeasured] does the same for
 // outliers.
 package population

@@ -173,7 +173,7 @@ func normal(u float64) float64 {
 }
 
 // drawOutliers runs after all other draws, so that it does not change the other draws. If a
-// cluster's measurements have no outliers, it draws from Longhorn's outliers.
+// cluster's measurements have no outliers, drawOutliers draws from Longhorn's outliers.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

@@ -18,8 +18,8 @@ import (
 )
 
 // readNomad reads the cluster from the server that Nomad's environment variables name. With
-// -from-history, it reads the ended jobs from the agent's history, otherwise from Nomad, which soon
-// forgets ended jobs.
+// -from-history, readNomad reads the ended jobs from the agent's history, otherwise from Nomad,
+// which soon forgets ended jobs.
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {
@@ -213,7 +213,7 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 	}
 }
 
-// job turns the run into a job. If this is not possible, it records in the trace that the run is
+// job turns the run into a job. If the run cannot become a job, the trace records that the run is
 // left out.
 func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
 	reason := p.reason

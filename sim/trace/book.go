@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// defaultPriority is the priority that Nomad gives to jobs without one.
+// defaultPriority is the priority that Nomad gives to jobs without a priority.
 const defaultPriority = 50
 
 // row is a row of a table: one run of a job.
@@ -244,7 +244,7 @@ func (r *row) run(t *table) (run, error) {
 
 // length returns how long the run took. length prefers the times of start and end to a duration
 // column. A duration can include the wait, and even runs that have not ended can have a duration.
-// In formats with elapsed, it prefers the duration.
+// In formats with elapsed, length prefers the duration.
 func (r *row) length(t *table) opt {
 	if t.format.prompt && !t.starts {
 		r.start = r.submit

@@ -20,8 +20,8 @@ type Elastic struct {
 }
 
 // Elastic returns the trace with some gangs made elastic, drawn from a seed. Of the gangs with one
-// name, it makes all elastic, or none. With as many members as in the trace, an elastic gang needs
-// the same GPU time as before.
+// name, either all become elastic, or none. With as many members as in the trace, an elastic gang
+// needs the same GPU time as before.
 func (t Trace) Elastic(seed uint64, e Elastic) Trace {
 	r := rand.New(rand.NewPCG(seed, 0xe1a5))
 	t.Jobs = slices.Clone(t.Jobs)
