@@ -10,14 +10,14 @@ import (
 	"slices"
 )
 
-// The baselines are the policies that PAL is compared with: they consider only how many GPUs are
-// free where. Explain shows Packed's choice beside PAL's.
+// The baselines are the policies with which PAL is compared. A baseline considers only how many
+// GPUs are free on each node. [Explain] shows the choice of Packed next to PAL's.
 type baseline struct{ *search }
 
-// packed packs gangs as the artifact does, without regard to variability: on a node with exactly
-// the GPUs needed, else on the fullest node that holds the gang, else on the emptiest nodes one
-// after the other. So it leaves whole nodes to wide gangs, and a gang that needs several nodes
-// gets as few as possible.
+// packed packs gangs as the artifact does, without regard to variability. packed prefers a node
+// with exactly the number of free GPUs needed, then the fullest node that can hold the gang. If no
+// single node can hold the gang, packed fills the emptiest nodes one after the other. So whole
+// nodes stay free for wide gangs, and a gang that needs several nodes gets as few as possible.
 func (s baseline) packed() []Member {
 	best, bestFree := int32(-1), math.MaxInt
 	groups := s.groups()
@@ -38,9 +38,10 @@ func (s baseline) packed() []Member {
 	return s.eachSet(nil, s.fillUp)
 }
 
-// fillUp repeatedly fills the group with the most free GPUs; on ties, the first one. It goes
-// level by level, from the largest number of free GPUs down; perLevel lets it skip levels without
-// a group. No group is filled twice: afterwards it has no room for another member.
+// fillUp repeatedly fills the device group with the most free GPUs; on ties, the first of these
+// groups. fillUp goes down from the largest number of free GPUs, level by level; perLevel lets it
+// skip levels without a group. No group is filled twice, because a filled group cannot hold another
+// member.
 func (s baseline) fillUp(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	groups := s.groups()
@@ -74,16 +75,16 @@ func (s baseline) fillUp(set int) []Member {
 	return s.fillFirst(set, loads)
 }
 
-// load counts the members that a baseline has put on a group, and the GPUs that the group has
-// left.
+// load counts the members that a baseline has put on a group, and the GPUs of the group that remain
+// free.
 type load struct {
 	group         int32
 	free, members int32
 }
 
-// spreadOut repeatedly puts one member on the group with the most free GPUs, on ties, the first
-// one. It goes level by level: a group that got a member has fewer free GPUs and appears again on
-// a lower level.
+// spreadOut repeatedly puts one member on the device group with the most free GPUs; on ties, on the
+// first of these groups. A level is a number of free GPUs. A group that got a member has fewer free
+// GPUs, so it appears again on a lower level.
 func (s baseline) spreadOut(set int) []Member {
 	k, left := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	loads := s.c.scratch.loads[:0]
@@ -98,7 +99,7 @@ func (s baseline) spreadOut(set int) []Member {
 			p := &loads[i]
 			switch {
 			case int(p.free) != level || left == 0:
-			case int(p.members) == s.fits[set].holds(&s.c.resources[s.c.nodeOf[p.group]]): // the node holds no more
+			case int(p.members) == s.fits[set].holds(&s.c.resources[s.c.nodeOf[p.group]]): // the node cannot hold another member
 				p.free = 0
 			default:
 				p.free, p.members, left = p.free-int32(k), p.members+1, left-1
@@ -127,7 +128,7 @@ func (s baseline) fillFirst(set int, loads []load) []Member {
 	return ms
 }
 
-// firstFree lists the first n GPUs of a group that may be chosen.
+// firstFree lists the first n GPUs of a group that can be chosen.
 func (s baseline) firstFree(group int32, n int) []int {
 	g := s.c.groups[group]
 	gpus := make([]int, 0, n)
@@ -139,9 +140,9 @@ func (s baseline) firstFree(group int32, n int) []int {
 	return gpus
 }
 
-// sample draws k of n numbers with the policy's function. Without one, the gang's ID is the seed,
-// so the same gang draws the same numbers on the same cluster. Nomad likewise shuffles nodes by
-// evaluation id.
+// sample draws k of n numbers with the policy's Sample function. If the policy has none, the gang's
+// ID is the seed, so the same gang draws the same numbers on the same cluster. Nomad likewise
+// shuffles nodes by evaluation id.
 func (s baseline) sample(set, n, k int) []int {
 	if s.p.Sample != nil {
 		return s.p.Sample(n, k)
@@ -151,9 +152,9 @@ func (s baseline) sample(set, n, k int) []int {
 	return rand.New(rand.NewPCG(h.Sum64(), uint64(set))).Perm(n)[:k]
 }
 
-// randomSet draws slots of k GPUs from all groups, with equal probability; with one-GPU members it
-// draws single GPUs, as the artifact does. Drawing nodes first would favour the GPUs of nodes that
-// are nearly full.
+// randomSet draws slots from all groups, with equal probability. A slot has the GPUs of one member,
+// so for one-GPU members it draws single GPUs, as the artifact does. Drawing nodes first would
+// favour the GPUs of nodes that are nearly full.
 func (s baseline) randomSet(set int) []Member {
 	want := s.g.MemberSets[set]
 	var pool []Member

@@ -34,7 +34,7 @@ func (c AppClass) Index() int {
 	return -1
 }
 
-// ParseAppClass reads a class name in either case.
+// ParseAppClass reads a class name in upper or lower case.
 func ParseAppClass(s string) (AppClass, error) {
 	if len(s) == 1 {
 		c := AppClass(rune(s[0] &^ 0x20))
@@ -45,6 +45,7 @@ func ParseAppClass(s string) (AppClass, error) {
 	return "", fmt.Errorf("application class %q is unknown (one of A, B, C, D)", s)
 }
 
-// PMScore is the time a fixed piece of work of one application class takes on one GPU, relative
-// to the median GPU of the same model: 1.0 is the median, larger is slower. 0: not measured.
+// PMScore is the time a fixed piece of work of one application class takes on one GPU, relative to
+// the median GPU of the same model: 1.0 is the median, larger is slower. 0 means that the GPU was
+// not measured.
 type PMScore float64

@@ -10,15 +10,16 @@ import (
 )
 
 // Cluster is the state of nodes and GPUs, in a form that placement reads fast. For each device
-// group, application class and bin it keeps the number of available GPUs up to that bin. So a
-// decision reads a few small numbers per group, and single GPUs only in the groups that it chooses.
+// group, application class and bin, a Cluster keeps the number of available GPUs in this bin or a
+// lower one. So a decision reads only a few small numbers per group, and reads single GPUs only in
+// the groups that it chooses.
 //
-// Each change updates the counts, so that searches need not count: a gang takes and releases each
-// GPU once, but the queue tries many gangs on the same state. Only refresh and countOutliers
-// write the counts. The data that searches read most is in slices of plain numbers, not in the
-// structs, so that it is close together in memory.
+// Each change of a GPU updates these counts, so that searches need not count. Updating is cheaper
+// than counting, because a gang takes and releases each GPU once, but the queue tries many gangs on
+// the same state. Only refresh and countOutliers write the counts. The data that searches read most
+// is in slices of plain numbers, not in the structs, so that it is close together in memory.
 //
-// Nodes, groups and GPUs keep the order in which they were given; that order breaks ties. A Cluster
+// Nodes, groups and GPUs keep the order in which they were given; this order breaks ties. A Cluster
 // is not safe for concurrent use.
 type Cluster struct {
 	locality Locality
@@ -29,18 +30,19 @@ type Cluster struct {
 	byID     map[string]int32
 	racks    topologyLevel
 	dcs      topologyLevel
-	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose
-	// bin is at most bin. inlierOffset leads to the same counts without outliers; it equals
-	// offset for a group that has none. 16 bits are enough: a group is part of one node.
+	// upTo[class][offset[class][group]+bin] is the number of available GPUs of the group whose bin
+	// is at most bin. inlierOffset is the position of the same counts without outliers; for a group
+	// without outliers, it equals offset. 16 bits are enough for a count, because a group is part
+	// of one node.
 	upTo         [NumClasses][]uint16
 	offset       [NumClasses][]int32
 	inlierOffset [NumClasses][]int32
 	ranks        [NumClasses][]uint16 // bin of each GPU, 0 the fastest
 	free         int                  // available GPUs
-	// open has a bit per device group, set if the group has an available GPU. On a busy cluster
-	// few groups have one, and placement reads only those.
+	// open has a bit per device group, set if the group has an available GPU. On a busy cluster,
+	// few groups have an available GPU, and placement reads only these groups.
 	open         []uint64
-	unhealthy    []uint64    // a bit per device group, set if a GPU of it is out of use
+	unhealthy    []uint64    // a bit per device group, set if a GPU of the group is out of use
 	avail        []uint16    // available GPUs of each group
 	size         []uint16    // GPUs of each group
 	nodeOf       []int32     // node of each group
@@ -48,16 +50,17 @@ type Cluster struct {
 	largestGroup int         // GPUs of the largest group
 	stateHash    uint64      // changes with everything that searches depend on, see statehash.go
 	outliers     outliers
-	tenants      []tenancy                     // of each GPU; nil if none is shared
+	tenants      []tenancy                     // of each GPU; nil if no GPU is shared
 	costs        func(of, by Occupant) float64 // see SetInterference; nil: cost by class
 
-	// scales are indexed by model+1 (anyModel is −1) and made on first use: the bins of a cluster
-	// never change.
+	// scales are indexed by model+1, because anyModel is −1. A scale is made on first use and then
+	// kept, because the bins of a cluster never change.
 	scales  [NumClasses][]*scale
 	scratch scratch
 }
 
-// nodeState is a node as it was given, and the position of its groups, which are consecutive.
+// nodeState is a node as NewCluster received it, and the position of the node's groups, which are
+// consecutive.
 type nodeState struct {
 	Node
 	firstGroup    int32
@@ -66,7 +69,7 @@ type nodeState struct {
 	availableGPUs int32
 }
 
-// groupState is a device group. Its GPUs are consecutive and of one model.
+// groupState is a device group. The GPUs of a group are consecutive and of one model.
 type groupState struct {
 	node, model  int32
 	first, n     int32 // GPUs
@@ -76,7 +79,7 @@ type groupState struct {
 }
 
 // gpuState is a GPU and whether it can be chosen. available depends on taken and on the GPU's
-// health; it is stored so that refresh can see whether it changed.
+// health; it is stored so that refresh can detect a change.
 type gpuState struct {
 	*GPU      // replaced, never changed, because clones share it
 	group     int32
@@ -85,8 +88,8 @@ type gpuState struct {
 	outlier   uint8 // a bit per class, set if the GPU's score is above the threshold
 }
 
-// modelState has what the device groups of one model share. PM scores are relative to the median
-// of a model, so bins are ranked within it.
+// modelState has what the device groups of one model share. PM scores are relative to the median of
+// a model, so bins are ranked within one model.
 type modelState struct {
 	name   string
 	values [NumClasses][]PMScore // bin values, ascending
@@ -113,8 +116,8 @@ type topologyLevel struct {
 	free   []int32   // available GPUs of each
 }
 
-// NewCluster builds the state from nodes in tie-breaking order. GPU ids must be unique, and every
-// score a number ≥ 0.
+// NewCluster builds the state from nodes. The order of the nodes breaks ties. GPU ids must be
+// unique, and every score a number ≥ 0.
 func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -124,8 +127,8 @@ func NewCluster(nodes []Node, l Locality) (*Cluster, error) {
 	racks, dcs := map[string]int32{}, map[string]int32{}
 	for _, n := range nodes {
 		ns := nodeState{Node: n, firstGroup: int32(len(c.groups)), groups: int32(len(n.Groups))}
-		// Racks of two datacenters may have the same name. A node without a rack is a rack by
-		// itself; the second NUL keeps its ID from equalling the name of a rack.
+		// Racks of two datacenters can have the same name. A node without a rack is a rack by
+		// itself; the second NUL keeps the node's ID from equalling the name of a rack.
 		rack := n.Datacenter + "\x00" + n.Rack
 		if n.Rack == "" {
 			rack = n.Datacenter + "\x00\x00" + n.ID
@@ -199,8 +202,8 @@ func checkGPU(u GPU) error {
 	return nil
 }
 
-// binScores ranks each GPU's bin among the distinct values of its model, then counts. From here on,
-// a bin is its rank, a small number that indexes the counts.
+// binScores ranks each GPU's bin among the distinct values of its model, then computes the counts.
+// After this step, a bin is represented by its rank, a small number that indexes the counts.
 func (c *Cluster) binScores() {
 	for k := range NumClasses {
 		for i := range c.gpus {
@@ -240,8 +243,8 @@ func (c *Cluster) binScores() {
 	}
 }
 
-// buildIndex builds the indexes for finding groups. It leaves all counts at 0; refresh then adds
-// one GPU after the other.
+// buildIndex builds the indexes for finding groups. buildIndex leaves all counts at 0; refresh then
+// adds one GPU after the other.
 func (c *Cluster) buildIndex() {
 	words := (len(c.groups) + 63) / 64
 	c.open, c.unhealthy = make([]uint64, words), make([]uint64, words)
@@ -269,8 +272,8 @@ func binValue(u *GPU, class int) PMScore {
 }
 
 // refresh recomputes whether GPU i is available, and the counts that depend on it. Nothing else
-// changes whether a GPU is available. The cost per class is one step for each bin above the
-// GPU's.
+// changes whether a GPU is available. The cost per class is one step for each bin from the GPU's
+// bin upwards.
 func (c *Cluster) refresh(i int) {
 	u := &c.gpus[i]
 	now := !u.taken && outOfUse(u.GPU) == 0
@@ -278,8 +281,8 @@ func (c *Cluster) refresh(i int) {
 		return
 	}
 	u.available = now
-	// One difference serves counts of both sizes: adding 65535 to a uint16 subtracts 1, and int16
-	// restores the sign.
+	// d serves counts of both sizes: adding 65535 to a uint16 subtracts 1, and the conversion to
+	// int16 restores the sign.
 	d := uint16(1)
 	if !now {
 		d = ^uint16(0) // −1
@@ -307,7 +310,7 @@ func (c *Cluster) refresh(i int) {
 	c.stateHash ^= hashOfGPU(i)
 }
 
-// addUpTo adds d to the counts up to each bin from the rank on.
+// addUpTo adds d to the counts of the bin with this rank and of all higher bins.
 func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 	for b := int(rank); b < len(upTo); b++ {
 		upTo[b] += d
@@ -315,7 +318,7 @@ func addUpTo[N uint16 | int32](upTo []N, rank uint16, d N) {
 }
 
 // Take marks the GPUs of a placement as busy and takes the members' resources from their nodes.
-// Take panics if a GPU is already taken: that is a bug of the caller.
+// Take panics if a GPU is already taken, because this is a bug of the caller.
 func (c *Cluster) Take(g Gang, p Placement) { c.takeOrRelease(g, p, true) }
 
 // Release undoes [Cluster.Take].
@@ -386,7 +389,7 @@ func setBit(bits []uint64, group int32, set bool) {
 	}
 }
 
-// outOfUse is 1 for a GPU that cannot be chosen even if no job uses it, else 0.
+// outOfUse is 1 for a GPU that cannot be chosen even if no job uses it, otherwise 0.
 func outOfUse(u *GPU) int32 {
 	if u.Unhealthy || u.Quarantined || u.Unavailable {
 		return 1
@@ -394,8 +397,8 @@ func outOfUse(u *GPU) int32 {
 	return 0
 }
 
-// SetFree replaces the unallocated resources of a node. They may be negative if more is allocated
-// than the node has now; then nothing that needs them fits.
+// SetFree replaces the unallocated resources of a node. The resources are negative if more is
+// allocated than the node has now. Members that need a negative resource then do not fit.
 func (c *Cluster) SetFree(node int, r Resources) {
 	if r != c.resources[node] {
 		c.stateHash ^= hashOfResources(node, c.resources[node]) ^ hashOfResources(node, r)
@@ -433,7 +436,7 @@ func (c *Cluster) Taken(i int) bool { return c.gpus[i].taken }
 // GroupOf is the index of the device group of GPU i.
 func (c *Cluster) GroupOf(i int) int { return int(c.gpus[i].group) }
 
-// Groups is the number of device groups; MemberSet.Eligible is indexed by them.
+// Groups is the number of device groups; MemberSet.Eligible has an entry for each.
 func (c *Cluster) Groups() int { return len(c.groups) }
 
 // Group identifies device group i by its node's index and its name, vendor/type/name.

@@ -20,8 +20,8 @@ type Placement struct {
 	Speed float64
 	// Model is the device group's name (vendor/type/name) of all members; "" if there are several.
 	Model string
-	// Amount is the number of whole GPUs that its GPUs count as: a part of a shared GPU counts as
-	// a fraction. 0: unknown.
+	// Amount is the number of whole GPUs that the placement's GPUs count as: a part of a shared GPU
+	// counts as a fraction. 0 means unknown.
 	Amount float64
 }
 
@@ -50,8 +50,8 @@ type Decision struct {
 	Demand int      `json:"gpus"`   // number of GPUs that the gang has or needs
 	// Replicas reports whether the members work independently (see [Gang]).
 	Replicas bool `json:"replicas,omitempty"`
-	// Placed reports whether the gang fits now. If not, Reason is why. Impossible reports whether
-	// it would not fit even if all GPUs were free and healthy.
+	// Placed reports whether the gang fits now. If the gang does not fit, Reason is why. Impossible
+	// reports whether the gang would not fit even if all GPUs were free and healthy.
 	Placed     bool          `json:"placed"`
 	Impossible bool          `json:"impossible,omitempty"`
 	Reason     reason.Reason `json:"reason,omitzero"`
@@ -61,16 +61,16 @@ type Decision struct {
 	// Packed is what the packed policy would choose on the same snapshot.
 	Packed *Choice `json:"packed,omitempty"`
 
-	// Candidates counts the cluster's GPUs as this decision found them; all 0 if that is not
+	// Candidates counts the cluster's GPUs as this decision found them; all 0 if the counts are not
 	// recorded.
 	Candidates Candidates `json:"candidates"`
-	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to
-	// its first and last entries; WalkOmitted is how many entries between them are omitted.
+	// Walk lists the entries of the L×V matrix that were tried, in order. A long walk is cut to its
+	// first and last entries; WalkOmitted is the number of omitted entries.
 	Walk        []Entry `json:"walk,omitempty"`
 	WalkOmitted int     `json:"walk_omitted,omitempty"`
 	// Models lists the GPU models for which the gang's speed is known, the fastest first; empty if
-	// it is known for fewer than two. Left is why the gang leaves a faster model with free GPUs to
-	// others.
+	// the speed is known for fewer than two models. Left is why the gang leaves free GPUs of a
+	// faster model to other gangs.
 	Models []OnModel     `json:"models,omitempty"`
 	Left   reason.Reason `json:"left,omitzero"`
 }
@@ -78,7 +78,7 @@ type Decision struct {
 // OnModel is what a gang would get on one GPU model.
 type OnModel struct {
 	Device string  `json:"device"` // device group
-	Speed  float64 `json:"speed"`  // the gang's speed on it; 1: on its fastest model
+	Speed  float64 `json:"speed"`  // the gang's speed on this model; 1 is the speed on its fastest model
 	// Fits reports whether the gang fits on free GPUs of the model. Cost and Total are for these
 	// GPUs.
 	Fits bool    `json:"fits"`
@@ -97,7 +97,7 @@ const walkShown = 64
 // Choice is a placement with names instead of indices.
 type Choice struct {
 	// Members are the gang's allocations. A record that would be too large for Nomad lacks some or
-	// all of them.
+	// all members.
 	Members []ChosenMember `json:"members"`
 	Nodes   int            `json:"nodes"` // nodes that the members are on
 	// Tier is the smallest tier in use that holds all GPUs; for replicas, all GPUs of any one
@@ -105,10 +105,11 @@ type Choice struct {
 	Tier Tier `json:"tier"`
 	// PMScore is the score of the slowest GPU. A GPU that was never measured counts as 1.
 	PMScore PMScore `json:"pm_score"`
-	// Penalty is the factor by which the distance of Tier slows the gang's class; 1: not at all.
+	// Penalty is the factor by which the distance of Tier slows the gang's class; 1 means no
+	// slowdown.
 	Penalty float64 `json:"locality_penalty"`
-	// Cost is the predicted slowdown: PMScore × Penalty, over the speed of the GPU model if that is
-	// known.
+	// Cost is the predicted slowdown: PMScore × Penalty, divided by the speed of the GPU model if
+	// the speed is known.
 	Cost float64 `json:"cost"`
 }
 
@@ -124,7 +125,8 @@ func (d *Decision) Slowest() (device string, mixed bool) {
 	return device, mixed
 }
 
-// Spread is why the replicas of a choice are on these nodes; no reason if there is only one.
+// Spread is why the replicas of a choice are on these nodes; no reason if there is only one
+// replica.
 func (c *Choice) Spread() reason.Reason {
 	if len(c.Members) < 2 {
 		return reason.Reason{}
@@ -171,7 +173,7 @@ type ChosenGPU struct {
 // Candidates counts the cluster's GPUs by whether they could be chosen or, if not, by the reason.
 type Candidates struct {
 	Total       int `json:"total"`                 // all GPUs, parts counted singly; 0: unknown
-	Ineligible  int `json:"ineligible"`            // model, constraints, node not ready
+	Ineligible  int `json:"ineligible"`            // excluded by model or constraints, or the node is not ready
 	Unhealthy   int `json:"unhealthy"`             // eligible, but unhealthy
 	Quarantined int `json:"quarantined"`           // eligible and healthy, but in quarantine
 	Unavailable int `json:"unavailable,omitempty"` // eligible, but the node accepts no jobs, or unreported tasks may still run
@@ -194,6 +196,6 @@ type Entry struct {
 	Free    int     `json:"free"`    // eligible free GPUs up to the bin
 	Taken   bool    `json:"taken"`   // the gang was placed by this entry
 	// PassedOver: the gang would fit here too, but on a node with more free GPUs than the chosen
-	// one, or on more nodes. These are left to wider gangs.
+	// one, or on more nodes. PAL leaves these GPUs to wider gangs.
 	PassedOver bool `json:"passed_over,omitempty"`
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/reason"
 )
 
-// Explain is [Place] with reasons: the candidates, the entries of the L×V matrix that were
-// walked, the choice, and the choice of the packed policy. If the gang does not fit, it explains
-// why.
+// Explain is [Place] with reasons: the candidates, the entries of the L×V matrix that were walked,
+// the choice, and the choice of the packed policy. If the gang does not fit, Explain returns the
+// reason.
 func Explain(c *Cluster, g Gang, p Policy) Decision {
 	f, ok := Find(c, g, p)
 	d := f.reasons(c, g, p, ok)
@@ -26,9 +26,9 @@ func Explain(c *Cluster, g Gang, p Policy) Decision {
 }
 
 // ExplainFound is [Explain] for an existing placement. This placement stays the choice, whatever
-// the policy would choose now; best reports whether the policy would choose the same GPUs. It
-// searches again only if the cluster, the gang or the policy differ from those of the original
-// search, not counting [Policy.Market].
+// the policy would choose now; best reports whether the policy would choose the same GPUs.
+// ExplainFound searches again only if the cluster, the gang or the policy, apart from
+// [Policy.Market], has changed since the original search.
 func ExplainFound(c *Cluster, g Gang, p Policy, f Found) (d Decision, best bool) {
 	if f.current(c, g, p) {
 		d, best = f.reasons(c, g, p, true), true
@@ -75,7 +75,8 @@ func (f *Found) reasons(c *Cluster, g Gang, p Policy, ok bool) Decision {
 }
 
 // packedInstead is the placement that the packed policy would choose. If only one model suits, and
-// the gang has neither preferences nor sharing rules, it reuses the search's list of device groups.
+// the gang has neither preferences nor sharing rules, packedInstead reuses the search's list of
+// device groups.
 func (s *search) packedInstead(g Gang) (Placement, bool) {
 	policy := Policy{Name: Packed}
 	if g.preferences() > 0 || g.Sharing != nil || len(modelsFor(s.c, g)) > 1 {
@@ -96,8 +97,8 @@ func (s *search) packedInstead(g Gang) (Placement, bool) {
 }
 
 // same reports whether two gangs are equal for a search. Lists of eligible groups compare by
-// identity: they are as long as the cluster, and stay the same while the job and the nodes do not
-// change.
+// identity. These lists have an entry for each group of the cluster, and remain the same slices
+// while the job and the nodes do not change.
 func (g *Gang) same(o Gang) bool {
 	same := func(a, b []bool) bool {
 		return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) && (a == nil) == (b == nil)
@@ -147,8 +148,8 @@ func Describe(c *Cluster, g Gang, pl Placement) *Choice {
 	return ch
 }
 
-// entriesTo returns the first n entries of the matrix, each with its number of free GPUs. If
-// there are more than [walkShown], it omits those in the middle.
+// entriesTo returns the first n entries of the matrix, each with its number of free GPUs. If there
+// are more than [walkShown] entries, entriesTo omits those in the middle.
 func (s *search) entriesTo(n int) (es []Entry, omitted int) {
 	if n == 0 {
 		return nil, 0
@@ -177,9 +178,9 @@ func (s *search) scoresIn(v int) (all scores) {
 	return all
 }
 
-// freeUpTo counts, for each bin value, the available GPUs up to it that may serve at least one
-// member set. For one model, it starts from the model's counts and subtracts the groups that may
-// serve none, if they are fewer than the others: most gangs may use most of the cluster.
+// freeUpTo counts, for each bin value, the available GPUs up to this value that can serve at least
+// one member set. Most gangs can use most of the cluster. So if, for one model, fewer groups are
+// unsuitable than suitable, freeUpTo subtracts the unsuitable groups from the model's counts.
 func (s *search) freeUpTo() []int {
 	free, groups := zeros(&s.c.scratch.gpusUpTo, len(s.values)), s.groups()
 	if s.model == anyModel {
@@ -225,7 +226,7 @@ func (c *Cluster) openOf(model int) int {
 	return n
 }
 
-// notListed returns the n groups of the model that have an available GPU but may serve no member
+// notListed returns the n groups of the model that have an available GPU but can serve no member
 // set.
 func (s *search) notListed(n int) []int32 {
 	groups, i := make([]int32, 0, n), 0
@@ -273,9 +274,9 @@ func (g *Gang) MayUse(group int) bool {
 	return false
 }
 
-// candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason. It
-// reads one number per group, and single GPUs only in groups with GPUs out of use. GPUs that are
-// neither free nor out of use count as allocated.
+// candidates counts the cluster's GPUs by whether they can be chosen or, if not, by the reason.
+// candidates reads one number per group, and single GPUs only in groups with GPUs out of use. GPUs
+// that are neither free nor out of use count as allocated.
 func candidates(c *Cluster, g Gang) Candidates {
 	n := Candidates{Total: len(c.gpus)}
 	for gi := range c.groups {
@@ -297,7 +298,7 @@ func candidates(c *Cluster, g Gang) Candidates {
 }
 
 // add counts the GPUs that are out of use. A GPU that is out of use for several reasons counts
-// under the one that operators must fix first.
+// under the reason that operators must fix first.
 func (n *Candidates) add(gpus []gpuState) {
 	for i := range gpus {
 		switch u := &gpus[i]; {
@@ -347,11 +348,11 @@ func WhyNot(c *Cluster, g Gang) (impossible bool, why reason.Reason) {
 	return whyNot(c, g, Policy{}, candidates(c, g))
 }
 
-// CountGPUs is a number of GPUs in words: 1 GPU, 2 GPUs.
+// CountGPUs writes a number of GPUs as text: "1 GPU", "2 GPUs".
 func CountGPUs(n int) string { return reason.Count(n) }
 
 // whyNot returns the first reason that applies. Reasons that waiting cannot change come first,
-// temporary ones last.
+// temporary reasons last.
 func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why reason.Reason) {
 	match := n.Total - n.Ineligible
 	demand := g.GPUs()
@@ -390,7 +391,8 @@ func whyNot(c *Cluster, g Gang, p Policy, n Candidates) (impossible bool, why re
 	return false, why
 }
 
-// tooLarge is why the gang would not fit even an idle, healthy cluster; zero if it would.
+// tooLarge returns why the gang would not fit into the cluster even if all GPUs were free and
+// healthy. If the gang would fit, tooLarge returns the zero reason.
 func tooLarge(c *Cluster, g Gang) reason.Reason {
 	if wide := tooWide(c, g); !wide.IsZero() {
 		return wide
@@ -398,9 +400,9 @@ func tooLarge(c *Cluster, g Gang) reason.Reason {
 	return tooFar(c, g)
 }
 
-// tooWide names the first member set with too few GPUs even in an idle, healthy cluster; zero if
-// there is none. It checks each member set alone: if only the sets together do not fit, the gang
-// counts as waiting.
+// tooWide returns the reason for the first member set that has too few GPUs even in an idle,
+// healthy cluster. If every set has enough GPUs, tooWide returns the zero reason. tooWide checks
+// each member set alone. If each set fits, but not all sets together, the gang counts as waiting.
 func tooWide(c *Cluster, g Gang) reason.Reason {
 	for _, set := range g.MemberSets {
 		capacity := make([]int, len(c.models))
@@ -411,7 +413,7 @@ func tooWide(c *Cluster, g Gang) reason.Reason {
 			}
 		}
 		most, kind := slices.Max(capacity), reason.TooWide
-		if g.Replicas { // replicas may mix models
+		if g.Replicas { // replicas can mix models
 			most, kind = 0, reason.TooMany
 			for _, n := range capacity {
 				most += n
@@ -436,8 +438,9 @@ func (s MemberSet) in(gpus int) int {
 	return n
 }
 
-// tooFar names the first member set that fits into no place within the gang's locality limit,
-// even idle and healthy; zero if there is none. It checks each set alone, as tooWide does.
+// tooFar returns the reason for the first member set that fits into no place within the gang's
+// locality limit, even if all GPUs are free and healthy. If every set fits, tooFar returns the zero
+// reason. tooFar checks each set alone, as tooWide does.
 func tooFar(c *Cluster, g Gang) reason.Reason {
 	if g.MaxTier == 0 {
 		return reason.Reason{}
@@ -465,16 +468,17 @@ func (c *Cluster) mostWithin(g Gang, set MemberSet) (most int) {
 }
 
 // FreeWithin is the largest number of members of the gang's first set that fit into one place of
-// the tier (a node or wider). It counts available GPUs whose PM score is not above the threshold,
-// if there is one. It ignores CPU and memory.
+// the tier (a node or wider). FreeWithin counts only available GPUs, and no outliers. An outlier is
+// a GPU whose PM score is greater than the argument above; if above is 0, no GPU is an outlier.
+// FreeWithin ignores CPU and memory.
 func (c *Cluster) FreeWithin(g Gang, above float64, t Tier) (most int) {
 	c.countOutliers(above)
 	return c.roomAt(g, g.MemberSets[0], t, func(group, _ int) int { return c.freeInliers(group, g.class()) })
 }
 
-// roomAt is how many members of a set fit into the roomiest place of the tier. counted returns how
-// many of a group's GPUs in that place count. roomAt stops counting when all members of the set
-// fit.
+// roomAt returns the largest number of members of a set that fit into one place of the tier.
+// counted returns how many of a group's GPUs in a place count. roomAt stops counting when all
+// members of the set fit.
 func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus int) int) (most int) {
 	room := map[place]int{}
 	for gi := range c.groups {
@@ -494,7 +498,8 @@ func (c *Cluster) roomAt(g Gang, set MemberSet, t Tier, counted func(group, gpus
 // place is a domain of some tier, for GPUs of one model.
 type place struct{ model, at, sub int32 }
 
-// places yields the domains of the tier that contain GPUs of the group, each with their number.
+// places yields the domains of the tier that contain GPUs of the group, each with the number of
+// these GPUs.
 func (c *Cluster) places(group int, t Tier) iter.Seq2[place, int] {
 	gs := &c.groups[group]
 	n := &c.nodes[gs.node]

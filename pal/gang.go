@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// MaxGPUs is how many GPUs a gang may request. It is far above any cluster's size, and small
-// enough that sums and products of a gang's numbers do not overflow.
+// MaxGPUs is the maximum number of GPUs that a gang can request. MaxGPUs is far above any cluster's
+// size, and small enough that sums and products of a gang's numbers do not overflow.
 const MaxGPUs = 1 << 24
 
 // Gang is a job that starts as a whole or not at all: all allocations of all its task groups that
@@ -24,13 +24,13 @@ type Gang struct {
 	MaxTier Tier
 	// Speeds has the gang's speed on each GPU model; empty: unknown.
 	Speeds Speeds
-	// Replicas reports whether the members work independently, as those of a service do: each set
-	// is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
+	// Replicas reports whether the members work independently, as the members of a service do: each
+	// set is spread evenly over nodes, and distance costs nothing. Replicas have no MaxTier.
 	Replicas bool
 	// Sharing is how the gang shares GPUs with others; nil: it requests whole GPUs.
 	Sharing *Sharing
-	// Share is the largest fraction of a GPU that each of its GPUs may be: less than 1 for parts
-	// of shared GPUs, see [Cluster.LargestShare]. 0 means 1.
+	// Share is the largest fraction of a whole GPU that one GPU of the gang can be. Share is less
+	// than 1 for parts of shared GPUs; see [Cluster.LargestShare]. 0 means 1.
 	Share float64
 }
 
@@ -40,15 +40,15 @@ type MemberSet struct {
 	Members int    // allocations
 	GPUs    int    // per member, all on one node, from one device group
 	Need    Resources
-	// Eligible has, for each device group of the cluster (see [Cluster.Groups]), whether it may
-	// serve a member; nil: all may.
+	// Eligible has, for each device group of the cluster (see [Cluster.Groups]), whether the group
+	// can serve a member; nil: all groups can.
 	Eligible []bool
 	// Prefer are subsets of Eligible to try first, in this order: the user's preferences (Nomad's
 	// affinities).
 	Prefer [][]bool
 	// Spreads are the attributes over which to spread the members, as far as possible.
 	Spreads []SpreadOver
-	// Beside has the node of each member that already runs: replicas keep away from them.
+	// Beside has the node of each member that already runs. New replicas avoid these nodes.
 	Beside []int
 }
 
@@ -61,8 +61,8 @@ func (g Gang) GPUs() int {
 	return n
 }
 
-// Amount is the number of whole GPUs that a request for this many counts as; a part of a shared
-// GPU counts as a fraction.
+// Amount is the number of whole GPUs that a request for this number of GPUs counts as; a part of a
+// shared GPU counts as a fraction.
 func (g Gang) Amount(gpus int) float64 { return float64(gpus) * cmp.Or(g.Share, 1) }
 
 // Validate checks the class and the numbers of a gang that comes from outside. [Place] and the
@@ -85,7 +85,7 @@ func (g Gang) Validate() error {
 	return nil
 }
 
-// times multiplies. A negative factor gives 0; overflow gives math.MaxInt.
+// times returns a × b. A negative factor gives 0; overflow gives math.MaxInt.
 func times(a, b int) int {
 	if a <= 0 || b <= 0 {
 		return 0
@@ -104,17 +104,17 @@ func plus(a, b int) int {
 	return a + b
 }
 
-// SingleGPUs is a gang of n one-GPU members. This is PAL's model of a job: its GPUs may be
-// anywhere.
+// SingleGPUs is a gang of n one-GPU members. This is PAL's model of a job: its GPUs can be on any
+// nodes.
 func SingleGPUs(id string, class AppClass, n int) Gang {
 	return Gang{ID: id, Class: class, MemberSets: []MemberSet{{Members: n, GPUs: 1}}}
 }
 
-// Demand is a text of the gang's speeds and its member sets without their names: gangs with the
-// same text and MaxTier fit in the same places. Replicas may mix GPU models, so their text
-// differs. Lists of eligible and preferred device groups compare by identity, because they have
-// an entry for each group of the cluster: for gangs to count as equal, the caller gives them the
-// same slice. The addresses do not affect any order.
+// Demand returns a text with the gang's speeds and its member sets, but not the names of the sets.
+// Gangs with the same text and MaxTier fit in the same places. Replicas have a text of their own,
+// because they can mix GPU models. Lists of eligible and preferred device groups have an entry for
+// each group of the cluster, so the text has only their addresses. For gangs to count as equal, the
+// caller must give them the same slices. The addresses do not affect any order.
 func (g Gang) Demand() string {
 	var b strings.Builder
 	if g.Replicas {

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Tier is how far apart the GPUs of a gang are: the smallest domain that contains them all.
+// Tier is how far apart the GPUs of a gang are: the smallest domain that contains all of these
+// GPUs.
 type Tier uint8
 
 // The locality tiers, closest first.
@@ -40,7 +41,7 @@ func (t *Tier) UnmarshalText(b []byte) error {
 	return err
 }
 
-// ParseTier reads a tier's name; "" is no tier.
+// ParseTier reads a tier's name; "" gives 0, which is no tier.
 func ParseTier(s string) (Tier, error) {
 	if i := slices.Index(tierNames[:], s); i >= 0 {
 		return Tier(i), nil
@@ -56,7 +57,7 @@ type Locality [TierCluster + 1][NumClasses]float64
 // DefaultPenalty is the locality penalty across nodes in PAL's evaluation.
 const DefaultPenalty = 1.7
 
-// TwoTier is PAL's locality: within a node at no penalty, or across nodes at the given one.
+// TwoTier returns PAL's locality: no penalty within a node, and the given penalty across nodes.
 func TwoTier(across float64) Locality {
 	var l Locality
 	for c := range NumClasses {
@@ -78,7 +79,7 @@ func (l Locality) Tiers() []Tier {
 
 func (l Locality) uses(t Tier) bool { return l[t][0] != 0 }
 
-// penalty is the penalty of the tier or, if it is not in use, of the next wider tier in use.
+// penalty is the penalty of the tier or, if the tier is not in use, of the next wider tier in use.
 // TierCluster is always in use, so the loop ends.
 func (l Locality) penalty(t Tier, class int) float64 {
 	for !l.uses(t) {

@@ -9,8 +9,8 @@ import (
 )
 
 // PAL in short: every pair of a bin and a locality tier predicts a slowdown, which is bin value ×
-// penalty. The gang gets the pair with the smallest product among those with enough GPUs. So a
-// slower GPU nearby may beat a faster one far away, and the other way round.
+// penalty. Among the pairs with enough GPUs, the gang gets the pair with the smallest product. So a
+// slower GPU nearby can beat a faster GPU far away, and vice versa.
 //
 // A domain is one place of a tier, for example one rack, node or NVLink island.
 
@@ -25,8 +25,9 @@ type lvEntry struct {
 // matrix is the L×V matrix in walking order: by product, on equal products the closer tier, then
 // the lower bin (PAL alg. 2, line 3; the artifact sorts stably with "within" built first).
 //
-// It has bins × tiers entries. Each outlier has its own bin, so a large cluster has thousands; a
-// scale caches the matrix of gangs without a limit.
+// The matrix has bins × tiers entries. Each outlier has its own bin, so the matrix of a large
+// cluster has thousands of entries. A scale therefore caches the matrix of gangs without a locality
+// limit.
 func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	es := make([]lvEntry, 0, len(s.values)*len(tiers))
 	for v, value := range s.values {
@@ -40,8 +41,8 @@ func (s *scale) matrix(l Locality, class int, tiers []Tier) []lvEntry {
 	return es
 }
 
-// lvMatrix is the matrix for the gang. It has the tiers with a penalty up to the gang's limit,
-// and the limit itself. A tier without a penalty can also be a limit: the gang then pays the
+// lvMatrix returns the matrix for the gang. The matrix has the tiers with a penalty up to the
+// gang's limit, and the limit itself. If the limit is a tier without a penalty, the gang pays the
 // penalty of the next wider tier.
 func (s *search) lvMatrix() []lvEntry {
 	if s.g.MaxTier == 0 {
@@ -56,20 +57,21 @@ func (s *search) lvMatrix() []lvEntry {
 	return s.matrix(s.c.locality, s.k, append(ts, s.g.MaxTier))
 }
 
-// walk is PAL (alg. 2): take the first entry of the L×V matrix that can hold the gang. A gang of
-// one GPU gains nothing from locality and goes to PM-First, as in the artifact, unless the policy
-// leaves room for wide gangs: then it goes to the tightest node.
+// walk is PAL (alg. 2): it takes the first entry of the L×V matrix that can hold the gang. A gang
+// of one GPU gains nothing from locality, so PM-First places it, as in the artifact. If the policy
+// leaves room for wide gangs, bestNode places the one-GPU gang instead.
 //
-// The paper tries each entry separately, which would count the free GPUs of the whole cluster
-// each time. Here, when the walk first reaches a tier, it finds the lowest bin that works in a
-// domain of the tier; an entry works if its bin is at least that bin. The result is the same,
-// because GPUs up to a higher bin include those up to a lower one. So a walk costs one pass per
-// tier and one comparison per entry.
+// The paper tries each entry separately, and would count the free GPUs of the whole cluster each
+// time. Here, when the walk first reaches a tier, it finds the lowest bin up to which one domain of
+// the tier can hold the gang. An entry of the tier works if its bin is at least this lowest bin.
+// The result is the same, because the GPUs up to a higher bin include the GPUs up to a lower bin.
+// So a walk costs one pass per tier and one comparison per entry.
 //
-// Within a node or closer, the walk takes the GPUs with the lowest index up to the bin; in wider
-// domains, PM-First chooses among them. The artifact tries all combinations of a node's GPUs for
-// the lowest worst bin. None can be below the entry's bin, because the walk would have taken an
-// earlier entry; so the first combination is as good as any.
+// Within a node or closer, the walk takes the first GPUs whose bin is at most the entry's bin; in
+// wider domains, PM-First chooses among the GPUs. The artifact tries all combinations of a node's
+// GPUs, and takes one whose slowest GPU has the lowest bin. This bin cannot be below the entry's
+// bin, because the walk would then have taken an earlier entry. So the first combination is as good
+// as any.
 func (s *search) walk() []Member {
 	if s.n == 1 && s.p.RoomForWide > 0 && s.g.MaxTier == 0 {
 		if d := s.bestNode(); d.v < len(s.values) {
@@ -94,12 +96,12 @@ func (s *search) walk() []Member {
 	return nil
 }
 
-// domain is the place of one tier that a gang would take: the one that holds it with the lowest
-// bin, on ties the one with the most GPUs up to that bin, then the first. These tie rules are the
-// artifact's.
+// domain is the place of one tier that a gang would take: the place that can hold the gang with the
+// lowest bin. On ties, the place with the most GPUs up to this bin wins, then the first place.
+// These tie rules are the artifact's.
 type domain struct {
 	v      int // lowest bin that works; len(values) if none does
-	free   int // GPUs up to that bin
+	free   int // GPUs up to bin v
 	group  int32
 	sub    uint16   // island or NUMA node, in tiers closer than the node
 	tier   Tier     // of the domain
@@ -109,7 +111,7 @@ type domain struct {
 
 // bestDomain finds the best domain of a tier. A node is usually one device group, for which
 // bestNode reads two counts. A gang of several models, or of parts of several GPUs, needs several
-// groups of the node; they are counted as in a rack.
+// groups of the node; bestOf counts these groups as it does for a rack.
 func (s *search) bestDomain(t Tier) domain {
 	switch t {
 	case TierIsland, TierNUMA:
@@ -139,7 +141,8 @@ func (d *topologyLevel) groupsOf(i int) (groups []int32, free int) {
 	return d.groups[i], int(d.free[i])
 }
 
-// groupsOfNode does the same for a node, whose groups are consecutive.
+// groupsOfNode returns the device groups of node i, which are consecutive, and the number of their
+// available GPUs.
 func (s *search) groupsOfNode(i int) (groups []int32, free int) {
 	n := &s.c.nodes[i]
 	return s.everywhere()[n.firstGroup : n.firstGroup+n.groups], int(n.availableGPUs)
@@ -153,9 +156,9 @@ func (d domain) better(best domain) bool {
 // noDomain is worse than any domain that works.
 func (s *search) noDomain(t Tier) domain { return domain{v: len(s.values), tier: t} }
 
-// bestNode finds one device group that holds the whole gang. The cheap checks
-// come first: most groups of a busy cluster have too few GPUs. CPU and memory
-// are checked only for a group that would win.
+// bestNode finds one device group that holds the whole gang. The cheap checks come first, because
+// most groups of a busy cluster have too few GPUs. CPU and memory are checked only for a group that
+// would win.
 func (s *search) bestNode() domain {
 	best := s.noDomain(TierNode)
 	if s.n > s.c.largestGroup {
@@ -178,8 +181,9 @@ func (s *search) bestNode() domain {
 	return best
 }
 
-// lowestBin is the lowest bin up to which the group has GPUs for the whole gang, as an index into
-// values: counts are by bin of the model, values are those of all models searched.
+// lowestBin returns the lowest bin up to which the group has enough GPUs for the whole gang, and
+// the number of these GPUs. The bin is an index into values, which has the bins of all models
+// searched; counts are by bin of one model.
 func (s *search) lowestBin(group int32) (v, free int) {
 	to := s.toValue[s.c.groups[group].model]
 	if to == nil {
@@ -194,8 +198,9 @@ func (s *search) lowestBin(group int32) (v, free int) {
 }
 
 // bestSubdomain looks for one island or NUMA node that holds the whole gang. No counts are kept for
-// subdomains, so it looks at their GPUs one by one. It skips groups that even as a whole need a
-// higher bin than the best so far, because no part can need a lower one.
+// subdomains, so it looks at their GPUs one by one. bestSubdomain skips a group that even as a
+// whole needs a higher bin than the best subdomain so far, because no part of the group can need a
+// lower bin.
 func (s *search) bestSubdomain(t Tier) domain {
 	best := s.noDomain(t)
 	if s.n > s.c.largestGroup {
@@ -217,8 +222,8 @@ func (s *search) bestSubdomain(t Tier) domain {
 	return best
 }
 
-// subdomains lists the numbers of the group's islands or NUMA nodes, ascending. 0 means none: a
-// GPU whose place is unknown belongs to no subdomain.
+// subdomains lists the numbers of the group's islands or NUMA nodes, ascending. A GPU whose island
+// or NUMA node is unknown (0) belongs to no subdomain.
 func (s *search) subdomains(group int32, t Tier) []uint16 {
 	subs := s.c.scratch.subs[:0]
 	g := s.c.groups[group]
@@ -258,8 +263,8 @@ func (s *search) subdomain(group int32, t Tier, sub uint16) domain {
 	return s.noDomain(t)
 }
 
-// bestOf finds the best node, rack or datacenter that holds the whole gang. of returns the i-th
-// of n domains. It tries no bin above the best so far.
+// bestOf finds the best node, rack or datacenter that holds the whole gang. of returns the i-th of
+// n domains. bestOf tries no bin above the best bin so far.
 func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)) domain {
 	best := s.noDomain(t)
 	for i := range n {
@@ -275,10 +280,10 @@ func (s *search) bestOf(t Tier, n int, of func(i int) (groups []int32, free int)
 	return best
 }
 
-// lowestBinOf is the lowest bin, at most limit, up to which the groups together hold the gang.
-// For one member set the counts are exact, because members on one group are independent of those
-// on others. Several sets compete for the same GPUs, CPU and memory. So counts only show that
-// they might fit, and PM-First checks it.
+// lowestBinOf is the lowest bin, at most limit, up to which the groups together hold the gang. For
+// one member set the counts are exact, because members on one group are independent of members on
+// other groups. Several sets compete for the same GPUs, CPU and memory. So counts show only that
+// the sets might fit, and PM-First checks whether they do.
 func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	slots, gpus := zeros(&s.c.scratch.slotsUpTo, len(s.values)), zeros(&s.c.scratch.gpusUpTo, len(s.values))
 	several := len(s.g.MemberSets) > 1
@@ -302,9 +307,10 @@ func (s *search) lowestBinOf(groups []int32, limit int) (v, free int) {
 	return len(s.values), 0
 }
 
-// lowestBinOfAll is lowestBinOf for all groups of a simple search. In each group it goes down
-// from the highest bin. Counts only fall, so it stops at the first bin up to which no member
-// fits. Once the lowest bin has slots for all members, no other group can improve the result.
+// lowestBinOfAll is lowestBinOf for all groups of a simple search. In each group, lowestBinOfAll
+// goes down from the highest bin. Counts fall from bin to bin, so lowestBinOfAll stops at the first
+// bin up to which no member fits. Once the lowest bin has slots for all members, no other group can
+// improve the result.
 func (s *search) lowestBinOfAll() int {
 	c, f, slots := s.c, &s.fits[0], zeros(&s.c.scratch.slotsUpTo, len(s.values))
 	upTo, membersFor := c.upTo[s.k], f.membersFor
@@ -376,8 +382,8 @@ func (s *search) addCapacity(group int32, slots, gpus []int) {
 	}
 }
 
-// within chooses the GPUs in a domain that holds the gang. A group's GPUs are taken by index, not
-// by bin, as in the artifact: the cost of the entry is the same either way.
+// within chooses the GPUs in a domain that holds the gang. within takes a group's GPUs by index,
+// not by bin, as in the artifact, because the cost of the entry is the same either way.
 func (s *search) within(d domain) []Member {
 	switch {
 	case d.chosen != nil:

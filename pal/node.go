@@ -6,12 +6,12 @@ package pal
 // GPU is one instance of a device group: a GPU, a MIG instance, or a part of a shared GPU.
 type GPU struct {
 	ID string
-	// Scores are the raw PM scores per application class, indexed by
-	// [AppClass.Index]. They predict how long a job takes. 0: not measured.
+	// Scores are the raw PM scores per application class, indexed by [AppClass.Index]. These scores
+	// predict how long a job takes. 0 means that the GPU was not measured.
 	Scores [NumClasses]PMScore
 	// Binned are the PM scores of the GPU's variability classes: one value for all GPUs of a bin.
-	// They serve to choose GPUs, never to predict times (PAL §3.3). 0: the GPU counts as the
-	// median, 1.
+	// These values serve to choose GPUs, never to predict times (PAL §3.3). A GPU with 0 counts as
+	// the median, 1.
 	Binned [NumClasses]PMScore
 	// Classes are the variability classes as published, 1 the fastest; 0: none.
 	Classes [NumClasses]uint8
@@ -20,43 +20,43 @@ type GPU struct {
 	Unhealthy   bool
 	Quarantined bool
 	Unavailable bool
-	// Degraded is why the GPU counts as degraded; "" if it does not. It has the slowest bin and
-	// class, so it is chosen last.
+	// Degraded is why the GPU counts as degraded; "" if it does not. A degraded GPU has the slowest
+	// bin and class, so it is chosen last.
 	Degraded string
 	// NUMA and Island are the NUMA node and the NVLink island within the node,
 	// counted from 1; 0: unknown.
 	NUMA, Island uint16
 }
 
-// DeviceGroup is a Nomad device group of one node: instances of one model. A device request is met
-// from one group only.
+// DeviceGroup is a Nomad device group of one node: instances of one model. Nomad serves a device
+// request from one group only.
 type DeviceGroup struct {
 	Name string // vendor/type/name: "nvidia/gpu/NVIDIA H200"
 	GPUs []GPU
-	// Shared: the instances are parts of one GPU, alike except for their IDs.
+	// Shared: the instances are parts of one GPU, and differ only in their IDs.
 	Shared bool
 }
 
 // Node is a Nomad client with its device groups.
 type Node struct {
 	ID, Name   string
-	Rack       string // "" is a rack of its own
+	Rack       string // "": the node is a rack by itself
 	Datacenter string
 	Free       Resources // not yet allocated
 	Groups     []DeviceGroup
 }
 
-// Resources are what a member of a gang needs beside its GPUs.
+// Resources are what a member of a gang needs besides its GPUs.
 type Resources struct {
 	CPU      int // MHz
 	MemoryMB int
 	DiskMB   int
-	// PerNode is how many members may share a node (Nomad's distinct_hosts: 1); 0: as many as fit.
-	// It has no meaning in a node's free resources.
+	// PerNode is the maximum number of members on one node (with Nomad's distinct_hosts: 1); 0: as
+	// many as fit. PerNode has no meaning in a node's free resources.
 	PerNode int
 }
 
-// Minus returns r - times × o, without PerNode; a negative number adds.
+// Minus returns r - times × o, without PerNode; if times is negative, it adds.
 func (r Resources) Minus(o Resources, times int) Resources {
 	return Resources{CPU: r.CPU - times*o.CPU, MemoryMB: r.MemoryMB - times*o.MemoryMB, DiskMB: r.DiskMB - times*o.DiskMB}
 }

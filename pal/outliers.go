@@ -5,18 +5,18 @@ package pal
 
 import "slices"
 
-// outliers counts the GPUs that a search excludes if its policy has a threshold. They are counted
-// once per threshold, so that excluding them costs a search nothing: for groups with outliers it
-// reads other counts (inlierOffset). A cluster keeps only one threshold: all policies of a placer
-// or a simulation share it.
+// outliers counts the GPUs that a search excludes if its policy has a threshold. A cluster counts
+// its outliers once per threshold. Excluding outliers then costs a search nothing, because for
+// groups with outliers the search reads other counts (inlierOffset). A cluster keeps the counts for
+// only one threshold, because all policies of a placer or a simulation have the same threshold.
 type outliers struct {
 	above float64         // PM score; 0: no GPU is an outlier
 	gpus  [NumClasses]int // all outliers, available or not
 	free  [NumClasses]int // available outliers
 }
 
-// Outliers is the number of GPUs, available or not, whose PM score for the class is above the
-// given one.
+// Outliers is the number of GPUs, available or not, whose PM score for the class is above the given
+// score.
 func (c *Cluster) Outliers(class AppClass, above float64) int {
 	c.countOutliers(above)
 	return c.outliers.gpus[class.Index()]
@@ -29,8 +29,8 @@ func (c *Cluster) FreeOutliers(class AppClass, above float64) int {
 }
 
 // countOutliers computes the counts for a threshold, unless they exist. Groups without an outlier
-// share the counts of all GPUs. In upTo, the counts without outliers follow those of all GPUs and
-// replace those of an earlier threshold.
+// share the counts of all GPUs. In upTo, the counts without outliers follow the counts of all GPUs,
+// and replace the counts for an earlier threshold.
 func (c *Cluster) countOutliers(above float64) {
 	if c.outliers.above == above {
 		return
@@ -45,7 +45,8 @@ func (c *Cluster) countOutliers(above float64) {
 	}
 }
 
-// counted is the number of counts that include outliers; those without follow.
+// counted is the number of counts of a class that include outliers. In upTo, the counts without
+// outliers follow the counts with outliers.
 func (c *Cluster) counted(class int) int {
 	last := len(c.groups) - 1
 	if last < 0 {
@@ -54,8 +55,9 @@ func (c *Cluster) counted(class int) int {
 	return int(c.offset[class][last]) + len(c.models[c.groups[last].model].values[class])
 }
 
-// countOutliersIn finds the outliers of one group and, if it has any, appends its counts without
-// them. It uses the raw PM score, as the threshold does.
+// countOutliersIn finds the outliers of one group. If the group has outliers, countOutliersIn
+// appends the group's counts without outliers. countOutliersIn compares the raw PM scores with the
+// threshold.
 func (c *Cluster) countOutliersIn(group int32, class int) {
 	g := &c.groups[group]
 	gpus, bit := c.gpus[g.first:g.first+g.n], uint8(1)<<class

@@ -8,17 +8,17 @@ import (
 	"slices"
 )
 
-// Place chooses GPUs for the gang among those available. ok is false if the gang does not fit now;
-// [Explain] says why. The cluster does not change.
+// Place chooses available GPUs for the gang. ok is false if the gang does not fit now; [Explain]
+// says why. The cluster does not change.
 //
-// A gang never mixes GPU models unless its member sets request different ones: PM scores of two
-// models are not comparable, and the faster GPUs would wait for the slower ones. If several
-// models suit, each is tried and the lowest cost wins; on ties, the model that comes first in the
-// cluster. If the gang's speeds are known, the [Market] decides instead. Replicas do not wait for
-// each other, so they mix models if that spreads them better.
+// A gang never mixes GPU models unless its member sets request different models. PM scores of two
+// models are not comparable, and the faster GPUs would wait for the slower GPUs. If several models
+// suit, each is tried and the lowest cost wins; on ties, the model that comes first in the cluster.
+// If the gang's speeds are known, the [Market] decides instead. Replicas do not wait for each
+// other, so they mix models if this spreads the replicas better.
 //
-// Preferences of the member sets come before any cost: the first preference that holds the whole
-// gang wins. Within a preference, spreads come before cost.
+// Preferences of the member sets come before any cost: the first preference under which the whole
+// gang fits wins. Within a preference, spreads come before cost.
 //
 // Run time: a few passes over the device groups, plus the GPUs of the chosen groups, for each
 // preference tried.
@@ -27,22 +27,22 @@ func Place(c *Cluster, g Gang, p Policy) (pl Placement, ok bool) {
 	return f.Placement, ok
 }
 
-// Found is a placement and the details of its search. A placer explains each start, and with them
-// [ExplainFound] need not search again.
+// Found is a placement and the details of its search. The placer explains each start. With these
+// details, [ExplainFound] need not search again.
 type Found struct {
 	Placement
 	c         *Cluster
-	stateHash uint64 // state of the cluster when it was found
+	stateHash uint64 // state of the cluster during the search
 	gang      Gang
 	policy    Policy
-	prefer    int // index of the preference that held it; -1: none
+	prefer    int // index of the preference under which the gang fits; -1: none
 	model     int // model that was searched, or anyModel
 	walked    int // entries of the L×V matrix that were walked
 	roomier   roomier
 	each      []Found // the placements to choose from, at most one per model; nil if no speeds are known
 }
 
-// By is the policy that found it; zero if only the placement is known.
+// By is the policy that found the placement; zero if only the placement is known.
 func (f Found) By() Policy { return f.policy }
 
 // Find is [Place] that also returns the details of the search.
@@ -102,10 +102,11 @@ func findWithin(c *Cluster, g Gang, p Policy) (f Found, ok bool) {
 	return f, ok
 }
 
-// current reports whether [Find] would return the same now, in the market of the original search.
-// It may return false although Find would: then the search only runs again. A placement that was
-// found without outliers is also valid for a policy that accepts outliers, if no outlier is free.
-// It returns false if the caller supplies random numbers, because they cannot be drawn twice.
+// current reports whether [Find] would return the same result now, in the market of the original
+// search. current can return false although the result would be the same; this only costs another
+// search. A placement that was found without outliers is also valid for a policy that accepts
+// outliers, if no outlier is free. current returns false if the caller supplies random numbers,
+// because the same numbers cannot be drawn twice.
 func (f *Found) current(c *Cluster, g Gang, p Policy) bool {
 	if f.c != c || f.stateHash != c.stateHash || f.policy.Name != p.Name || f.policy.RoomForWide != p.RoomForWide || f.policy.RefuseBad != p.RefuseBad && g.Sharing != nil || !f.gang.same(g) || f.policy.Sample != nil || p.Sample != nil {
 		return false
@@ -123,7 +124,7 @@ func (g Gang) preferences() int {
 }
 
 // preferring restricts the member sets to their i-th preference; a set with fewer preferences uses
-// its last.
+// its last preference.
 func (g Gang) preferring(i int) Gang {
 	g.MemberSets = slices.Clone(g.MemberSets)
 	for k := range g.MemberSets {
@@ -137,8 +138,8 @@ func (g Gang) preferring(i int) Gang {
 // anyModel stands for a search over all models at once.
 const anyModel = -1
 
-// modelsFor lists the models to try: those that every member set accepts, and
-// anyModel if no single one does, or for replicas.
+// modelsFor lists the models to try: all models that every member set accepts. modelsFor adds
+// anyModel if no single model suits, and for replicas.
 func modelsFor(c *Cluster, g Gang) []int {
 	common := c.scratch.models[:0]
 	for m := range c.models {

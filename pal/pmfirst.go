@@ -8,20 +8,21 @@ import (
 	"slices"
 )
 
-// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are. It
-// chooses among the available GPUs of the groups whose bin value is at most values[limit]; it
-// returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
+// pmFirst is PM-First (PAL alg. 1): it takes the GPUs with the lowest bins, wherever they are.
+// pmFirst chooses among the available GPUs of the groups whose bin value is at most values[limit];
+// it returns nil if the gang does not fit. Member sets with the most GPUs per member go first,
 // because they are the hardest to fit.
 //
-// With one-GPU members it does the same as the artifact: it sorts GPUs by (bin, |GPUs of that bin
-// on the node − demand|, index). The second key prefers nodes that have about as many such GPUs
-// as the gang needs, and so locality among equal GPUs.
+// With one-GPU members, pmFirst does the same as the artifact: it sorts GPUs by (bin, |GPUs of that
+// bin on the node − demand|, index). The second key prefers nodes that have about as many GPUs of
+// the bin as the gang needs. So among equal GPUs, GPUs that are close together win.
 func (s *search) pmFirst(groups []int32, limit int) []Member {
 	return s.fromSlots(groups, limit, s.lowestSlots)
 }
 
-// fromSlots places the member sets, those with the most GPUs per member first. For each set,
-// choose selects among the slots up to the bin; it returns nil if they hold too few members.
+// fromSlots places the member sets; sets with the most GPUs per member come first. For each set,
+// choose selects from the slots up to the bin limit; it returns nil if there are too few slots for
+// the set's members.
 func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots, members int) []binSlots) []Member {
 	most := func(a, b int) int { return s.g.MemberSets[b].GPUs - s.g.MemberSets[a].GPUs }
 	return s.eachSet(most, func(set int) []Member {
@@ -33,9 +34,10 @@ func (s *search) fromSlots(groups []int32, limit int, choose func(all []binSlots
 	})
 }
 
-// eachSet places one member set after the other, in the order of compare or, if that is nil, of
-// the job. It returns the members in the gang's order. Each set gets what the earlier ones left:
-// eachSet takes their GPUs in the cluster, and always releases them at the end.
+// eachSet places one member set after the other, in the order of compare or, if compare is nil, in
+// the job's order. eachSet returns the members in the gang's order. While eachSet runs, it takes
+// the chosen GPUs in the cluster, so that no later set gets the same GPUs. eachSet always releases
+// these GPUs at the end.
 func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Member) []Member {
 	if len(s.g.MemberSets) == 1 {
 		return place(0)
@@ -65,8 +67,8 @@ func (s *search) eachSet(compare func(a, b int) int, place func(set int) []Membe
 	return sorted
 }
 
-// binSlots are the slots for one member set on one group that have the same worst bin. A slot is
-// room for one member.
+// binSlots are the slots for one member set on one group that have the same worst bin. A slot is a
+// place for one member.
 type binSlots struct {
 	group int32
 	v     int32  // worst bin
@@ -74,8 +76,8 @@ type binSlots struct {
 	inBin uint16 // GPUs of the worst bin on the group
 }
 
-// slotsUpTo lists the slots of a member set up to a bin, grouped by device group and by bin. They
-// use the cluster's scratch memory.
+// slotsUpTo lists the slots of a member set up to a bin, grouped by device group and by bin. The
+// list is in the cluster's scratch memory.
 func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	all := s.c.scratch.slots[:0]
 	if s.simple(groups) {
@@ -91,15 +93,17 @@ func (s *search) slotsUpTo(set int, groups []int32, limit int) []binSlots {
 	return all
 }
 
-// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, it keeps those with
-// the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the first.
+// lowestSlots keeps the slots with the lowest bins. Of the last bin needed, lowestSlots keeps the
+// slots with the lowest score, |GPUs of that bin on the group − demand of the gang|; on ties, the
+// first.
 //
-// Sorting all slots by these keys would do. But bin and score are small whole numbers, so
-// counting gives the same result in time linear in the groups:
+// Sorting all slots by these keys would give the same result. But bin and score are small whole
+// numbers, so counting needs only time linear in the number of groups:
 //
-//  1. count members by bin, which tells the last bin that is needed;
-//  2. count those of the last bin by score, which tells the last score;
-//  3. keep the slots below both, and as many of the last score as are still needed.
+//  1. Count members by bin. This gives the last bin that is needed.
+//  2. Count the members of the last bin by score. This gives the last score that is needed.
+//  3. Keep the slots below the last bin and score, and as many slots with exactly this bin and
+//     score as are still needed.
 func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	perBin := zeros(&s.c.scratch.perBin, len(s.values))
 	for i := range all {
@@ -118,10 +122,10 @@ func (s *search) lowestSlots(all []binSlots, need int) []binSlots {
 	return s.selectSlots(all, last, s.cutoffScore(perCount, &need), need)
 }
 
-// fewestNodes keeps the slots of as few groups as possible: whole groups with the most slots, and
-// for the rest the group with the fewest slots that holds it. Among groups with equally many
-// slots, it takes those with the lowest bins, then the first; within a group, its lowest bins. It
-// overwrites all.
+// fewestNodes keeps the slots of as few groups as possible. fewestNodes uses the groups with the
+// most slots as a whole. The remaining members go to the smallest group that has enough slots for
+// all remaining members. Among groups with equally many slots, the groups with the lowest bins come
+// first; within a group, the slots with the lowest bins. The result overwrites the slice all.
 func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	groups := zeros(&s.c.scratch.perCount, s.c.largestGroup+1) // number of groups by their slots
 	for of := range byGroup(all) {
@@ -145,9 +149,10 @@ func (s *search) fewestNodes(all []binSlots, need int) []binSlots {
 	return s.keepGroups(all, level, whole, rest, need)
 }
 
-// keepGroups keeps all groups with more slots than level, then as many groups with exactly level
-// slots as whole says (those with the lowest bins), and one group with rest slots (the one that
-// needs the lowest bin).
+// keepGroups keeps all groups with more slots than level. Of the groups with exactly level slots,
+// keepGroups keeps as many groups as whole says: the groups with the lowest bins. For the last need
+// members, keepGroups keeps slots of one group with rest slots: the group that needs the lowest
+// bin.
 func (s *search) keepGroups(all []binSlots, level, whole, rest, need int) []binSlots {
 	perBin, last := zeros(&s.c.scratch.perBin, len(s.values)), -1
 	for of := range byGroup(all) {
@@ -218,7 +223,7 @@ func members(slots []binSlots) (n int) {
 }
 
 // selectSlots keeps the slots below the last bin and score, and the first need slots with exactly
-// this bin and score. It overwrites all.
+// this bin and score. The result overwrites the slice all.
 func (s *search) selectSlots(all []binSlots, last, lastScore, need int) []binSlots {
 	kept := all[:0]
 	for _, e := range all {
@@ -257,9 +262,9 @@ func (s *search) simpleSlots(all []binSlots, limit int) []binSlots {
 	return all
 }
 
-// appendSlots adds the slots of one group, by bin. With k GPUs per member, slot j has the GPUs
-// j·k … j·k+k−1 of the group in (bin, index) order, so its worst bin is that of its last GPU. up
-// is the number of slots that the GPUs up to a bin fill.
+// appendSlots adds the slots of one group, by bin. With k GPUs per member, slot j has the GPUs j·k
+// … j·k+k−1 of the group in (bin, index) order, so the slot's worst bin is the bin of its last GPU.
+// up is the number of slots that the GPUs up to a bin fill.
 func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []binSlots {
 	f, g := &s.fits[set], &s.c.groups[group]
 	to, below, done := s.toValue[g.model], 0, 0
@@ -283,8 +288,8 @@ func (s *search) appendSlots(all []binSlots, set int, group int32, limit int) []
 	return all
 }
 
-// cutoff is the first index up to which the counts add up to need, or -1. It subtracts the counts
-// before that index from need.
+// cutoff returns the first index up to which the counts add up to at least need, or -1. cutoff
+// subtracts the counts before this index from need.
 func cutoff(counts []int, need *int) int {
 	for i, n := range counts {
 		if n >= *need {
@@ -295,8 +300,8 @@ func cutoff(counts []int, need *int) int {
 	return -1
 }
 
-// cutoffScore is the score up to which the slots add up to need. perCount has the number of slots
-// by the GPUs of the worst bin on their group. Groups with demand − s and with demand + s such
+// cutoffScore is the score up to which the slots add up to need. perCount[i] is the number of slots
+// on groups with i GPUs of the worst bin. Groups with demand − s and groups with demand + s such
 // GPUs have score s. There are enough slots, so the loop ends.
 func (s *search) cutoffScore(perCount []int, need *int) int {
 	most := len(perCount) - 1
@@ -315,8 +320,8 @@ func (s *search) cutoffScore(perCount []int, need *int) int {
 	}
 }
 
-// fill turns slots into members. Each group gives its first GPUs in (bin, index) order, because
-// the slots kept of a group are always those with its lowest bins.
+// fill turns slots into members. Each group gives its first GPUs in (bin, index) order, because the
+// slots kept of a group are always its slots with the lowest bins.
 func (s *search) fill(set int, slots []binSlots) []Member {
 	k, members := s.g.MemberSets[set].GPUs, s.g.MemberSets[set].Members
 	all, ms := make([]int, 0, members*k), make([]Member, 0, members)
@@ -336,9 +341,9 @@ func (s *search) fill(set int, slots []binSlots) []Member {
 	return ms
 }
 
-// byBin lists the group's GPUs that may be chosen in (bin, index) order. It reads the whole group
-// once per bin of the model, so it is called only for chosen groups. The list is in the cluster's
-// scratch memory.
+// byBin lists the GPUs of the group that can be chosen, in (bin, index) order. byBin reads the
+// whole group once per bin of the model, so it is called only for chosen groups. The list is in the
+// cluster's scratch memory.
 func (s *search) byBin(group int32) []int {
 	g := s.c.groups[group]
 	gpus := s.c.scratch.byBin[:0]

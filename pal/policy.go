@@ -15,17 +15,18 @@ type Policy struct {
 	// is repeatable; nil: the gang's ID is the seed.
 	Sample func(n, k int) []int
 	// RoomForWide makes PAL leave more room for wide gangs. Among the nodes whose bin value is at
-	// most 1 + RoomForWide times the best (0.1: 10 % more), it takes the one with the fewest free
-	// GPUs; a gang that needs several nodes takes the fewest that hold it at up to 1 +
-	// RoomForWide/2 times the best. 0: PAL as published, which takes, of the nodes that hold the
-	// gang with the lowest bin, the one with the most GPUs up to that bin; a gang that needs
-	// several nodes gets the best GPUs, wherever they are.
+	// most 1 + RoomForWide times the best, PAL chooses the node with the fewest free GPUs. For
+	// example, 0.1 accepts bin values up to 10 % above the best. A gang that needs several nodes
+	// gets as few nodes as possible, with bin values up to 1 + RoomForWide/2 times the best. 0 is
+	// PAL as published: among the nodes that can hold the gang with the lowest bin, it chooses the
+	// node with the most GPUs up to this bin. A gang that needs several nodes then gets the GPUs
+	// with the lowest bins, wherever they are.
 	RoomForWide float64
-	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above it; 0:
-	// none. Use one value per cluster: after a change of the value, the cluster counts its GPUs
-	// again.
+	// OutlierThreshold excludes the GPUs whose PM score for the gang's class is above this value; 0
+	// excludes no GPU. Use one value per cluster, because the cluster counts its GPUs again after
+	// each change of the value.
 	OutlierThreshold float64
-	// RefuseBad leaves a part of a GPU free if the gang would do less work there than the
+	// RefuseBad leaves a part of a GPU free if the gang would do less work on this part than its
 	// neighbours would lose. See [Sharing].
 	RefuseBad bool
 	// Market chooses the GPU model of gangs whose speeds are known.
@@ -39,8 +40,8 @@ type PolicyName string
 const (
 	PAL     PolicyName = "pal"      // walks the L×V matrix (PAL alg. 2)
 	PMFirst PolicyName = "pm-first" // lowest bins first, wherever they are (PAL alg. 1)
-	Packed  PolicyName = "packed"   // fewest nodes, blind to variability
-	Spread  PolicyName = "spread"   // most nodes, blind to variability
+	Packed  PolicyName = "packed"   // fewest nodes; ignores variability
+	Spread  PolicyName = "spread"   // most nodes; ignores variability
 	Random  PolicyName = "random"
 )
 

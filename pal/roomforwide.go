@@ -5,8 +5,9 @@ package pal
 
 import "math"
 
-// roomier has, for each tier in which [Policy.RoomForWide] chose the GPUs, the lowest bin with
-// which PAL as published would have taken a domain. +Inf: RoomForWide chose none in that tier.
+// roomier has, for each tier in which [Policy.RoomForWide] chose GPUs, the lowest bin with which
+// PAL as published would have taken a domain. +Inf means that RoomForWide chose no GPUs in the
+// tier.
 type roomier [TierCluster + 1]PMScore
 
 func nowhere() (r roomier) {
@@ -16,10 +17,10 @@ func nowhere() (r roomier) {
 	return r
 }
 
-// inFewNodes places the gang on the fewest nodes of the domain that hold it at little more than the
-// cost of the best bin. The margin is half of the margin for a gang on one node (see tightest):
-// these gangs are wide, so a higher cost affects more GPUs. PAL as published takes the best GPUs
-// wherever they are, and so breaks up one empty node after the other.
+// inFewNodes places the gang on as few nodes of the domain as possible, at little more than the
+// cost of the best bin. The margin is half of the margin for a gang on one node (see tightest),
+// because these gangs are wide, so a higher cost affects more GPUs. PAL as published takes the best
+// GPUs wherever they are, and so uses GPUs of one empty node after the other.
 func (s *search) inFewNodes(d domain) domain {
 	if s.p.RoomForWide == 0 || d.v == len(s.values) {
 		return d
@@ -32,7 +33,7 @@ func (s *search) inFewNodes(d domain) domain {
 		}
 		return kept
 	})
-	if chosen == nil { // its member sets compete for the GPUs
+	if chosen == nil { // the gang's member sets compete for the GPUs
 		return d
 	}
 	s.roomier[d.tier] = s.values[d.v]
@@ -40,7 +41,7 @@ func (s *search) inFewNodes(d domain) domain {
 	return d
 }
 
-// littleMore is the highest bin whose value is at most 1 + more times that of bin v.
+// littleMore returns the highest bin whose value is at most 1 + more times the value of bin v.
 func (s *search) littleMore(v int, more float64) int {
 	limit := v
 	for limit+1 < len(s.values) && float64(s.values[limit+1]) <= (1+more)*float64(s.values[v]) {
@@ -49,10 +50,10 @@ func (s *search) littleMore(v int, more float64) int {
 	return limit
 }
 
-// tightest is the node with the fewest free GPUs among those that hold the gang at little more than
-// the cost of the best. So empty nodes are left to gangs that need a whole one. The limit is a bin
-// and not a PM score, because policies choose by bins only. PAL as published takes the node with
-// the most GPUs, and so breaks up one empty node after the other.
+// tightest finds the node with the fewest free GPUs on which the gang costs little more than on the
+// best node. So empty nodes stay free for gangs that need a whole node. The limit is a bin and not
+// a PM score, because policies choose by bins only. PAL as published takes the node with the most
+// GPUs, and so uses GPUs of one empty node after the other.
 func (s *search) tightest(best domain) domain {
 	limit, fewest := s.littleMore(best.v, s.p.RoomForWide), s.free(best.group)
 	for _, g := range s.groups() {

@@ -9,12 +9,12 @@ import (
 	"slices"
 )
 
-// search is one attempt to place one gang on GPUs of one model (or of any model, if its member
-// sets request different ones).
+// search is one attempt to place one gang on GPUs of one model (or of any model, if its member sets
+// request different models).
 //
-// It reads the cluster's counts and works in its scratch memory: a placer may try thousands of
-// waiting gangs in a cycle. Most gangs have one member set and fit one model; the loops have a
-// shortcut for those (see simple).
+// A search reads the cluster's counts and works in the cluster's scratch memory, because a placer
+// can try thousands of waiting gangs in a cycle. Most gangs have one member set and fit one model;
+// the loops have a shortcut for such gangs (see simple).
 type search struct {
 	*scale
 	c       *Cluster
@@ -23,7 +23,7 @@ type search struct {
 	k       int     // index of the gang's class
 	n       int     // GPUs that the gang requests
 	model   int     // model to search, or anyModel
-	avoid   bool    // leave out outliers, of which the cluster has some
+	avoid   bool    // the cluster has outliers, and the search leaves them out
 	offset  []int32 // of each group's counts in Cluster.upTo
 	fits    []fit   // by member set; prepare sets it
 	listed  []int32 // see groups
@@ -31,18 +31,17 @@ type search struct {
 	roomier roomier
 }
 
-// scale has what all searches for one class and one model (or any model) share: the bin values
-// and their matrix. For any model, the bins of all models are merged by value, so that they
-// compare with each other.
+// scale has what all searches for one class and one model (or any model) share: the bin values and
+// their matrix. For any model, the bins of all models are merged by value, so that bins of
+// different models can be compared.
 type scale struct {
 	values  []PMScore // bin values, ascending
 	toValue [][]int   // model → bin → index into values; nil if the model is not searched
 	entries []lvEntry // the matrix, for gangs without a limit on their tier
 }
 
-// scratch is memory that searches reuse; nothing in it outlives a search. All searches on a
-// cluster share it, and a second search overwrites it, so the results of a search must not be in
-// it.
+// scratch is memory that all searches on a cluster reuse. Each search overwrites scratch, so the
+// results of a search must not be in scratch.
 type scratch struct {
 	models              []int
 	fits                []fit
@@ -55,8 +54,8 @@ type scratch struct {
 	subs                []uint16
 }
 
-// newSearch is a search for GPUs of one model. It does not fill the tables for placing;
-// [search.prepare] does, because measuring or explaining a gang needs none.
+// newSearch returns a search for GPUs of one model. newSearch does not fill the tables for placing,
+// because measuring or explaining a gang needs no tables; [search.prepare] fills them.
 func newSearch(c *Cluster, g Gang, p Policy, model int) *search {
 	s := &search{c: c, g: g, p: p, k: g.class(), n: g.GPUs(), model: model, roomier: nowhere()}
 	s.scale = c.scaleOf(s.k, model)
@@ -77,8 +76,8 @@ func (g *Gang) class() int {
 	return k
 }
 
-// scaleOf is the scale for a class and a model, made once: it depends only on bins, which never
-// change in a cluster.
+// scaleOf returns the scale for a class and a model. scaleOf makes each scale once, because a scale
+// depends only on bins, which never change in a cluster.
 func (c *Cluster) scaleOf(class, model int) *scale {
 	kept := &c.scales[class][model+1]
 	if *kept != nil {
@@ -134,13 +133,13 @@ func (s *search) place() []Member {
 type fit struct {
 	need        Resources
 	members     int
-	perNode     int       // members that a node may hold at most, whatever its resources
+	perNode     int       // maximum number of members on a node, whatever its resources
 	perNodeNeed Resources // what perNode members need
-	membersFor  []uint16  // by number of GPUs: the members they suffice for; avoids a division
+	membersFor  []uint16  // by number of GPUs: how many members these GPUs suffice for; avoids a division
 }
 
-// prepare computes what the loops over groups need, once for each member set. It overwrites the
-// tables of an earlier search.
+// prepare computes what the loops over groups need, once for each member set. prepare overwrites
+// the tables of an earlier search.
 func (s *search) prepare() {
 	s.fits = s.c.scratch.fits[:0]
 	for i := range s.g.MemberSets {
@@ -166,8 +165,8 @@ func (s *search) prepare() {
 	s.c.scratch.fits = s.fits
 }
 
-// holds is how many members fit on a node with these resources. Usually a node holds as many as
-// it may have: three comparisons show this, without a division.
+// holds is how many members fit on a node with these resources. Usually a node can hold perNode
+// members; three comparisons show this, without a division.
 func (f *fit) holds(free *Resources) int {
 	if free.CPU >= f.perNodeNeed.CPU && free.MemoryMB >= f.perNodeNeed.MemoryMB && free.DiskMB >= f.perNodeNeed.DiskMB {
 		return f.perNode
@@ -175,7 +174,7 @@ func (f *fit) holds(free *Resources) int {
 	return free.holds(f.need, f.members)
 }
 
-// eligible reports whether the device group may serve the member set.
+// eligible reports whether the device group can serve the member set.
 func (s *search) eligible(set int, group int32) bool {
 	if s.model != anyModel && int(s.c.groups[group].model) != s.model {
 		return false
@@ -184,7 +183,7 @@ func (s *search) eligible(set int, group int32) bool {
 	return e == nil || e[group]
 }
 
-// eligibleForAll reports whether the group may serve every member set.
+// eligibleForAll reports whether the group can serve every member set.
 func (s *search) eligibleForAll(group int32) bool {
 	for i := range s.g.MemberSets {
 		if !s.eligible(i, group) {
@@ -194,8 +193,8 @@ func (s *search) eligibleForAll(group int32) bool {
 	return true
 }
 
-// counts has, for each bin of the group's model, the number of GPUs up to it that may be chosen.
-// Callers must not change it: it is the cluster's own.
+// counts returns, for each bin of the group's model, the number of GPUs up to this bin that can be
+// chosen. The slice belongs to the cluster; callers must not change it.
 func (s *search) counts(group int32) []uint16 {
 	bins := len(s.values)
 	if s.model == anyModel {
@@ -204,7 +203,7 @@ func (s *search) counts(group int32) []uint16 {
 	return s.c.upTo[s.k][s.offset[group]:][:bins]
 }
 
-// free is the number of GPUs of the group that may be chosen.
+// free is the number of GPUs of the group that can be chosen.
 func (s *search) free(group int32) int {
 	if s.avoid && s.offset[group] != s.c.offset[s.k][group] {
 		counts := s.counts(group)
@@ -213,7 +212,7 @@ func (s *search) free(group int32) int {
 	return int(s.c.avail[group])
 }
 
-// mayChoose reports whether GPU i may be chosen.
+// mayChoose reports whether GPU i can be chosen.
 func (s *search) mayChoose(i int) bool {
 	u := &s.c.gpus[i]
 	return u.available && !(s.avoid && u.outlier>>s.k&1 != 0)
@@ -228,8 +227,9 @@ func (s *search) everywhere() []int32 {
 	return *all
 }
 
-// groups lists the device groups, in order, that may serve at least one member set and have an
-// available GPU. The list is in the cluster's scratch memory: it is valid until the next search.
+// groups lists the device groups, in order, that can serve at least one member set and have an
+// available GPU. The list is in the cluster's scratch memory, so it is valid only until the next
+// search.
 func (s *search) groups() []int32 {
 	if s.listed != nil {
 		return s.listed
@@ -255,8 +255,8 @@ func (s *search) groups() []int32 {
 	return list
 }
 
-// simple reports whether groups is the list for a search with one member set and one model: then
-// each group may serve it, and each bin of a group is a value.
+// simple reports whether groups is the list for a search with one member set and one model. If so,
+// each group can serve the member set, and each bin of a group is an entry of values.
 func (s *search) simple(groups []int32) bool {
 	return len(s.g.MemberSets) == 1 && s.model != anyModel && len(groups) > 0 && len(s.listed) > 0 && &groups[0] == &s.listed[0]
 }
@@ -292,7 +292,7 @@ func (s *search) split(group int32, gpus []int) []Member {
 }
 
 // tier is the smallest tier in use that holds all members. An unknown island or NUMA node differs
-// from all others, also from unknown ones.
+// from all others, also from other unknown islands or NUMA nodes.
 func (s *search) tier(members []Member) Tier {
 	c := s.c
 	first := c.gpus[members[0].GPUs[0]]
@@ -308,8 +308,8 @@ func (s *search) tier(members []Member) Tier {
 			same[TierNUMA] = same[TierNUMA] && c.gpus[u].NUMA == first.NUMA
 		}
 	}
-	// Islands and NUMA nodes are numbered per node: number 1 of one node is not number 1 of
-	// another.
+	// Islands and NUMA nodes are numbered per node: island 1 of one node is not island 1 of another
+	// node.
 	same[TierIsland] = same[TierIsland] && same[TierNode]
 	same[TierNUMA] = same[TierNUMA] && same[TierNode]
 	for t := TierIsland; t < TierCluster; t++ {

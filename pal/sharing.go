@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// Several tasks may share a GPU. Nomad then sees its parts as instances. In this package, the
-// parts of one GPU are a device group. So all parts of a member are on one GPU, and its
-// neighbours are the other members in the group.
+// Several tasks can share a GPU. Nomad then sees the parts of the GPU as instances. In this
+// package, the parts of one GPU are a device group. So all parts of a member are on one GPU, and
+// the member's neighbours are the other members in the group.
 //
-// A part is as fast as its GPU, minus what its neighbours take. The gang goes where it and its
-// neighbours together lose the least time. This choice comes before the one by bins, because
-// neighbours slow a gang by more than GPUs of one model differ.
+// A part is as fast as its GPU, minus what the neighbours take. The gang gets the parts on which
+// the gang and its neighbours together lose the least time. This choice comes before the choice by
+// bins, because neighbours slow a gang by more than GPUs of one model differ.
 
-// Sharing is how a gang shares GPUs with others. A gang that requests whole GPUs has none.
+// Sharing is how a gang shares GPUs with others. A gang that requests whole GPUs has no Sharing.
 type Sharing struct {
-	// Beside are the classes of the neighbours that it accepts, by [AppClass.Index].
+	// Beside has the classes of neighbours that the gang accepts, by [AppClass.Index].
 	Beside [NumClasses]bool
-	// Self: its own members may share a GPU. Replicas always may; they are spread as far as
-	// possible.
+	// Self: members of the gang may share a GPU. Replicas may always share a GPU, but are spread as
+	// far as possible.
 	Self bool
-	// Slower is how many times as long its work takes beside a neighbour of each class, relative
-	// to alone, from earlier runs; 0: use the table of neighbours.
+	// Slower is the gang's run time beside a neighbour of each class, divided by its run time
+	// alone, from earlier runs; 0: use the table of neighbours.
 	Slower [NumClasses]float64
 	// Stays: nobody waits for this gang's part, because the gang does not end, or nobody knows when
-	// it ends. So no other gang is refused a part because of this gang, and it accepts any part
-	// itself.
+	// it ends. So no other gang is refused a part because of this gang, and this gang is never
+	// refused a part.
 	Stays bool
 }
 
@@ -45,11 +45,11 @@ type Occupant struct {
 	Parts int
 }
 
-// beside is the speed of a job of one class (row) beside a job of another (column), relative to
-// the speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020) measured on a
-// V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are B. An
-// autoencoder for recommendations is C, and ResNet-18 on small images is D. They do not apply to
-// other GPU models: see docs/results/neighbours.md. Command: make sim-neighbours.
+// beside is the speed of a job of one class (row) beside a job of another class (column), relative
+// to its speed alone on the GPU. The numbers are means of pairs that Gavel (OSDI 2020) measured on
+// a V100. ResNet-50 is class A. Transformer, LSTM language models, CycleGAN and A3C are class B. An
+// autoencoder for recommendations is class C, and ResNet-18 on small images is class D. The numbers
+// do not apply to other GPU models: see docs/results/neighbours.md. Command: make sim-neighbours.
 var beside = [NumClasses][NumClasses]float64{
 	{0.38, 0.48, 0.51, 0.76},
 	{0.32, 0.70, 0.74, 0.63},
@@ -57,9 +57,9 @@ var beside = [NumClasses][NumClasses]float64{
 	{0.63, 0.90, 0.96, 0.91},
 }
 
-// Interference is what a neighbour costs a job: how much longer its work takes, relative to alone
-// on the GPU. The costs of several neighbours add up, like turns on the GPU; nobody has measured
-// more than two jobs together.
+// Interference is what a neighbour costs a job: how much longer the job's work takes than alone on
+// the GPU. 0.5 means 50 % longer. The costs of several neighbours add up, as if the jobs took turns
+// on the GPU; nobody has measured more than two jobs together.
 func Interference(of, beside AppClass) float64 { return interference(of.Index(), beside.Index()) }
 
 func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
@@ -68,7 +68,7 @@ func interference(of, by int) float64 { return 1/beside[of][by] - 1 }
 // function. Simulations use it for comparison.
 func (c *Cluster) SetInterference(costs func(of, by Occupant) float64) { c.costs = costs }
 
-// costOf is how much longer the work of the first occupant takes beside the second; see
+// costOf is how much longer the work of the first occupant takes beside the second occupant; see
 // [Interference].
 func (c *Cluster) costOf(of, by Occupant) float64 {
 	if c.costs != nil {
@@ -80,15 +80,15 @@ func (c *Cluster) costOf(of, by Occupant) float64 {
 	return interference(of.Class, by.Class)
 }
 
-// presence is an occupant of a device group, and the number of its members there.
+// presence is an occupant of a device group, and the number of its members in this group.
 type presence struct {
 	Occupant
 	members float64
 }
 
 // occupants lists the gangs that have parts of a device group's GPU, in the order of the parts.
-// Costs are sums over this list, and the order keeps the rounding the same. A member with several
-// parts counts once.
+// Costs are sums over this list; because of the fixed order, the rounding is always the same. A
+// member with several parts counts once.
 func (c *Cluster) occupants(group int32) (on []presence) {
 	g := &c.groups[group]
 	for u := g.first; u < g.first+g.n; u++ {
@@ -106,13 +106,13 @@ func (c *Cluster) occupants(group int32) (on []presence) {
 	return on
 }
 
-// tenancy records who has a part; the zero Occupant if unknown. now stays while a what-if marks the
-// part as free for a moment. If a search then takes the part, before keeps that occupant, and
-// becomes now again when the search releases the part.
+// tenancy records who has a part; the zero Occupant if unknown. now does not change while a what-if
+// marks the part as free for a moment. If a search then takes the part, before keeps the previous
+// occupant until the search releases the part.
 type tenancy struct{ now, before Occupant }
 
-// SetOccupant sets who has a part of a GPU while the part is taken. [Cluster.Take] does it for
-// gangs.
+// SetOccupant sets who has a part of a GPU while the part is taken. For gangs, [Cluster.Take] does
+// this.
 func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	if !c.Shared(gpu) {
 		return
@@ -124,7 +124,8 @@ func (c *Cluster) SetOccupant(gpu int, o Occupant) {
 	*t = tenancy{now: o}
 }
 
-// occupant describes a member of the gang that has this many parts, for the others on its GPU.
+// occupant describes a member of the gang that has this number of parts, for the other gangs on the
+// member's GPU.
 func (g *Gang) occupant(parts int) Occupant {
 	o := Occupant{Gang: g.ID, Class: g.class(), Parts: parts}
 	if g.Sharing != nil {
@@ -133,7 +134,7 @@ func (g *Gang) occupant(parts int) Occupant {
 	return o
 }
 
-// setTaken takes or releases one part for a member of the gang that has this many parts.
+// setTaken takes or releases one part, for a member of the gang that has the given number of parts.
 func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 	if !c.Shared(gpu) {
 		c.SetTaken(gpu, taken)
@@ -152,10 +153,10 @@ func (c *Cluster) setTaken(gpu int, taken bool, g *Gang, parts int) {
 // Shared reports whether GPU i is a part of a GPU.
 func (c *Cluster) Shared(i int) bool { return c.tenants != nil && c.groups[c.gpus[i].group].shared }
 
-// shareIn is how much of a GPU each GPU of the group is: less than 1 for parts. It is rounded
-// down to a multiple of 2^-20, so the parts of a GPU never add up to more than 1, and sums of
-// shares are exact: adding and subtracting the same shares leaves 0, and three thirds fit into
-// one GPU.
+// shareIn is the fraction of a whole GPU that each instance of the group is: less than 1 for parts.
+// The fraction is rounded down to a multiple of 2^-20, so the parts of a GPU never add up to more
+// than 1, and sums of shares are exact. For example, adding and subtracting the same shares gives
+// 0, and three thirds fit into one GPU.
 func (c *Cluster) shareIn(group int32) float64 {
 	const grain = 1 << 20
 	if g := &c.groups[group]; g.shared {
@@ -184,9 +185,9 @@ func (c *Cluster) AllAmount() (n float64) {
 	return n
 }
 
-// LargestShare is the largest fraction of a GPU that an instance of the given device groups is;
-// nil: of all groups. A gang that could get parts of different sizes counts as if it got the
-// largest. 0: no group is given.
+// LargestShare is the largest fraction of a whole GPU that an instance of the given device groups
+// is; nil means all groups. A gang that could get parts of different sizes counts as if it got the
+// largest parts. If no group is given, the result is 0.
 func (c *Cluster) LargestShare(of []bool) (most float64) {
 	for i := range c.groups {
 		if of == nil || of[i] {
@@ -200,15 +201,15 @@ func (c *Cluster) LargestShare(of []bool) (most float64) {
 type Neighbour struct {
 	Class   AppClass `json:"class"`   // application class of the neighbours
 	Members int      `json:"members"` // how many members of other gangs of this class share the GPU
-	// Costs is how much longer the gang's work takes because of the neighbours, and CostsThem how
-	// much longer their work takes because of the gang, summed over members. 0.5 means 50 %
-	// longer.
+	// Costs is how much longer the gang's work takes because of the neighbours, and CostsThem is
+	// how much longer the neighbours' work takes because of the gang, summed over members. 0.5
+	// means 50 % longer.
 	Costs     float64 `json:"costs"`
 	CostsThem float64 `json:"costs_them"`
 }
 
-// neighbours lists, by class, the neighbours of a member of the gang that has, or would get, a
-// part in the group. The gang's own members do not count.
+// neighbours lists, by class, the neighbours of a member that has, or would get, a part in the
+// group. Members of the same gang do not count as neighbours.
 func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	var of [NumClasses]struct{ members, costs, theirs float64 }
 	self := g.occupant(0)
@@ -227,17 +228,18 @@ func (c *Cluster) neighbours(g Gang, group int32) (all []Neighbour) {
 	return all
 }
 
-// Company tells who shares GPUs with a gang: the index of a class, [Alone] or [Several].
+// Company says who shares GPUs with a gang: the index of the neighbours' class, [Alone] or
+// [Several].
 type Company int8
 
 const (
-	Alone   Company = NumClasses + iota // it shares its GPUs with nobody
-	Several                             // at least two others are on a GPU of one of its members
+	Alone   Company = NumClasses + iota // the gang shares its GPUs with nobody
+	Several                             // at least two members of other gangs are on the GPU of one member
 )
 
 // Company returns who shares GPUs with a gang that has parts. If each member has at most one
-// neighbour, the neighbour that costs most by the table counts, because the slowest member sets
-// the pace.
+// neighbour, Company returns the class of the neighbour that costs most by the table, because the
+// slowest member sets the pace.
 func (c *Cluster) Company(g Gang, p Placement) Company {
 	with, most := Alone, math.Inf(-1)
 	for _, m := range p.Members {
@@ -257,8 +259,8 @@ func (c *Cluster) Company(g Gang, p Placement) Company {
 	return with
 }
 
-// takes reports whether the gang may get a part in the group: it and all gangs there accept each
-// other as neighbours.
+// takes reports whether the gang may get a part in the group. The gang may get a part if the gang
+// and all gangs in the group accept each other as neighbours.
 func (c *Cluster) takes(g *Gang, group int32) bool {
 	if g.Sharing == nil || !c.groups[group].shared {
 		return true
@@ -274,9 +276,9 @@ func (c *Cluster) takes(g *Gang, group int32) bool {
 	return true
 }
 
-// together is the cost of giving a member of the gang a part in the group: the time its work
-// takes there plus the time that the neighbours lose, relative to the work alone on the median
-// GPU.
+// together is the cost of giving a member of the gang a part in the group: the time of the member's
+// work on this part plus the time that the neighbours lose. The unit of the cost is the time of the
+// work alone on the median GPU.
 func (c *Cluster) together(g *Gang, group int32) float64 {
 	self := g.occupant(0)
 	first := c.gpus[c.groups[group].first].GPU
@@ -291,13 +293,13 @@ func (c *Cluster) together(g *Gang, group int32) float64 {
 // tableModel is part of the names of the GPU models for which the table of neighbours is valid.
 const tableModel = "V100"
 
-// asTurns is what a neighbour costs if both take turns on the GPU. It is the assumption if no
-// cost is known: together they then do as much work as one alone, so no gang is refused because
-// of it.
+// asTurns is what a neighbour costs if both gangs take turns on the GPU. asTurns is the default for
+// unknown costs. With turns, both gangs together do as much work as one gang alone, so no gang is
+// refused because of an unknown cost.
 const asTurns = 1
 
-// knownCost is what one occupant costs the other on the GPU of a group, by earlier runs or
-// measurements, else asTurns.
+// knownCost is what the occupant by costs the occupant of on the GPU of a group, from earlier runs
+// or measurements; if unknown, asTurns.
 func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 	tabled := c.costs != nil || strings.Contains(c.models[c.groups[group].model].name, tableModel)
 	if !tabled && of.Sharing.Slower[by.Class] == 0 {
@@ -307,7 +309,8 @@ func (c *Cluster) knownCost(group int32, of, by Occupant) float64 {
 }
 
 // pays reports whether the GPU of the group would do at least as much work with a member of the
-// gang as without it: the member would do at least as much as the other occupants would lose.
+// gang as without the member. The GPU does so if the member does at least as much work as the other
+// occupants lose.
 func pays(c *Cluster, g *Gang, group int32) bool {
 	self := g.occupant(0)
 	if self.Sharing.Stays {
@@ -316,7 +319,7 @@ func pays(c *Cluster, g *Gang, group int32) bool {
 	on := c.occupants(group)
 	longer, lost := 1.0, 0.0
 	for _, o := range on {
-		if o.Gang == g.ID { // its author lets its members share
+		if o.Gang == g.ID { // the author lets members of this gang share a GPU
 			continue
 		}
 		longer += o.members * c.knownCost(group, self, o.Occupant)
@@ -348,8 +351,8 @@ func refused(c *Cluster, g Gang, p Policy) bool {
 	return fits
 }
 
-// placeBeside is place for gangs that share GPUs: it first tries only the GPUs on which the least
-// time is lost, then adds the next ones.
+// placeBeside is place for gangs that share GPUs. placeBeside first tries only the GPUs on which
+// the least time is lost, then adds the GPUs on which more time is lost, step by step.
 func (s *search) placeBeside() []Member {
 	if s.g.Sharing == nil {
 		return s.place()
@@ -383,7 +386,7 @@ func (s *search) placeBeside() []Member {
 	return nil
 }
 
-// StaysApart reports whether no two members of the gang may share a GPU.
+// StaysApart reports whether members of the gang must not share a GPU.
 func (g *Gang) StaysApart() bool { return g.Sharing != nil && !g.Sharing.Self && !g.Replicas }
 
 // together returns the gang as if its members were allowed to share a GPU.
@@ -396,8 +399,8 @@ func (g Gang) together() Gang {
 	return g
 }
 
-// mostOf is how many of n GPUs of a group the gang can get. If its members must not share a GPU, it
-// gets at most one member's parts of each shared GPU.
+// mostOf is how many of n GPUs of a group the gang can get. If its members must not share a GPU,
+// the gang gets at most one member's parts of each shared GPU.
 func (c *Cluster) mostOf(group int32, g *Gang, n int) int {
 	if !c.groups[group].shared || !g.StaysApart() {
 		return n
@@ -448,8 +451,9 @@ func (c *Cluster) apart(g Gang) (back func()) {
 	}
 }
 
-// takesFree counts the free GPUs on which members of the gang could run beside the current
-// neighbours. If the members stay apart, it counts at most one member's parts per shared GPU.
+// takesFree counts the free GPUs on which members of the gang could run beside the present
+// neighbours. If the members must not share a GPU, takesFree counts at most one member's parts per
+// shared GPU.
 func (c *Cluster) takesFree(g Gang) (n int) {
 	for gi := range c.groups {
 		if g.MayUse(gi) && c.takes(&g, int32(gi)) {

@@ -5,9 +5,9 @@ package pal
 
 import "cmp"
 
-// Cost is the predicted slowdown: PM score of the slowest member × locality
-// penalty (PAL eq. 1), over the speed of its GPU model if that is known. At cost 1 a gang runs
-// as on the median GPU of its fastest model.
+// Cost is the predicted slowdown: PM score of the slowest member × locality penalty (PAL eq. 1),
+// divided by the speed of its GPU model if the speed is known. At cost 1, a gang runs as fast as on
+// the median GPU of its fastest model.
 func (p Placement) Cost() float64 {
 	cost := float64(p.PMScore) * p.Penalty
 	if p.Speed > 0 {
@@ -22,9 +22,9 @@ func Predict(c *Cluster, g Gang, members []Member) Placement {
 	return newSearch(c, g, Policy{}, anyModel).predict(members)
 }
 
-// predict computes tier, PM score and penalty of chosen members. The PM score is the raw one, not
-// the bin's: bins only choose, raw scores predict (PAL §3.3). The gang is as slow as its slowest
-// GPU, since its members wait for one another at each step.
+// predict computes tier, PM score and penalty of chosen members. predict uses the raw PM score, not
+// the bin's score, because bins serve only to choose GPUs (PAL §3.3). The gang is as slow as its
+// slowest GPU, since its members wait for one another at each step.
 func (s *search) predict(members []Member) Placement {
 	p := Placement{Members: members, Tier: s.reach(members)}
 	for _, m := range members {
@@ -37,8 +37,8 @@ func (s *search) predict(members []Member) Placement {
 	return p
 }
 
-// reach is the tier over which members communicate. Replicas do not communicate with each other,
-// so for them it is the widest tier within one member.
+// reach is the tier over which members communicate. Replicas do not communicate with each other, so
+// for replicas it is the widest tier within one member.
 func (s *search) reach(members []Member) (t Tier) {
 	if !s.g.Replicas {
 		return s.tier(members)

@@ -16,15 +16,16 @@ import (
 )
 
 // Speeds are how fast one application runs on each GPU model, by the name of the device group
-// (vendor/type/name). They have no unit: 1 is the application's fastest model, and on a model
-// with 0.5 the work takes twice as long. PM scores compare GPUs of one model; speeds compare
-// models. Empty: no speed is known, and all models count as equally fast.
+// (vendor/type/name). Speeds are relative to the application's fastest model, which has speed 1; on
+// a model with speed 0.5, the work takes twice as long. PM scores compare GPUs of one model; speeds
+// compare models. Empty: no speed is known, and all models count as equally fast.
 //
-// Speeds are replaced and never changed, so that gangs and placements may share them.
+// Speeds are replaced and never changed, so that gangs and placements can share them.
 type Speeds map[string]float64
 
-// SpeedsOf computes speeds from rates: work per second, in the same unit for all models. For run
-// times, pass their inverse. It ignores rates that are not positive.
+// SpeedsOf computes speeds from rates: work per second, in the same unit for all models. To compute
+// speeds from run times, pass the inverse of each run time. SpeedsOf ignores rates that are not
+// positive.
 func SpeedsOf(rates map[string]float64) Speeds {
 	best := 0.0
 	for _, r := range rates {
@@ -39,8 +40,8 @@ func SpeedsOf(rates map[string]float64) Speeds {
 	return s
 }
 
-// ParseSpeeds reads the speeds that a job's author wrote: "NVIDIA A100-SXM4-80GB=1, Tesla
-// T4=0.2", in any unit. Names of models are as in the last part of the device's name in Nomad.
+// ParseSpeeds reads the speeds that a job's author wrote: "NVIDIA A100-SXM4-80GB=1, Tesla T4=0.2",
+// in any unit. The name of a model is the last part of the device's name in Nomad.
 func ParseSpeeds(s string) (map[string]float64, error) {
 	said := map[string]float64{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -64,8 +65,8 @@ func ParseSpeeds(s string) (map[string]float64, error) {
 	return said, nil
 }
 
-// On is the speed on a model; 0 if no speed is known. An unknown model counts as the slowest
-// known one: the gang uses it if nothing better is free.
+// On is the speed on a model; 0 if no speed is known. A model without a known speed counts as the
+// slowest known model, so the gang uses it only if nothing better is free.
 func (s Speeds) On(model string) float64 {
 	if v, ok := s[model]; ok {
 		return v
@@ -79,7 +80,7 @@ func (s Speeds) On(model string) float64 {
 	return slowest
 }
 
-// text names the speeds in order; "" for none.
+// text lists the speeds in the order of the models' names; "" if there are none.
 func (s Speeds) text() string {
 	var b strings.Builder
 	for _, model := range slices.Sorted(maps.Keys(s)) {
@@ -88,23 +89,23 @@ func (s Speeds) text() string {
 	return b.String()
 }
 
-// Market has what GPUs of each model are worth to other gangs. It serves gangs whose speeds are
-// known.
+// Market has what GPUs of each model are worth to other gangs. The placer uses it for gangs whose
+// speeds are known.
 type Market struct {
-	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on it.
-	// For a gang that gains less by a fast model than the others do, the model is expensive. A
+	// Prices has what a GPU of each model is worth: the mean speed that recent gangs have on the
+	// model. A fast model is expensive for a gang that gains less from it than other gangs do. A
 	// model without a price costs 1.
 	Prices Speeds
-	// Congestion has the weight of the other gangs, by model: the cost of one second on a GPU of
-	// price 1 to waiting gangs that could use the model, in seconds of the gang itself. Empty: no
-	// gang waits, and each gang runs where it is fastest.
+	// Congestion has the weight of the waiting gangs, by model: what one second on a GPU of price 1
+	// costs the waiting gangs that could use the model, in seconds of the gang itself. Empty: no
+	// gang waits, and each gang runs on the GPUs on which it is fastest.
 	Congestion map[string]float64
-	// Own is the gang's own share of the congestion of each model that it can use.
+	// Own is the gang's own contribution to the congestion of each model that it can use.
 	Own float64
 }
 
-// Total is the cost of a unit of the gang's work on a model, in seconds: the time that it takes
-// there (see [Placement.Cost]), plus what this time costs the others.
+// Total is the cost of a unit of the gang's work on a model, in seconds. It is the time that this
+// work takes on the model (see [Placement.Cost]), plus what this time costs the waiting gangs.
 func (m Market) Total(model string, cost float64) float64 {
 	price, ok := m.Prices[model]
 	if !ok {
@@ -113,17 +114,17 @@ func (m Market) Total(model string, cost float64) float64 {
 	return cost * (1 + max(0, m.Congestion[model]-m.Own)*price)
 }
 
-// choose returns the placement with the least total, of at most one per model. Ties go to the
-// lower price, then to the model that comes first in the cluster.
+// choose returns the placement with the least total. found has at most one placement per model.
+// Ties go to the lower price, then to the model that comes first in the cluster.
 func (m Market) choose(found []Found) Found {
 	return slices.MinFunc(found, func(a, b Found) int {
 		return cmp.Or(cmp.Compare(m.Total(a.Model, a.Cost()), m.Total(b.Model, b.Cost())), cmp.Compare(m.Prices[a.Model], m.Prices[b.Model]))
 	})
 }
 
-// Usable is how many GPUs of each model, free or not, the gang may use. It counts only models
+// Usable is how many GPUs of each model, free or not, the gang can use. Usable counts only models
 // with enough GPUs for the whole gang; if the gang requests several models at once, it counts all
-// of them.
+// models.
 func (c *Cluster) Usable(g Gang) map[string]int {
 	models := slices.Clone(modelsFor(c, g))
 	several := len(models) == 1 && models[0] == anyModel
@@ -140,9 +141,9 @@ func (c *Cluster) Usable(g Gang) map[string]int {
 	return usable
 }
 
-// FindEach returns the placements from which [Find] chooses for a gang whose speeds are known:
-// one on each model that holds it, in the order of the cluster. For other gangs it returns what
-// Find finds.
+// FindEach returns the placements from which [Find] chooses for a gang whose speeds are known: one
+// on each model on which the gang fits, in the order of the cluster. For other gangs, FindEach
+// returns what Find finds.
 func FindEach(c *Cluster, g Gang, p Policy) []Found {
 	f, ok := Find(c, g, p)
 	if ok && f.each == nil {
@@ -174,7 +175,7 @@ func (f *Found) onModels(g Gang, p Policy) (all []OnModel) {
 }
 
 // markModel marks the models that the gang was placed on. If a faster model had free GPUs,
-// markModel sets the reason why the gang left it to others.
+// markModel sets the reason why the gang left these GPUs to others.
 func (d *Decision) markModel() {
 	taken, fastest := -1, -1
 	for i := range d.Models {
@@ -195,7 +196,7 @@ func (d *Decision) markModel() {
 	}
 }
 
-// modelOf is the model of all members; "" if there are several.
+// modelOf is the model of all members; "" if the members have different models.
 func (s *search) modelOf(members []Member) (name string) {
 	for i, m := range members {
 		switch of := s.c.models[s.c.groups[m.Group].model].name; {

@@ -6,22 +6,22 @@ package pal
 import "slices"
 
 // SpreadOver asks to spread the members of a member set over the values of a node attribute, as
-// Nomad's spread block does: the targets are approached, not enforced.
+// Nomad's spread block does. The targets are aims, not limits.
 type SpreadOver struct {
 	// Weight is relative to the weights of the member set's other spreads.
 	Weight float64
-	// Values has, for each device group, the number of its node's value, from 0;
-	// -1: the node lacks the attribute.
+	// Values has, for each device group, the number of its node's value, counted from 0; -1 means
+	// that the node lacks the attribute.
 	Values []int
-	// Targets is how many members each value should have. Have is how many already run there,
-	// without those to place.
+	// Targets is the number of members that should run on nodes with each value. Have is the number
+	// of members that already run on nodes with each value, without the members to place.
 	Targets []float64
 	Have    []int
 }
 
-// boost is how desirable one more member is on nodes with this value: at most 1, negative beyond
-// the target. It is the formula of Nomad's spread iterator, so that a gang is spread as Nomad
-// would spread it.
+// boost is how desirable one more member is on nodes with this value: at most 1, and negative
+// beyond the target. The formula is that of Nomad's spread iterator, so that a gang is spread as
+// Nomad would spread it.
 func (o *SpreadOver) boost(value, used int) float64 {
 	if value < 0 || o.Targets[value] <= 0 {
 		return -1
@@ -29,14 +29,15 @@ func (o *SpreadOver) boost(value, used int) float64 {
 	return (o.Targets[value] - float64(o.Have[value]+used+1)) / o.Targets[value]
 }
 
-// spread places the gang member by member. Each member goes where the boost is highest; there, a
-// replica goes to the nodes with the fewest members of its set; among the remaining nodes, the
-// lowest cost wins. Like Nomad, spread looks no further ahead than the next member. It returns nil
-// if no member set is to be spread, or if the gang does not fit this way. Spreads are only targets,
-// so the caller then places the gang without them.
+// spread places the gang member by member. Each member goes to the nodes with the highest boost. Of
+// these nodes, a replica goes to the nodes with the fewest members of its set. Among the remaining
+// nodes, the lowest cost wins. Like Nomad, spread looks no further ahead than the next member.
+// spread returns nil if no member set must be spread, or if the gang does not fit when it is
+// spread. If spread returns nil, the caller places the gang without spreads, because spreads are
+// only targets.
 //
-// Each member costs one pass over the device groups per boost that is tried. Each part that is
-// placed takes its GPUs in the cluster; spread releases all of them at the end.
+// Each member costs one pass over the device groups per boost that is tried. spread takes the GPUs
+// of the members that it has placed, and releases all of these GPUs at the end.
 func (s *search) spread() []Member {
 	if !s.spreads() {
 		return nil
@@ -74,7 +75,7 @@ func (s *search) spread() []Member {
 	return members
 }
 
-// spreads reports whether some members should be spread. A single replica need not be.
+// spreads reports whether some members should be spread. A single replica need not be spread.
 func (s *search) spreads() bool {
 	several := s.g.Replicas && (len(s.g.MemberSets) > 1 || s.g.MemberSets[0].Members > 1)
 	return several || slices.ContainsFunc(s.g.MemberSets, func(set MemberSet) bool {
@@ -110,7 +111,7 @@ type placedPart struct {
 }
 
 // areas divides the device groups by the values of their nodes. For the spreads of a member set,
-// all groups of an area are equal, so one search serves them all.
+// all groups of an area are equal, so one search covers the whole area.
 type areas struct {
 	spreads []SpreadOver
 	of      []int         // area of each device group; -1: not eligible
@@ -122,8 +123,8 @@ type areas struct {
 	replicas bool
 }
 
-// newAreas puts device groups into one area if their nodes have the same value of every spread:
-// they have the same boost. A missing value counts as a value of its own.
+// newAreas puts device groups into one area if their nodes have the same value of every spread,
+// because such groups have the same boost. A missing value counts as a value of its own.
 func newAreas(s *search, set int) *areas {
 	a := &areas{spreads: s.g.MemberSets[set].Spreads, of: make([]int, len(s.c.groups)), onNode: map[int32]int{}, replicas: s.g.Replicas}
 	for _, node := range s.g.MemberSets[set].Beside {
@@ -173,7 +174,7 @@ func (a *areas) boost(area int) float64 {
 // wanted is how desirable the next member is on a device group.
 type wanted struct {
 	boost float64
-	there int // members on the node; 0 unless they are replicas
+	there int // members on the node; 0 if the members are not replicas
 }
 
 // more reports whether the member is more desirable at w than at o.
@@ -181,9 +182,9 @@ func (w wanted) more(o wanted) bool {
 	return w.boost > o.boost || w.boost == o.boost && w.there < o.there
 }
 
-// next finds a place for the next part of a member set: one member if it is to be spread, all of
-// it otherwise. It starts with the most desirable device groups. It searches equally desirable
-// ones together, so that cost decides among them.
+// next finds a place for the next part of a member set: one member if the set must be spread,
+// otherwise all members. next starts with the most desirable device groups. next searches equally
+// desirable groups together, so that the cost decides among these groups.
 func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	boosts, at := make([]float64, len(a.values)), make([]wanted, len(a.of))
 	for area := range boosts {
@@ -217,7 +218,8 @@ func (a *areas) next(s *search, set MemberSet) (placedPart, bool) {
 	return placedPart{}, false
 }
 
-// most is the most desirable value in at that is less desirable than below; nil: of all values.
+// most returns the most desirable of the values in at that are less desirable than below. If below
+// is nil, most returns the most desirable of all values.
 func (a *areas) most(at []wanted, below *wanted) (most wanted, ok bool) {
 	for g, w := range at {
 		if a.of[g] >= 0 && (below == nil || below.more(w)) && (!ok || w.more(most)) {

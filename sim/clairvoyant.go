@@ -16,12 +16,13 @@ import (
 )
 
 // Clairvoyant is a run under a scheduler that cannot exist in reality: it knows how long each gang
-// will run, and stops, starts and moves gangs at no cost. It runs as many gangs as fit, those with
-// the least remaining GPU time (work at cost 1 × GPUs) first. Slow GPUs and distance cost as much
-// as under other policies. GPUs do not fail. Other policies are compared with its average job
-// completion time, which is not a proven bound: finding the best order of gangs is NP-hard.
+// will run, and stops, starts and moves gangs at no cost. The scheduler runs as many gangs as fit,
+// first the gangs with the least remaining GPU time (work at cost 1 × GPUs). Slow GPUs and distance
+// cost as much as under other policies. GPUs do not fail. Other policies are compared with the
+// average job completion time of Clairvoyant. This time is not a proven bound, because finding the
+// best order of gangs is NP-hard.
 //
-// It shares no code with pal/queue. Only the choice of GPUs for one gang is the product's:
+// Clairvoyant shares no code with pal/queue. To choose the GPUs of one gang, it uses the product's
 // [pal.Place].
 type Clairvoyant struct {
 	Jobs    []trace.Job
@@ -33,8 +34,8 @@ type clairvoyantJob struct {
 	gang      pal.Gang
 	kind      *gangKind
 	gpus      int
-	left      float64 // seconds of work at cost 1, at the time since
-	need      float64 // latest result of remaining; compare sorts by it
+	left      float64 // seconds of work at cost 1 that remained at the time since
+	need      float64 // latest result of remaining, by which compare sorts
 	since     time.Duration
 	running   bool
 	repacked  bool // repack chose its current placement
@@ -143,8 +144,8 @@ func (e *clairvoyantEngine) remaining(i int) float64 {
 	return left * float64(j.gpus)
 }
 
-// compare compares the work that jobs still need. For waiting jobs it is constant; for running
-// ones, choose updates it.
+// compare compares the work that jobs still need. For waiting jobs, this work is constant; for
+// running jobs, choose updates it.
 func (e *clairvoyantEngine) compare(a, b int) int {
 	if c := cmp.Compare(e.jobs[a].need, e.jobs[b].need); c != 0 {
 		return c
@@ -160,9 +161,9 @@ func (e *clairvoyantEngine) enqueue(i int) {
 	k.waiting = slices.Insert(k.waiting, at, i)
 }
 
-// decide chooses the jobs to run, stops the others and starts those chosen. Moves cost nothing.
-// If a gang does not fit, or its placement is bad, others make room for it: first a few
-// neighbours, and if that is not enough, all running jobs.
+// decide chooses the jobs to run, stops the other jobs and starts the chosen jobs. Moves cost
+// nothing. If a gang does not fit, or its placement is bad, other jobs are placed again: first a
+// few neighbours and, if this is not enough, all running jobs.
 func (e *clairvoyantEngine) decide() {
 	starts, stops := e.choose()
 	for _, i := range stops {
@@ -186,13 +187,13 @@ func (e *clairvoyantEngine) decide() {
 	e.freed = 0
 }
 
-// muchWorse is a factor: other gangs make room for a gang whose cost is above muchWorse × its least
-// cost.
+// muchWorse is the factor by which a gang's cost must exceed its least cost before other gangs make
+// room for the gang.
 const muchWorse = 1.2
 
-// badlyPlaced returns the running gangs that cost much more than they would alone on the cluster,
-// if a move may help. It may if other gangs have not yet made room for the gang, or if at least as
-// many GPUs as the gang has have come free since the last repack.
+// badlyPlaced returns the running gangs that cost much more than they would alone on the cluster.
+// badlyPlaced leaves out gangs for which other gangs have already made room, unless as many GPUs as
+// the gang has have come free since the last repack.
 func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	for _, i := range e.running {
 		j := &e.jobs[i]
@@ -203,14 +204,15 @@ func (e *clairvoyantEngine) badlyPlaced() (gangs []int) {
 	return gangs
 }
 
-// spare is the number of nodes to empty in addition to those that the gangs need.
+// spare is the number of nodes to empty in addition to the nodes that the gangs need.
 const spare = 2
 
-// neighbours returns the running gangs to move so that the given gangs find whole nodes. It chooses
-// the gangs on the emptiest nodes: on as many nodes as the given gangs need, and a few more.
+// neighbours returns the running gangs to move so that the given gangs find whole nodes. neighbours
+// chooses the gangs on the emptiest nodes: on as many nodes as the given gangs need, and a few
+// more.
 func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	used := make([]int, e.Cluster.Groups())
-	alone := make([]int, len(e.running)) // device group that has the whole gang; -1: several
+	alone := make([]int, len(e.running)) // device group on which the whole gang is; -1: several groups
 	for n, i := range e.running {
 		j := &e.jobs[i]
 		alone[n] = e.Cluster.GroupOf(j.placement.Members[0].GPUs[0])
@@ -248,8 +250,8 @@ func (e *clairvoyantEngine) neighbours(gangs []int) []int {
 	return moved
 }
 
-// choose goes through all jobs by remaining GPU time: a job runs if enough GPUs are left,
-// wherever they are. It removes the jobs to start from the queue.
+// choose goes through all jobs by remaining GPU time. A job runs if enough GPUs remain, on any
+// nodes. choose removes the jobs to start from the queue.
 func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	for _, i := range e.running {
 		e.jobs[i].need = e.remaining(i)
@@ -289,8 +291,8 @@ func (e *clairvoyantEngine) choose() (starts, stops []int) {
 	}
 }
 
-// nobodyBetter reports whether no waiting job either fits the free GPUs or goes before a running
-// one.
+// nobodyBetter reports whether the running jobs can stay as they are: no waiting job fits on the
+// free GPUs, and no waiting job goes before a running job.
 func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	worst := -1
 	for _, i := range e.running {
@@ -306,7 +308,7 @@ func (e *clairvoyantEngine) nobodyBetter(free int) bool {
 	return true
 }
 
-// place finds GPUs that are not outliers or, if the gang does not fit on those, any.
+// place finds GPUs without outliers or, if the gang does not fit on these, any GPUs.
 func (e *clairvoyantEngine) place(g pal.Gang) (pal.Placement, bool) {
 	p := pal.Policy{Name: pal.PAL, OutlierThreshold: queue.DefaultOutlierThreshold}
 	if pl, ok := pal.Place(e.Cluster, g, p); ok {
@@ -316,7 +318,7 @@ func (e *clairvoyantEngine) place(g pal.Gang) (pal.Placement, bool) {
 	return pal.Place(e.Cluster, g, p)
 }
 
-// start starts jobs in order until one does not fit; it returns this job and the rest.
+// start starts jobs in order until a job does not fit; it returns this job and the rest.
 func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	for n, i := range jobs {
 		pl, ok := e.place(e.jobs[i].gang)
@@ -329,8 +331,9 @@ func (e *clairvoyantEngine) start(jobs []int) (rest []int) {
 	return nil
 }
 
-// repack places waiting gangs and some running ones again, the widest first. It is for gangs that
-// do not fit although enough GPUs are free in total. It returns those that still do not fit.
+// repack places waiting gangs and some running gangs again, the widest first. repack is for gangs
+// that do not fit although enough GPUs are free in total. repack returns the gangs that still do
+// not fit.
 func (e *clairvoyantEngine) repack(gangs, running []int) (rest []int) {
 	for _, i := range running {
 		e.release(i)

@@ -5,14 +5,14 @@ package sim
 
 import "fmt"
 
-// dependencies tracks which jobs come after which. A job joins the queue when the last job before
-// it has finished.
+// dependencies tracks which jobs come after which other jobs. A job joins the queue when the last
+// job before it has finished.
 type dependencies struct {
 	unfinished []int         // number of jobs that each job still waits for
 	dependents map[int][]int // by job: the jobs that come after it
 }
 
-// readDependencies reads which job comes after which.
+// readDependencies reads which job comes after which other job.
 func (e *engine) readDependencies() error {
 	e.deps = dependencies{unfinished: make([]int, len(e.Jobs)), dependents: map[int][]int{}}
 	for i, j := range e.Jobs {
@@ -28,7 +28,7 @@ func (e *engine) readDependencies() error {
 	return nil
 }
 
-// submit puts job i into the queue, unless it must wait for others.
+// submit puts job i into the queue, unless it must wait for other jobs.
 func (e *engine) submit(i int) {
 	if i >= len(e.deps.unfinished) || e.deps.unfinished[i] == 0 {
 		e.enqueue(i)

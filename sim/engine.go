@@ -20,54 +20,56 @@ type Config struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
 	Queue   queue.Options
-	// RestartS is the run time a gang loses each time it is preempted, moved or
+	// RestartS is the run time, in seconds, that a gang loses each time it is preempted, moved or
 	// restarted after a failure.
 	RestartS float64
-	// Preemptible gangs may be stopped and moved, Migratable ones only moved, if the queue's
-	// options allow it.
+	// If Preemptible is set, gangs may be stopped and moved; if Migratable is set, gangs may be
+	// moved. The queue's options must also allow this.
 	Preemptible, Migratable bool
 	// MovesPerHour limits how many gangs are moved per hour; 0: no limit.
 	MovesPerHour int
-	// CheckpointS is the time between the checkpoints of a gang, in seconds; the queue knows it.
-	// A gang that is stopped loses its work since the last checkpoint; 0: it loses none.
+	// CheckpointS is the time between the checkpoints of a gang, in seconds; the queue knows this
+	// time. A gang that is stopped loses its work since the last checkpoint. If CheckpointS is 0,
+	// gangs lose no work.
 	CheckpointS float64
 	// RestartCostS is the restart cost that the queue assumes; 0: RestartS.
 	RestartCostS float64
-	// StartS is how long a gang holds its GPUs before it works, at each start, in addition to
+	// StartS returns how long, at each start, a gang holds its GPUs before it works, in addition to
 	// RestartS; nil: 0.
 	StartS func() float64
 	// StopS is how long a preempted gang holds its GPUs after its work has stopped.
 	StopS float64
-	// EndS is how long a gang that has done its work still holds its GPUs.
+	// EndS is how long a gang holds its GPUs after it has done its work.
 	EndS float64
 	// Gang makes the gang of a job; nil: [GangOf].
 	Gang func(trace.Job) pal.Gang
-	// Slower returns the factor by which job i takes longer on the placement than its cost
-	// predicts. It is for jobs whose speeds the queue does not know; nil: there are none.
+	// Slower returns the factor by which job i takes longer on the placement than the placement's
+	// cost predicts. Slower is for jobs whose speeds the queue does not know; nil: there are no
+	// such jobs.
 	Slower func(i int, p pal.Placement) float64
 	// Beside returns how fast job i runs beside other jobs on the GPU of a device group, relative
-	// to running alone; 0: they do not fit in the GPU's memory together. A gang is as fast as its
-	// slowest member. nil: GPUs are not shared. See [Share].
+	// to running alone; 0: these jobs together do not fit in the GPU's memory. A gang is as fast as
+	// its slowest member. If Beside is nil, GPUs are not shared. See [Share].
 	Beside func(i int, others []int, group int) float64
-	// Estimate is the queue's estimate of a job's work; nil: none.
+	// Estimate is the queue's estimate of a job's work; nil: there are no estimates.
 	Estimate func(i int, j trace.Job) time.Duration
 	// Progress returns the progress that job i reports after the fraction done of its work, both
-	// from 0 to 1; a result below 0: it reports nothing. [queue.NextReport] decides when jobs
-	// report. nil: no job reports.
+	// from 0 to 1. If the result is below 0, the job reports nothing. [queue.NextReport] decides
+	// when jobs report. If Progress is nil, no job reports.
 	Progress func(i int, done float64) float64
 	Failures Failures
 	Seed     uint64
-	// Windows returns the current and the next windows, and until when this answer is complete;
-	// nil: there are no windows.
+	// Windows returns the present and the next windows, and the time until which this list is
+	// complete; nil: there are no windows.
 	Windows func(now time.Duration) (ws []queue.Window, until time.Duration)
 	// RoundS delays all events to the next multiple of RoundS seconds, as in the PAL artifact; 0:
 	// no delay.
 	RoundS float64
-	// More returns one further job. After the end of the trace, the engine calls it for the next
-	// arrival until all jobs of the trace have finished, as the artifact does. These jobs are not
-	// tracked: they are in no result. nil: no further jobs.
+	// More returns one further job. After the end of the trace, the engine calls More for the next
+	// arrival until all jobs of the trace have finished, as the artifact does. No result contains
+	// these further jobs. If More is nil, there are no further jobs.
 	More func() trace.Job
-	// Decided is called after each decision, for questions to the queue; may be nil.
+	// Decided is called after each decision, so that it can query the queue; may be nil.
 	Decided func(now time.Duration, q *queue.Queue)
 	// OnProgress is called from time to time with the simulated time and the number of finished
 	// jobs; may be nil.
@@ -89,17 +91,17 @@ type simJob struct {
 	cost      float64       // without neighbours
 	first     time.Duration
 	finish    time.Duration
-	waiting   time.Duration // start of its wait
+	waiting   time.Duration // start of the job's present wait
 	waited    time.Duration
-	lostS     float64 // GPU seconds that it held without kept work
-	ranS      float64 // GPU seconds it held
+	lostS     float64 // GPU seconds that the job held without kept work
+	ranS      float64 // GPU seconds that the job held
 	runs      int
 	resizes   int
-	event     int64 // number of the event that ends its run or frees its GPUs; earlier ones are stale
-	asked     int64 // number of the event at which it next reports its progress
+	event     int64 // number of the event that ends the run or frees the GPUs; earlier events are stale
+	asked     int64 // number of the event at which the job next reports its progress
 	running   bool
 	stopping  bool // preempted: the event frees its GPUs
-	done      bool // it has done its work: the event frees its GPUs
+	done      bool // the job has done its work: the event frees its GPUs
 	halted    time.Duration
 }
 
@@ -124,8 +126,8 @@ type engine struct {
 	deps     dependencies
 }
 
-// Run simulates until every job has finished, or until nothing more can happen: then
-// Outcome.Stuck counts the unfinished jobs.
+// Run simulates until every job has finished, or until nothing more can happen. If nothing more can
+// happen, Outcome.Stuck counts the unfinished jobs.
 func (c Config) Run() (Outcome, error) {
 	e, err := c.engine()
 	if err != nil {
@@ -219,7 +221,7 @@ func (e *engine) nextTime() (time.Duration, bool) {
 	return at, ok
 }
 
-// advance moves the clock to the time and processes the events and arrivals up to it.
+// advance moves the clock to the given time, and processes the events and arrivals up to this time.
 func (e *engine) advance(at time.Duration) {
 	e.use.add(e.now, at)
 	e.now = at
@@ -277,7 +279,8 @@ func (e *engine) enqueue(i int) {
 	e.use.wait(1)
 }
 
-// decide carries out the queue's actions. It asks again if one of them may have freed GPUs.
+// decide carries out the queue's actions. decide asks the queue again if an action can have freed
+// GPUs.
 func (e *engine) decide() {
 	if e.Windows != nil && e.now >= e.windowed {
 		var ws []queue.Window
@@ -334,8 +337,8 @@ func (e *engine) decide() {
 	}
 }
 
-// mayMove reports whether the limit of moves per hour allows one more move now. If so, it counts
-// the move.
+// mayMove reports whether the limit of moves per hour allows one more move now. If the limit allows
+// the move, mayMove counts it.
 func (e *engine) mayMove() bool {
 	if e.MovesPerHour <= 0 {
 		return true
@@ -377,7 +380,7 @@ func (e *engine) start(i int, p pal.Placement) {
 	e.askProgress(i)
 }
 
-// pushEnd schedules the end of job i, this many seconds after begin.
+// pushEnd schedules the end of job i, s seconds after begin.
 func (e *engine) pushEnd(i int, begin time.Duration, s float64) {
 	at, err := endOf(begin, s, e.Jobs[i].ID)
 	e.err = cmp.Or(e.err, err)
@@ -471,8 +474,8 @@ func (e *engine) stop(i int, kind string) {
 	e.observe(i, kind, j.placement)
 }
 
-// kept returns the part of a run's useful seconds that a stop does not lose: those before the last
-// checkpoint.
+// kept returns the part of a run's useful seconds that a stop does not lose: the part before the
+// last checkpoint.
 func (e *engine) kept(usefulS float64) float64 {
 	if e.CheckpointS <= 0 {
 		return usefulS

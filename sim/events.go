@@ -13,9 +13,10 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// event belongs to a job or to a GPU. If gpu is negative, a job's run ends, its GPUs come free, or
-// it reports its progress: simJob.event and simJob.asked tell these apart. Otherwise the GPU fails
-// or is repaired. The engine of plain Nomad uses gpu differently: see nomadEngine.happen.
+// event belongs to a job or to a GPU. If gpu is negative, the job's run ends, its GPUs come free,
+// or the job reports its progress; simJob.event and simJob.asked distinguish these cases. Otherwise
+// the GPU fails or is repaired. The engine of plain Nomad uses gpu differently: see
+// nomadEngine.happen.
 type event struct {
 	at     time.Duration
 	seq    int64
@@ -69,8 +70,9 @@ func (es *events) popUntil(at time.Duration) (event, bool) {
 	return heap.Pop(&es.heap).(event), true
 }
 
-// endOf returns when a run ends that begins at the given time and takes this many seconds. It
-// returns an error if that is too late for a [time.Duration], 292 years after the trace began.
+// endOf returns the end of a run that begins at the given time and takes s seconds. endOf returns
+// an error if the end does not fit into a [time.Duration], because it is more than 292 years after
+// the trace began.
 func endOf(begin time.Duration, s float64, job string) (time.Duration, error) {
 	if !(s*float64(time.Second) < float64(math.MaxInt64-begin)) {
 		return math.MaxInt64, fmt.Errorf("job %q would run for %.0f years; is its run time, or one of its speeds, wrong?", job, s/(365*86400))
@@ -78,11 +80,11 @@ func endOf(begin time.Duration, s float64, job string) (time.Duration, error) {
 	return begin + seconds(s), nil
 }
 
-// Failures are the rates at which GPUs fail; zero: they never do.
+// Failures has the rates at which GPUs fail. With the zero value, GPUs never fail.
 type Failures struct {
 	// MTBFH is the mean time between failures of one GPU in hours.
 	MTBFH float64
-	// RepairH is the mean time in hours until it is repaired.
+	// RepairH is the mean time in hours until a failed GPU is repaired.
 	RepairH float64
 }
 
@@ -117,8 +119,8 @@ func (f *faults) occupy(job int, p pal.Placement, on bool) {
 	}
 }
 
-// nextFailure draws the next GPU to fail, and the time. The failure has no effect if the GPU is
-// already down.
+// nextFailure draws the next GPU to fail, and the time of the failure. The failure has no effect if
+// the GPU is already down.
 func (e *engine) nextFailure() {
 	n := e.Cluster.NumGPUs()
 	gap := e.faults.rand.ExpFloat64() * e.Failures.MTBFH * 3600 / float64(n)

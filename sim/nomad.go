@@ -15,12 +15,12 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Nomad is a run under plain Nomad as it behaves without a placer. Every allocation is placed as
-// soon as it fits, on a random GPU of the node with the best score for CPU and memory (Nomad does
-// not see GPUs when it scores). Allocations that do not fit stay in a blocked evaluation. When
-// GPUs come free, Nomad tries all blocked evaluations, oldest first, and reserves nothing for
-// those that do not fit (seen on 1.11.3). A gang starts to work when all its allocations run;
-// until then, the running ones hold their GPUs.
+// Nomad is a run under plain Nomad as it behaves without a placer. Nomad places every allocation as
+// soon as it fits, on a random GPU of the node with the best score. The score depends on CPU and
+// memory only, not on GPUs. Allocations that do not fit stay in a blocked evaluation. When GPUs
+// come free, Nomad tries all blocked evaluations, oldest first, and reserves nothing for
+// allocations that do not fit (seen on 1.11.3). A gang starts to work when all its allocations run;
+// until then, its running allocations hold their GPUs.
 type Nomad struct {
 	Jobs    []trace.Job
 	Cluster *pal.Cluster
@@ -43,7 +43,7 @@ type nomadJob struct {
 	gang    pal.Gang
 	count   int // number of its allocations
 	members []pal.Member
-	round   int // number of times that it gave up
+	round   int // number of times that the job gave up
 	first   time.Duration
 	finish  time.Duration
 	done    bool
@@ -58,7 +58,7 @@ type nomadEngine struct {
 	jobs     []nomadJob
 	blocked  []int
 	used     []int // GPUs in use per device group
-	withFree []int // by number of GPUs: how many device groups have that many free
+	withFree []int // by number of GPUs: how many device groups have this number of free GPUs
 	events   events
 	now      time.Duration
 	finished int
@@ -66,11 +66,11 @@ type nomadEngine struct {
 	ranS     float64 // GPU seconds for which complete gangs worked
 	running  int     // number of complete gangs
 	err      error   // see endOf
-	givenUp  int     // number of times that gangs gave up since one last began or ended
+	givenUp  int     // number of times that gangs gave up since a gang last began or ended
 }
 
-// Run simulates until every job has finished, or the rest are deadlocked: then Outcome.Stuck
-// counts the unfinished jobs.
+// Run simulates until every job has finished, or until the rest are deadlocked. Outcome.Stuck
+// counts the jobs that never finish because of a deadlock.
 func (n Nomad) Run() (Outcome, error) {
 	e := newNomadEngine(n)
 	for _, j := range n.Jobs {
@@ -107,9 +107,9 @@ func (n Nomad) Run() (Outcome, error) {
 	return e.outcome(), nil
 }
 
-// hopeless is how often gangs may give up in a row, while no gang runs and none arrives. After that
-// the waiting gangs count as stuck: each takes GPUs that another one freed, and none ever has
-// enough.
+// hopeless is the maximum number of times that gangs give up in a row while no gang runs and none
+// arrives. After this number, the waiting gangs count as stuck, because each takes GPUs that
+// another gang freed, and no gang ever has enough.
 const hopeless = 10_000
 
 func newNomadEngine(n Nomad) *nomadEngine {
@@ -138,8 +138,8 @@ func (e *nomadEngine) step(at time.Duration) {
 	e.now = at
 }
 
-// happen processes an event. Its gpu is -1 for the end of a job; for a rendezvous timeout, it is
-// the number of the attempt.
+// happen processes an event. ev.gpu is -1 for the end of a job; for a rendezvous timeout, it is the
+// number of the attempt.
 func (e *nomadEngine) happen(ev event) {
 	j := &e.jobs[ev.job]
 	switch {
@@ -184,7 +184,7 @@ func (e *nomadEngine) free(j *nomadJob) {
 	j.members = nil
 }
 
-// occupy records that GPUs of a device group are taken, or freed if gpus is negative.
+// occupy records that GPUs of a device group are taken or, if gpus is negative, freed.
 func (e *nomadEngine) occupy(g, gpus int) {
 	_, n := e.Cluster.GroupGPUs(g)
 	e.withFree[n-e.used[g]]--
@@ -198,9 +198,9 @@ func (e *nomadEngine) anyHas(gpus int) bool {
 	return gpus < len(e.withFree) && slices.ContainsFunc(e.withFree[gpus:], func(groups int) bool { return groups > 0 })
 }
 
-// unblock tries every blocked evaluation, oldest first. The evaluation of the job again comes last,
-// unless again is -1. As soon as no GPU is free, the remaining evaluations stay blocked.
-// evaluate appends jobs that block again to e.blocked, which reuses the slice.
+// unblock tries every blocked evaluation, oldest first. If again is not -1, the evaluation of the
+// job with this index comes last. As soon as no GPU is free, the remaining evaluations stay
+// blocked. evaluate appends jobs that block again to e.blocked, which reuses the slice.
 func (e *nomadEngine) unblock(again int) {
 	waiting := e.blocked
 	if i := slices.Index(waiting, again); i >= 0 {
@@ -216,7 +216,7 @@ func (e *nomadEngine) unblock(again int) {
 	}
 }
 
-// evaluate places the allocations of a job that fit; if any are left, the job blocks.
+// evaluate places the allocations of a job that fit. If some do not fit, the job blocks.
 func (e *nomadEngine) evaluate(i int) {
 	j := &e.jobs[i]
 	before := len(j.members)
@@ -252,18 +252,18 @@ func (e *nomadEngine) begin(i int) {
 }
 
 // nodeOrder is an evaluation's random order of nodes. The search for each allocation continues
-// where the one before stopped (scheduler: StaticIterator).
+// where the search for the previous allocation stopped (scheduler: StaticIterator).
 type nodeOrder struct {
 	order  []int
 	offset int
 }
 
-// nomadSkips is how many nodes with a score of at most 0 Nomad sets aside while it looks for better
-// nodes (scheduler: LimitIterator).
+// nomadSkips is the maximum number of nodes with a score of at most 0 that Nomad sets aside while
+// it looks for better nodes (scheduler: LimitIterator).
 const nomadSkips = 3
 
-// bestNode is the best of the first feasible nodes; on ties, the first of them. The caller
-// ensures that there is one.
+// bestNode returns the best of the first feasible nodes; on ties, the first of these. The caller
+// ensures that there is a feasible node.
 func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	want := j.gang.MemberSets[set].GPUs
 	var looked, skipped []int
@@ -291,10 +291,11 @@ func (e *nomadEngine) bestNode(j *nomadJob, set int, nodes *nodeOrder) int {
 	return best
 }
 
-// score is Nomad's score of the node after the allocation: fit (0…1, structs.ScoreFitBinPack or
-// ScoreFitSpread, divided by 18), or, if the node already runs allocations of the task group, the
-// mean of fit and the job anti-affinity. The model assumes that an allocation needs the same
-// share of the node's CPU and memory as of its GPUs.
+// score is Nomad's score of the node after the allocation. Usually, it is the fit, from 0 to 1:
+// structs.ScoreFitBinPack or ScoreFitSpread, divided by 18. If the node already runs allocations of
+// the task group, the score is the mean of the fit and the job anti-affinity. The model assumes
+// that the share of the node's CPU and memory that an allocation needs equals the share of the
+// node's GPUs.
 func (e *nomadEngine) score(j *nomadJob, set, g int) float64 {
 	_, n := e.Cluster.GroupGPUs(g)
 	group := j.gang.MemberSets[set]
@@ -351,7 +352,7 @@ func (e *nomadEngine) outcome() Outcome {
 		o.Jobs = append(o.Jobs, r)
 		o.Preemptions += j.round
 	}
-	o.LostGPUh = max(0, e.use.busyS-e.ranS) / 3600 // rounding may make it negative
+	o.LostGPUh = max(0, e.use.busyS-e.ranS) / 3600 // rounding can make the difference negative
 	o.totals(&e.use)
 	return o
 }

@@ -14,15 +14,15 @@ type Outcome struct {
 	Jobs        []JobResult
 	Utilization float64 // share of the GPU time that gangs held, until the last finish
 	Useful      float64 // work that was done and kept, at cost 1, as a share of the GPU time; above 1 is possible if GPUs are shared
-	LostGPUh    float64 // GPU hours that were held without kept work
+	LostGPUh    float64 // GPU hours that gangs held without kept work
 	Preemptions int     // runs beyond the first of each job, without changes of size; under plain Nomad, how often gangs gave up
 	Resizes     int     // changes of size of running elastic gangs
 	Failures    int     // number of failures of GPUs
 	Samples     []Sample
 	MakespanS   float64
-	// Stuck is the number of jobs that never finish: gangs that fit nowhere, that a limit never
-	// lets start or that come after such a gang; under plain Nomad, gangs that hold GPUs and wait
-	// for each other.
+	// Stuck is the number of jobs that never finish: gangs that fit nowhere, gangs that a limit
+	// never lets start, and gangs that come after such a gang. Under plain Nomad, Stuck also counts
+	// gangs that hold GPUs and wait for each other.
 	Stuck int
 }
 
@@ -33,7 +33,7 @@ type Sample struct {
 	WaitingJobs int
 }
 
-// usage integrates the busy GPUs and samples them.
+// usage integrates and samples the number of busy GPUs.
 type usage struct {
 	gpus        int
 	whole       int // number of whole GPUs, if gpus counts parts of shared GPUs
@@ -46,14 +46,14 @@ type usage struct {
 	nextSample  time.Duration
 }
 
-// maxSamples limits the number of samples; at the limit, every other one is dropped.
+// maxSamples limits the number of samples; at the limit, every other sample is dropped.
 const maxSamples = 2000
 
 func newUsage(gpus int) usage { return usage{gpus: gpus, whole: gpus, every: time.Minute} }
 
 func (u *usage) wait(jobs int) { u.waitingJobs += jobs }
 
-// hold records that a gang takes GPUs, or releases them if gpus is negative.
+// hold records that a gang takes GPUs or, if gpus is negative, releases GPUs.
 func (u *usage) hold(gpus int) { u.busy += gpus }
 
 // work records work that no restart loses.
@@ -122,7 +122,7 @@ type Figures struct {
 	AvgJCT, GeoJCT, P50, P90, P99, MaxJCT, Makespan float64
 }
 
-// FiguresOf computes the statistics of these jobs.
+// FiguresOf computes the statistics of the given jobs.
 func FiguresOf(jobs []JobResult) Figures {
 	var f Figures
 	jcts := make([]float64, 0, len(jobs))

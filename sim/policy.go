@@ -19,11 +19,11 @@ type Policy struct {
 	Name string
 	// About describes the policy in one sentence.
 	About string
-	// Queue has the rules of a policy with a queue; Preempts reports whether it may stop any
-	// gang.
+	// Queue has the rules of a policy with a queue; Preempts reports whether the policy may stop
+	// any gang.
 	Queue    queue.Options
 	Preempts bool
-	// Estimate makes the queue's estimates of run times from a seed; nil: those of Config.
+	// Estimate makes the queue's estimates of run times from a seed; nil: the estimates of Config.
 	Estimate func(seed uint64) Estimate
 
 	kind        kind
@@ -39,7 +39,7 @@ const (
 	clairvoyant
 )
 
-// Estimate is the queue's estimate of a job's work; 0: none.
+// Estimate returns the queue's estimate of a job's work; 0: no estimate.
 type Estimate = func(i int, j trace.Job) time.Duration
 
 // Unbounded is a limit on waiting that no simulation reaches.
@@ -74,7 +74,7 @@ func Baselines() []Policy {
 	return append(ps, Policy{Name: "clairvoyant", kind: clairvoyant, About: "knows every run time, and stops, starts and moves gangs at no cost; least remaining GPU time first; slow GPUs and distance cost it time, too; all others are compared with it"})
 }
 
-// PolicyOf returns the baseline of that name.
+// PolicyOf returns the baseline with this name.
 func PolicyOf(name string) (Policy, bool) {
 	for _, p := range Baselines() {
 		if p.Name == name {
@@ -115,15 +115,15 @@ func withOurRules(o queue.Options) queue.Options {
 // Nomad reports whether the policy is plain Nomad.
 func (p Policy) Nomad() bool { return p.kind == plainNomad || p.kind == spreadNomad }
 
-// GivesUp returns the policy with this time after which half-placed gangs of plain Nomad give up;
-// 0: never.
+// GivesUp returns a copy of the policy under which half-placed gangs of plain Nomad give up after
+// this time; 0: never.
 func (p Policy) GivesUp(after time.Duration) Policy {
 	p.rendezvousS = after.Seconds()
 	return p
 }
 
-// Run simulates the jobs of the configuration on its cluster under the policy. Other fields of
-// the configuration apply if the policy's engine has them.
+// Run simulates the jobs of the configuration on its cluster under the policy. Other fields of the
+// configuration apply if the policy's engine uses them.
 func (p Policy) Run(c Config) (Outcome, error) {
 	if p.kind != queued && c.Failures.MTBFH > 0 {
 		return Outcome{}, fmt.Errorf("simulate %s: GPUs that fail are not modelled under this policy", p.Name)
@@ -153,8 +153,8 @@ func Wrong(f float64, seed uint64) Estimate {
 }
 
 // Reporting returns a function for [Config.Progress] with which a share of the jobs report. The
-// speed that a job reports drifts: at its end it is the average speed of its run, multiplied or
-// divided by a random factor of up to f.
+// speed that a job reports drifts. At the job's end, it is the average speed of the run, multiplied
+// or divided by a random factor of up to f.
 func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 {
 	return func(i int, done float64) float64 {
 		r := rand.New(rand.NewPCG(^seed, uint64(i)))
@@ -169,8 +169,9 @@ func Reporting(share, f float64, seed uint64) func(i int, done float64) float64 
 const usersFactor = 5
 
 // Users returns the estimates of users whose jobs are killed at the end of the requested time. If
-// the trace has an estimate, it is that one. Otherwise it is the work times a random number from
-// 1 to 5 (the f-model of Mu'alem and Feitelson), rounded up to times that people write.
+// the trace has an estimate for a job, Users returns this estimate. Otherwise the estimate is the
+// work times a random number from 1 to 5 (the f-model of Mu'alem and Feitelson), rounded up to a
+// time that people write.
 func Users(seed uint64) Estimate {
 	return func(i int, j trace.Job) time.Duration {
 		if j.EstimateS > 0 {
@@ -181,7 +182,7 @@ func Users(seed uint64) Estimate {
 	}
 }
 
-// asWritten rounds a time up to the next one that people write.
+// asWritten rounds a time up to the next time that people write, such as 30 minutes or 1 day.
 func asWritten(d time.Duration) time.Duration {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
 	for _, round := range []time.Duration{15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour,

@@ -12,8 +12,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/population"
 )
 
-// Population is the GPUs of a simulated cluster: for each GPU its raw PM scores by application
-// class, node by node.
+// Population has the GPUs of a simulated cluster, node by node. Each GPU has a raw PM score for
+// each application class.
 type Population struct {
 	Nodes, GPUsPerNode int
 	Scores             [][pal.NumClasses]pal.PMScore
@@ -46,7 +46,7 @@ func Stream(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x6b5)) 
 // outliers.
 func Artifact() profile.Options { return profile.Options{Method: profile.KMeans} }
 
-// Cluster builds the core's cluster, calibrated as in the PAL artifact.
+// Cluster builds a cluster of package pal, calibrated as in the PAL artifact.
 func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
 	nodes, err := p.PalNodes(Artifact())
 	if err != nil {
@@ -59,8 +59,8 @@ func (p Population) Cluster(l pal.Locality) (*pal.Cluster, error) {
 	return c, nil
 }
 
-// PalNodes returns the nodes for the core: scores are binned per class by the calibration's
-// options, and each node is one device group.
+// PalNodes returns the population as nodes of package pal. Scores are binned per class by the
+// calibration's options, and each node is one device group.
 func (p Population) PalNodes(o profile.Options) ([]pal.Node, error) {
 	if len(p.Scores) != p.Nodes*p.GPUsPerNode || len(p.Scores) == 0 {
 		return nil, fmt.Errorf("build cluster: %d scores for %d nodes of %d GPUs", len(p.Scores), p.Nodes, p.GPUsPerNode)

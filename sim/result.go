@@ -1,18 +1,19 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package sim simulates a GPU cluster under a queue and placement policy. It runs the production
-// core, pal.Place and pal/queue, under simulated time: [Config] is one run, driven by events,
-// with restart costs, failures and wrong estimates. [Baselines] are other schedulers, including
-// plain Nomad.
+// Package sim simulates a GPU cluster under a queue and placement policy. The package runs the
+// production core, pal.Place and pal/queue, under simulated time: [Config] is one run, driven by
+// events, with restart costs, failures and wrong estimates. [Baselines] are other schedulers,
+// including plain Nomad.
 //
-// It is part of the product (nomad-pal simulate). research/artifact reimplements the PAL artifact's
-// own simulator.
+// The package is part of the product (nomad-pal simulate). The package research/artifact
+// reimplements the PAL artifact's own simulator.
 //
 // A change of this package must keep the following. The same configuration and seed give the same
 // outcome, byte for byte. The engine acts for the queue as the agent does: it carries out each
-// action, reports it, and then asks again. Each job does exactly its work, whatever stops, moves or
-// slows it. The engines of plain Nomad and of the clairvoyant policy share no code with pal/queue.
+// action, reports it, and then asks again. Each job does exactly its work, even if the job is
+// stopped, moved or slowed. The engines of plain Nomad and of the clairvoyant policy share no code
+// with pal/queue.
 package sim
 
 import "github.com/nomad-pal/nomad-pal/pal"
@@ -28,10 +29,10 @@ type JobResult struct {
 	Start  float64 // first start
 	Finish float64
 	Wait   float64
-	HeldS  float64  // total time for which it held its GPUs
-	Runs   int      // number of starts, including the first; under plain Nomad, of tries
-	Tier   pal.Tier // tier of its last placement; 0: never ran
-	Model  string   // of its last GPUs (vendor/type/name); "": never ran, or several models
+	HeldS  float64  // total time for which the job held its GPUs
+	Runs   int      // number of starts, including the first; under plain Nomad, number of tries
+	Tier   pal.Tier // tier of the job's last placement; 0: it never ran
+	Model  string   // model of the job's last GPUs (vendor/type/name); "": it never ran, or on several models
 }
 
 // Slowdown is the time that the job held its GPUs divided by its work at cost 1; it is 1 for a
@@ -43,14 +44,15 @@ func (j JobResult) Slowdown() float64 {
 	return j.HeldS / j.WorkS
 }
 
-// shortest is the work of a job, in seconds, below which its stretch would depend more on the job
-// than on the queue.
+// shortest is the least time, in seconds, with which [JobResult.Stretch] computes. With less, the
+// stretch of a short job would depend more on the job than on the queue.
 const shortest = 10
 
-// Stretch is the job completion time over the work at cost 1, times below 10 s counting as 10 s (the bounded
-// slowdown of the literature): the combined effect of waiting and slow GPUs.
+// Stretch is the job completion time divided by the work at cost 1, where times below 10 s count as
+// 10 s. Stretch is the combined effect of waiting and slow GPUs. The literature calls the stretch
+// bounded slowdown.
 func (j JobResult) Stretch() float64 { return max(j.JCT(), shortest) / max(j.WorkS, shortest) }
 
-// JCT is the job completion time. It is not below 0, although a trace may be more precise than
-// simulated times.
+// JCT is the job completion time. JCT is never below 0, although the times of a trace can be more
+// precise than simulated times.
 func (j JobResult) JCT() float64 { return max(0, j.Finish-j.Submit) }

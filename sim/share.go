@@ -15,8 +15,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// Share returns the nodes with their GPUs shared: each GPU becomes a device group with this number
-// of parts, as the placer sees it.
+// Share returns the nodes with shared GPUs. Each GPU becomes a device group with this number of
+// parts, as the placer represents shared GPUs.
 func Share(nodes []pal.Node, parts int) []pal.Node {
 	nodes = slices.Clone(nodes)
 	for n := range nodes {
@@ -35,15 +35,15 @@ func Share(nodes []pal.Node, parts int) []pal.Node {
 	return nodes
 }
 
-// SharedGangOf is a job's gang on shared GPUs: each member has this many parts of one GPU, and no
-// two members share a GPU.
+// SharedGangOf is a job's gang on shared GPUs: each member has the given number of parts of one
+// GPU, and no two members share a GPU.
 func SharedGangOf(j trace.Job, parts int) pal.Gang {
 	return pal.Gang{ID: j.ID, Class: j.Class, Speeds: j.Speeds, Sharing: &pal.Sharing{Beside: pal.AnyClass},
 		MemberSets: []pal.MemberSet{{Members: j.GPUs, GPUs: parts}}}
 }
 
-// recall sets what neighbours cost job i, from earlier runs of its name. It is called when the job
-// enters the queue.
+// recall sets what neighbours cost job i, from earlier runs of jobs with the same name. recall is
+// called when the job enters the queue.
 func (e *engine) recall(i int) {
 	g := &e.jobs[i].gang
 	if g.Sharing == nil {
@@ -54,11 +54,11 @@ func (e *engine) recall(i int) {
 	g.Sharing = &with
 }
 
-// pace is the state of a run at a change of its speed: how long it had worked, how much work was
-// left, and the cost from then on.
+// pace is the state of a run at a change of its speed: how long the run had worked, how much work
+// remained, and the cost after the change.
 type pace struct{ worked, left, cost float64 }
 
-// leftAfter is the work that is left once the run has worked for this many seconds.
+// leftAfter is the work that remains after the run has worked for the given number of seconds.
 func (j *simJob) leftAfter(worked float64) float64 {
 	p := j.pace[0]
 	for _, q := range j.pace[1:] {
@@ -69,7 +69,8 @@ func (j *simJob) leftAfter(worked float64) float64 {
 	return max(0, p.left-(worked-p.worked)/p.cost)
 }
 
-// meet updates the speeds when job i starts: it and the jobs on its GPUs slow each other.
+// meet updates the speeds when job i starts, because job i and the other jobs on its GPUs slow each
+// other.
 func (e *engine) meet(i int) {
 	if e.on == nil {
 		return
@@ -103,7 +104,7 @@ func (e *engine) repaceAround(i int) {
 	}
 }
 
-// repace computes the speed of job i from now on.
+// repace computes the new speed of job i after a change of its neighbours.
 func (e *engine) repace(i int) {
 	j := &e.jobs[i]
 	if j.stopping || j.done {
@@ -120,7 +121,7 @@ func (e *engine) repace(i int) {
 	}
 	worked := max(0, (e.now - j.since).Seconds())
 	next := pace{worked, j.leftAfter(worked), cost}
-	if e.CheckpointS > 0 && worked > last.worked { // a stop may fall back to an earlier checkpoint: keep the history
+	if e.CheckpointS > 0 && worked > last.worked { // keep the history, because a stop can go back to an earlier checkpoint
 		j.pace = append(j.pace, next)
 	} else {
 		*last = next
@@ -128,8 +129,8 @@ func (e *engine) repace(i int) {
 	e.pushEnd(i, max(e.now, j.since), next.left*cost)
 }
 
-// beside is the speed of job i on the GPU of a device group beside the others there, relative to
-// alone.
+// beside is the speed of job i beside the other jobs on the GPU of a device group, relative to its
+// speed alone.
 func (e *engine) beside(i, group int) float64 {
 	others := slices.DeleteFunc(slices.Clone(e.on[group]), func(o int) bool { return o == i })
 	if len(others) == 0 {
@@ -143,8 +144,8 @@ func (e *engine) beside(i, group int) float64 {
 	return rate
 }
 
-// Beside returns measured pairs in the form that [Config] needs, for these jobs on the cluster's
-// GPU models.
+// Beside returns a function for [Config.Beside] that uses measured pairs, for these jobs on the
+// cluster's GPU models.
 func Beside(ps trace.Pairs, jobs []trace.Job, c *pal.Cluster) func(i int, others []int, group int) float64 {
 	return func(i int, others []int, group int) float64 {
 		_, model := c.Group(group)
@@ -156,7 +157,7 @@ func Beside(ps trace.Pairs, jobs []trace.Job, c *pal.Cluster) func(i int, others
 	}
 }
 
-// requestedGPUs is how many GPUs, or parts of GPUs, job i requests.
+// requestedGPUs is the number of GPUs, or of parts of GPUs, that job i requests.
 func (e *engine) requestedGPUs(i int) float64 {
 	if e.on != nil {
 		return float64(e.jobs[i].gang.GPUs())
@@ -164,8 +165,8 @@ func (e *engine) requestedGPUs(i int) float64 {
 	return float64(e.Jobs[i].GPUs)
 }
 
-// RandomNeighbours makes jobs take an idle GPU if there is one, else a part beside random
-// neighbours (see [pal.Cluster.SetInterference]).
+// RandomNeighbours returns a function for [pal.Cluster.SetInterference] that makes jobs take an
+// idle GPU if there is one, and otherwise a part beside random neighbours.
 func RandomNeighbours(seed uint64) func(of, by pal.Occupant) float64 {
 	return func(of, by pal.Occupant) float64 {
 		h := fnv.New64a()

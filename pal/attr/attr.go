@@ -1,17 +1,19 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package attr is the contract between the device plugin and the placer: the names of the device
-// attributes that the plugin publishes and the placer reads, and the text form of values that do
-// not fit into one number.
+// Package attr is the contract between the device plugin and the placer. The package names the
+// device attributes that the plugin publishes and the placer reads. The package also defines the
+// text form of values that do not fit into one number.
 //
 // Nomad shares attributes between all instances of a device group, so data about single GPUs is
-// published as lists of instance ids. The names of lists start with "unique."; otherwise each node
-// would get its own computed class.
+// published as lists of instance ids. The names of lists start with "unique.", because Nomad
+// ignores such attributes when it computes a node's class. Without this prefix, each node would get
+// a class of its own.
 //
-// Every list has a companion count without that prefix. Nomad caches, per computed class, whether a
-// node's devices fit, and constraints in a device block do not bypass that cache. So a node with an
-// empty list needs another class than a node with a non-empty list; the count gives it one.
+// For every list, the plugin also publishes the number of its entries, under a name without
+// "unique.". Nomad caches, per computed class, whether a node's devices fit; constraints in a
+// device block do not bypass this cache. So nodes with an empty list and nodes with a non-empty
+// list must have different classes, and the count makes their classes differ.
 package attr
 
 import (
@@ -22,36 +24,38 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Device group identity, as nomad-device-nvidia publishes it; the group's
-// name is the GPU model.
+// Vendor and type of the device groups, as nomad-device-nvidia publishes them. The name of a group
+// is the GPU model.
 const (
 	Vendor = "nvidia"
 	Type   = "gpu"
-	// SharedType is the type of a group whose instances are parts of GPUs. It differs from
+	// SharedType is the type of a group whose instances are parts of GPUs. SharedType differs from
 	// [Type], because in Nomad a request for "nvidia/gpu" matches every group of that type,
-	// whatever its name.
+	// whatever the group's name.
 	SharedType = "gpu.shared"
 	// SharedSuffix follows the model in the name of a shared group.
 	SharedSuffix = "-SHARED"
 )
 
-// Attributes of a device group, in addition to the nine of nomad-device-nvidia.
+// Attributes of a device group, in addition to the nine attributes that nomad-device-nvidia
+// publishes.
 const (
-	// Count and HealthyCount (Int) are the number of instances in the group
-	// and of those that are healthy.
+	// Count (Int) is the number of instances in the group. HealthyCount (Int) is the number of
+	// healthy instances.
 	Count        = "count"
 	HealthyCount = "healthy_count"
 	// Raw (String) holds every accepted measurement: see [FormatMeasurements].
 	Raw = "unique.variability_raw"
-	// Rates (String) holds measured rates in the same form. Unlike times, rates are comparable
-	// across models: [RateUnit] has the units.
+	// Rates (String) holds measured rates in the form of [Raw]. Unlike times, rates are comparable
+	// across models. [RateUnit] returns their units.
 	Rates = "unique.measured_rates"
-	// Scores (String) holds PM scores in the same form, if the plugin has a profile.
+	// Scores (String) holds PM scores in the form of [Raw], if the plugin has a profile.
 	Scores = "unique.variability_scores"
-	// Reference (String) names what scores are relative to: one of the Reference… values.
+	// Reference (String) says what the scores are relative to. The value of Reference is one of the
+	// Reference… constants.
 	Reference = "variability_reference"
-	// ProfileVersion (Int) is the version of the profile in force; absent
-	// without one.
+	// ProfileVersion (Int) is the version of the profile in use. A plugin without a profile does
+	// not publish this attribute.
 	ProfileVersion = "variability_profile_version"
 	// For groups of [SharedType], Sharing (String) is how their GPUs are shared: "time-slicing"
 	// or "mps". Replicas (Int) is the number of parts per GPU. MemoryTotal (Int, MiB) is the
@@ -84,18 +88,18 @@ const (
 	NVLinkLinks     = "nvlink_links" // Int: active links per GPU
 	ECC             = "ecc"          // Bool
 	// Degraded (String) lists the instances that work with a fault (slowed by heat, or a link is
-	// down); DegradedCount (Int) is their number.
+	// down); DegradedCount (Int) is the number of these instances.
 	Degraded      = "unique.degraded"
 	DegradedCount = "degraded_count"
 	// DegradedPrefix starts the health description of a degraded instance; the
 	// reasons follow, joined by commas.
 	DegradedPrefix = "degraded:"
-	// RemapPending (String) lists the instances that wait for a reset to remap
-	// memory rows; RemapPendingCount (Int) is their number.
+	// RemapPending (String) lists the instances that wait for a reset to remap memory rows;
+	// RemapPendingCount (Int) is the number of these instances.
 	RemapPending      = "unique.remap_pending"
 	RemapPendingCount = "remap_pending_count"
 	// Hidden (String) names the node's GPUs that the driver lists without an identity; HiddenCount
-	// (Int) is their number. Both are absent if there are no such GPUs.
+	// (Int) is the number of these GPUs. If there are no such GPUs, both attributes are absent.
 	Hidden      = "unique.hidden"
 	HiddenCount = "hidden_count"
 )
@@ -116,25 +120,26 @@ func ListCount(c pal.AppClass, k int) string {
 // class.
 func DefaultList(k int) string { return fmt.Sprintf("unique.variability_le_%d", k) }
 
-// DefaultListCount is the name of the attribute that repeats [ListCount] for that class.
+// DefaultListCount is the name of the attribute that repeats [ListCount] for the node's default
+// application class.
 func DefaultListCount(k int) string { return fmt.Sprintf("variability_le_%d_count", k) }
 
 // NUMA is the name of the attribute that lists the instances of NUMA node n; NUMACount names the
-// attribute with their number.
+// attribute with the number of these instances.
 func NUMA(n int) string { return fmt.Sprintf("unique.numa_%d", n) }
 
 // NUMACount is the companion of [NUMA].
 func NUMACount(n int) string { return fmt.Sprintf("numa_%d_count", n) }
 
 // Island is the name of the attribute that lists the instances of NVLink or NVSwitch island n;
-// IslandCount names the attribute with their number.
+// IslandCount names the attribute with the number of these instances.
 func Island(n int) string { return fmt.Sprintf("unique.nvlink_island_%d", n) }
 
 // IslandCount is the companion of [Island].
 func IslandCount(n int) string { return fmt.Sprintf("nvlink_island_%d_count", n) }
 
-// PCIeSwitch is the name of the attribute that lists the instances below PCIe switch n of the
-// node; PCIeSwitchCount names the attribute with their number.
+// PCIeSwitch is the name of the attribute that lists the instances below PCIe switch n of the node;
+// PCIeSwitchCount names the attribute with the number of these instances.
 func PCIeSwitch(n int) string { return fmt.Sprintf("unique.pcie_switch_%d", n) }
 
 // PCIeSwitchCount is the companion of [PCIeSwitch].
@@ -175,10 +180,10 @@ const (
 // partMark separates a GPU's id from the number of the part.
 const partMark = "::"
 
-// PartID is the instance id of part n of a GPU that is shared.
+// PartID is the instance id of part n of a shared GPU.
 func PartID(gpu string, n int) string { return fmt.Sprint(gpu, partMark, n) }
 
-// IsGPU reports whether a device of the vendor and type is a GPU, or a part of one.
+// IsGPU reports whether a device of the vendor and type is a GPU, or a part of a GPU.
 func IsGPU(vendor, kind string) bool {
 	return vendor == Vendor && (kind == Type || kind == SharedType)
 }
@@ -191,14 +196,15 @@ func ModelOf(kind, name string) string {
 	return name
 }
 
-// GPUOf returns the id of the GPU, or MIG instance, that the instance is, or belongs to.
+// GPUOf returns the id of the GPU or MIG instance to which a part belongs. For an instance that is
+// not a part, GPUOf returns the instance's own id.
 func GPUOf(instance string) string {
 	gpu, _, _ := strings.Cut(instance, partMark)
 	return gpu
 }
 
-// Begins reports whether a prefix of an id selects the instance: "GPU-8d3f" selects the GPU and all
-// of its parts, "GPU-8d3f::1" its part 1.
+// Begins reports whether the beginning of an id selects the instance. For example, "GPU-8d3f"
+// selects the GPU and all of its parts; "GPU-8d3f::1" selects only part 1.
 func Begins(instance, beginning string) bool {
 	gpu, part, _ := strings.Cut(instance, partMark)
 	begins, number, ofPart := strings.Cut(beginning, partMark)

@@ -14,35 +14,34 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// Limits on what one node may publish: whoever runs a Nomad client can write anything into these
-// texts. An eight-GPU server needs 8 measurements of 4 applications; split into MIG instances, it
-// needs 56.
+// Limits on what one node can publish. The limits are necessary because whoever runs a Nomad client
+// can write any text into these attributes. An eight-GPU server needs 8 measurements of 4
+// applications each; if its GPUs are split into MIG instances, the server needs 56 measurements.
 const (
-	// MaxGPUs is the largest number of measurements that one node may publish.
+	// MaxGPUs is the maximum number of measurements that one node can publish.
 	MaxGPUs = 256
-	// MaxApplications is the largest number of applications in one measurement.
+	// MaxApplications is the maximum number of applications in one measurement.
 	MaxApplications = 16
 	// MaxName is the maximum length of an instance id, application name or key, in bytes.
 	MaxName = 256
-	// MinValue and MaxValue bound a time or a score. Times may have any unit, if it is the same
-	// for all GPUs that are compared. Sums, products and quotients of values within the bounds do
-	// not overflow.
+	// MinValue and MaxValue bound a time or a score. Times can have any unit, if all times that are
+	// compared have the same unit. Sums, products and quotients of values within the bounds do not
+	// overflow.
 	MinValue, MaxValue = 1e-12, 1e12
 )
 
-// Measurement is the known speed of one GPU, by application class: for [Raw], the time per fixed
-// work unit (arbitrary unit, larger is slower); for [Rates], the rates; for [Scores], the PM
-// scores.
+// Measurement has one value per application class for one GPU. In [Raw], a value is the time of a
+// fixed piece of work, in an arbitrary unit; in [Rates], a rate; in [Scores], a PM score.
 type Measurement struct {
 	GPU string // instance id
-	// Key is the comparability key: a median never mixes values of different keys. It holds no
-	// space, ';' or '='. "": the values have none, as PM scores.
+	// Key is the comparability key: a median never mixes values of different keys. A key contains
+	// no space, ';' or '='. Key is empty for values without a key, such as PM scores.
 	Key   string
 	Times map[pal.AppClass]float64
 }
 
-// FormatMeasurements writes measurements sorted by GPU, application classes
-// sorted within:
+// FormatMeasurements writes measurements, sorted by GPU; within one measurement, the application
+// classes are sorted:
 //
 //	GPU-1 key=wgmma1/700W/ecc/r570 A=1.234 B=2.5;GPU-2 …
 func FormatMeasurements(ms []Measurement) string {
@@ -64,8 +63,8 @@ func FormatMeasurements(ms []Measurement) string {
 	return b.String()
 }
 
-// ParseMeasurements reads what [FormatMeasurements] wrote, within the bounds
-// above. Errors name the entry and the field.
+// ParseMeasurements reads what [FormatMeasurements] wrote, and refuses a text that exceeds the
+// limits above. Errors name the entry and the field.
 func ParseMeasurements(s string) ([]Measurement, error) {
 	if s == "" {
 		return nil, nil
@@ -85,7 +84,8 @@ func ParseMeasurements(s string) ([]Measurement, error) {
 }
 
 func parseMeasurement(entry string) (Measurement, error) {
-	// MaxApplications plus two fields, each with a name and a value of at most MaxName bytes.
+	// An entry has at most MaxApplications plus two fields, each with a name and a value of at most
+	// MaxName bytes.
 	if most := (MaxApplications + 2) * 2 * MaxName; len(entry) > most {
 		return Measurement{}, fmt.Errorf("%d bytes are more than %d", len(entry), most)
 	}

@@ -8,34 +8,34 @@ import (
 	"fmt"
 )
 
-// Environment variables of a task through which a job requests a measurement of its GPU. nomad-pal
-// measure sets them.
+// Environment variables by which a task requests a measurement of its GPUs. The command nomad-pal
+// measure sets these variables.
 const (
 	// EnvReservation identifies the reservation: the device plugin gives each task its own secret
 	// ticket.
 	EnvReservation = "NOMAD_PAL_RESERVATION"
 	// EnvMeasure, with any value, asks the device plugin for one measurement of the GPUs that the
-	// task has reserved. The task itself must not use them.
+	// task has reserved. The task itself must not use these GPUs.
 	EnvMeasure = "NOMAD_PAL_MEASURE"
 )
 
 // Measuring (string) is the state of the device plugin's measurements of each GPU; see
 // [FormatAccounts]. A plugin that measures nothing, for example with emulated GPUs, does not
-// publish it.
+// publish this attribute.
 const Measuring = "unique.measuring"
 
 // Account is the state of measuring one GPU.
 type Account struct {
-	// Last is when the last session started that was not interrupted, in RFC 3339; "" for none.
+	// Last is when the last uninterrupted session started, in RFC 3339; "" if there was none.
 	Last string `json:"last,omitempty"`
-	// Problem is why that session gave no result; "" if it gave one.
+	// Problem is why the last session gave no result; "" if it gave a result.
 	Problem string `json:"problem,omitempty"`
 	// Provisional: not all GPUs of the node were measured together, so the GPU was cooler than in a
 	// job that uses the whole node.
 	Provisional bool `json:"provisional,omitempty"`
-	// Unable is why the device plugin never measures the GPU; "" if it measures it.
+	// Unable is why the device plugin never measures the GPU; "" if the plugin measures this GPU.
 	Unable string `json:"unable,omitempty"`
-	// Waits is why the GPU is not measured although it is due; "" otherwise.
+	// Waits is why the GPU is not measured although a measurement is due; "" otherwise.
 	Waits string `json:"waits,omitempty"`
 }
 

@@ -1,14 +1,14 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package classify finds the application class of a job from its GPUs' statistics. It uses the
-// share of time in which the power cap limited the clocks (power-capped GPUs of one model differ
-// most), and the power drawn. If the GPU reports them, it also uses the load of the tensor cores
-// and of the memory.
+// Package classify finds the application class of a job from its GPUs' statistics. Classification
+// uses the power drawn, and the share of time in which the power cap limited the clocks, because
+// power-capped GPUs of one model differ most. If the GPU reports the loads of the tensor cores and
+// of the memory, classification also uses these loads.
 //
-// [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one
-// job by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if there are
-// enough of them.
+// [Summarize] reduces the readings of a job's GPUs to [Features], [ByThresholds] classifies one job
+// by itself, and [Learn] groups the jobs of a cluster's history as PAL does, if the history has
+// enough jobs.
 package classify
 
 import (
@@ -28,7 +28,7 @@ type Reading struct {
 	Memory      *float64 // share of the memory bandwidth used
 }
 
-// Features are the medians of a job's readings, without those in which its GPUs were idle.
+// Features are the medians of a job's readings. Readings of idle GPUs do not count.
 type Features struct {
 	Readings int // readings that count
 	// PowerCap, Power, Compute and Memory are as in [Reading]; NaN means unknown.
@@ -36,15 +36,15 @@ type Features struct {
 }
 
 const (
-	// active is the utilization from which a reading counts: a job that waits for data shows
-	// nothing about its kernels.
+	// active is the utilization above which a reading counts. While a job waits for data, its
+	// readings say nothing about its kernels.
 	active = 0.05
 	// enough is the minimum number of readings for a verdict.
 	enough = 10
 )
 
-// Summarize returns the medians. It ignores readings of idle GPUs. It also ignores readings without
-// a utilization, because these may be of idle GPUs.
+// Summarize returns the medians of the readings. Summarize ignores readings of idle GPUs. Summarize
+// also ignores readings without a utilization, because the GPU may have been idle.
 func Summarize(rs []Reading) Features {
 	var kept []Reading
 	for _, r := range rs {
@@ -77,19 +77,19 @@ func medianOf(rs []Reading, of func(Reading) *float64) float64 {
 	return (xs[(n-1)/2] + xs[n/2]) / 2
 }
 
-// Verdict is the class of a job, and why.
+// Verdict is the class of a job, and the reason for this class.
 type Verdict struct {
 	Class pal.AppClass `json:"class"` // application class: A, B, C or D
 	// Reason is one sentence with the numbers that decided the class.
 	Reason string `json:"reason"`
-	// Sure is false if the numbers are near a threshold, or if too few are known to distinguish
-	// neighbouring classes.
+	// Sure is false if the numbers are near a threshold, or if too few numbers are known to
+	// distinguish neighbouring classes.
 	Sure bool `json:"sure"`
 }
 
-// Thresholds, from measurements on a V100 (SGEMM drew 0.99 of its limit, ResNet-50 0.60 with
-// peaks at the cap, BERT 0.51, PageRank 0.27). For Hopper they are only a starting point: nothing
-// has been measured there.
+// Thresholds, from measurements on a V100. Of its power limit, SGEMM drew 0.99, ResNet-50 0.60 with
+// peaks at the cap, BERT 0.51 and PageRank 0.27. For Hopper GPUs, the thresholds are only a
+// starting point, because these GPUs have not been measured.
 const (
 	capBound     = 0.10 // share of time at the power cap: compute-bound
 	capNever     = 0.01
@@ -127,7 +127,7 @@ func ByThresholds(f Features) (v Verdict, ok bool) {
 	return Verdict{Reason: "the readings lack the power drawn, and nothing else in them decides"}, false
 }
 
-// lowPower classifies a job that draws little power: the memory counters tell streaming from
+// lowPower classifies a job that draws little power. The memory counters distinguish streaming from
 // scattered access.
 func lowPower(f Features) Verdict {
 	if math.IsNaN(f.Memory) {
@@ -140,7 +140,7 @@ func lowPower(f Features) Verdict {
 	return verdict(pal.ClassD, f.Memory, memoryHigh, "%.0f %% of the power limit drawn and only %.0f %% of the memory bandwidth used", 100*f.Power, 100*f.Memory)
 }
 
-// verdict is sure unless the value that decided is near its threshold.
+// verdict returns a verdict that is sure unless the deciding value is near its threshold.
 func verdict(c pal.AppClass, value, threshold float64, format string, args ...any) Verdict {
 	return Verdict{Class: c, Reason: fmt.Sprintf(format, args...), Sure: math.Abs(value-threshold) > nearBoundary*threshold}
 }

@@ -14,8 +14,8 @@ import (
 // Groups are three groups of jobs learned from a cluster's history: compute, mixed and memory
 // (K-means with K = 3, as PAL and its successors do).
 type Groups struct {
-	// Counters is set if the two axes are compute and memory activity. Otherwise they are the power
-	// drawn and the negated share of time at the power cap.
+	// Counters is set if the two axes are compute and memory activity. Otherwise the axes are the
+	// power drawn and the negated share of time at the power cap.
 	Counters bool
 	Centers  [3][2]float64 // by class: A, B, C
 }
@@ -23,12 +23,13 @@ type Groups struct {
 // MinJobs is the number of jobs that grouping needs.
 const MinJobs = 20
 
-// Learn groups jobs. It uses the compute and memory counters if all jobs with enough readings
-// have them, else the power. It returns an error for fewer than [MinJobs] such jobs, or if they
-// do not form three groups: thresholds then serve better.
+// Learn groups the jobs that have enough readings. If all of these jobs have compute and memory
+// counters, Learn uses the counters, otherwise the power. Learn returns an error if fewer than
+// [MinJobs] jobs have enough readings, or if the jobs do not form three groups. The thresholds are
+// then more reliable.
 //
-// The same jobs in any order give the same groups: K-means starts from the least compute-bound
-// job and the two jobs farthest from it and from each other.
+// The same jobs in any order give the same groups: K-means starts from the least compute-bound job,
+// from the job farthest from it, and from the job farthest from these two.
 func Learn(jobs []Features) (Groups, error) {
 	var fs []Features
 	counters := true
@@ -63,8 +64,8 @@ func Learn(jobs []Features) (Groups, error) {
 	return g, nil
 }
 
-// leastDistance is the minimum distance between groups, as a share of the GPU's capability:
-// closer groups could be similar jobs, split by chance.
+// leastDistance is the minimum distance between groups, as a share of the GPU's capability. Closer
+// groups could be similar jobs that were split by chance.
 const leastDistance = 0.15
 
 // closest is the smallest distance between two centers.
@@ -77,22 +78,22 @@ func closest(centers [3][2]float64) float64 {
 	return math.Sqrt(least)
 }
 
-// point returns the job's coordinates; ok is false if one is unknown.
+// point returns the job's coordinates; ok is false if a coordinate is unknown.
 func (g Groups) point(f Features) (p [2]float64, ok bool) {
 	if g.Counters {
 		p = [2]float64{f.Compute, f.Memory}
 	} else {
 		capped := f.PowerCap
 		if math.IsNaN(capped) {
-			capped = 0 // old drivers do not report it
+			capped = 0 // old drivers do not report this share
 		}
 		p = [2]float64{f.Power, -capped}
 	}
 	return p, !math.IsNaN(p[0]) && !math.IsNaN(p[1])
 }
 
-// bound is how compute-bound a point is. In both planes, it grows with the first coordinate and
-// falls with the second.
+// bound is how compute-bound a point is. With counters as well as with power, bound grows with the
+// first coordinate and falls with the second.
 func bound(p [2]float64) float64 { return p[0] - p[1] }
 
 // less orders points, so that the result does not depend on the order of the jobs.
@@ -103,7 +104,8 @@ func less(a, b [2]float64) bool {
 	return a[0] < b[0]
 }
 
-// farthest chooses the first point, and then two times the point farthest from those chosen.
+// farthest returns the centers to start with: the first point, and then, twice, the point that is
+// farthest from the centers chosen so far.
 func farthest(points [][2]float64) (centers [3][2]float64) {
 	centers[0] = points[0]
 	for k := 1; k < len(centers); k++ {
@@ -117,8 +119,8 @@ func farthest(points [][2]float64) (centers [3][2]float64) {
 	return centers
 }
 
-// nearest is the index of the nearest center, the lower on ties, and the
-// squared distance to it.
+// nearest returns the index of the nearest center (on ties, the lowest index), and the squared
+// distance to that center.
 func nearest(centers [][2]float64, p [2]float64) (int, float64) {
 	at, best := 0, math.Inf(1)
 	for i, c := range centers {
@@ -130,8 +132,8 @@ func nearest(centers [][2]float64, p [2]float64) (int, float64) {
 	return at, best
 }
 
-// kmeans is Lloyd's algorithm; an empty group keeps its center. The limit on rounds is necessary
-// because rounding could keep the sums changing without end.
+// kmeans runs Lloyd's algorithm; an empty group keeps its center. The number of rounds is limited,
+// because rounding errors could make the sums change forever.
 func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 	for range 100 {
 		var sum [3][2]float64
@@ -156,9 +158,9 @@ func kmeans(points [][2]float64, centers [3][2]float64) [3][2]float64 {
 	return centers
 }
 
-// Judge puts a job into the nearest group. ok is false if the job has too few readings, or none
-// of the kind that the groups were learned from. The verdict is sure if the second nearest group
-// is more than twice as far away (distances are squared).
+// Judge puts a job into the nearest group. ok is false if the job has too few readings, or lacks
+// the values from which the groups were learned. The verdict is sure if the second nearest group is
+// more than twice as far away as the nearest group; the code compares squared distances.
 func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	p, known := g.point(f)
 	if !known || f.Readings < enough {
@@ -180,8 +182,8 @@ func (g Groups) Judge(f Features) (v Verdict, ok bool) {
 	return Verdict{Class: class, Reason: what + ": nearest to the jobs of class " + string(class), Sure: d < second/4}, true
 }
 
-// Judge classifies a job by the groups that jobs form, or by the thresholds if they form none; by
-// names the method.
+// Judge classifies the job with features f by the groups that the jobs form, or by the thresholds
+// if the jobs form no groups. The result by names the method.
 func Judge(jobs []Features, f Features) (v Verdict, by string, ok bool) {
 	if g, err := Learn(jobs); err == nil {
 		if v, ok := g.Judge(f); ok {

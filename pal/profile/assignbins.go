@@ -25,10 +25,10 @@ func (p *Profile) classify(g *Group, rs []reading, scores []float64, prev *Profi
 	return entries
 }
 
-// classifyByEdges is the default. It also serves groups that cannot be clustered: those of one
-// class, or with too few GPUs. Outliers share the last class, but each has its own value, which is
-// a bin of its own in the L×V matrix, as in PAL. So a gang avoids a GPU that takes three times as
-// long, but not the whole last class.
+// classifyByEdges is the default. classifyByEdges also serves groups that cannot be clustered,
+// because they have one class or too few GPUs. Outliers share the last class, but each has its own
+// value, which is a bin of its own in the L×V matrix, as in PAL. So a gang avoids a GPU that takes
+// three times as long, but not the whole last class.
 func (p *Profile) classifyByEdges(g *Group, entries []Entry, rs []reading, prev *Profile) {
 	var scores []float64
 	var rank []int
@@ -54,8 +54,8 @@ func (e *Entry) setValue(g *Group) {
 	}
 }
 
-// classEdges are the edges, padded so that the last class is MaxClass. The padding
-// begins at the outlier threshold: only outliers' scores lie there.
+// classEdges are the edges, padded so that the last class is MaxClass. The padding begins at the
+// outlier threshold, so only scores of outliers are in the padded classes.
 func (p *Profile) classEdges() []float64 {
 	edges := append([]float64(nil), p.Options.Edges...)
 	for len(edges) < MaxClass-1 {
@@ -64,9 +64,9 @@ func (p *Profile) classEdges() []float64 {
 	return edges
 }
 
-// classifyByClusters uses the clusters as bins, as PAL does. It has no hysteresis, because a new
-// fit moves all centroids. Outliers, by PAL's rule or by Options.Outlier, get the last class,
-// whatever the rank of their bin.
+// classifyByClusters uses the clusters as bins, as PAL does. classifyByClusters has no hysteresis,
+// because a new fit moves all centroids. Outliers, by PAL's rule or by Options.Outlier, get the
+// last class, whatever the rank of their bin.
 func (p *Profile) classifyByClusters(g *Group, entries []Entry, scores []float64) {
 	b := Bins(scores, p.Options.Method, nil)
 	g.Values, g.Centers = b.Values, b.Centers
@@ -89,13 +89,15 @@ func (e *Entry) setCluster(g *Group, bin int) {
 // heldClass is a GPU's class before this session; the hysteresis depends on it.
 type heldClass struct {
 	class, pending int
-	// again: the class was already computed from this time, so this is not a new session.
+	// again: the class was already computed from the same measured time, so this is not a new
+	// session.
 	again bool
 }
 
-// classHeld returns the zero value if the GPU has no class to keep: there is no previous profile,
-// it used another method or other edges, or it does not have the GPU. The same applies if
-// SingleClass or Provisional of the group has changed.
+// classHeld returns the GPU's class in the previous profile p. classHeld returns the zero value if
+// there is no previous profile, if p used another method or other edges, or if p does not have the
+// GPU. classHeld also returns the zero value if SingleClass or Provisional of the group has
+// changed.
 func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldClass {
 	if p == nil || p.Options.Method != o.Method || !slices.Equal(p.Options.Edges, o.Edges) {
 		return heldClass{}
@@ -110,12 +112,13 @@ func (p *Profile) classHeld(gpu string, g *Group, time float64, o Options) heldC
 	return heldClass{class: e.Class, pending: e.Pending, again: e.Time == time && e.Key == g.Key}
 }
 
-// edgeClass is the class of a score in the group. If the score is in another class than the GPU
-// has, the GPU keeps its class for now; the other one is pending if the score is beyond the edge by
-// the hysteresis. The class changes after two such sessions in the same direction. Otherwise GPUs
-// near an edge would change class with the noise of each session, and jobs constrain on classes.
-// Outliers and clearly slow GPUs change at once: a job on such a GPU costs more than one change too
-// many.
+// edgeClass returns the class of a GPU with this score in the group. If the score lies outside the
+// GPU's present class, the GPU keeps this class at first. The new class is pending if the score is
+// beyond the edge by more than the hysteresis. The class changes if two sessions are beyond the
+// hysteresis in the same direction. Without this rule, GPUs near an edge would change class with
+// the noise of each session, which would disturb jobs that constrain on classes. Outliers and
+// clearly slow GPUs change class at once, because a job on such a GPU loses more than an
+// unnecessary change costs.
 func (p *Profile) edgeClass(g *Group, score float64, h heldClass) (class, pending int) {
 	o := p.Options
 	raw := edgeRank(score, o.Edges) + 1

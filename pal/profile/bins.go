@@ -20,8 +20,8 @@ const (
 	// KMeans is what the PAL artifact effectively does: K = 2 + number of outliers, fitted to all
 	// GPUs.
 	KMeans Method = "kmeans"
-	// KMeansSilhouette is the method of the PAL paper: the number of clusters, from 2 to 10, with
-	// the best mean silhouette of the GPUs that are not outliers, plus the number of outliers.
+	// KMeansSilhouette is the method of the PAL paper: K is the number of clusters, from 2 to 10,
+	// that gives the GPUs without outliers the best mean silhouette, plus the number of outliers.
 	KMeansSilhouette Method = "kmeans-silhouette"
 )
 
@@ -42,10 +42,10 @@ type Binning struct {
 	Centers []float64
 }
 
-// Bins puts the scores of one application class into bins. With [Edges] there is a bin for every
-// range between edges, even without a score in it. Its value is the median of its members; an
-// empty bin has a nominal value in its range. With k-means a bin's value is its centroid over the
-// median centroid, as in PAL, so possibly no bin has the value 1.0.
+// Bins puts the scores of one application class into bins. With [Edges], there is a bin for every
+// range between edges, even if no score is in this range. A bin's value is the median of its
+// members; an empty bin has a nominal value in its range. With k-means, a bin's value is its
+// centroid divided by the median centroid, as in PAL, so possibly no bin has the value 1.0.
 //
 // Without scores there are no bins.
 func Bins(scores []float64, method Method, edges []float64) Binning {
@@ -85,9 +85,9 @@ func outliers(scores []float64) []int {
 	return out
 }
 
-// silhouetteK is the number of clusters with the best silhouette, the smaller on ties, plus the
-// outliers. The artifact is meant to do the same, but returns from its loop after the first try;
-// therefore [KMeans] uses 2.
+// silhouetteK is the number of clusters with the best silhouette (on ties, the smaller number),
+// plus the number of outliers. The artifact is meant to do the same, but returns from its loop
+// after the first try, which is 2 clusters. Therefore [KMeans] uses 2.
 func silhouetteK(scores []float64) int {
 	out := outliers(scores)
 	rest := without(scores, out)
@@ -120,14 +120,15 @@ func edgeBins(scores, edges []float64) Binning {
 	return Binning{Rank: rank, Values: binMedians(scores, rank, edges)}
 }
 
-// edgeRank is the 0-based range that a score is in; a score on an edge is in the faster range.
+// edgeRank is the index of the range that contains the score; a score on an edge is in the faster
+// range.
 func edgeRank(score float64, edges []float64) int {
 	return sort.SearchFloat64s(edges, score)
 }
 
-// binMedians returns, for every range, the median of its members, or the nominal value if it has
-// none. It keeps values ascending, although hysteresis may leave members on the other side of an
-// edge.
+// binMedians returns, for every range, the median of its members, or the nominal value of an empty
+// range. binMedians keeps the values ascending, even if hysteresis has left a score in the range on
+// the other side of an edge.
 func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	members := make([][]float64, len(edges)+1)
 	for i, r := range rank {
@@ -146,8 +147,9 @@ func binMedians(scores []float64, rank []int, edges []float64) []float64 {
 	return values
 }
 
-// nominalValue is the value of an empty range: its middle; for the outer two ranges, half of the
-// neighbouring range beyond the edge, or 0.01 if there is only one edge.
+// nominalValue is the value of an empty range: the middle of the range. The first and the last
+// range are open, so their value lies beyond their edge, by half the width of the neighbouring
+// range. With only one edge, the value lies 0.01 beyond this edge.
 func nominalValue(r int, edges []float64) float64 {
 	n := len(edges)
 	switch {

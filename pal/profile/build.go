@@ -20,8 +20,8 @@ const (
 	// a GPU counts in the reference.
 	dropSigmas = 5
 	// A group is one class if its spread is below minSpread (1 %), or below noiseSpread (six) times
-	// the noise of a GPU: from the 1st to the 99th percentile, pure noise spans nearly five
-	// standard deviations. It is also one class if its standard deviation is below noiseSigmas
+	// the noise of a GPU. From the 1st to the 99th percentile, pure noise spans nearly five
+	// standard deviations. A group is also one class if its standard deviation is below noiseSigmas
 	// times the noise and its tails are short; see isSingleClass. singleSlack keeps a group near a
 	// limit from changing back and forth.
 	minSpread   = 0.01
@@ -30,21 +30,21 @@ const (
 	singleSlack = 0.2
 	// immediate is the score above which a GPU gets the last class without a second session.
 	immediate = 1.10
-	// medianError is the standard error of the median of normal values, divided by that of their
-	// mean.
+	// medianError is the standard error of the median of normal values, divided by the standard
+	// error of their mean.
 	medianError = 1.2533
 	// provisionalMax is the last class that a GPU can get by a provisional reference, unless it
 	// is an outlier.
 	provisionalMax = 3
 	// maxRatio limits how many times faster or slower a GPU can be than the median of its group. A
-	// time beyond it is a measurement or input error. Scores have six decimals, so that none within
-	// this ratio is rounded to 0.
+	// time beyond this ratio is a measurement or input error. Scores have six decimals, so that no
+	// score within this ratio is rounded to 0.
 	maxRatio = 1000
 )
 
-// Build calibrates the samples. prev is the profile in force, nil for none. The new version
-// follows its version, and hysteresis depends on its classes. If nothing changed, Build returns
-// prev itself. Errors name the sample's GPU.
+// Build calibrates the samples. prev is the profile in use; nil: there is none. The new version
+// follows prev's version, and hysteresis depends on prev's classes. If nothing changed, Build
+// returns prev itself. Errors name the sample's GPU.
 //
 // Phases:
 //
@@ -92,7 +92,7 @@ func Build(samples []Sample, o Options, prev *Profile) (*Profile, error) {
 	return p.versioned(prev), nil
 }
 
-// versioned gives the profile the next version after prev, or returns prev if they are equal: a
+// versioned gives the profile the next version after prev, or returns prev if they are equal. So a
 // new version always means a change.
 func (p *Profile) versioned(prev *Profile) *Profile {
 	if prev == nil {
@@ -156,8 +156,8 @@ func groupSamples(samples []Sample) ([]measuredGroup, error) {
 }
 
 // implausible finds readings that are impossible in the group, and returns the reason by GPU.
-// Both the lower and the upper median count: if two halves of a group, or two GPUs, are far
-// apart, either could be wrong, so it returns both.
+// implausible compares each time with the lower and with the upper median. If two halves of a
+// group, or two GPUs, are far apart, either could be wrong, so implausible returns both.
 func (c measuredGroup) implausible() map[string]error {
 	times := make([]float64, len(c.readings))
 	for i, r := range c.readings {
@@ -201,8 +201,8 @@ func (s Sample) check() error {
 	return nil
 }
 
-// combine takes the median of repetitions. With three or more, their scatter is the noise; with
-// fewer, it is the largest noise that the samples state.
+// combine takes the median of repetitions. With three or more repetitions, their scatter is the
+// noise; with fewer, the noise is the largest noise that the samples state.
 func combine(gpu string, reps []Sample) reading {
 	times := make([]float64, len(reps))
 	r := reading{gpu: gpu}
@@ -217,10 +217,10 @@ func combine(gpu string, reps []Sample) reading {
 	return r
 }
 
-// reference is the median time without the GPUs that are far off, and the number of those
-// excluded. It excludes GPUs only once, because the limit would shrink with each round. Below
-// minGPUs it is the lower median: otherwise, of two GPUs, a slow one would move the reference
-// half way towards itself.
+// reference returns the median time without the GPUs that are far off, and the number of GPUs
+// excluded. reference excludes GPUs only once, because the limit would shrink with each round. With
+// fewer than minGPUs GPUs, reference returns the lower median. Otherwise, if there are two GPUs,
+// the slower GPU would move the reference half way towards its own time.
 func reference(rs []reading, minGPUs int) (ref float64, dropped int) {
 	times := make([]float64, len(rs))
 	for i, r := range rs {
@@ -265,7 +265,7 @@ func (p *Profile) addGroup(c measuredGroup, prev *Profile, gpus map[string]*GPU)
 		if gpu.Model != g.Model {
 			return fmt.Errorf("GPU %q has samples as a %q and as a %q", r.gpu, gpu.Model, g.Model)
 		}
-		// Groups are sorted by app, and therefore the entries are, too.
+		// Groups are sorted by app, so the entries are also sorted by app.
 		if n := len(gpu.Entries); n > 0 && gpu.Entries[n-1].App == g.App {
 			return fmt.Errorf("GPU %q has application %q under the keys %q and %q, which cannot be compared",
 				r.gpu, g.App, gpu.Entries[n-1].Key, g.Key)
@@ -294,7 +294,7 @@ func spread(scores []float64, outlier float64) float64 {
 	return Quantile(asc, 0.99) - Quantile(asc, 0.01)
 }
 
-// groupNoise is the median noise of the GPUs that report it; if none reports it, the previous
+// groupNoise is the median noise of the GPUs that report their noise; if no GPU does, the previous
 // value.
 func groupNoise(c measuredGroup, prev *Profile) float64 {
 	var known []float64
@@ -317,9 +317,10 @@ func groupNoise(c measuredGroup, prev *Profile) float64 {
 // noiseFloor is the spread below which the group's scores are only noise.
 func (g *Group) noiseFloor() float64 { return math.Max(minSpread, noiseSpread*g.Noise) }
 
-// isSingleClass reports whether the group is one class. It is if the spread is below the noise
-// floor, or if the tails are short and sigma, the robust standard deviation of the scores, is
-// close to the noise of a single GPU. singleSlack favours the group's previous state.
+// isSingleClass reports whether the group is one class. The group is one class if the spread is
+// below the noise floor. The group is also one class if the tails are short and sigma is close to
+// the noise of a single GPU. sigma is the robust standard deviation of the scores. singleSlack
+// favours the group's previous state.
 func (g *Group) isSingleClass(sigma float64, prev *Profile) bool {
 	slack := 1.0
 	if prev != nil {

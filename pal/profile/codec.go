@@ -14,20 +14,20 @@ import (
 )
 
 // Encode writes the profile as indented JSON with a final newline. The same profile always gives
-// the same bytes, and Parse reads the same profile from them.
+// the same bytes, and Parse reads the same profile from these bytes.
 func (p *Profile) Encode() []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetIndent("", " ")
-	// A Profile holds finite numbers and strings only: this cannot fail.
+	// Encoding cannot fail, because a Profile holds only finite numbers and strings.
 	if err := enc.Encode(p); err != nil {
 		panic(err)
 	}
 	return b.Bytes()
 }
 
-// Parse reads what [Profile.Encode] wrote, and checks it: an incomplete or wrong profile must not
-// come into use. Errors name the group or the GPU.
+// Parse reads what [Profile.Encode] wrote, and checks it, because an incomplete or wrong profile
+// must not be used. Errors name the group or the GPU.
 func Parse(data []byte) (*Profile, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	p := &Profile{}
@@ -53,7 +53,7 @@ func Parse(data []byte) (*Profile, error) {
 }
 
 // checkGroups checks what lookups rely on: the groups are sorted and unique, and each bin that an
-// entry may name has a value.
+// entry can name has a value.
 func (p *Profile) checkGroups() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
@@ -74,7 +74,8 @@ func (p *Profile) checkGroups() error {
 	return nil
 }
 
-// checkGPUs does the same for GPUs and their entries, which are found by binary search.
+// checkGPUs checks that the GPUs and their entries are sorted and unique, because lookups use
+// binary search.
 func (p *Profile) checkGPUs() error {
 	for i := range p.GPUs {
 		gpu := &p.GPUs[i]

@@ -52,10 +52,11 @@ func Consistent(samples []Sample) (kept []Sample, problems []string) {
 	return kept, problems
 }
 
-// dropImplausible adds the GPUs with an impossible time to problem. Dropping one moves the
-// medians, so another may become implausible. It therefore checks the groups that lost a GPU
-// again, and only those: a node may publish any number of impossible times, and none may cost a
-// pass over the whole cluster.
+// dropImplausible adds the GPUs with an impossible time to problem. When dropImplausible drops a
+// GPU, the medians of the GPU's groups move, so another GPU can become implausible. Therefore
+// dropImplausible checks these groups again. dropImplausible checks no other group again, because a
+// node can publish any number of impossible times, and each time would cost a pass over the whole
+// cluster.
 func dropImplausible(samples []Sample, problem map[string]string) {
 	groups, err := groupSamples(samples)
 	if err != nil {

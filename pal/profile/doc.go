@@ -5,9 +5,10 @@
 // application class, relative to the median GPU of its kind, and its variability class (bin).
 //
 // A [Sample] is one measured time. [Build] normalizes samples per (comparability key, model,
-// application class) to the median GPU: 1.0 is the median, and larger is slower. Then it bins the
-// scores by fixed edges with hysteresis, or by PAL's k-means with outlier bins ([KMeans]). Fixed
-// edges are the default: silhouettes are flat on real data, and GPUs must not flip classes. The
+// application class) to the median GPU: 1.0 is the median, and larger is slower. Then Build bins
+// the scores by fixed edges with hysteresis, or by PAL's k-means with outlier bins ([KMeans]).
+// Fixed edges are the default because they keep GPUs from changing class often. On real data,
+// k-means cannot do this, because many numbers of clusters have nearly the same silhouette. The
 // result, a [Profile], is a value with a byte-stable JSON form ([Profile.Encode], [Parse]).
 // [Profile.Lookup] returns the entry of a GPU in the profile; [Profile.Score] computes entries of
 // GPUs measured after it was built. [Diff] lists the changes between two profiles.
@@ -17,12 +18,12 @@
 //
 // Bins have two uses. Class, 1 to [MaxClass], is the number that the device plugin publishes and
 // jobspecs constrain on. Value is the bin's PM score in PAL's L×V matrix: the median of its
-// members, or for k-means the centroid over the median centroid, as PAL computes it. Predictions
-// use neither; they use the raw score.
+// members, or, for k-means, the centroid divided by the median centroid, as PAL computes it.
+// Predictions use the raw score instead.
 //
 // A change of this package must keep the following. Times are compared only within one group of
 // key, model and application. The order of samples does not matter. The same samples give the same
-// bytes, and a new version only if something changed. A profile that Build made can be stored and
-// parsed, whatever nodes publish. Parse accepts unknown fields, so that an older reader accepts a
-// later profile.
+// bytes, and Build makes a new version only if something changed. A profile that Build made can be
+// stored and parsed, whatever nodes publish. Parse accepts unknown fields, so that an older reader
+// accepts a later profile.
 package profile

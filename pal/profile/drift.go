@@ -9,17 +9,17 @@ const (
 	// minSigma is the smallest session-to-session standard deviation that drift detection uses,
 	// because very stable GPUs would otherwise cause false alarms.
 	minSigma = 0.0015
-	// ewmaWeight and ewmaLimit are for the moving average of session scores. It raises an alarm
-	// beyond 3 of its own standard deviations, and detects steps early.
+	// ewmaWeight and ewmaLimit are for the moving average of session scores. The average raises an
+	// alarm when it exceeds 3 of its own standard deviations. EWMA detects sudden changes early.
 	ewmaWeight = 0.3
 	ewmaLimit  = 3
 	// cusumSlack and cusumLimit, in standard deviations, are for the sum of all deviations beyond
-	// the slack. It raises an alarm beyond the limit, and detects slow creep.
+	// the slack. The sum raises an alarm when it exceeds the limit. CUSUM detects slow changes.
 	cusumSlack = 0.5
 	cusumLimit = 5
-	// confirmations is how many sessions must confirm the change, after the one that raised the
-	// alarm. One is enough for a change of largeStep, because large noise two times in a row is
-	// rarer than small noise three times.
+	// confirmations is the number of sessions that must confirm the change, after the session that
+	// raised the alarm. For a change of at least largeStep, one session is enough, because large
+	// noise twice in a row is rarer than small noise three times in a row.
 	confirmations = 2
 	largeStep     = 0.01
 	// confirmSigmas is how far a session must be from the baseline, in the direction of the
@@ -29,12 +29,12 @@ const (
 	Degraded = 0.03
 )
 
-// Drift watches one GPU's score of one application over its sessions for a change that is more
-// than noise. Start with [NewDrift], call [Drift.Observe] once per session, and store it as JSON
+// Drift watches one GPU's score of one application over its sessions for a change that is more than
+// noise. Start with [NewDrift], call [Drift.Observe] once per session, and store the Drift as JSON
 // between sessions.
 //
-// Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or
-// clear it. A confirmed change sets a new baseline.
+// Two detectors, EWMA and CUSUM, raise an alarm; the next sessions confirm or clear the alarm. A
+// confirmed change sets a new baseline.
 type Drift struct {
 	Baseline float64 `json:"baseline"` // the expected score
 	Sigma    float64 `json:"sigma"`    // relative session-to-session standard deviation
@@ -42,7 +42,7 @@ type Drift struct {
 	High     float64 `json:"high"`     // CUSUM upward, relative
 	Low      float64 `json:"low"`      // CUSUM downward, relative
 	// Alarm is +1 or −1 while a change to a slower or a faster speed waits for confirmation. Seen
-	// is the sum of the deviations since the alarm; Sessions is their number.
+	// is the sum of the deviations since the alarm; Sessions is the number of these deviations.
 	Alarm    int     `json:"alarm,omitempty"`
 	Seen     float64 `json:"seen,omitempty"`
 	Sessions int     `json:"sessions,omitempty"`

@@ -17,9 +17,9 @@ type Clustering struct {
 
 // KMeans1D partitions the values into k clusters with the least inertia. In one dimension the
 // optimum is a partition of the sorted values into intervals, so dynamic programming finds it
-// exactly, while Lloyd's algorithm may stop at a local optimum. On the artifact's populations of 8,
+// exactly, while Lloyd's algorithm can stop at a local optimum. On the artifact's populations of 8,
 // 32, 64 and 256 GPUs, scikit-learn finds the same centroids. Equal values share a cluster; with
-// fewer than k distinct values, each of them is a cluster. On ties, the partition with the
+// fewer than k distinct values, each distinct value is a cluster. On ties, the partition with the
 // smaller first clusters wins.
 //
 // The dynamic program: the best c clusters of the first i values are the best c−1 clusters of
@@ -87,7 +87,7 @@ func (d *distinct) mean(lo, hi int) float64 {
 }
 
 // cost is the inertia of one cluster of the distinct values lo…hi-1, from the prefix sums in
-// constant time: Σx² − (Σx)²/n, but at least 0, because rounding may make that negative.
+// constant time: Σx² − (Σx)²/n, but at least 0, because rounding can make the difference negative.
 func (d *distinct) cost(lo, hi int) float64 {
 	if hi-lo < 2 {
 		return 0
@@ -96,8 +96,8 @@ func (d *distinct) cost(lo, hi int) float64 {
 	return math.Max(0, d.s2[hi]-d.s2[lo]-s*s/(d.count[hi]-d.count[lo]))
 }
 
-// bestStarts returns the index of the first distinct value of each of k clusters. It fills the
-// layers one after the other, and then follows the splits backward from the last cluster.
+// bestStarts returns the index of the first distinct value of each of k clusters. bestStarts fills
+// the layers one after the other, and then follows the splits backward from the last cluster.
 func (d *distinct) bestStarts(k int) []int {
 	n := len(d.value)
 	best := make([]float64, n+1) // best[i]: least cost of the first i values
@@ -120,8 +120,8 @@ func (d *distinct) bestStarts(k int) []int {
 	return starts
 }
 
-// layer is one step of the dynamic program: the costs without the last cluster, the costs with
-// it, and where it starts.
+// layer is one step of the dynamic program: the costs without the last cluster, the costs with this
+// cluster, and where this cluster starts.
 type layer struct {
 	prev, next []float64
 	split      []int32
@@ -146,8 +146,8 @@ func (d *distinct) fill(l layer, lo, hi, from, to int) {
 }
 
 // Silhouette is the mean silhouette of a clustering of these values, −1…1: how much nearer values
-// are to their own cluster than to the next nearest. A cluster with one member counts as 0; with
-// fewer than two clusters, the result is 0.
+// are to their own cluster than to the next nearest cluster. A cluster with one member counts as 0;
+// with fewer than two clusters, the result is 0.
 func Silhouette(values []float64, c Clustering) float64 {
 	k := len(c.Centroids)
 	if k < 2 {
@@ -173,7 +173,7 @@ func Silhouette(values []float64, c Clustering) float64 {
 		}
 		a := distanceSum(members[own], sums[own], v) / float64(len(members[own])-1)
 		b := math.Inf(1)
-		// Clusters are intervals, so the nearest by mean distance is a neighbour.
+		// Clusters are intervals, so the nearest cluster by mean distance is adjacent.
 		for _, r := range [2]int{own - 1, own + 1} {
 			if r >= 0 && r < k {
 				b = math.Min(b, distanceSum(members[r], sums[r], v)/float64(len(members[r])))

@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/attr"
 )
 
-// Lookup returns the entry of a GPU for an application class or a timed application. If the
-// profile has none, ok is false, and the entry is that of an unmeasured GPU: no score, and the
+// Lookup returns the entry of a GPU for an application class or a timed application. If the profile
+// has no such entry, ok is false, and the entry is that of an unmeasured GPU: no score, and the
 // last class.
 func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	if i, found := p.byID[gpu]; found {
@@ -25,8 +25,8 @@ func (p *Profile) Lookup(gpu string, app pal.AppClass) (e Entry, ok bool) {
 	return unmeasured(app), false
 }
 
-// unmeasured is the entry of an unknown GPU. It is in the last class, so that a job that requires
-// a better class does not get it.
+// unmeasured is the entry of an unknown GPU. This entry has the last class, so that a job that
+// requires a better class does not get the GPU.
 func unmeasured(app pal.AppClass) Entry {
 	return Entry{App: app, Class: MaxClass, Bin: MaxClass, Unmeasured: true}
 }
@@ -40,10 +40,10 @@ func (p *Profile) Group(model string, app pal.AppClass, key string) (g Group, ok
 	return p.Groups[i], true
 }
 
-// Score computes entries, by application, for a GPU that was measured, or measured again, after
-// the profile was built. Times compare only within the same model and key; if the profile has no
-// such group, or the time is impossibly short, the entry is that of an unmeasured GPU. A GPU in the
-// profile keeps its class by the same hysteresis as in [Build].
+// Score computes entries, by application, for a GPU that was measured, or measured again, after the
+// profile was built. Times are comparable only within one model and key. If the profile has no
+// group for this model and key, or the time is impossibly short, the entry is that of an unmeasured
+// GPU. A GPU in the profile keeps its class by the same hysteresis as in [Build].
 func (p *Profile) Score(model string, m attr.Measurement) map[pal.AppClass]Entry {
 	out := make(map[pal.AppClass]Entry, len(m.Times))
 	for app, time := range m.Times {
@@ -74,7 +74,7 @@ func (p *Profile) score(id groupID, gpu string, time float64) Entry {
 	return e
 }
 
-// nearest is the index of the center nearest to x, the lower on ties.
+// nearest returns the index of the center nearest to x; on ties, the lower index.
 func nearest(centers []float64, x float64) int {
 	best := 0
 	for i, c := range centers {

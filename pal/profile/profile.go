@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxClass is the last variability class. It includes all further bins (k-means with many
-	// outliers) and unmeasured GPUs, so the list of class ≤ MaxClass has every GPU.
+	// MaxClass is the last variability class. MaxClass includes all further bins (k-means with many
+	// outliers) and unmeasured GPUs, so every GPU has a class of at most MaxClass.
 	MaxClass = 5
 	// Format names the JSON form of a [Profile].
 	Format = "nomad-pal/profile/1"
@@ -56,8 +56,8 @@ func SamplesOf(model string, ms []attr.Measurement) []Sample {
 	return out
 }
 
-// Options are the rules of a calibration. They are part of the profile: scores
-// of GPUs measured later are binned by the same rules.
+// Options are the rules of a calibration. Options are part of the profile, so that scores of GPUs
+// measured later are binned by the same rules.
 type Options struct {
 	Method Method `json:"method" hcl:"method,optional"`
 	// Edges are the upper ends of all classes but the last, ascending; at most
@@ -72,8 +72,8 @@ type Options struct {
 	MinGPUs int `json:"min_gpus" hcl:"min_gpus,optional"`
 	// Created is the time of the calibration in RFC 3339; Build stores it unchanged.
 	Created string `json:"-"`
-	// Known has the models of existing GPUs by id. The profile lists those without a sample, too,
-	// but without entries; Lookup then returns the last class.
+	// Known has the models of existing GPUs by id. The profile also lists GPUs without a sample,
+	// but without entries. For such GPUs, Lookup returns the last class.
 	Known map[string]string `json:"-"`
 }
 
@@ -118,7 +118,7 @@ type Profile struct {
 	Groups  []Group `json:"groups"`          // by model, app, key
 	GPUs    []GPU   `json:"gpus"`            // by id
 	Rates   []Rate  `json:"rates,omitempty"` // by model, app
-	// byID and byGroup index the two lists; set by Build and Parse.
+	// byID and byGroup index GPUs and Groups. Build and Parse set both.
 	byID    map[string]int
 	byGroup map[groupID]int
 }
@@ -131,15 +131,15 @@ type Group struct {
 	Key string `json:"key,omitempty"`
 	// Reference is the time of the median GPU, in the unit of the samples.
 	Reference float64 `json:"reference"`
-	// Measured is the number of GPUs in the group. Dropped is how many of them were too far off to
-	// count in the reference.
+	// Measured is the number of GPUs in the group. Dropped is how many of these GPUs were too far
+	// off to count in the reference.
 	Measured int `json:"measured"`
 	Dropped  int `json:"dropped,omitempty"`
 	// Provisional: fewer GPUs were measured than min_gpus. Only outliers are then in classes 4 and 5.
 	Provisional bool `json:"provisional,omitempty"`
-	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except those
-	// slower than noise can explain. Spread is the 99th minus the 1st percentile of the scores
-	// without outliers.
+	// SingleClass: the scores differ by no more than noise. All GPUs share class 1, except GPUs
+	// that are slower than noise can explain. Spread is the 99th minus the 1st percentile of the
+	// scores without outliers.
 	SingleClass bool    `json:"single_class,omitempty"`
 	Spread      float64 `json:"spread"`
 	Noise       float64 `json:"noise,omitempty"` // median relative noise of the GPUs
@@ -163,17 +163,18 @@ type Entry struct {
 	Time  float64      `json:"time"` // the median of the samples
 	Score pal.PMScore  `json:"score"`
 	// Class is the variability class, 1 (fastest) to MaxClass; Bin is the rank of the bin, 1 to
-	// len(Group.Values). They differ if there are more bins than classes, and for outliers of
-	// k-means, which are always in the last class.
+	// len(Group.Values). Class and Bin differ if there are more bins than classes, and for outliers
+	// of k-means, which are always in the last class.
 	Class int `json:"class"`
 	Bin   int `json:"bin"`
-	// Value is the PM score of the bin; if classes come from edges, an outlier has its own score.
+	// Value is the PM score of the bin; if classes come from edges, an outlier's value is its own
+	// score.
 	Value pal.PMScore `json:"value"`
 	// Outlier: the score is at least Options.Outlier, or an outlier by PAL's rule if the method
 	// is k-means.
 	Outlier bool `json:"outlier,omitempty"`
-	// Pending is the class that one session has indicated, beyond the hysteresis; a second
-	// session in the same direction changes the class. 0 for none.
+	// Pending is the class that one session has indicated, beyond the hysteresis; a second session
+	// in the same direction changes the class. 0 means no class.
 	Pending int `json:"pending,omitempty"`
 	// Unmeasured: the GPU has no measurement; Score is 0 and Class is MaxClass.
 	Unmeasured bool `json:"-"`

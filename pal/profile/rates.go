@@ -12,7 +12,7 @@ import (
 )
 
 // Rate is how fast the GPUs of a model run an application: the median of their measured rates.
-// Unlike times, rates compare across models.
+// Unlike times, rates are comparable across models.
 type Rate struct {
 	Model string       `json:"model"`
 	App   pal.AppClass `json:"app"`
@@ -36,7 +36,7 @@ func (p *Profile) Rate(model string, app pal.AppClass) (r Rate, ok bool) {
 // maxRates limits the number of rates, because rates of models without GPUs are kept.
 const maxRates = 1000
 
-// ratesOf computes rates from the samples that have one. Models without such samples keep their
+// ratesOf computes rates from the samples that have a rate. Models without such samples keep their
 // previous rates, because speeds must not change while nodes are away.
 func ratesOf(samples []Sample, prev *Profile) (out []Rate) {
 	type of struct {
@@ -72,7 +72,7 @@ func ratesOf(samples []Sample, prev *Profile) (out []Rate) {
 	return out
 }
 
-// checkRates checks what lookups rely on.
+// checkRates checks that the rates are positive, sorted and unique. Lookups rely on this.
 func (p *Profile) checkRates() error {
 	for i, r := range p.Rates {
 		name := fmt.Sprintf("rate %d (model %q, app %q)", i+1, r.Model, r.App)
@@ -86,8 +86,8 @@ func (p *Profile) checkRates() error {
 	return nil
 }
 
-// Samples returns the times in a profile, by GPU and application. Each one's rate is the model's,
-// scaled by the GPU's time relative to the median GPU.
+// Samples returns the times in a profile, by GPU and application. A sample's rate is the rate of
+// its model, scaled by the GPU's time relative to the median GPU.
 func (p *Profile) Samples() (out []Sample) {
 	for _, g := range p.GPUs {
 		for _, e := range g.Entries {

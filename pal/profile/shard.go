@@ -17,17 +17,18 @@ import (
 	"strings"
 )
 
-// ShardBytes is the default size of a shard's data: a Nomad Variable holds
-// 64 KiB, keys and values together.
+// ShardBytes is the default size of a shard's data. A Nomad Variable holds 64 KiB, keys and values
+// together.
 const ShardBytes = 60 << 10
 
 // shardOverhead is an upper bound for the size of a shard's items other than data.
 const shardOverhead = 256
 
-// Shard is one piece of an encoded profile, as items of a Nomad Variable: "data", and "version",
-// "shard" (from 0), "of" and "sha256" (of the whole), by which [Join] detects a mix of two
-// profiles. The data of all pieces, in order, is the profile's JSON, compressed (gzip) and in
-// base64. With 10,000 nodes of 8 GPUs it takes 109 Variables (BenchmarkEncodeAndParse).
+// Shard is one piece of an encoded profile, as items of a Nomad Variable. Besides "data", a shard
+// has "version", "shard" (its number, from 0), "of" (the number of shards) and "sha256" (of the
+// whole profile). By these items, [Join] detects a mix of two profiles. The data of all pieces, in
+// order, is the profile's JSON, compressed (gzip) and in base64. The profile of 10,000 nodes with 8
+// GPUs each takes 109 Variables (BenchmarkEncodeAndParse).
 type Shard map[string]string
 
 // maxProfile limits the size of what Join unpacks: a writer of the Variables must not be able to
@@ -93,9 +94,9 @@ func cut(s string, size int) []string {
 	return append(pieces, s)
 }
 
-// Join joins the pieces of one profile, in any order. It fails if a piece is missing, or if the
-// pieces belong to different profiles. That happens if a profile is written during the read: the
-// caller should then read again.
+// Join joins the pieces of one profile, in any order. Join fails if a piece is missing, or if the
+// pieces belong to different profiles. The pieces differ if a profile is written while the caller
+// reads. The caller should then read again.
 func Join(shards []Shard) (*Profile, error) {
 	if len(shards) == 0 {
 		return nil, fmt.Errorf("profile: no shards")

@@ -12,8 +12,8 @@ import (
 // normal distribution.
 const madSigma = 1.4826
 
-// Median is the median of the values: the mean of the middle two for an even number, NaN for
-// none. It does not change its input.
+// Median is the median of the values: for an even number of values, the mean of the middle two;
+// without values, NaN. Median does not change its input.
 func Median(xs []float64) float64 { return Quantile(sorted(xs), 0.5) }
 
 // Quantile is the p-quantile of ascending values by linear interpolation; NaN without values. p
@@ -40,8 +40,8 @@ func RobustSigma(xs []float64, center float64) float64 {
 }
 
 // repetitionSigma is RobustSigma for the few repetitions of one measurement. With few values the
-// median absolute deviation is too small on average. So for up to 9 values it is corrected by the
-// factors of Croux and Rousseeuw (1992).
+// median absolute deviation is too small on average. So for up to 9 values, repetitionSigma
+// corrects this deviation by the factors of Croux and Rousseeuw (1992).
 func repetitionSigma(xs []float64, center float64) float64 {
 	n := len(xs)
 	factor := float64(n) / (float64(n) - 0.8)
@@ -55,8 +55,8 @@ func sorted(xs []float64) []float64 {
 	return slices.Sorted(slices.Values(xs))
 }
 
-// meanStd is the mean and the standard deviation of a sample (n−1), as pandas computes them; std
-// is 0 for fewer than two values.
+// meanStd is the mean and the standard deviation of a sample (n−1), as in pandas; std is 0 for
+// fewer than two values.
 func meanStd(xs []float64) (mean, std float64) {
 	for _, x := range xs {
 		mean += x

@@ -1,16 +1,16 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is
-// a value, made by the code that decides. Other code branches on its kind and redacts its fields
-// ([Reason.RedactedFor]). Only text.go turns it into text, for commands, JSON, logs and the web
-// page, and no code parses that text.
+// Package reason has the reasons why a job waits, runs on its nodes, or does not run. A reason is a
+// value, made by the code that decides. Other code branches on its kind and redacts its fields
+// ([Reason.RedactedFor]). Only text.go turns a reason into text, for commands, JSON, logs and the
+// web page, and no code parses that text.
 //
-// When you change the package: a kind's value is part of the JSON output and stays. A field that
-// names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged. Each kind
-// needs a text in voice and an example in the test.
+// When you change the package: a kind's value is part of the JSON output and must not change. A
+// field that names jobs must be redacted by [Reason.RedactedFor], which leaves Cause unchanged.
+// Each kind needs a text in voice and an example in the test.
 //
-// The package imports no other package of nomad-pal, so all of them may import it.
+// The package imports no other package of nomad-pal, so every package of nomad-pal can import it.
 package reason
 
 import (
@@ -21,36 +21,37 @@ import (
 	"time"
 )
 
-// Kind is the kind of a reason. Its value is part of the JSON output.
+// Kind is the kind of a reason. The value of a kind is part of the JSON output.
 type Kind string
 
 // Reason is why a job or one of its members is in its state. The zero value means no reason. Each
 // kind uses only a few of the fields: text.go shows which.
 type Reason struct {
 	Kind Kind `json:"kind"` // the kind of reason, for programs
-	// Text is the reason for people: a clause without a period, written after a state and a
-	// colon. It is in JSON for readers; when JSON is read back, the text of a known kind is made
-	// again from its fields.
+	// Text is the reason for people: a clause without a period, written after a state and a colon.
+	// JSON contains Text for readers; when JSON is read back, the text of a known kind is made
+	// again from the fields.
 	Text string `json:"text,omitempty"`
 	// Ahead is the job that goes first or that gets the GPUs, as namespace/id. Jobs are the jobs
-	// that are stopped for this one, or that it comes after.
+	// that are stopped for this job, or that this job comes after.
 	Ahead string   `json:"ahead,omitempty"`
 	Jobs  []string `json:"jobs,omitempty"`
-	// Shrinking are the elastic jobs that give up members for it, as namespace/id.
+	// Shrinking are the elastic jobs that give up members for this job, as namespace/id.
 	Shrinking []string `json:"shrinking,omitempty"`
 	// Group is a task group, Members is its number of members, and Each is the number of GPUs per
-	// member. Room is how many of the members would fit at most; for kind spread-out, the most
-	// members on one node.
+	// member. Room is the maximum number of members that would fit; for kind spread-out, the
+	// largest number of members on one node.
 	Group   string `json:"group,omitempty"`
 	Members int    `json:"members,omitempty"`
 	Each    int    `json:"each,omitempty"`
 	Room    int    `json:"room,omitempty"`
-	// Tier is how close together its GPUs must be.
+	// Tier is how close together the job's GPUs must be.
 	Tier string `json:"tier,omitempty"`
 	// Rackless reports that no node names its rack.
 	Rackless bool `json:"rackless,omitempty"`
-	// Numbers of GPUs. Needs: that the job needs, or already has. Match: that it could use. Free:
-	// of Match, free now. FreeOthers: free now, but the job cannot use them.
+	// Numbers of GPUs. Needs: GPUs that the job needs, or already has. Match: GPUs that the job
+	// could use. Free: GPUs of Match that are free now. FreeOthers: free GPUs that the job cannot
+	// use.
 	Needs      int `json:"needs,omitempty"`
 	Match      int `json:"match,omitempty"`
 	Free       int `json:"free,omitempty"`
@@ -59,18 +60,19 @@ type Reason struct {
 	Small int `json:"small,omitempty"`
 	// Used counts the GPUs that match but cannot be chosen, by cause.
 	Used *Used `json:"used,omitempty"`
-	// Tenant is the tenant whose limit it is.
+	// Tenant is the tenant whose limit applies.
 	Tenant string `json:"tenant,omitempty"`
-	// User is the user whose limit it is: each user of the tenant has one. If Needs is 0, the limit
-	// is on the number of the user's jobs, else on the user's GPUs.
+	// User is the user whose limit applies: each user of the tenant has one. If Needs is 0, the
+	// limit is on the number of the user's jobs, otherwise on the user's GPUs.
 	User string `json:"user,omitempty"`
 	// Counts is what the job's GPUs count towards Limit if they are parts of shared GPUs: two
-	// quarters count 0.5. 0: Needs counts. Held is what the tenant, or the user, holds, as GPUs.
+	// quarters count 0.5. If Counts is 0, Needs counts. Held is the number of GPUs that the tenant,
+	// or the user, holds.
 	Counts float64 `json:"counts,omitempty"`
 	Held   float64 `json:"held,omitempty"`
 	// Limit is the maximum for the job, its tenant, its user or its array.
 	Limit int `json:"limit,omitempty"`
-	// Have and Want count the job's members: those that exist, and all that it should have. For
+	// Have is how many members of the job exist, and Want is how many members it should have. For
 	// kind array, Have counts the running jobs of the array.
 	Have int `json:"have,omitempty"`
 	Want int `json:"want,omitempty"`
@@ -83,8 +85,8 @@ type Reason struct {
 	Version uint64 `json:"version,omitempty"`
 	// Class is a variability class.
 	Class int `json:"class,omitempty"`
-	// Device is a GPU model, as Nomad names the device group, and Percent is how much less time
-	// the job would take there.
+	// Device is a GPU model, as Nomad names the device group, and Percent is how much less time the
+	// job would take on this model.
 	Device  string `json:"device,omitempty"`
 	Percent int    `json:"percent,omitempty"`
 	// Tries is the number of tries, of failures or of unhealthy members, depending on the kind.
@@ -106,7 +108,7 @@ type Reason struct {
 	// Cause is a message that comes from elsewhere: Nomad, a driver, an error. It is shown
 	// unchanged.
 	Cause string `json:"cause,omitempty"`
-	// Because are the reasons behind this one, and Also are further reasons that apply at the
+	// Because are the reasons behind this reason, and Also are further reasons that apply at the
 	// same time.
 	Because []Reason `json:"because,omitempty"`
 	Also    []Reason `json:"also,omitempty"`
@@ -117,8 +119,8 @@ type Used struct {
 	Allocated   int `json:"allocated,omitempty"`   // allocated to jobs or promised to them
 	Unhealthy   int `json:"unhealthy,omitempty"`   // unhealthy, whether held or not
 	Quarantined int `json:"quarantined,omitempty"` // healthy, but in quarantine
-	// Unavailable ones are on a node that accepts no jobs, or unreported tasks may still run on
-	// them.
+	// Unavailable GPUs are on a node that accepts no jobs, or unreported tasks may still run on
+	// these GPUs.
 	Unavailable int `json:"unavailable,omitempty"`
 	Outliers    int `json:"outliers,omitempty"` // free, but too slow
 	Kept        int `json:"kept,omitempty"`     // free, but kept for jobs ahead
@@ -149,8 +151,8 @@ func (r Reason) Or(o Reason) Reason {
 	return r
 }
 
-// And returns the reason with others that apply at the same time. If r is no reason, the first of
-// the others takes its place.
+// And returns the reason with other reasons that apply at the same time. If r is no reason, the
+// first of the other reasons takes its place.
 func (r Reason) And(others ...Reason) Reason {
 	if r.IsZero() && len(others) > 0 {
 		return others[0].And(others[1:]...)
@@ -160,20 +162,20 @@ func (r Reason) And(others ...Reason) Reason {
 	return r
 }
 
-// Over returns the reason with others as its causes.
+// Over returns the reason with other reasons as its causes.
 func (r Reason) Over(others ...Reason) Reason {
 	others = slices.DeleteFunc(slices.Clone(others), Reason.IsZero)
 	r.Because = append(slices.Clone(r.Because), others...)
 	return r
 }
 
-// Same reports whether two reasons have the same kind and text. Then a log or an event has nothing
-// new to report.
+// Same reports whether two reasons have the same kind and text. If so, a log or an event has
+// nothing new to report.
 func (r Reason) Same(o Reason) bool { return r.Kind == o.Kind && r.String() == o.String() }
 
-// RedactedFor returns the reason as a certain reader may see it. It replaces each job,
+// RedactedFor returns the reason as a certain reader may see it. RedactedFor replaces each job,
 // namespace/id, by what name returns: the job itself, or a placeholder if the reader may not see
-// the job. It leaves Cause unchanged.
+// the job. RedactedFor leaves Cause unchanged.
 func (r Reason) RedactedFor(name func(job string) string) Reason {
 	all := func(jobs []string) (names []string) {
 		for _, job := range jobs {
@@ -194,8 +196,8 @@ func (r Reason) RedactedFor(name func(job string) string) Reason {
 	return r
 }
 
-// Shorten applies cut to all messages from elsewhere in the reason, and reports whether that
-// changed any.
+// Shorten applies cut to all messages in the reason that come from elsewhere, and reports whether
+// cut changed any message.
 func (r *Reason) Shorten(cut func(string) string) bool {
 	was := r.Cause
 	r.Cause = cut(was)
@@ -213,7 +215,7 @@ func (r *Reason) Shorten(cut func(string) string) bool {
 func (r Reason) Error() string { return r.String() }
 
 // String returns the reason for people: a clause without a period, written after a state and a
-// colon. For an unknown kind it is the text that JSON had.
+// colon. For an unknown kind, String returns the text that was in the JSON.
 func (r Reason) String() string {
 	write, known := texts[r.Kind]
 	switch {
@@ -246,8 +248,8 @@ func (r Reason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields(r))
 }
 
-// UnmarshalJSON reads the fields. It keeps the text only if the kind is unknown because a newer
-// placer wrote it.
+// UnmarshalJSON reads the fields. UnmarshalJSON keeps the text only if the kind is unknown because
+// a newer placer wrote it.
 func (r *Reason) UnmarshalJSON(text []byte) error {
 	type fields Reason
 	var f fields

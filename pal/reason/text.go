@@ -14,132 +14,132 @@ import (
 	"time"
 )
 
-// The kinds. The first group is what a job in the queue waits for.
+// The kinds of reasons. The first group is what a job in the queue waits for.
 const (
-	Starting  Kind = "starting"   // the placer has chosen its GPUs and is registering the job
-	Stopping  Kind = "stopping"   // jobs are being stopped for it
-	Shrinking Kind = "shrinking"  // elastic jobs give up GPUs for it
-	TooLarge  Kind = "too-large"  // it could not run on the empty cluster
-	Limit     Kind = "limit"      // its tenant or user may never hold that many
-	Quota     Kind = "quota"      // its tenant or user holds too much for it to start
-	Array     Kind = "array"      // its array has as many running jobs as it may
+	Starting  Kind = "starting"   // the placer has chosen GPUs and is registering the job
+	Stopping  Kind = "stopping"   // other jobs are being stopped for the job
+	Shrinking Kind = "shrinking"  // elastic jobs give up GPUs for the job
+	TooLarge  Kind = "too-large"  // the job could not run even on the empty cluster
+	Limit     Kind = "limit"      // the tenant or user must never hold that many GPUs
+	Quota     Kind = "quota"      // the tenant or user holds too many GPUs for the job to start
+	Array     Kind = "array"      // the array already runs its maximum number of jobs
 	GPUs      Kind = "gpus"       // too few GPUs are free
-	Scattered Kind = "scattered"  // enough are free, but not where it could use them
-	Refused   Kind = "refused"    // enough parts are free, but only beside bad neighbours
+	Scattered Kind = "scattered"  // enough GPUs are free, but not on nodes where the job could use them
+	Refused   Kind = "refused"    // enough parts of GPUs are free, but only beside bad neighbours
 	Services  Kind = "services"   // services, which do not end, hold the GPUs
 	Reserved  Kind = "reserved"   // the GPUs are reserved for a job ahead
-	Spared    Kind = "spared"     // it is a service, and the GPUs go first to a job that ends
-	Order     Kind = "order"      // it fits, but no job may pass the head of the queue (backfill = none)
-	InWindow  Kind = "window"     // the GPUs are kept for maintenance, or for others
-	Locality  Kind = "locality"   // it fits, but waits for GPUs closer together
-	Next      Kind = "next-round" // it fits: the next decision starts it
+	Spared    Kind = "spared"     // the job is a service, and the GPUs go first to a job that ends
+	Order     Kind = "order"      // the job fits, but no job may pass the head of the queue (backfill = none)
+	InWindow  Kind = "window"     // the GPUs are kept for maintenance, or for other jobs
+	Locality  Kind = "locality"   // the job fits, but waits for GPUs that are closer together
+	Next      Kind = "next-round" // the job fits, and the next decision starts it
 
-	NoPlacer     Kind = "no-placer"     // its GPUs are free, but no placer is active
-	Away         Kind = "nodes-away"    // its nodes are not ready
-	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from it
-	WindowBegins Kind = "window-begins" // it might not end before a window begins
-	Held         Kind = "held"          // a user holds it
-	ComesAfter   Kind = "after"         // it comes after another job
-	InCircle     Kind = "after-circle"  // the other job also comes after this one
-	Provided     Kind = "after-planned" // a planned job comes after others
-	StillEnding  Kind = "ending"        // its old members have not ended
+	NoPlacer     Kind = "no-placer"     // enough GPUs are free, but no placer is active
+	Away         Kind = "nodes-away"    // the job's nodes are not ready
+	WindowKeeps  Kind = "window-keeps"  // a window keeps GPUs from the job
+	WindowBegins Kind = "window-begins" // the job might not end before a window begins
+	Held         Kind = "held"          // a user has put the job on hold
+	ComesAfter   Kind = "after"         // the job comes after another job
+	InCircle     Kind = "after-circle"  // the other job also comes after this job
+	Provided     Kind = "after-planned" // a planned job comes after other jobs
+	StillEnding  Kind = "ending"        // the job's old members have not ended
 	BeingRead    Kind = "being-read"    // the placer has not read all data of the job yet
-	NomadRefuses Kind = "nomad-refuses" // Nomad would not place it now
+	NomadRefuses Kind = "nomad-refuses" // Nomad would not place the job now
 
-	// Why it cannot run.
-	NoGPUs          Kind = "no-gpus"       // it requests no GPUs
-	TooFew          Kind = "too-few"       // the cluster has too few GPUs of its kind
+	// Why a job cannot run.
+	NoGPUs          Kind = "no-gpus"       // the job requests no GPUs
+	TooFew          Kind = "too-few"       // the cluster has too few GPUs that the job can use
 	TooWide         Kind = "too-wide"      // no nodes are large enough
-	Neighbours      Kind = "neighbours"    // it and the jobs on the GPUs do not accept each other as neighbours
-	MembersApart    Kind = "members-apart" // its members may not share a GPU
-	TooMany         Kind = "too-many"      // no nodes have room for that many replicas
-	TooFar          Kind = "too-far"       // no node, rack or other place within its locality limit is large enough
+	Neighbours      Kind = "neighbours"    // the job and the jobs on the GPUs do not accept each other as neighbours
+	MembersApart    Kind = "members-apart" // the job's members must not share a GPU
+	TooMany         Kind = "too-many"      // the nodes cannot hold that many replicas
+	TooFar          Kind = "too-far"       // no node, rack or other place within the job's locality limit is large enough
 	Apart           Kind = "apart"         // the free GPUs are not close enough together
-	Barred          Kind = "barred"        // no node could run one of its groups
+	Barred          Kind = "barred"        // no node could run one of the job's task groups
 	Obstacle        Kind = "obstacle"      // what the nodes lack
 	More            Kind = "more"          // how many more reasons there are
-	Never           Kind = "never"         // Nomad cannot place it on any node
-	NeverGroup      Kind = "never-group"   // Nomad cannot place one of its groups on any node
-	Rejected        Kind = "rejected"      // it cannot be served as written
-	StaysGated      Kind = "stays-gated"   // it requests no GPUs, but has the gate
-	NoChild         Kind = "no-child"      // none of its children can be served
+	Never           Kind = "never"         // Nomad cannot place the job on any node
+	NeverGroup      Kind = "never-group"   // Nomad cannot place one of the job's task groups on any node
+	Rejected        Kind = "rejected"      // the placer cannot serve the job as written
+	StaysGated      Kind = "stays-gated"   // the job requests no GPUs, but has the gate
+	NoChild         Kind = "no-child"      // the placer cannot serve any child of the job
 	UngatedChildren Kind = "children-without-gate"
 	PayloadChildren Kind = "children-with-payload"
-	WouldBeNative   Kind = "would-be-native" // Nomad alone would place it
-	Unreadable      Kind = "unreadable"      // the placer cannot read it
+	WouldBeNative   Kind = "would-be-native" // Nomad alone would place the job
+	Unreadable      Kind = "unreadable"      // the placer cannot read the job
 	PlacerFault     Kind = "placer-fault"    // the placer has a bug with this job
-	Template        Kind = "template"        // it is parameterized or periodic
-	Ungated         Kind = "no-gate"         // left to Nomad: it has no gate
-	NotOurs         Kind = "not-ours"        // left to Nomad: the placer does not serve jobs like this
-	WithoutGPUs     Kind = "leaves-alone"    // left to Nomad: it requests no GPUs
-	PartNative      Kind = "native-in-part"  // Nomad has placed some of its members
-	NewJob          Kind = "new"             // it was registered a moment ago
+	Template        Kind = "template"        // the job is parameterized or periodic
+	Ungated         Kind = "no-gate"         // left to Nomad, because the job has no gate
+	NotOurs         Kind = "not-ours"        // left to Nomad, because the placer does not serve jobs like this
+	WithoutGPUs     Kind = "leaves-alone"    // left to Nomad, because the job requests no GPUs
+	PartNative      Kind = "native-in-part"  // Nomad has placed some of the job's members
+	NewJob          Kind = "new"             // the job was registered a moment ago
 
-	// Why it runs on these nodes.
-	SpreadOut  Kind = "spread-out"  // its replicas are on several nodes, because a node may fail
-	FasterLeft Kind = "faster-left" // a faster GPU model is left to jobs that gain more by it
+	// Why a job runs on its nodes.
+	SpreadOut  Kind = "spread-out"  // the replicas are on several nodes, because a node can fail
+	FasterLeft Kind = "faster-left" // a faster GPU model is left to jobs that gain more from this model
 
 	// What happens to a running job.
-	MembersRun        Kind = "members"             // what its members do
+	MembersRun        Kind = "members"             // what the job's members do
 	Incomplete        Kind = "incomplete"          // some members are missing
 	Deploying         Kind = "deploying"           // Nomad may retry after the deployment
 	OthersRun         Kind = "others-run"          // the other members keep running
 	OthersDone        Kind = "others-done"         // the other members have finished
-	OnlyItsNodes      Kind = "only-its-nodes"      // missing members wait for its nodes
-	OnlyItsGPUs       Kind = "only-its-gpus"       // missing members wait for its GPUs
+	OnlyItsNodes      Kind = "only-its-nodes"      // missing members wait for the job's nodes
+	OnlyItsGPUs       Kind = "only-its-gpus"       // missing members wait for the job's GPUs
 	OnlyItsClass      Kind = "only-its-class"      // missing members wait for GPUs of a class
-	NoRoomMissing     Kind = "no-room-for-missing" // there is no room for missing members
+	NoRoomMissing     Kind = "no-room-for-missing" // no node can hold the missing members
 	NoRoomCanaries    Kind = "no-room-for-canaries"
 	CanariesWait      Kind = "canaries-wait"     // canaries wait for the placer
 	CanariesToNomad   Kind = "canaries-to-nomad" // canaries wait for Nomad
 	CanariesRun       Kind = "canaries-run"      // canaries run beside the old version
-	WaitsPromotion    Kind = "waits-promotion"   // its new version waits to be promoted
-	Deploys           Kind = "deploys"           // Nomad deploys its new version
+	WaitsPromotion    Kind = "waits-promotion"   // the job's new version waits to be promoted
+	Deploys           Kind = "deploys"           // Nomad deploys the job's new version
 	DeployFailed      Kind = "deploy-failed"
 	DeployPaused      Kind = "deploy-paused"
-	Blocked           Kind = "blocked" // Nomad has no room for a group
+	Blocked           Kind = "blocked" // Nomad finds no node for a task group
 	NomadPreempted    Kind = "nomad-preempted"
 	PreemptedOnce     Kind = "nomad-preempted-for-good"
 	MemberFailed      Kind = "member-failed"
-	CutShort          Kind = "client-ended"   // its client ended a member
-	MemberStopped     Kind = "member-stopped" // a member was stopped, and Nomad does not run it again
+	CutShort          Kind = "client-ended"   // the Nomad client ended a member
+	MemberStopped     Kind = "member-stopped" // a member was stopped, and Nomad does not run this member again
 	MembersStopped    Kind = "members-stopped"
 	Replacing         Kind = "replacing-stopped"   // the placer has asked Nomad to place stopped members again
-	BesidePins        Kind = "beside-pins"         // members of a service run outside its pins
-	Misplaced         Kind = "misplaced"           // members run outside its pins
-	DryRunRefuses     Kind = "dry-run"             // Nomad would not place it on the chosen nodes
-	RunsOnAsBefore    Kind = "runs-on"             // the old version keeps running; the new one does not fit
-	RunsUnread        Kind = "runs-unread"         // the old version keeps running; the new one is invalid
+	BesidePins        Kind = "beside-pins"         // members of a service run outside the service's pins
+	Misplaced         Kind = "misplaced"           // members run outside the job's pins
+	DryRunRefuses     Kind = "dry-run"             // Nomad would not place the job on the chosen nodes
+	RunsOnAsBefore    Kind = "runs-on"             // the old version keeps running; the new version does not fit
+	RunsUnread        Kind = "runs-unread"         // the old version keeps running; the new version is invalid
 	RunsUnserved      Kind = "runs-unserved"       // like runs-unread, for a job that was run again
 	MemberPlacedAgain Kind = "member-placed-again" // Nomad rescheduled a member
-	MemberRestarted   Kind = "member-restarted"    // its client restarted a member
+	MemberRestarted   Kind = "member-restarted"    // the Nomad client restarted a member
 	MemberMissing     Kind = "member-missing"      // a member failed or was lost
 	MissingPreempted  Kind = "member-preempted"
 	MissingStopped    Kind = "member-missing-stopped"
-	RetriedLater      Kind = "retried-later" // Nomad retries it, as its reschedule block says
+	RetriedLater      Kind = "retried-later" // Nomad retries the member, as the job's reschedule block says
 	NotRetriedNow     Kind = "not-retried-now"
 	NotRetried        Kind = "not-retried"
 	MoreMissing       Kind = "more-missing"
 	MoreTried         Kind = "more-tried"
 	PlansChild        Kind = "plans-child" // the plan is for a child of the job
-	NodesLeaving      Kind = "leaving"     // nodes that it runs on are leaving
+	NodesLeaving      Kind = "leaving"     // nodes on which the job runs are leaving
 	Error             Kind = "error"       // something failed
 
-	// Why it is not tried again, or was stopped.
+	// Why a job is not tried again, or was stopped.
 	GaveUp        Kind = "gave-up"       // the job itself failed too often
 	LostTooOften  Kind = "lost-often"    // the infrastructure failed too often
-	FailedUnseen  Kind = "failed-alone"  // it failed while no placer was active
-	RequeueAsked  Kind = "requeue-asked" // somebody requeued it
-	MakesRoom     Kind = "makes-room"    // it was stopped for another job
-	Moves         Kind = "moves"         // it was stopped to move
-	Edited        Kind = "edited"        // it was stopped because its author changed the job
+	FailedUnseen  Kind = "failed-alone"  // the job failed while no placer was active
+	RequeueAsked  Kind = "requeue-asked" // somebody requeued the job
+	MakesRoom     Kind = "makes-room"    // the job was stopped for another job
+	Moves         Kind = "moves"         // the job was stopped to move to other GPUs
+	Edited        Kind = "edited"        // the job was stopped because its author changed it
 	NotWhole      Kind = "not-whole"     // not all members could run
 	EndedComplete Kind = "complete"      // how many members are complete
 	EndedFailed   Kind = "failed"        // a member failed on a node
-	NoMembers     Kind = "no-members"    // its author set the number of members to 0
-	NoMoreRuns    Kind = "no-more-runs"  // it is parameterized or periodic, and was stopped
+	NoMembers     Kind = "no-members"    // the job's author set the number of members to 0
+	NoMoreRuns    Kind = "no-more-runs"  // the job is parameterized or periodic, and was stopped
 
-	// The state of a job that others come after.
+	// States of a job that other jobs come after.
 	AheadFailed   Kind = "it-failed"
 	AheadRejected Kind = "it-is-rejected"
 	AheadEndless  Kind = "it-never-ends"
@@ -152,12 +152,12 @@ const (
 	AheadUnread   Kind = "it-cannot-be-read"
 	AheadChecked  Kind = "it-is-checked"
 
-	// What may be done about it.
-	WiderFits     Kind = "fits-farther-apart" // it would fit without pal_locality
-	FewerFit      Kind = "fewer-fit"          // it would fit with fewer members
-	FewerWhole    Kind = "fewer-whole"        // with fewer members, all of them would run
+	// What can be done about a reason.
+	WiderFits     Kind = "fits-farther-apart" // the job would fit without pal_locality
+	FewerFit      Kind = "fewer-fit"          // the job would fit with fewer members
+	FewerWhole    Kind = "fewer-whole"        // with fewer members, all members would run
 	EditCount     Kind = "edit-count"         // how to change the count of a service
-	AskLess       Kind = "ask-less"           // request no more GPUs than its tenant or user may hold
+	AskLess       Kind = "ask-less"           // request no more GPUs than the tenant or user may hold
 	AskFewer      Kind = "ask-fewer"          // have the limit raised, or request fewer members
 	AwaitPart     Kind = "await-part"         // wait until a part with better neighbours comes free
 	AwaitTenant   Kind = "await-tenant"       // wait until other jobs of the tenant have ended
@@ -166,20 +166,20 @@ const (
 	RaiseLimit    Kind = "raise-limit" // raise the tenant's limit for the canaries
 	WithoutCanary Kind = "without-canaries"
 	Revert        Kind = "revert"
-	CouldRun      Kind = "could-run"  // it could run if the job were changed
+	CouldRun      Kind = "could-run"  // the job could run if it were changed
 	ChangeJob     Kind = "change-job" // change the job, or give a node what it lacks
 	FixVersion    Kind = "fix-version"
 	Advice        Kind = "advice" // how to write a constraint
 
-	// What plan says.
+	// What the command plan says.
 	WouldStart     Kind = "would-start"
-	WouldStartIdle Kind = "would-start-idle" // it would start if a placer were active
-	WouldRest      Kind = "would-rest"       // it would have no members
-	WouldKeep      Kind = "would-keep"       // it would keep its GPUs; Nomad restarts only what changes
-	WouldCanary    Kind = "would-canary"     // it would keep its GPUs, and start canaries
-	WouldReplace   Kind = "would-replace"    // Nomad would replace its members, as its update block says
-	WouldRestart   Kind = "would-restart"    // the placer would restart it as a whole
-	WouldRunOn     Kind = "would-run-on"     // it would keep running as it is
+	WouldStartIdle Kind = "would-start-idle" // the job would start if a placer were active
+	WouldRest      Kind = "would-rest"       // the job would have no members
+	WouldKeep      Kind = "would-keep"       // the job would keep its GPUs; Nomad restarts only what changes
+	WouldCanary    Kind = "would-canary"     // the job would keep its GPUs, and start canaries
+	WouldReplace   Kind = "would-replace"    // Nomad would replace the job's members, as the update block says
+	WouldRestart   Kind = "would-restart"    // the placer would restart the job as a whole
+	WouldRunOn     Kind = "would-run-on"     // the job would keep running as it is
 )
 
 // Kinds returns all kinds, sorted.
@@ -195,8 +195,8 @@ func (k Kind) Predicate() bool {
 	return false
 }
 
-// texts is voice, set by init. The functions in voice call [Reason.String], which looks kinds up: a
-// direct use of voice there would be an initialization cycle.
+// texts is voice, set by init. The functions in voice call [Reason.String], which looks up kinds.
+// If String used voice directly, there would be an initialization cycle.
 var texts map[Kind]func(Reason) string
 
 func init() { texts = voice }
@@ -533,7 +533,7 @@ func foreign(text string) string {
 // say makes the function of a kind whose text is always the same.
 func say(text string) func(Reason) string { return func(Reason) string { return text } }
 
-// because appends the reasons in Because to a text.
+// because appends to a text the reasons in the field Because.
 func because(r Reason, text string) string {
 	if len(r.Because) == 0 {
 		return text
@@ -549,7 +549,7 @@ func list(rs []Reason, between string) string {
 	return strings.Join(texts, between)
 }
 
-// stopping names the jobs that are being stopped for this one, and the elastic jobs that shrink.
+// stopping names the jobs that are being stopped for this job, and the elastic jobs that shrink.
 func stopping(r Reason) string {
 	text := names(r.Jobs) + " " + be(len(r.Jobs)) + " being stopped for this job"
 	if len(r.Shrinking) > 0 {
@@ -561,7 +561,7 @@ func stopping(r Reason) string {
 // giving names the elastic jobs that shrink.
 func giving(jobs []string) string { return names(jobs) + " " + be(len(jobs)) + " giving back GPUs" }
 
-// free counts the free GPUs that the gang could use, and explains the others.
+// free counts the free GPUs that the gang could use, and explains why the others are not free.
 func free(r Reason) string {
 	switch {
 	case r.slowOnly():
@@ -584,7 +584,8 @@ func free(r Reason) string {
 	return are(r.Free) + " free"
 }
 
-// slowOnly reports whether too few GPUs are free, but enough would be if outliers counted.
+// slowOnly reports whether too few GPUs are free, but enough GPUs would be free if outliers
+// counted.
 func (r Reason) slowOnly() bool {
 	return r.Used != nil && r.Used.Outliers > 0 && r.Free < r.Needs && r.Free+r.Used.Outliers >= r.Needs
 }
@@ -643,7 +644,7 @@ func (u Used) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// onNodes counts the nodes that a reason holds for.
+// onNodes counts the nodes to which a reason applies.
 func onNodes(r Reason) string {
 	if r.Total == 0 {
 		return ""
@@ -651,7 +652,7 @@ func onNodes(r Reason) string {
 	return fmt.Sprintf(" (%d of %s)", r.Nodes, Counted(r.Total, "node", "nodes"))
 }
 
-// there reports how many of the wanted members exist.
+// there writes how many of the wanted members exist.
 func there(r Reason) string {
 	return fmt.Sprintf("%d of %s", r.Have, Counted(r.Want, "member", "members"))
 }
@@ -699,7 +700,7 @@ func ended(r Reason) string {
 	return there(r) + " complete" + ending(r)
 }
 
-// ending reports how many members have yet to end.
+// ending reports how many members have not ended yet.
 func ending(r Reason) string {
 	if r.Doing == nil || r.Doing.Ending == 0 {
 		return ""
@@ -723,11 +724,10 @@ func names(jobs []string) string {
 	return strings.Join(jobs, "")
 }
 
-// Count is a number of GPUs: 1 GPU, 2 GPUs.
+// Count writes a number of GPUs: "1 GPU", "2 GPUs".
 func Count(n int) string { return Counted(n, "GPU", "GPUs") }
 
-// Amount is a number of GPUs in words, in which parts of shared GPUs count as fractions: 0.5
-// GPUs.
+// Amount writes a number of GPUs, in which parts of shared GPUs count as fractions: "0.5 GPUs".
 func Amount(n float64) string {
 	if n == 1 {
 		return "1 GPU"
@@ -735,17 +735,17 @@ func Amount(n float64) string {
 	return Number(n) + " GPUs"
 }
 
-// Number is an amount of GPUs as people read it.
+// Number writes an amount of GPUs without a unit: "0.5".
 func Number(gpus float64) string { return strconv.FormatFloat(Rounded(gpus), 'f', -1, 64) }
 
 // Rounded rounds an amount of GPUs to three decimals for display.
 func Rounded(gpus float64) float64 { return math.Round(gpus*1000) / 1000 }
 
-// counts is what the GPUs that a job needs count towards a limit. Parts of shared GPUs count as
-// fractions.
+// counts is the amount by which the GPUs that a job needs count towards a limit. Parts of shared
+// GPUs count as fractions.
 func counts(r Reason) string { return Amount(cmp.Or(r.Counts, float64(r.Needs))) }
 
-// Counted is a number of things: 1 job, 2 jobs.
+// Counted writes a number of things: "1 job", "2 jobs".
 func Counted(n int, one, several string) string {
 	if n == 1 {
 		return "1 " + one
@@ -753,7 +753,7 @@ func Counted(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// are is a count with a verb: none is, 1 is, 2 are.
+// are writes a count with a verb: "none is", "1 is", "2 are".
 func are(n int) string {
 	if n == 0 {
 		return "none is"
@@ -765,7 +765,7 @@ func be(n int) string { return map[bool]string{true: "is", false: "are"}[n == 1]
 
 func them(n int) string { return map[bool]string{true: "it", false: "them"}[n == 1] }
 
-// times is a count of repetitions: once, 2 times.
+// times writes a number of repetitions: "once", "2 times".
 func times(n int) string {
 	if n == 1 {
 		return "once"
@@ -773,10 +773,10 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// Second is a time to the second, in UTC.
+// Second writes a time to the second, in UTC.
 func Second(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// Moment is a time to the minute, in UTC.
+// Moment writes a time to the minute, in UTC.
 func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
 // by names the person who did something, if known.
@@ -787,7 +787,7 @@ func by(who string) string {
 	return " by " + who
 }
 
-// raise names the limit that would have to be raised.
+// raise names the limit that must be raised.
 func raise(r Reason) string {
 	if r.User != "" {
 		return fmt.Sprintf("user %s may hold at most %s: have the tenant's max_gpus_per_user raised", r.User, Count(r.Limit))
@@ -795,7 +795,8 @@ func raise(r Reason) string {
 	return fmt.Sprintf("its tenant may hold at most %s: have its quota or borrowing_limit raised", Count(r.Limit))
 }
 
-// await names whose limit is reached, and whose jobs must end before the members start.
+// await names the user or tenant whose limit is reached, and whose jobs must end before the members
+// start.
 func await(r Reason, members string) string {
 	if r.User != "" {
 		return fmt.Sprintf("the limit of user %s is reached: %s start when other jobs of the user end", r.User, members)

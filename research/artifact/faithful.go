@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package artifact reimplements the simulator of the PAL artifact (hal-uw/blox-pal, tag
-// artifact-v1.4). It has the same rounds, filler jobs, random numbers (Python's) and order of
-// equal elements (numpy's), so that the published results can be checked job by job. It uses the
-// product's placement, pal.Place.
+// artifact-v1.4). The package has the same rounds and filler jobs, Python's random numbers and
+// numpy's order of equal elements, so that the published results can be checked job by job. For
+// placement, the package uses the product's pal.Place.
 package artifact
 
 import (
@@ -21,13 +21,13 @@ import (
 // Run is one run of the artifact's simulator.
 type Run struct {
 	Jobs     []trace.Job
-	From, To int // the run ends when these jobs have finished; 0, 0: the whole trace
+	From, To int // the run ends when the jobs From…To have finished; 0, 0: the whole trace
 	Cluster  *pal.Cluster
 	Policy   string // pal, pm-first, packed-sticky, packed-nonsticky, random-sticky, random-nonsticky
 	Order    string // fifo, las, srtf
 	RoundS   float64
 	LoadPerH float64 // arrival rate of the filler jobs after the trace
-	Fillers  bool    // feed the trace again as filler jobs, as the artifact does, until the tracked jobs have finished
+	Fillers  bool    // as the artifact does, submit the trace again as filler jobs until the tracked jobs have finished
 	// Scores is the generator that drew the cluster; the random policies continue to draw from
 	// it.
 	Scores *pyrandom.Rand
@@ -49,7 +49,7 @@ func Policies() []string {
 	return []string{"pal", "pm-first", "packed-sticky", "packed-nonsticky", "random-sticky", "random-nonsticky"}
 }
 
-// Orders are the orders of its queue.
+// Orders are the orders of the artifact's queue.
 func Orders() []string { return []string{"fifo", "las", "srtf"} }
 
 // roundJob is the simulator's state of one job.
@@ -141,7 +141,8 @@ func (r *rounds) check() error {
 	return nil
 }
 
-// draw makes the next job to arrive: first those of the trace, then those of the trace again.
+// draw returns the next job to arrive: first the jobs of the trace, then the same jobs again as
+// filler jobs.
 func (r *rounds) draw() *roundJob {
 	n := len(r.Jobs)
 	if r.arrived >= n && !r.Fillers {
@@ -158,7 +159,7 @@ func (r *rounds) draw() *roundJob {
 	return j
 }
 
-// progress is the artifact's step 1: it accounts for one round of the running jobs.
+// progress is the artifact's step 1: it adds one round of work to the running jobs.
 func (r *rounds) progress() {
 	active := r.active[:0]
 	for _, j := range r.active {

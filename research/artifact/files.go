@@ -15,8 +15,8 @@ import (
 // Files names the measurement files, one per application class.
 type Files [pal.NumClasses]string
 
-// Longhorn returns the files from which the artifact draws its cluster, in the directory
-// PAL_DATA. It has none for class C, and uses that of class B.
+// Longhorn returns the files from which the artifact draws its cluster, in the directory PAL_DATA.
+// The artifact has no file for class C, and uses the file of class B.
 func Longhorn(dir string) Files {
 	var files Files
 	for k, name := range []string{"resnet", "bert", "bert", "pagerank"} {
@@ -26,7 +26,8 @@ func Longhorn(dir string) Files {
 }
 
 // Read reads the measurements, each divided by the median of its file. If the file has the
-// quotients, it uses these: they are the artifact's own to the last bit.
+// quotients, Read uses the quotients from the file, because these equal the artifact's quotients to
+// the last bit.
 func (f Files) Read() (Rows, error) {
 	var rows Rows
 	for k, class := range pal.AppClasses() {

@@ -5,14 +5,15 @@ package artifact
 
 import "math/bits"
 
-// stableUpTo is the number of nodes up to which numpy sorts stably. Among so few nodes, the first
-// one with the most GPUs comes first, as in pal.Place.
+// stableUpTo is the number of nodes up to which numpy sorts stably. With at most this number of
+// nodes, the first node with the most GPUs comes first, as in pal.Place.
 const stableUpTo = 16
 
-// numpyOrder is the order in which the artifact tries nodes, most free GPUs first. It is that of
-// pandas' sort_values(ascending=False): numpy 1.24's argsort of the reversed counts, reversed
-// again. Up to 16 nodes it is stable. For more, numpy's quicksort has its own order of ties,
-// which decides between equal nodes: without it, 3 of 39 jobs of a 64-node run have other times.
+// numpyOrder is the order in which the artifact tries nodes, most free GPUs first. This order is
+// that of pandas' sort_values(ascending=False), which is numpy 1.24's argsort of the reversed
+// counts, reversed again. Up to 16 nodes, this sort is stable. With more nodes, numpy's quicksort
+// has its own order of ties, which decides between equal nodes. Without this order, 3 of 39 jobs of
+// a 64-node run have other times.
 func numpyOrder(counts []int) []int {
 	m := len(counts)
 	v, t := make([]int, m), make([]int, m)
@@ -29,8 +30,8 @@ func numpyOrder(counts []int) []int {
 }
 
 // argsort permutes t so that v[t[·]] ascends, as numpy's introsort does. At the depth limit,
-// 2·log2(m), numpy changes to heapsort. Counts of free GPUs never reach it, so here the limit
-// only guards the loop.
+// 2·log2(m), numpy changes to heapsort. Counts of free GPUs never reach this limit, so here the
+// limit only guards the loop.
 func argsort(v, t []int) {
 	type span struct{ left, right int }
 	stack := []span{{0, len(t) - 1}}
@@ -65,7 +66,7 @@ func insertionSort(v, t []int) {
 	}
 }
 
-// partition partitions by the median of three, and returns its position.
+// partition partitions by the median of three, and returns the position of this median.
 func partition(v, t []int, left, right int) int {
 	mid := left + (right-left)/2
 	for _, p := range [3][2]int{{left, mid}, {mid, right}, {left, mid}} {

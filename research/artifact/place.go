@@ -21,8 +21,8 @@ func (r *rounds) place() {
 	}
 }
 
-// placeByClass places all jobs again: first the longest prefix of the order that fits, most
-// sensitive classes first.
+// placeByClass places all jobs again. placeByClass places the longest prefix of the order whose
+// GPUs fit on the cluster, most sensitive classes first.
 func (r *rounds) placeByClass() {
 	n, demand := 0, 0
 	for _, j := range r.active {
@@ -37,8 +37,8 @@ func (r *rounds) placeByClass() {
 	r.placeAnew(append(order, r.active[n:]...))
 }
 
-// placeAnew releases all jobs, and places them in the given order up to the first one that does
-// not fit. Without randomness, the same jobs get the same GPUs again, so it skips a round in
+// placeAnew releases all jobs, and places them in the given order up to the first job that does not
+// fit. Without randomness, the same jobs get the same GPUs again, so placeAnew skips a round in
 // which nothing changed.
 func (r *rounds) placeAnew(order []*roundJob) {
 	if r.pol.Sample == nil && len(r.lastRun) > 0 && len(r.lastRun) <= len(order) &&
@@ -59,7 +59,7 @@ func (r *rounds) placeAnew(order []*roundJob) {
 	}
 }
 
-// full reports whether the first of the remaining jobs does not fit, or none remains.
+// full reports whether the first of the remaining jobs does not fit, or no job remains.
 func (r *rounds) full(rest []*roundJob) bool {
 	return len(rest) == 0 || rest[0].GPUs > r.Cluster.FreeGPUs()
 }
@@ -87,9 +87,9 @@ func (r *rounds) start(j *roundJob) bool {
 	return true
 }
 
-// placeSticky keeps running jobs on their GPUs. For a job that does not fit, it suspends later
-// ones, from the end of the order, until the job fits. If it never fits, they stay suspended
-// (packing_sticky.py:70-100).
+// placeSticky keeps running jobs on their GPUs. For a job that does not fit, placeSticky suspends
+// later jobs, from the end of the order, until the job fits. If the job never fits, the later jobs
+// stay suspended (packing_sticky.py:70-100).
 func (r *rounds) placeSticky() {
 	for i, j := range r.active {
 		if j.running || r.start(j) {

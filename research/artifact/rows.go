@@ -14,8 +14,8 @@ import (
 // Rows has, per application class, the normalized measurements to draw from, in file order.
 type Rows [pal.NumClasses][]float64
 
-// DrawRows draws the artifact's cluster (cluster_state.py:64-107): a measurement for every GPU
-// and class, with replacement. It also returns the generator, because the random policies
+// DrawRows draws the artifact's cluster (cluster_state.py:64-107): a measurement for every GPU and
+// class, with replacement. DrawRows also returns the generator, because the random policies
 // continue to draw from it.
 func DrawRows(nodes, gpusPerNode int, rows Rows, seed uint32) (sim.Population, *pyrandom.Rand, error) {
 	p := sim.Population{Nodes: nodes, GPUsPerNode: gpusPerNode}
@@ -35,8 +35,8 @@ func DrawRows(nodes, gpusPerNode int, rows Rows, seed uint32) (sim.Population, *
 	return p, r, nil
 }
 
-// Capped returns the population with scores above the limit reduced to it: the same cluster
-// without outliers.
+// Capped returns the population with all scores above the limit reduced to the limit. This is the
+// same cluster without outliers.
 func Capped(p sim.Population, limit pal.PMScore) sim.Population {
 	capped := p
 	capped.Scores = append([][pal.NumClasses]pal.PMScore(nil), p.Scores...)

@@ -1,10 +1,10 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Command faithful runs a trace as the PAL artifact's simulator does: with its rounds of 360 s,
-// its draws of GPUs, and its filler jobs until the trace is done. With the artifact's own
-// policies and orders it reproduces the artifact's results; with an order of pal/queue it shows
-// that order under the same conditions.
+// Command faithful runs a trace as the PAL artifact's simulator does: with its rounds of 360 s, its
+// draws of GPUs, and its filler jobs until the trace is done. With the artifact's own policies and
+// orders, the command reproduces the artifact's results. With an order of pal/queue, the command
+// shows this order under the same conditions.
 package main
 
 import (
@@ -222,8 +222,9 @@ func (o *options) report(t trace.Trace, res artifact.Result) report {
 	return r
 }
 
-// compareAll prints average JCT and makespan under the order, without and with preemption, as
-// ratios to those of the artifact's PAL under FIFO, and their geometric means over the traces.
+// compareAll prints average JCT and makespan under the order, without and with preemption.
+// compareAll prints both figures as ratios to the values of the artifact's PAL under FIFO, and adds
+// the geometric means of the ratios over the traces.
 func (o *options) compareAll(traces []string, stdout io.Writer) error {
 	if slices.Contains(artifact.Orders(), o.order) {
 		return fmt.Errorf("-compare needs an order of pal/queue, not the artifact's %q", o.order)

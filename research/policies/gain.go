@@ -13,19 +13,20 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// gain has the gains of the artifact's policies over packing, under strict FIFO, on one
-// population of GPUs: average JCT divided by that of packed-sticky, as the geometric mean over
-// the evaluation workloads.
+// gain has the gains of the artifact's policies over packing, under strict FIFO, on one population
+// of GPUs. A gain is the average JCT divided by the average JCT of packed-sticky, as the geometric
+// mean over the evaluation workloads.
 type gain struct {
 	Seed     uint32  `json:"seed"`
 	Outliers bool    `json:"outliers"`
 	Slowest  float64 `json:"slowest_class_a_score"`
 	NoSticky float64 `json:"packed_nonsticky"` // packed, but jobs are placed again every round at no cost
 	PMFirst  float64 `json:"pm_first"`         // in addition, the fastest GPUs, wherever they are
-	PAL      float64 `json:"pal"`              // in addition, a trade of locality against speed
+	PAL      float64 `json:"pal"`              // in addition, a trade-off between locality and speed
 }
 
-// gains studies the parts of PAL's gain: for each seed with its outliers and with capped scores.
+// gains studies the parts of PAL's gain: for each seed, once with its outliers and once with capped
+// scores.
 func (in *inputs) gains() ([]gain, error) {
 	var gs []gain
 	for _, seed := range []uint32{42, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9} {

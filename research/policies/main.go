@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command policies compares queue and placement policies over workloads, GPU populations, loads,
-// locality penalties and wrong estimates. It writes the figures of each variant as JSON
+// locality penalties and wrong estimates. The command writes the figures of each variant as JSON
 // (bench/results/policies.json; `make sim-policies`).
 //
-// It needs PAL_DATA: the evaluation workloads and the GPUs are the PAL
-// artifact's. Policies were tuned on generated workloads only.
+// The command needs PAL_DATA, because the evaluation workloads and the GPUs are those of the PAL
+// artifact. Policies were tuned on generated workloads only.
 package main
 
 import (
@@ -82,7 +82,7 @@ func write[T any](path string, rows []T) (err error) {
 	return err
 }
 
-// each measures all results, this many at a time, and returns the first error.
+// each measures all results, at most workers at a time, and returns the first error.
 func each(res []*result, workers int, measure func(*result) error) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, workers)

@@ -23,26 +23,26 @@ type scenario struct {
 	name, set string // evaluation or tuning
 	traces    []trace.Trace
 	seed      uint32
-	cap       pal.PMScore // scores above are reduced to it; 0: no cap
+	cap       pal.PMScore // higher scores are reduced to cap; 0: no cap
 	load      float64
 	across    float64
 	whole     bool    // draw whole GPUs from published quantiles instead of single measurements
 	wrong     float64 // maximum error factor of users' estimates; 0: no estimates
 }
 
-// result is one variant in one scenario: ratios to PAL under strict FIFO as the artifact runs it
-// (which places all jobs again every round at no cost) on the same workload, cluster, load and
-// penalty; geometric means over the workloads.
+// result has the figures of one variant in one scenario, as geometric means over the workloads.
+// Each figure is a ratio to PAL under strict FIFO, on the same workload, cluster, load and penalty.
+// PAL runs as in the artifact, which places all jobs again every round at no cost.
 type result struct {
 	Scenario string    `json:"scenario"`
 	Set      string    `json:"set"`
 	Variant  string    `json:"variant"`
 	Preempts bool      `json:"preempts"`
 	AvgJCT   float64   `json:"avg_jct"`
-	Worst    float64   `json:"worst_avg_jct"` // the ratio for the workload with the highest one
+	Worst    float64   `json:"worst_avg_jct"` // the highest ratio of a workload
 	Makespan float64   `json:"makespan"`
 	Longest  float64   `json:"longest_jct"`
-	Stuck    int       `json:"never_finished,omitempty"` // jobs, in all workloads; the figures of this policy leave them out, those of PAL do not
+	Stuck    int       `json:"never_finished,omitempty"` // number of jobs, in all workloads; they count in the figures of PAL, but not in those of this policy
 	ByTrace  []float64 `json:"avg_jct_by_workload"`
 
 	scenario scenario

@@ -16,7 +16,7 @@ type variant struct {
 	queue   queue.Options
 	preempt bool
 	// nomad runs plain Nomad instead of our queue. A half-placed gang gives up after rendezvous, or
-	// never if that is 0.
+	// never if rendezvous is 0.
 	nomad      bool
 	rendezvous time.Duration
 }

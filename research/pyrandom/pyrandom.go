@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package pyrandom reimplements the functions of Python's random module that the PAL artifact
-// uses: MT19937 seeded from an integer, random, randbelow (and so choice and randint) and sample.
-// It draws exactly the same numbers as CPython 3.11.
+// Package pyrandom reimplements the functions of Python's random module that the PAL artifact uses:
+// MT19937 seeded from an integer, random, randbelow (and so choice and randint) and sample. The
+// package draws exactly the same numbers as CPython 3.11.
 package pyrandom
 
 const (
@@ -11,7 +11,7 @@ const (
 	shiftLen = 397
 )
 
-// Rand is a generator. It is not safe for concurrent use.
+// Rand is a generator. A Rand is not safe for concurrent use.
 type Rand struct {
 	mt  [stateLen]uint32
 	pos int

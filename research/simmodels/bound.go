@@ -21,13 +21,13 @@ type kind struct {
 }
 
 // fluid solves the linear program of Gavel's maximum-throughput policy: all work is available at
-// once and divided among the models in any fractions, so that it ends as soon as possible. It
-// returns that time, and the prices of the program: the value of a second on a GPU of each model.
-// The prices of one GPU of each model add up to 1.
+// once and divided among the models in any fractions, so that it ends as soon as possible. fluid
+// returns the time until all work has ended, and the prices of the program. A price is the value of
+// a second on a GPU of one model. The prices of one GPU of each model add up to 1.
 //
-// It solves the dual, with prices p, and the least price y of a unit of work of each kind:
-// maximize Σ work·y with y ≤ p/speed on each model, and Σ p = 1, because the models have equally
-// many GPUs.
+// fluid solves the dual, where p are the prices, and y is the least price of a unit of work of each
+// kind. It maximizes Σ work·y with y ≤ p/speed on each model, and with Σ p = 1, because the models
+// have equally many GPUs.
 func fluid(kinds []kind, models []string, gpus float64) (span float64, prices map[string]float64, err error) {
 	n := len(models) + len(kinds)
 	type limit struct{ model, kind int }
@@ -68,13 +68,13 @@ func fluid(kinds []kind, models []string, gpus float64) (span float64, prices ma
 	return span, prices, nil
 }
 
-// bound is a lower bound on the average completion time of every policy: the greatest of three.
-// First, a job takes at least as long as on its fastest model. Second, by the prices, a job costs
-// at least GPUs × work × the least price over speed, and all GPUs together can serve costs only
-// at a fixed rate. So no policy beats one machine that serves these costs, one job at a time, the
-// least remaining cost first. Third, take the mean time at which such a machine works on each
-// job, the least cost first. A job ends at least half of its least run time after that mean time,
-// because its progress is no faster than on the fastest model.
+// bound is a lower bound on the average completion time of every policy: the greatest of three
+// bounds. First, a job takes at least as long as on its fastest model. Second, by the prices, a job
+// costs at least GPUs × work × the least price over speed, and all GPUs together can serve costs
+// only at a fixed rate. So no policy beats one machine that serves these costs, one job at a time,
+// the least remaining cost first. Third, take the mean time at which such a machine works on each
+// job, if it serves the least cost first. The job ends later than this mean time by at least half
+// of its least run time, because it never progresses faster than on the fastest model.
 func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]float64) float64 {
 	costs, least := make([]float64, len(jobs)), 0.0
 	for i, j := range jobs {
@@ -93,9 +93,10 @@ func bound(jobs []job, models []string, gpusOfModel float64, prices map[string]f
 	return max(least, ends, middles+least/2) / n
 }
 
-// oneMachine serves costs on one machine that serves 1 per second: the least remaining cost first
-// if left is set, else the least cost first. It returns two sums over jobs: of the time from
-// submission to the end, and of that to the mean time at which the machine worked on the job.
+// oneMachine serves costs on one machine, at a rate of 1 per second: the least remaining cost first
+// if left is set, otherwise the least cost first. oneMachine returns two sums over the jobs: of the
+// time from submission to the end, and of the time from submission to the mean time at which the
+// machine worked on the job.
 func oneMachine(jobs []job, costs []float64, left bool) (ends, middles float64) {
 	h := &rest{}
 	now := 0.0

@@ -38,7 +38,7 @@ func (w workload) gpusOf() int {
 }
 
 // cell is a workload at a load. The load is the least time for all work, divided by the time in
-// which it arrives.
+// which the work arrives.
 type cell struct {
 	Workload string  `json:"workload"`
 	Chosen   bool    `json:"chosen"`
@@ -46,8 +46,9 @@ type cell struct {
 	Preempts bool    `json:"preempts"`
 	Bound    float64 `json:"bound_s"`
 	Runs     []run   `json:"runs"`
-	// Told is the result of ours with exact run times. Clairvoyant is the average under a policy
-	// that also stops, starts and moves gangs at no cost. Both are only for the lowest load.
+	// Told is the result of the policy ours with exact run times. Clairvoyant is the average under
+	// a policy that, in addition, stops, starts and moves gangs at no cost. Both are computed only
+	// for the lowest load.
 	Told        run     `json:"told,omitzero"`
 	Clairvoyant float64 `json:"clairvoyant_s,omitempty"`
 	// Fair is the average under Gavel's finish-time fairness, computed as a fluid; 0 unless there
@@ -62,7 +63,7 @@ type cell struct {
 type run struct {
 	Policy   string  `json:"policy"`
 	AvgJCT   float64 `json:"avg_jct_s"`
-	P99      float64 `json:"p99_slowdown"` // completion time over the time on the fastest model, times below 10 s counting as 10 s
+	P99      float64 `json:"p99_slowdown"` // completion time divided by the time on the fastest model; times below 10 s count as 10 s
 	Makespan float64 `json:"makespan_s"`
 	Stops    int     `json:"stops"`
 }
@@ -97,7 +98,7 @@ func (w workload) cells(loads []float64) (cs []*cell, err error) {
 	return cs, nil
 }
 
-// cluster makes nodes of one model each, the models in turn, so that no model comes first. All
+// cluster makes nodes of one model each. The models alternate, so that no model comes first. All
 // GPUs of a model are equal.
 func (w workload) cluster() (*pal.Cluster, error) {
 	var nodes []pal.Node
@@ -114,7 +115,8 @@ func (w workload) cluster() (*pal.Cluster, error) {
 	return pal.NewCluster(nodes, pal.TwoTier(pal.DefaultPenalty))
 }
 
-// lists has the eligible device groups by set of models; gangs with the same models share a list.
+// lists has the eligible device groups for each set of models; gangs with the same models share a
+// list.
 type lists struct {
 	c  *pal.Cluster
 	of map[string][]bool
@@ -180,7 +182,7 @@ func (c *cell) shareFairly() (err error) {
 	return err
 }
 
-// run plays the cell under a policy.
+// run simulates the cell under a policy.
 func (c *cell) run(policy string) (run, error) {
 	cluster, err := c.w.cluster()
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// fair simulates Gavel's policy of finish-time fairness as a fluid. Whenever a job arrives or
-// ends, it divides all GPUs again. The policy minimizes the greatest ratio of a job's finish time
-// to its finish time with 1/n of each model, where n is the number of jobs. It knows run times,
-// shares GPUs in any fractions, and stops and moves jobs at no cost. Jobs with equal speeds share
-// as one.
+// fair simulates Gavel's policy of finish-time fairness as a fluid. Whenever a job arrives or ends,
+// the policy divides all GPUs again. The policy minimizes the greatest ratio of a job's finish time
+// to its finish time with 1/n of each model, where n is the number of jobs. The policy knows run
+// times, shares GPUs in any fractions, and stops and moves jobs at no cost. All jobs with equal
+// speeds count as one kind.
 //
 // We wrote the solver ourselves; it handles three models. A ratio requires certain rates of the
 // jobs. By the duality of linear programming, these rates are possible unless, at some prices of
-// the models, they cost more than all GPUs together. The prices of three models are points of a
-// triangle, and each try excludes a part of it.
+// the models, the rates cost more than all GPUs together. The prices of three models are points of
+// a triangle, and each try excludes a part of the triangle.
 type fair struct {
 	jobs []job
 	c    crowd
@@ -33,7 +33,7 @@ type sharing struct {
 	*job
 	kind     int
 	left     float64 // seconds of work on the fastest model
-	isolated float64 // time that it would have waited and run so far in isolation, with 1/n of each model
+	isolated float64 // time so far that the job would have waited and run in isolation, with 1/n of each model
 	rate     float64
 }
 
@@ -44,7 +44,8 @@ type crowd struct {
 	rates  []float64 // rates that the jobs require, in GPUs of the fastest model
 }
 
-// finishTimeFairness is the average completion time under this policy, for three models only.
+// finishTimeFairness is the average completion time under finish-time fairness, for three models
+// only.
 func finishTimeFairness(jobs []job, models []string, gpus float64) (float64, error) {
 	if len(models) != 3 {
 		return 0, fmt.Errorf("finish-time fairness is solved for three models, not %d", len(models))
@@ -84,8 +85,8 @@ func speedsOn(s pal.Speeds, models []string) (on [3]float64) {
 	return on
 }
 
-// advance runs the jobs until one ends, or until the given time. It returns the sum of the
-// completion times of those that end.
+// advance runs the jobs until one ends, or until the given time. advance returns the sum of the
+// completion times of the jobs that end.
 func (f *fair) advance(until float64) (ended float64) {
 	for _, s := range f.live {
 		if s.rate > 0 {
@@ -121,8 +122,8 @@ func (f *fair) share() {
 	f.possible(high)
 }
 
-// possible reports whether all jobs can finish within this ratio of their finish time in
-// isolation, and sets the rates that this requires.
+// possible reports whether each job can finish within this ratio of its finish time in isolation.
+// possible sets the rates that the ratio requires.
 func (f *fair) possible(ratio float64) bool {
 	clear(f.c.gpus)
 	clear(f.c.rates)
@@ -148,10 +149,10 @@ func (f *fair) alone(s *sharing) (rate float64) {
 	return rate
 }
 
-// fits reports whether the GPUs of three models, this many of each, give all kinds their rates.
-// They do unless there are prices at which all GPUs together cost 1, and the cheapest mix for the
-// rates costs more. These prices form a triangle. Each try computes the cheapest mix at the
-// centre, and cuts off the prices at which this mix costs no more than 1.
+// fits reports whether this number of GPUs of each of three models gives all kinds their rates. The
+// rates do not fit if there are prices at which all GPUs together cost 1, but the cheapest mix for
+// the rates costs more. The prices at which all GPUs cost 1 form a triangle. Each try computes the
+// cheapest mix at the centre, and cuts off the prices at which this mix costs no more than 1.
 func (c crowd) fits(gpus float64) bool {
 	part := [][3]float64{{1 / gpus, 0, 0}, {0, 1 / gpus, 0}, {0, 0, 1 / gpus}}
 	for range 60 {
@@ -176,7 +177,7 @@ func worth(gpus, prices [3]float64) float64 {
 	return gpus[0]*prices[0] + gpus[1]*prices[1] + gpus[2]*prices[2]
 }
 
-// cut is the part of a convex polygon in which these GPUs cost more than 1.
+// cut returns the part of a convex polygon of prices in which these GPUs cost more than 1.
 func cut(polygon [][3]float64, gpus [3]float64) (part [][3]float64) {
 	for i, a := range polygon {
 		b := polygon[(i+1)%len(polygon)]
@@ -207,8 +208,8 @@ func (c crowd) cheapest(prices [3]float64) (used [3]float64) {
 	return used
 }
 
-// cheapestMix is the cheapest mix for a rate with at most this many GPUs: of one model, or of a
-// slow one and a fast one.
+// cheapestMix is the cheapest mix for a rate with at most this number of GPUs. The mix has GPUs of
+// one model, or of a slow and a fast model.
 func cheapestMix(speeds [3]float64, gpus, rate float64, prices [3]float64) (mix [3]float64) {
 	least := math.Inf(1)
 	for a, slow := range speeds {
@@ -219,7 +220,7 @@ func cheapestMix(speeds [3]float64, gpus, rate float64, prices [3]float64) (mix 
 			}
 			continue
 		}
-		for b, fast := range speeds { // too slow alone: use all GPUs, some of them of a faster model
+		for b, fast := range speeds { // model a alone is too slow, so use all GPUs, some of them of a faster model
 			if fast*gpus < rate*(1-1e-12) {
 				continue
 			}

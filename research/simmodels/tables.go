@@ -81,7 +81,8 @@ func reachable(b *bytes.Buffer, cells []*cell, preempts bool) {
 	}
 }
 
-// fairly writes a line of geometric means over the cells of a load that have a fair schedule.
+// fairly writes a line of geometric means over the cells of a load for which finish-time fairness
+// was computed.
 func fairly(b *bytes.Buffer, cells []*cell, load float64) {
 	var over [3]float64
 	n := 0.0

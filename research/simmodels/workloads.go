@@ -13,7 +13,7 @@ import (
 // workload is a set of jobs with published speeds.
 type workload struct {
 	Name   string
-	Chosen bool // rules were chosen with it
+	Chosen bool // rules were chosen with this workload
 	models []string
 	jobs   []job
 }
@@ -48,7 +48,7 @@ func gavel(dir, vc string, chosen bool) (workload, error) {
 
 const seed = 42
 
-// workloads returns all workloads. Rules were chosen with the first two.
+// workloads returns all workloads. Rules were chosen with the first two workloads.
 func workloads(dir string) (all []workload, err error) {
 	for i, vc := range []string{"0e4a51", "103959", "7f04ca", "ed69ec"} {
 		w, err := gavel(dir, vc, i < 2)

@@ -85,7 +85,7 @@ func cellsOf(dir, vc, gpu string, chosen bool, seeds uint64, pairs trace.Pairs) 
 	return cells, nil
 }
 
-// play runs the cell under all policies.
+// play simulates the cell under all policies.
 func (c *cell) play() (err error) {
 	for _, policy := range policies {
 		if c.runs[policy], err = c.run(policy); err != nil {
@@ -160,7 +160,7 @@ func chance(words ...string) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), 7)).Float64()
 }
 
-// judge sets the cluster's cost of neighbours to that of the policy.
+// judge sets the cluster's cost of neighbours to the policy's cost of neighbours.
 func (c *cell) judge(cluster *pal.Cluster, policy string) {
 	apps := map[string]string{}
 	for _, j := range c.jobs {
@@ -179,8 +179,8 @@ func (c *cell) judge(cluster *pal.Cluster, policy string) {
 	}
 }
 
-// rows returns what a neighbour of each class costs each application, by the mean of the measured
-// pairs. An application's own runs can never teach more.
+// rows returns what a neighbour of each class costs each application: the mean of the measured
+// pairs. The queue cannot learn more than this from an application's own runs.
 func (c *cell) rows() map[string][pal.NumClasses]float64 {
 	classes, row := map[string]pal.AppClass{}, map[string][pal.NumClasses]float64{}
 	for _, j := range c.jobs {
@@ -204,7 +204,7 @@ func (c *cell) rows() map[string][pal.NumClasses]float64 {
 	return row
 }
 
-// run plays the cell under a policy.
+// run simulates the cell under a policy.
 func (c *cell) run(policy string) (result, error) {
 	cluster, err := c.cluster(policy)
 	if err != nil {
@@ -240,7 +240,7 @@ func (c *cell) run(policy string) (result, error) {
 	return r, nil
 }
 
-// gang is a job's gang under a policy: its members have one GPU, or parts of one.
+// gang is a job's gang under a policy. Each member has one GPU, or parts of one GPU.
 func (c *cell) gang(j trace.Job, policy string) pal.Gang {
 	if policy == exclusive {
 		return pal.SingleGPUs(j.ID, j.Class, j.GPUs)

@@ -16,13 +16,13 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// fittedOn is the GPU model from whose pairs the core's table is made; models lists all models,
-// this one first.
+// fittedOn is the GPU model from whose pairs the table in package pal is made. models lists all
+// models, this model first.
 const fittedOn = "V100"
 
 var models = []string{fittedOn, "P100", "K80"}
 
-// guess predicts how fast an application runs beside another.
+// guess predicts how fast an application runs beside another application.
 type guess func(p trace.Pair) float64
 
 // fitting returns the pairs of a model that fit in memory, sorted.
@@ -36,8 +36,8 @@ func fitting(ps trace.Pairs, model string) (pairs []trace.Pair) {
 	return pairs
 }
 
-// means predicts a pair by the mean of the model's pairs with the same key; without any, by the
-// mean of all. Left-out pairs do not count in the means.
+// means predicts a pair by the mean of the model's pairs with the same key. If there are no such
+// pairs, means uses the mean of all pairs. Left-out pairs do not count in the means.
 func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut func(trace.Pair) bool) guess {
 	sum, n := map[string]float64{}, map[string]float64{}
 	const all = "all pairs"
@@ -59,14 +59,15 @@ func means(ps trace.Pairs, model string, key func(trace.Pair) string, leftOut fu
 	}
 }
 
-// part formats a share of the variance with two digits. Rounding may make it slightly negative;
-// it is then "0.00", not "-0.00".
+// part formats a share of the variance with two digits. A share that is slightly negative because
+// of rounding becomes "0.00", not "-0.00".
 func part(p float64) string {
 	return fmt.Sprintf("%.2f", math.Round(100*p)/100+0)
 }
 
-// explained is the share of the variance of a model's pairs that a guess explains: 1 is all of
-// it, 0 is as much as their mean explains, and below 0 is less.
+// explained is the share of the variance of a model's pairs that a guess explains. 1 means that it
+// explains the whole variance, 0 means no more than the mean of the pairs explains, and below 0
+// means less.
 func explained(ps trace.Pairs, model string, g guess) float64 {
 	pairs, mean := fitting(ps, model), 0.0
 	for _, p := range pairs {
@@ -92,8 +93,9 @@ func without(is func(job string) bool) func(trace.Pair) bool {
 	return func(p trace.Pair) bool { return is(p.Of) || is(p.Beside) }
 }
 
-// withMemory predicts by the classes and by how much memory both need. Gavel publishes no sizes,
-// so the need is estimated by the number of others with which each does not fit.
+// withMemory predicts by the classes and by how much memory both applications need. Gavel publishes
+// no sizes, so an application's need is estimated by the number of other applications that do not
+// fit beside it.
 func withMemory(ps trace.Pairs) guess {
 	need, mean := map[string]float64{}, 0.0
 	apps := ps.Apps(fittedOn)
@@ -117,7 +119,7 @@ func withMemory(ps trace.Pairs) guess {
 }
 
 // unseen is the share of the variance that classes explain for jobs that were left out of the fit.
-// Each group of jobs is left out in turn.
+// Each group of jobs is left out once.
 func unseen(ps trace.Pairs, model string, group func(job string) string) float64 {
 	guesses := map[string]guess{}
 	for _, job := range ps.Apps(model) {
@@ -129,8 +131,8 @@ func unseen(ps trace.Pairs, model string, group func(job string) string) float64
 	return explained(ps, model, func(p trace.Pair) float64 { return guesses[group(p.Of)](p) })
 }
 
-// table has the speed of a job of one class beside one of another, relative to alone: the means
-// of the model's pairs.
+// table has the speed of a job of one class beside a job of another class, relative to its speed
+// alone. Each entry is the mean of the model's pairs.
 func table(ps trace.Pairs, model string) (t [pal.NumClasses][pal.NumClasses]float64) {
 	g, n := means(ps, model, bothClasses, nil), [pal.NumClasses][pal.NumClasses]bool{}
 	for _, p := range fitting(ps, model) {
@@ -211,7 +213,7 @@ func neighbours(ps trace.Pairs) []byte {
 	return b.Bytes()
 }
 
-// memory writes which pairs do not fit.
+// memory writes which pairs do not fit in memory.
 func memory(b *bytes.Buffer, ps trace.Pairs) {
 	b.WriteString("\n## Memory\n\nPairs that do not fit in memory have no rate. In the simulations of sharing, these jobs request all parts of a GPU; any two others fit together.\n\n| model | pairs that do not fit | jobs that take a whole GPU |\n|---|---|---|\n")
 	for _, model := range models {

@@ -72,7 +72,8 @@ func over(cells []*cell, policy, other string, of func(*cell) bool) float64 {
 	return math.Exp(sum / n)
 }
 
-// classOver is the same for the jobs of one class, relative to exclusive use.
+// classOver is the geometric mean of a policy's average completion times for the jobs of one class,
+// relative to exclusive use.
 func classOver(cells []*cell, policy string, class pal.AppClass, of func(*cell) bool) float64 {
 	sum, n := 0.0, 0.0
 	for _, c := range cells {

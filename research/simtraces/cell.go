@@ -20,7 +20,7 @@ import (
 type cell struct {
 	Trace    string  `json:"trace"`
 	Part     part    `json:"part"`
-	TaskGPUs int     `json:"task_gpus"` // GPUs of a task; 1: any GPU may be anywhere
+	TaskGPUs int     `json:"task_gpus"` // GPUs of a task; 1: each GPU can be on any node
 	NodeGPUs int     `json:"node_gpus"`
 	Load     float64 `json:"load"`     // 0: as in the trace
 	Outliers int     `json:"outliers"` // number of outliers among the GPUs
@@ -41,18 +41,18 @@ type result struct {
 type run struct {
 	Policy   string  `json:"policy"`
 	AvgJCT   float64 `json:"avg_jct_s"`
-	P99      float64 `json:"p99_slowdown"` // completion time over work, times below 10 s counting as 10 s
+	P99      float64 `json:"p99_slowdown"` // completion time divided by work; times below 10 s count as 10 s
 	Makespan float64 `json:"makespan_s"`
 	Useful   float64 `json:"useful"`
 	Restarts int     `json:"restarts"`
-	// Stuck is the number of jobs that never finish; the figures are those of the others.
+	// Stuck is the number of jobs that never finish; the figures leave these jobs out.
 	Stuck int `json:"never_finished,omitempty"`
-	// Forecasts is the number of predicted starts, Hits is the share that was right, and Width is
-	// the median length of the predicted ranges.
+	// Forecasts is the number of predicted starts, Hits is the share of right predictions, and
+	// Width is the median length of the predicted ranges.
 	Forecasts int     `json:"forecasts,omitempty"`
 	Hits      float64 `json:"forecast_hits,omitempty"`
 	Width     float64 `json:"forecast_width_h,omitempty"`
-	// Of is the commit of the queue in this run; "" for early runs, which do not have it.
+	// Of is the commit of the queue in this run; "" for early runs, which do not record the commit.
 	Of string `json:"of,omitempty"`
 }
 
@@ -74,7 +74,7 @@ const (
 	siaGPUs, siaNodeGPUs = 64, 4
 	// outlierOf is the number of GPUs per outlier, in cells with outliers.
 	outlierOf = 64
-	// leastGPUs is the smallest cluster: smaller ones tell little about packing.
+	// leastGPUs is the size of the smallest cluster. Smaller clusters say little about packing.
 	leastGPUs = 4 * nodeGPUs
 	// quickJobs is how many jobs of each virtual cluster run with -quick.
 	quickJobs = 1500
@@ -82,7 +82,7 @@ const (
 	restartS = 60
 )
 
-// cells returns the cells of a trace; with quick, only few and short ones.
+// cells returns the cells of a trace; with quick, only a few short cells.
 func cells(s source, quick bool) []*result {
 	node, loads, outliers := nodeGPUs, []float64{0.6, 0.85, 1.1}, []bool{true, false}
 	if s.part == sia {
@@ -115,9 +115,9 @@ func cells(s source, quick bool) []*result {
 	return cs
 }
 
-// fit chooses a cluster of whole nodes for the load: the GPU time of the jobs divided by that of
-// the cluster between the first submission and the last. Whole nodes and the smallest cluster
-// change the load, so it corrects the load by scaling the submission times.
+// fit chooses the number of nodes for the load. The load is the GPU time of the jobs, divided by
+// the GPU time of the cluster between the first and the last submission. Because nodes are whole
+// and the cluster has a minimum size, fit corrects the load by scaling the submission times.
 func (c *result) fit() {
 	work, widest := 0.0, 0
 	for _, j := range c.jobs {
@@ -142,8 +142,9 @@ type named struct {
 	run   func(sim.Config) (sim.Outcome, error)
 }
 
-// policies returns the agent's queue in several variants, and the baselines. It leaves out strict
-// FIFO, and plain Nomad without a rendezvous timeout, because they lose by far.
+// policies returns the agent's queue in several variants, and the baselines. policies leaves out
+// strict FIFO, and plain Nomad without a rendezvous timeout, because these two are far worse than
+// the others.
 func policies() []named {
 	agent := model.DefaultConfig()
 	rules := agent.Queue

@@ -17,9 +17,9 @@ import (
 type part string
 
 const (
-	chosen   part = "choose" // rules may be chosen with it
-	reported part = "report" // rules were not chosen with it
-	whole    part = "whole"  // a whole cluster, for neither of these
+	chosen   part = "choose" // rules may be chosen with this trace
+	reported part = "report" // rules were not chosen with this trace
+	whole    part = "whole"  // a whole cluster, neither to choose rules nor to report
 	sia      part = "sia"    // a workload of the PAL artifact, on its 64 GPUs
 )
 
@@ -32,8 +32,8 @@ type source struct {
 	part  part
 }
 
-// known lists the published traces: the name of the file under traces/, and whether its tenants
-// are virtual clusters.
+// known lists the published traces. file is the file's name in the folder traces; virtual reports
+// whether the trace's tenants are virtual clusters.
 func known() []struct {
 	name, file string
 	virtual    bool
@@ -56,8 +56,8 @@ func known() []struct {
 	}
 }
 
-// find reads the existing traces: those of the PAL artifact in the directory itself, the others
-// in its folder traces. It also returns the names of missing known traces.
+// find reads the existing traces: the traces of the PAL artifact from the directory itself, the
+// other traces from its folder traces. find also returns the names of missing known traces.
 func find(dir string) (found []source, missing []string, err error) {
 	if dir == "" {
 		return nil, nil, errors.New("PAL_DATA is not set: it names the directory with the traces")
@@ -90,14 +90,15 @@ func find(dir string) (found []source, missing []string, err error) {
 	return found, missing, nil
 }
 
-// The virtual clusters to run: the largest by GPU time among those with enough jobs for a queue.
+// Limits on the virtual clusters to run: the maxClusters largest by GPU time, of the virtual
+// clusters with at least minJobs jobs, which are enough for a queue.
 const (
 	maxClusters = 10
 	minJobs     = 500
 )
 
-// clusters returns the largest virtual clusters of a trace. Every other one may be used to choose
-// rules; the others only test them.
+// clusters returns the largest virtual clusters of a trace. Every other virtual cluster may be used
+// to choose rules; the rest only test the rules.
 func clusters(t trace.Trace) []source {
 	var vs []source
 	for _, name := range t.Tenants() {

@@ -13,13 +13,14 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// forecasts asks the queue when waiting gangs will start, and counts how its answers turned out.
+// forecasts asks the queue when waiting gangs will start, and counts how many of the queue's
+// predictions were right.
 type forecasts struct {
 	every     int // number of decisions from one question to the next
 	decisions int
 	predicted map[string][]startRange // of waiting gangs, by job
 
-	made, missed int       // ranges of gangs that have started since; those that did not contain the start
+	made, missed int       // number of ranges of gangs that have started since; number of ranges that did not contain the start
 	widths       []float64 // lengths of the ranges, in hours
 }
 
@@ -29,7 +30,8 @@ type startRange struct{ from, to time.Duration }
 // forecastsAtOnce is the maximum number of waiting gangs to ask about at a time.
 const forecastsAtOnce = 4
 
-// forecastsOf makes a run ask and compare.
+// forecastsOf makes a run of the simulator ask for forecasts, and compare the forecasts with the
+// starts.
 func forecastsOf(c *sim.Config) *forecasts {
 	f := &forecasts{every: forecastEvery(len(c.Jobs)), predicted: map[string][]startRange{}}
 	cluster, jobs := c.Cluster, c.Jobs
@@ -42,9 +44,9 @@ func forecastsOf(c *sim.Config) *forecasts {
 	return f
 }
 
-// forecastEvery is the number of decisions after which ours is asked when waiting gangs will
-// start. On a long trace it is a hundredth of the jobs, because predictions would otherwise take
-// longer than the decisions.
+// forecastEvery is the number of decisions from one request for forecasts to the next. On a long
+// trace, forecastEvery is a hundredth of the number of jobs, because predictions would otherwise
+// take longer than the decisions.
 func forecastEvery(jobs int) int {
 	if jobs <= 2500 {
 		return 5
@@ -52,8 +54,8 @@ func forecastEvery(jobs int) int {
 	return jobs / 100
 }
 
-// ask samples gangs evenly from the whole queue, different ones each time: the fractional parts of
-// multiples of the golden ratio fill 0…1 evenly.
+// ask samples gangs evenly from the whole queue, each time different gangs. ask uses the fractional
+// parts of multiples of the golden ratio, because these fill 0…1 evenly.
 func (f *forecasts) ask(now time.Duration, q *queue.Queue, c *pal.Cluster) {
 	f.decisions++
 	if f.decisions%f.every != 0 {
@@ -65,7 +67,7 @@ func (f *forecasts) ask(now time.Duration, q *queue.Queue, c *pal.Cluster) {
 		parts[n] = math.Mod(first+float64(n)/forecastsAtOnce, 1)
 	}
 	for _, w := range q.WaitingAt(now, c, parts[:]) {
-		if w.To != 0 { // else the queue gives no range
+		if w.To != 0 { // otherwise the queue gives no range
 			f.predicted[w.Job] = append(f.predicted[w.Job], startRange{w.From, w.To})
 		}
 	}

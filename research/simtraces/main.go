@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Command simtraces runs every policy on every available trace, at several loads and on GPUs with
-// and without outliers. It writes the results as JSON and as Markdown tables (`make sim-traces`,
-// docs/results/sim-traces.md).
+// and without outliers. The command writes the results as JSON and as Markdown tables (`make
+// sim-traces`, docs/results/sim-traces.md).
 //
-// The traces are published by others and not part of the product: the command reads them from the
-// directory traces in PAL_DATA. Virtual clusters are split: rules are chosen with every other
-// one, and the rest serve to report the results.
+// Others published the traces, so the traces are not part of the product. The command reads the
+// traces from the directory traces in PAL_DATA. Rules are chosen with every other virtual cluster;
+// the rest of the virtual clusters serve to report the results.
 package main
 
 import (
@@ -128,8 +128,8 @@ func (o options) run() error {
 	return o.measure(r)
 }
 
-// addPublished adds published cells of traces that are now missing: their runs stay in the
-// results.
+// addPublished adds the published cells of traces that are now missing, so that their runs stay in
+// the results.
 func (o options) addPublished(r *report) error {
 	rows, err := o.published()
 	if err != nil {
@@ -149,7 +149,8 @@ func (o options) addPublished(r *report) error {
 	return nil
 }
 
-// write writes one of the files, completely or not at all. An empty path writes none.
+// write writes one of the files, completely or not at all. If the path is empty, write writes no
+// file.
 func write(path string, text func() ([]byte, error)) error {
 	if path == "" {
 		return nil
@@ -161,7 +162,7 @@ func write(path string, text func() ([]byte, error)) error {
 	return wholefile.Write(path, b)
 }
 
-// json has one line per run, so that diffs are readable.
+// json writes one line per run, so that diffs are readable.
 func (r report) json() ([]byte, error) {
 	out := []byte("[")
 	for i, c := range r.cells {

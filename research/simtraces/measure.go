@@ -52,7 +52,7 @@ func kept(path string) (map[ran]run, error) {
 	return had, nil
 }
 
-// keep opens the file of the runs to append to it; without one, it discards the runs.
+// keep opens the file of the runs for appending. If no file is named, keep discards the runs.
 func (o options) keep() (io.WriteCloser, error) {
 	return os.OpenFile(cmp.Or(o.runs, os.DevNull), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 }
@@ -85,10 +85,10 @@ type work struct {
 	i int // index in c.Runs
 }
 
-// plan gives each cell its known runs, and returns the runs to make, the cells with the fewest
-// jobs first: those that are not in o.runs. With -again, it makes only published runs that -again
-// selects. All other runs keep their published results, and so do the selected ones until they
-// end.
+// plan gives each cell its known runs, and returns the runs to make, the cells with the fewest jobs
+// first. These are the runs that are not in o.runs. With -again, only the published runs that
+// -again selects are made again. All other runs keep their published results; a selected run keeps
+// its published result until its new run ends.
 func (o options) plan(cells []*result) (todo []work, err error) {
 	had, err := kept(o.runs)
 	if err != nil {
@@ -120,12 +120,12 @@ func (o options) plan(cells []*result) (todo []work, err error) {
 	return todo, nil
 }
 
-// writeEvery is the interval at which results and tables are written: writing them takes longer
-// than a run on a small cell.
+// writeEvery is the interval at which results and tables are written. The interval is long because
+// writing takes longer than a run on a small cell.
 const writeEvery = 30 * time.Second
 
-// measure makes the runs, a few at a time. It writes the tables of the complete cells from time
-// to time and at the end, even if a run failed.
+// measure makes the runs, a few at a time. measure writes the tables of the complete cells from
+// time to time and at the end, even if a run failed.
 func (o options) measure(r report) error {
 	todo, err := o.plan(r.cells)
 	if err != nil {

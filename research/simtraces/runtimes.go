@@ -16,8 +16,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// predictionLoss is how well the queue predicts run times: pinball losses in doublings of the run
-// time, and how often the predictions are right.
+// predictionLoss says how well the queue predicts run times: pinball losses, in doublings of the
+// run time, and how often the predictions are right.
 type predictionLoss struct {
 	Trace  string `json:"trace"`
 	Part   part   `json:"part"`
@@ -26,18 +26,20 @@ type predictionLoss struct {
 	// Half and Most are the losses of the predicted median and of the predicted 90th percentile.
 	Half float64 `json:"loss_50"`
 	Most float64 `json:"loss_90"`
-	// Below, Within and Near are shares of the runs: those not longer than the predicted median,
-	// those within the predicted 90th percentile, and those within a factor of two of the median.
+	// Below, Within and Near are shares of the runs. Below: runs not longer than the predicted
+	// median. Within: runs not longer than the predicted 90th percentile. Near: runs within a
+	// factor of two of the predicted median.
 	Below  float64 `json:"hits_50"`
 	Within float64 `json:"hits_90"`
 	Near   float64 `json:"near"`
 }
 
-// constant names the predictor to compare with: each job counts as DefaultRuntime.
+// constant names the predictor to compare with. This predictor predicts DefaultRuntime for each
+// job.
 const constant = "ten minutes each"
 
-// predictRuns predicts the run time of each job at its submission. It assumes that each job starts
-// when it is submitted.
+// predictRuns predicts the run time of each job at its submission. predictRuns assumes that each
+// job starts when it is submitted.
 func predictRuns(s source, r regime) (predictionLoss, error) {
 	t := predictionLoss{Trace: s.trace.Name, Part: s.part, Regime: r.name}
 	q, err := queue.New(queue.Default())
@@ -151,7 +153,7 @@ relative to the same jobs without. Differences of one percent do not count.
 
 `
 
-// sidesTables compares users who estimate or allow stops with those who do not.
+// sidesTables compares users who estimate run times or allow stops with users who do not.
 func sidesTables(b *bytes.Buffer, fs []felt) {
 	fmt.Fprint(b, sidesText)
 	by := map[string]felt{}
@@ -213,7 +215,7 @@ waits for a small part of its run time. So see also the p95 slowdown relative to
 
 `
 
-// wideTables compares the worst wait of wide gangs with that under EASY.
+// wideTables compares the worst wait of wide gangs with the worst wait under EASY.
 func wideTables(b *bytes.Buffer, fs []felt) {
 	b.WriteString(wideText)
 	easy := map[string]felt{}

@@ -62,7 +62,7 @@ func (r report) markdown() ([]byte, error) {
 	versions(&b, r.cells)
 	for _, p := range parts {
 		if p.part == chosen && slices.ContainsFunc(r.cells, func(c *result) bool { return c.Part == reported }) {
-			continue // only the CSV file has these
+			continue // only the CSV file has these cells
 		}
 		cells := slices.DeleteFunc(slices.Clone(r.cells), func(c *result) bool { return c.Part != p.part })
 		if len(cells) == 0 {
@@ -76,7 +76,7 @@ func (r report) markdown() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// versions writes how many runs are of which commit, if any run has one.
+// versions writes how many runs were made with each commit, if any run records its commit.
 func versions(b *bytes.Buffer, cells []*result) {
 	of := map[string]bool{}
 	for _, c := range cells {
@@ -111,8 +111,9 @@ func versions(b *bytes.Buffer, cells []*result) {
 	fmt.Fprintf(b, "\nRuns of ours and of others, by version of the queue: %s.\n", strings.Join(all, "; "))
 }
 
-// rivals returns the runs to compare ours with: all policies except ours and the limit, and those
-// that know run times only if ours does.
+// rivals returns the runs with which ours is compared: the runs of all policies except ours and the
+// limit. Policies that know run times count only if exact is set, because ours then also knows run
+// times.
 func rivals(c *result, exact bool) []run {
 	out := map[string]bool{limit: true}
 	for _, p := range policies() {
@@ -165,8 +166,8 @@ func loads(cells []*result) []float64 {
 	return ls
 }
 
-// summary writes one line per policy: by load, its averages relative to the clairvoyant policy,
-// and its p99 slowdown and makespan relative to the best policy other than the clairvoyant.
+// summary writes one line per policy: by load, its averages relative to the clairvoyant policy, and
+// its p99 slowdown and makespan relative to the best policy other than the clairvoyant policy.
 func summary(b *bytes.Buffer, cells []*result) {
 	ls := loads(cells)
 	fmt.Fprintf(b, "\n%d cells.\n\n", len(cells))
@@ -203,7 +204,7 @@ func summary(b *bytes.Buffer, cells []*result) {
 	}
 }
 
-// shown are the policies in the tables. The JSON file has all.
+// shown are the policies in the tables. The JSON file has all policies.
 var shown = []string{"ours", "ours, preempting", "ours, exact times", "ours, preempting, exact times", "nomad-30m", "easy-users", "srtf", "las", "tiresias", limit}
 
 // spread writes a geometric mean and the worst cell.
@@ -215,14 +216,14 @@ func spread(b *bytes.Buffer, cells []*result, ratio func(*result) float64) {
 	fmt.Fprintf(b, " %.2f (%.2f) |", geomean(cells, ratio), worst)
 }
 
-// overOthers compares ours without stops with the others that stop no gang.
+// overOthers compares ours without stops with the other policies that stop no gang.
 func overOthers(b *bytes.Buffer, cells []*result) {
 	over := func(c *result) float64 { return c.of("ours").AvgJCT / least(thatStopNobody(c), average).AvgJCT }
 	fmt.Fprintf(b, "\nRelative to the best policy that stops no gang (plain Nomad, EASY by users' estimates), the average of ours is %.3f; ours is worse in %s.\n",
 		geomean(cells, over), cellsOf(count(cells, func(c *result) bool { return over(c) > 1 })))
 }
 
-// won returns our policies that are compared with the best of the others.
+// won returns our policies that are compared with the best rival.
 func won(exact bool) []string {
 	if exact {
 		return []string{"ours, exact times", "ours, preempting, exact times"}
@@ -230,11 +231,11 @@ func won(exact bool) []string {
 	return []string{"ours", "ours, preempting"}
 }
 
-// lossAbove has the ratios to the smallest average, p99 and makespan above which a cell counts as
-// lost.
+// lossAbove has the limits above which a cell counts as lost: of the ratio to the smallest average,
+// to the smallest p99 and to the smallest makespan.
 var lossAbove = []float64{1, 1.5, 1.05}
 
-// losses writes the end of a policy's line. For ours, it counts the cells in which a rival with
+// losses writes the end of a policy's line. For ours, losses counts the cells in which a rival with
 // the same knowledge is better.
 func losses(b *bytes.Buffer, cells []*result, name string) {
 	exact := slices.Contains(won(true), name)
@@ -253,8 +254,8 @@ func losses(b *bytes.Buffer, cells []*result, name string) {
 	fmt.Fprintf(b, " %d, %d, %d | %.3f |\n", n[0], n[1], n[2], geomean(cells, func(c *result) float64 { return c.overBest(name, exact)[0] }))
 }
 
-// overBest is a policy's average, p99 slowdown and makespan, each relative to the smallest of its
-// rivals.
+// overBest is a policy's average, p99 slowdown and makespan, each relative to the smallest value of
+// a rival.
 func (c *result) overBest(name string, exact bool) (over [3]float64) {
 	r, rs := c.of(name), rivals(c, exact)
 	for i, figure := range []func(run) float64{average, tail, makespan} {
@@ -268,7 +269,8 @@ func (c *result) boundCosts(name string) float64 {
 	return c.of(name).AvgJCT / c.of(name+", no bound").AvgJCT
 }
 
-// csv has one line for each cell and each kind of knowledge of run times that ours has.
+// csv writes two lines for each cell: one for ours without knowledge of run times, one for ours
+// with exact run times.
 func (r report) csv() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "trace,part,task_gpus,load,gpus,outliers,told,best_policy,best_average_h,ours_average,ours_p99,ours_makespan,ours_bound,preempting_average,preempting_p99,preempting_makespan,preempting_bound")
@@ -305,8 +307,8 @@ func count(cells []*result, is func(*result) bool) (n int) {
 
 const startsMean = "Each waiting gang has an expected start: a range that should hold in 80 % of the cases. The table shows how often sampled ranges held, and their median length in hours (mean over traces). Shares outside 75 to 85 % are bold. Gangs that wait long are sampled most often, so the ranges are long."
 
-// predictedStarts writes one line per part: how often waiting gangs started in the ranges that ours
-// predicted.
+// predictedStarts writes one line per part: how often waiting gangs started within the ranges that
+// ours had predicted.
 func predictedStarts(b *bytes.Buffer, cells []*result, quick bool) {
 	names := asked()
 	meaning := startsMean

@@ -17,7 +17,8 @@ import (
 )
 
 // try runs the current version of one policy on the cells in o.json. For each trace and for all
-// together, it prints the policy's figures relative to the best rival, next to those in the file.
+// traces together, try prints the policy's figures relative to the best rival, next to the figures
+// in the file.
 func (o options) try(cells []*result) error {
 	rows, err := o.published()
 	if err != nil {
@@ -65,8 +66,8 @@ func (o options) try(cells []*result) error {
 	return w.Flush()
 }
 
-// tried writes one line: the figures of a policy's current version on some cells, and the earlier
-// ones.
+// tried writes one line: the figures of a policy's current version on some cells, and its earlier
+// figures.
 func tried(w io.Writer, name string, cells []*result, p named, now map[*result]*run) {
 	fmt.Fprintf(w, "%-24s %3d cells", name, len(cells))
 	for i, figure := range []func(run) float64{average, tail, makespan} {

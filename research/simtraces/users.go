@@ -28,15 +28,15 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// regime is what users tell the queue, and what they let it do with their jobs.
+// regime is what users tell the queue, and what users let the queue do with their jobs.
 type regime struct {
 	name     string
-	says     func(i int, j trace.Job) time.Duration // estimates; nil: none
-	stops    func(i int) bool                       // jobs that may be stopped; nil: none
-	hourly   bool                                   // hourly checkpoints: a stop loses the work since the last one
-	nameless bool                                   // jobs have no names, so no run tells about another
+	says     func(i int, j trace.Job) time.Duration // estimates; nil: no estimates
+	stops    func(i int) bool                       // whether a job may be stopped; nil: no job may
+	hourly   bool                                   // hourly checkpoints: a stop loses the work since the last checkpoint
+	nameless bool                                   // jobs have no names, so earlier runs predict nothing
 	baseline string                                 // a policy to run instead of ours
-	progress func(i int, done float64) float64      // progress that a job reports; nil: none
+	progress func(i int, done float64) float64      // progress that a job reports; nil: no reports
 }
 
 // draw is a pseudo-random number from 0 to 1 for a job and a purpose.
@@ -46,8 +46,8 @@ func half(i int) bool  { return draw(i, 7) < 0.5 }
 func other(i int) bool { return !half(i) }
 func all(int) bool     { return true }
 
-// Guesses of users. Those of short are too short, by up to 5 times; those of near are wrong by a
-// factor of up to five either way.
+// Guesses of users. Guesses of short are too short, by a factor of up to five. Guesses of near are
+// too short or too long, by a factor of up to five.
 func short(i int, j trace.Job) time.Duration { return secs(j.WorkS() * (0.2 + 0.8*draw(i, 8))) }
 func near(i int, j trace.Job) time.Duration  { return secs(j.WorkS() * math.Pow(5, 2*draw(i, 9)-1)) }
 
@@ -67,7 +67,7 @@ func mixed(i int, j trace.Job) time.Duration {
 
 func secs(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// only restricts estimates to the jobs for which of is true.
+// only restricts estimates to the jobs for which of returns true.
 func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, trace.Job) time.Duration {
 	return func(i int, j trace.Job) time.Duration {
 		if !of(i) {
@@ -80,8 +80,8 @@ func only(of func(int) bool, says func(int, trace.Job) time.Duration) func(int, 
 // honestly returns the true progress, in whole percent.
 func honestly(_ int, done float64) float64 { return math.Floor(100*done) / 100 }
 
-// falsely returns false progress, of several kinds: soon nearly done and then slow; done from the
-// first report on; random; back and forth; slowing down; speeding up.
+// falsely returns false progress, of one of several kinds: soon nearly done and then slow; done
+// from the first report; random; back and forth; slowing down; speeding up.
 func falsely(i int, done float64) float64 {
 	switch int(6 * draw(i, 13)) {
 	case 0:
@@ -100,15 +100,15 @@ func falsely(i int, done float64) float64 {
 
 const sayNothing, stopHalf, stopAll, honest, nameless = "no estimates", "half may be stopped", "all may be stopped", "half estimate, no names", "nobody estimates, no names"
 
-// honestOther is the regime honest with the halves exchanged. It is for one table, and has no
-// line in the others.
+// honestOther is the regime honest with the two halves of the jobs exchanged. Only one table has a
+// line for honestOther.
 const honestOther = "the other half estimates, no names"
 
 // halves are the titles of the two halves of the traces.
 var halves = []string{"Traces and seeds used to choose the rules", "Traces and seeds not used to choose the rules"}
 
-// A regime in which jobs report their progress is named like the one without reports, with one of
-// these suffixes.
+// A regime in which jobs report their progress has the name of the regime without reports, plus one
+// of these suffixes.
 const reporting, reportingFalsely = ", progress is reported", ", false progress is reported"
 
 // silently returns the name of the same regime without reports.
@@ -172,13 +172,13 @@ type felt struct {
 	AvgJCT   float64 `json:"avg_jct_s"`
 	P99      float64 `json:"p99_slowdown"`
 	Makespan float64 `json:"makespan_s"`
-	// The next three are of the widest 5 % of gangs: the worst and the mean wait, and the p95
-	// slowdown.
+	// The next three fields are about the widest 5 % of gangs: the worst and the mean wait, and the
+	// p95 slowdown.
 	WideWorst float64 `json:"wide_worst_wait_s"`
 	WideMean  float64 `json:"wide_mean_wait_s"`
 	WideP95   float64 `json:"wide_p95_slowdown"`
-	// Half is the average of the half that estimates or may be stopped, and Others is that of the
-	// other half.
+	// Half is the average of the half of the jobs that has estimates or may be stopped; Others is
+	// the average of the other half.
 	Half      float64 `json:"half_avg_jct_s"`
 	Others    float64 `json:"others_avg_jct_s"`
 	MostStops int     `json:"most_stops"`
@@ -263,7 +263,7 @@ func quantile(js []sim.JobResult, part float64) float64 {
 	return s[min(len(s)-1, int(part*float64(len(s))))]
 }
 
-// users runs the bench of users or that of reports: all its regimes on all cells.
+// users runs the bench of users or the bench of reports: all regimes of the bench on all cells.
 func (o options) users() error {
 	found, err := workloads(paldata.Dir())
 	if err != nil {
@@ -299,8 +299,8 @@ func (o options) users() error {
 	return o.publish(usersTables(fs, before, ts, o.of))
 }
 
-// publish writes a page, to standard output if no file is named. If a CSV file has all tables,
-// the page has only those of the half with which no rules were chosen.
+// publish writes a page, to standard output if no file is named. If a CSV file has all tables, the
+// page has only the tables of the half with which no rules were chosen.
 func (o options) publish(page []byte) error {
 	page = bytes.ReplaceAll(page, []byte("\n\n\n"), []byte("\n\n"))
 	if o.csv != "" {
@@ -353,8 +353,8 @@ func cellsOfTables(page []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// withoutChosen removes the comparison with an earlier queue, and the tables of the half with
-// which rules were chosen, unless there are no others.
+// withoutChosen removes the comparison with an earlier queue, and the tables of the half with which
+// rules were chosen, unless there are no other tables.
 func withoutChosen(page []byte) []byte {
 	const last = "|\n\n"
 	text := string(page)
@@ -482,8 +482,8 @@ The first row is the base: users give no estimates and let no job be stopped. Ev
 
 `
 
-// usersTables compares each regime with that in which users neither estimate nor allow stops and,
-// if there are earlier results, with its own earlier result.
+// usersTables compares each regime with the regime in which users neither estimate nor allow stops.
+// If there are earlier results, usersTables also compares each regime with its own earlier result.
 func usersTables(now, before []felt, ts []predictionLoss, of string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, usersText, "`make sim-users`", time.Now().UTC().Format(time.DateOnly), usersJobs, restartS)
@@ -511,7 +511,7 @@ slower, faster and faster.
 
 `
 
-// progressTables compares jobs that report with the same jobs without reports.
+// progressTables compares jobs that report their progress with the same jobs without reports.
 func progressTables(fs []felt, only string) []byte {
 	var b bytes.Buffer
 	target, traces := "make sim-progress", ""
@@ -525,13 +525,13 @@ func progressTables(fs []felt, only string) []byte {
 	return append(bytes.TrimSpace(b.Bytes()), '\n')
 }
 
-// ofOurs reports whether a result is of our policy, not of one to compare with.
+// ofOurs reports whether a result is of our policy, not of a baseline.
 func ofOurs(f felt) bool {
 	return slices.ContainsFunc(regimes(), func(r regime) bool { return r.name == f.Regime && r.baseline == "" })
 }
 
-// compared writes one line per regime: its results relative to those that key names. A half
-// without results has no table.
+// compared writes one line per regime: the regime's results relative to the results that key names.
+// A half without results has no table.
 func compared(b *bytes.Buffer, rs []regime, now, before []felt, key func(felt) felt) {
 	was := map[string]felt{}
 	for _, f := range before {
@@ -569,7 +569,7 @@ func line(b *bytes.Buffer, name string, fs []felt, was map[string]felt) {
 		}
 		return math.Exp(sum / float64(len(fs))), worst
 	}
-	// Waits may be 0, so a minute is added to both sides of their ratio.
+	// Waits can be 0, so a minute is added to both sides of their ratio.
 	avg, worst := over(func(f felt) float64 { return f.AvgJCT })
 	p99, _ := over(func(f felt) float64 { return f.P99 })
 	wideWorst, _ := over(func(f felt) float64 { return f.WideWorst + 60 })

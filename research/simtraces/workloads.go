@@ -22,8 +22,8 @@ import (
 // day is one day in seconds.
 const day = 86400.0
 
-// generated returns workloads of kinds that the traces lack. Rules are chosen with those of one
-// seed; results are reported for those of others.
+// generated returns workloads of kinds that the traces lack. Rules are chosen with the workloads of
+// one seed; results are reported for the workloads of other seeds.
 func generated(seed uint64, p part) []source {
 	var found []source
 	for _, g := range []struct {
@@ -45,7 +45,7 @@ func generated(seed uint64, p part) []source {
 // classOf spreads names over the classes.
 func classOf(i int) pal.AppClass { return pal.AppClasses()[i%len(pal.AppClasses())] }
 
-// lognormal draws a run time in seconds with this median, of at most two weeks.
+// lognormal draws a run time with this median, in seconds: at least 20 s, and at most two weeks.
 func lognormal(r *rand.Rand, medianS, sigma float64) float64 {
 	return math.Ceil(min(14*day, max(20, medianS*math.Exp(sigma*r.NormFloat64()))))
 }
@@ -55,15 +55,15 @@ func width(r *rand.Rand) int {
 	return []int{1, 1, 1, 1, 1, 2, 2, 4, 8, 16}[r.IntN(10)]
 }
 
-// heavyTails: names tell little about run times, because each has both short failures and runs of
-// days.
+// heavyTails returns jobs whose names say little about run times, because each name has both short
+// failures and runs of days.
 func heavyTails(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for range usersJobs {
 		name := r.IntN(60)
 		work := lognormal(r, 600*float64(1+name%7), 2.2)
 		if r.Float64() < 0.3 {
-			work = lognormal(r, 60, 0.5) // it soon fails
+			work = lognormal(r, 60, 0.5) // the job soon fails
 		}
 		at += r.ExpFloat64() * 600
 		jobs = append(jobs, trace.Job{Name: fmt.Sprintf("train-%d", name), Tenant: fmt.Sprintf("team-%d", name%6), Class: classOf(name),
@@ -72,8 +72,8 @@ func heavyTails(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// sweeps: users submit 10 to 60 runs of a name at once, with similar run times; each sweep of a
-// name has its own scale.
+// sweeps returns jobs of users who submit 10 to 59 runs of one name at once, with similar run
+// times. The run times of two sweeps of a name can differ by much.
 func sweeps(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for len(jobs) < usersJobs {
@@ -92,8 +92,8 @@ func sweeps(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// diurnal: five times as many jobs arrive by day as by night, and fewer at weekends; long ones
-// arrive in the evening.
+// diurnal returns jobs of which five times as many arrive by day as by night, and fewer at
+// weekends. Long jobs arrive in the evening.
 func diurnal(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for len(jobs) < usersJobs {
@@ -116,8 +116,8 @@ func diurnal(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// wideBehindSmall: a steady stream of small jobs, and from time to time a gang of 16 to 32 GPUs,
-// which is half or all of the smallest cluster.
+// wideBehindSmall returns a steady stream of small jobs and, from time to time, a gang of 16 to 32
+// GPUs. The smallest cluster has 32 GPUs.
 func wideBehindSmall(r *rand.Rand) (jobs []trace.Job) {
 	at := 0.0
 	for i := range usersJobs {
@@ -131,8 +131,9 @@ func wideBehindSmall(r *rand.Rand) (jobs []trace.Job) {
 	return jobs
 }
 
-// gavel reads the virtual clusters in gavel/. Each job takes the time of its steps at the speed
-// measured on V100s or, if nobody measured its number of GPUs, at an estimated speed.
+// gavel reads the virtual clusters in gavel/. Each job's run time is the time of its steps at the
+// speed measured on V100s. If nobody measured the speed with the job's number of GPUs, the speed is
+// estimated.
 func gavel(dir string) (found []source, err error) {
 	speeds, err := rows(filepath.Join(dir, "gavel", "throughputs.csv"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -195,7 +196,7 @@ func rows(path string) (out []map[string]string, err error) {
 }
 
 // workloads returns all workloads of the bench of users: the first jobs of each trace, and
-// generated ones.
+// generated workloads.
 func workloads(dir string) ([]source, error) {
 	found, _, err := find(dir)
 	if err != nil {

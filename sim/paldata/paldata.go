@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MPL-2.0
 
 // Package paldata reads the measurements and traces of the PAL artifact from a directory that the
-// user names (PAL_DATA). The product does not include them. It includes tables that were computed
-// from them: see sim/population.
+// user names (PAL_DATA). The product does not include these files. The product includes tables that
+// were computed from the measurements: see sim/population.
 package paldata
 
 import (
@@ -21,7 +21,7 @@ import (
 // Env is the environment variable that names the directory.
 const Env = "PAL_DATA"
 
-// Dir is the directory that the environment names; "" if it names none.
+// Dir is the directory that the environment variable names; "" if the variable is not set.
 func Dir() string { return os.Getenv(Env) }
 
 // Series identifies one measured series.
@@ -40,8 +40,8 @@ func AllSeries() []Series {
 	}
 }
 
-// Row is one run: a GPU, its time (larger is slower; the unit is that of the source) and, if the
-// file has it, the time over the median of all rows as the artifact computes it.
+// Row is one run on a GPU. Time is in the unit of the source; larger is slower. Norm, if the file
+// has it, is the time divided by the median of all rows, as the artifact computes it.
 type Row struct {
 	GPU        string
 	Time, Norm float64
@@ -109,8 +109,8 @@ func number(s string) (float64, error) {
 	return x, nil
 }
 
-// Tables reads all measured series of the directory as full tables. [population.Draw] can use them
-// instead of the product's own tables.
+// Tables reads all measured series of the directory as full tables. [population.Draw] can use these
+// tables instead of the product's own tables.
 func Tables(dir string) ([]population.Table, error) {
 	var tables []population.Table
 	for _, s := range AllSeries() {

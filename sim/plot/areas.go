@@ -5,8 +5,8 @@ package plot
 
 import "fmt"
 
-// Areas is a plot of quantities stacked over time. Its panels are below each other and share their
-// axes.
+// Areas is a plot of quantities stacked over time. The panels of a plot are below each other and
+// share their axes.
 type Areas struct {
 	Name, Title string
 	X, Y        Axis
@@ -20,8 +20,8 @@ type Band struct {
 	Colour int
 }
 
-// Panel is one of the drawings. Values[i] are the values of the bands from At[i] until At[i+1];
-// the last ones apply until End.
+// Panel is one of the drawings. Values[i] are the values of the bands from At[i] until At[i+1]; the
+// last values apply until End.
 type Panel struct {
 	Title  string
 	At     []float64
@@ -77,7 +77,7 @@ func total(values []float64) float64 {
 func (c *canvas) panel(a Areas, p Panel, x, y scale, top float64) {
 	down := func(v float64) float64 { return top + panelHeight*(1-y.at(v)) }
 	right := func(v float64) float64 { return areaLeft + areaWidth*x.at(v) }
-	for b := len(a.Bands) - 1; b >= 0; b-- { // each band is drawn from zero; those below are drawn over it
+	for b := len(a.Bands) - 1; b >= 0; b-- { // each band is drawn from zero; the bands below are drawn over it
 		fmt.Fprintf(c, `<path fill="%s" d="`, hue(a.Bands[b].Colour))
 		before := down(0)
 		for i, at := range p.At {

@@ -13,14 +13,15 @@ type Heat struct {
 	Rows        [][]Cell // all of the same length
 }
 
-// Cell is one row in one time slot. Share, 0 to 1, is drawn as its opacity; it is the share of the
-// slot in which the object was busy. Warm, 0 to 1, is drawn as its colour, from blue to red.
+// Cell is one object in one time slot. Share, 0 to 1, is the share of the slot in which the object
+// was busy; it is drawn as the cell's opacity. Warm, 0 to 1, is drawn as the cell's colour, from
+// blue to red.
 type Cell struct{ Share, Warm float64 }
 
 // Sizes of the cells in a figure, and the marks along its axes.
 const (
 	cellHeight = 5.0
-	heatMarks  = 16 // of more rows, at least this many have names, but fewer than twice as many
+	heatMarks  = 16 // if there are more rows, at least this number have names, but fewer than twice this number
 	heatHours  = 6
 )
 

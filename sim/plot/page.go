@@ -29,8 +29,8 @@ type Section struct {
 	Figures []Figure
 }
 
-// Table has a heading over columns; the first column is left-aligned, the others
-// are numbers.
+// Table is a table with a heading for each column. The first column is left-aligned text; the
+// others have numbers.
 type Table struct {
 	Head []string
 	Rows [][]string

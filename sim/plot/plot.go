@@ -24,14 +24,14 @@ type Figure struct {
 	body          string
 }
 
-// Colours is the number of colours. By convention, colours below Ours are for other policies, and
-// the rest for the product's.
+// Colours is the number of colours. By convention, colours below Ours are for other policies; the
+// rest are for the product's policies.
 const (
 	Colours = 10
 	Ours    = 5
 )
 
-// Bad and Good are for two quantities, one undesirable and one desirable.
+// Bad and Good are the colours of an undesirable and of a desirable quantity.
 const (
 	Bad  = 3
 	Good = Ours + 2

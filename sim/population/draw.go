@@ -13,7 +13,7 @@ import (
 )
 
 // Outliers specifies which GPUs of a drawn cluster are outliers in application class A. The zero
-// value means none.
+// value means no outliers.
 type Outliers struct {
 	measured bool
 	count    int
@@ -31,14 +31,14 @@ type Spec struct {
 	Cluster            string // source of the measurements: "longhorn", "frontera", "lonestar6"
 	Nodes, GPUsPerNode int
 	Outliers           Outliers
-	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). Its
-	// true value is unknown, because the sources name GPUs differently for each application. 0, as
-	// in PAL, draws classes independently.
+	// Correlation is the correlation of a GPU's ranks in two classes, 0…1 (Gaussian copula). The
+	// true correlation is unknown, because the sources name GPUs differently for each application.
+	// 0, as in PAL, draws classes independently.
 	Correlation float64
-	// IslandGPUs is the number of GPUs per NVLink island; 0: all of a node.
+	// IslandGPUs is the number of GPUs per NVLink island; 0: all GPUs of a node.
 	IslandGPUs int
-	// Tables, if not nil, replace the product's [Tables] by others of the same applications and
-	// clusters, for example of all measured GPUs.
+	// Tables, if not nil, replace the product's [Tables]. Such tables have the same applications
+	// and clusters, but for example a quantile for every measured GPU.
 	Tables []Table
 }
 
@@ -54,10 +54,10 @@ type GPU struct {
 	Island    int    // NVLink island, from 0 on each node
 	// Key is the comparability key of Times: "<cluster>/emulated".
 	Key string
-	// Scores are the true times, per class A…D, relative to the median GPU. Times are the times
-	// in the source's unit, and Noise is their relative run-to-run standard deviation.
+	// Scores are the true times, per class A…D, relative to the median GPU. Times are the times in
+	// the source's unit, and Noise is the relative run-to-run standard deviation of the times.
 	Scores, Times, Noise [pal.NumClasses]float64
-	// Rates are the work per second, in the units of attr.RateUnit, which compare across
+	// Rates are the work per second, in the units of attr.RateUnit. Rates are comparable across
 	// models.
 	Rates [pal.NumClasses]float64
 }
@@ -66,8 +66,8 @@ type GPU struct {
 type hardware struct {
 	model             string
 	memoryMiB, powerW int
-	// rates are those of a median GPU, from NVIDIA's data sheets: FP32 and tensor TFLOP/s, GB/s,
-	// and 10⁹ gathers/s (a gather moves a sector of 32 bytes).
+	// rates are the rates of a median GPU, from NVIDIA's data sheets: FP32 and tensor TFLOP/s,
+	// GB/s, and 10⁹ gathers/s (a gather moves a sector of 32 bytes).
 	rates [pal.NumClasses]float64
 }
 
@@ -79,8 +79,8 @@ var sources = map[string]hardware{
 }
 
 // Draw draws the cluster's GPUs, in order of node and index. The same spec and the same random
-// source give the same GPUs. If two specs differ only in Outliers, all IDs are the same, and so are
-// the scores of GPUs that are not outliers.
+// source give the same GPUs. Two specs that differ only in Outliers give the same IDs, and the same
+// scores for GPUs that are not outliers.
 func Draw(s Spec, rng *rand.Rand) ([]GPU, error) {
 	hw, ok := sources[s.Cluster]
 	if !ok {
@@ -154,7 +154,7 @@ func find(tables []Table, cluster, app string) (Table, bool) {
 	return Table{}, false
 }
 
-// drawScores draws the scores of a GPU. It makes the same number of draws for every spec.
+// drawScores draws the scores of a GPU. drawScores makes the same number of draws for every spec.
 func (s Spec) drawScores(g *GPU, tables [pal.NumClasses]Table, rng *rand.Rand) {
 	common := normal(rng.Float64())
 	for c := range tables {
@@ -172,8 +172,8 @@ func normal(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*math.Max(u, 1e-12)-1)
 }
 
-// drawOutliers runs after all other draws, so that it does not change them. If a cluster's
-// measurements have no outliers, it draws from Longhorn's.
+// drawOutliers runs after all other draws, so that it does not change the other draws. If a
+// cluster's measurements have no outliers, drawOutliers draws from Longhorn's outliers.
 func (s Spec) drawOutliers(gpus []GPU, rng *rand.Rand) {
 	own, _ := find(s.Tables, s.Cluster, "resnet50")
 	tail := own

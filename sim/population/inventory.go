@@ -43,8 +43,8 @@ func Inventory(gpus []GPU) string {
 	return b.String()
 }
 
-// byClass writes known values by class, with 9 digits, which is more than enough to distinguish two
-// scores.
+// byClass writes the known values by class, with 9 digits, which are more than enough to
+// distinguish two scores.
 func byClass(values [pal.NumClasses]float64) string {
 	var parts []string
 	for i, c := range pal.AppClasses() {

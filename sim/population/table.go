@@ -11,8 +11,8 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal/profile"
 )
 
-// OutlierFrom is the time, relative to the median GPU, at which a run counts as an outlier
-// instead of as part of the spread.
+// OutlierFrom is the time, relative to the median GPU, from which a run counts as an outlier and
+// not as part of the spread.
 const OutlierFrom = 1.5
 
 // Table describes how the GPUs of one cluster differ in one application.
@@ -20,18 +20,20 @@ type Table struct {
 	Cluster string // "longhorn", "frontera" or "lonestar6"
 	App     string // "resnet50", "bert" or "pagerank"
 	GPUs    int    // number of measured GPUs
-	Runs    int    // number of runs on all of them
-	// MedianTime is the median GPU's time in the unit of the source. The source does not state
-	// it; judging by the values, it is milliseconds.
+	Runs    int    // number of runs on all measured GPUs
+	// MedianTime is the median GPU's time in the unit of the source. The source does not state this
+	// unit; judging by the values, it is milliseconds.
 	MedianTime float64
 	// Quantiles are quantiles of the GPUs' median times, divided by MedianTime, without outliers.
-	// If there are as many as [Probabilities], they are at these; otherwise they are at even steps.
+	// If there are as many quantiles as [Probabilities], the quantiles are at these probabilities,
+	// otherwise at even steps.
 	Quantiles []float64
 	// Noise is the median of the GPUs' relative run-to-run standard deviations, estimated from the
-	// median absolute deviation. Only GPUs with at least 3 runs count; 0 if there are none.
+	// median absolute deviation. Only GPUs with at least 3 runs count; 0 if there are no such GPUs.
 	Noise float64
 	// OutlierShare is the share of runs of at least OutlierFrom times the median, and
-	// OutlierQuantiles are the quantiles of their times over MedianTime at even steps.
+	// OutlierQuantiles are the quantiles of the times of these runs, divided by MedianTime, at even
+	// steps.
 	OutlierShare     float64
 	OutlierQuantiles []float64
 }

@@ -4,8 +4,8 @@
 package population
 
 // Tables returns the product's tables: Longhorn (Tesla V100), Frontera (Quadro RTX 5000) and
-// Lonestar6 (A100). Source: measurements in hal-uw/blox-pal, tag artifact-v1.4; TestShippedTables
-// in sim/paldata computes them.
+// Lonestar6 (A100). TestShippedTables in sim/paldata computes the tables from the measurements in
+// hal-uw/blox-pal, tag artifact-v1.4.
 func Tables() []Table {
 	return []Table{
 		{

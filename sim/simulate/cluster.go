@@ -41,8 +41,8 @@ func (o *options) population(nodes int, seed uint64) (sim.Population, error) {
 	return p, err
 }
 
-// drawMeasured gives every GPU of the cluster the score of a measured one. It uses each measured
-// GPU once before it uses one again.
+// drawMeasured gives every GPU of the cluster the score of a measured GPU. drawMeasured uses each
+// measured GPU once before it uses a GPU again.
 func (o *options) drawMeasured(p sim.Population, rng *rand.Rand) error {
 	for k, class := range pal.AppClasses() {
 		if o.profile[class] == "" {

@@ -17,7 +17,7 @@ import (
 // ofRuns turns the runs of the agent's history into a trace for a cluster.
 func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
 	t := trace.Trace{Name: "the agent's history"}
-	fits := map[[2]int]bool{} // cache: whether a gang of this many GPUs, and GPUs per member, fits
+	fits := map[[2]int]bool{} // cache: whether a gang with this number of GPUs, and of GPUs per member, fits
 	for _, r := range runs {
 		j := jobOf(r)
 		reason := whyNot(r, j)
@@ -40,8 +40,8 @@ func ofRuns(runs []accounting.Run, c *pal.Cluster) trace.Trace {
 	return t
 }
 
-// jobOf turns a run into a job. Its work is the time that it ran, divided by the predicted
-// slowdown on its GPUs.
+// jobOf turns a run into a job. The job's work is the time that the run ran, divided by the
+// predicted slowdown on its GPUs.
 func jobOf(r accounting.Run) trace.Job {
 	class := pal.ClassA
 	if c, err := pal.ParseAppClass(r.Class); err == nil {
@@ -56,20 +56,20 @@ func jobOf(r accounting.Run) trace.Job {
 		SubmitS: float64(r.Submitted.UnixMilli()) / 1e3, Iterations: work, IterTimeS: 1, Preemptible: r.Preemptible}
 }
 
-// ranFor returns how long all members of an ended run ran at the same time. It does not count the
-// job's waits before its first start and after stops.
+// ranFor returns how long all members of an ended run ran at the same time. ranFor does not count
+// the job's waits before its first start and after stops.
 func ranFor(r accounting.Run) time.Duration {
 	if r.Took > 0 {
 		return time.Duration(r.Took)
 	}
 	ran := r.Ended.Sub(r.Submitted) - time.Duration(r.Waited)
-	if r.Whole.After(r.Started) && r.Whole.Before(r.Ended) { // else it ended before the agent saw all members running
+	if r.Whole.After(r.Started) && r.Whole.Before(r.Ended) { // otherwise the run ended before the agent saw all members running
 		ran -= r.Whole.Sub(r.Started)
 	}
 	return ran
 }
 
-// whyNot is why a run is left out of the trace; "" if it is not.
+// whyNot is why a run is left out of the trace; "" if the run is in the trace.
 func whyNot(r accounting.Run, j trace.Job) string {
 	switch {
 	case r.State == accounting.Pending:

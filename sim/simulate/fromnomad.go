@@ -17,9 +17,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// readNomad reads the cluster from the server that Nomad's environment variables name. It reads the
-// ended jobs from the agent's history with -from-history, and else from Nomad, which soon forgets
-// them.
+// readNomad reads the cluster from the server that Nomad's environment variables name. With
+// -from-history, readNomad reads the ended jobs from the agent's history, otherwise from Nomad,
+// which soon forgets ended jobs.
 func (o *options) readNomad() (trace.Trace, []pal.Node, error) {
 	client, err := api.NewClient(api.DefaultConfig())
 	if err != nil {
@@ -91,7 +91,7 @@ func nomadNodes(stubs []*api.NodeListStub, o profile.Options) ([]pal.Node, error
 	return nodes, calibrate(nodes, samples, o)
 }
 
-// calibrate sets scores and bins; GPUs without measurements get none.
+// calibrate sets the scores and bins of GPUs with measurements.
 func calibrate(nodes []pal.Node, samples []profile.Sample, o profile.Options) error {
 	if len(samples) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func calibrate(nodes []pal.Node, samples []profile.Sample, o profile.Options) er
 	return nil
 }
 
-// past is one job of Nomad's history: the allocations of one version.
+// past is one version of a job in Nomad's history, with its allocations.
 type past struct {
 	key     string
 	class   pal.AppClass
@@ -125,12 +125,12 @@ type past struct {
 	gpus    int // GPUs per member
 	from    time.Time
 	to      time.Time
-	reason  string // why it is left out
+	reason  string // why this job is left out
 	speeds  pal.Speeds
 }
 
 // pastJobs turns finished batch jobs into a trace. The work is the time from the last start to the
-// last end of an allocation's task, divided by the predicted cost on their GPUs.
+// last end of an allocation's task, divided by the predicted cost on the GPUs of these allocations.
 func pastJobs(jobs []*api.JobListStub, allocs []*api.AllocationListStub, c *pal.Cluster) trace.Trace {
 	slices.SortFunc(allocs, func(a, b *api.AllocationListStub) int {
 		return cmp.Or(cmp.Compare(a.CreateTime, b.CreateTime), cmp.Compare(a.ID, b.ID))
@@ -194,7 +194,7 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 			}
 		}
 	}
-	if len(gpus) == 0 || a.NextAllocation != "" { // of a replaced allocation, only the successor counts
+	if len(gpus) == 0 || a.NextAllocation != "" { // if an allocation was replaced, only its successor counts
 		return
 	}
 	slices.Sort(gpus)
@@ -213,7 +213,7 @@ func (p *past) add(a *api.AllocationListStub, c *pal.Cluster) {
 	}
 }
 
-// job turns the run into a job. If that is not possible, it records in the trace that the run is
+// job turns the run into a job. If the run cannot become a job, the trace records that the run is
 // left out.
 func (p *past) job(t *trace.Trace, c *pal.Cluster) (trace.Job, bool) {
 	reason := p.reason

@@ -10,7 +10,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim"
 )
 
-// heat records when each GPU was busy, and how slow it was for the job on it.
+// heat records when each GPU was busy, and how slow the GPU was for its job.
 type heat struct {
 	since map[int]span // by job: its current span
 	spans []span
@@ -25,8 +25,8 @@ type span struct {
 	class    int
 }
 
-// cell is one GPU in one slot of time: the share of the slot in which it was busy, and this share
-// times its PM score.
+// cell is one GPU in one slot of time: the share of the slot in which the GPU was busy, and this
+// share times the GPU's PM score.
 type cell struct{ busy, slow float64 }
 
 const (
@@ -36,7 +36,7 @@ const (
 
 func newHeat() *heat { return &heat{since: map[int]span{}} }
 
-// watch records what runs where.
+// watch records which jobs run on which GPUs.
 func (r *Report) watch(c *sim.Config) {
 	if r.heat == nil {
 		return
@@ -46,7 +46,7 @@ func (r *Report) watch(c *sim.Config) {
 	}
 }
 
-// change ends the job's current span and, if it runs on, begins the next one.
+// change ends the job's current span and, if the job continues to run, begins the next span.
 func (h *heat) change(now time.Duration, job, class int, gpus []int, runs bool) {
 	h.last = max(h.last, now)
 	if s, ok := h.since[job]; ok {

@@ -58,7 +58,8 @@ func sums(rows []row) *plot.Table {
 	return t
 }
 
-// maxCurvePoints limits the points of a line over time: it has fewer than twice this many.
+// maxCurvePoints limits the points of a line over time: a line has fewer than twice this number of
+// points.
 const maxCurvePoints = 400
 
 func (r *Report) figures() []plot.Figure {

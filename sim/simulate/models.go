@@ -27,8 +27,8 @@ const (
 	chooseAny     = "agnostic"
 )
 
-// inTime is a factor: under chooseSlowest, a job without a deadline may take at most inTime × its
-// time on its fastest model.
+// inTime limits the run time under chooseSlowest: a job without a deadline may take at most inTime
+// × its time on its fastest model.
 const inTime = 1.5
 
 // gpuModel is a GPU model of a cluster, and its number of GPUs.
@@ -151,8 +151,8 @@ func (o *options) withSpeeds(t trace.Trace, nodes []pal.Node) (trace.Trace, erro
 	return t.OnModels(models), nil
 }
 
-// mixedNodes returns the nodes of all models in turn, so that no model comes first. Each model
-// has its own PM scores and classes.
+// mixedNodes returns the nodes of all models. The models alternate, so that no model comes first.
+// Each model has its own PM scores and classes.
 func (o *options) mixedNodes() ([]pal.Node, error) {
 	var each [][]pal.Node
 	for i, m := range o.fleet {

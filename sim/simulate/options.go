@@ -1,9 +1,9 @@
 // Copyright (c) The nomad-pal Authors
 // SPDX-License-Identifier: MPL-2.0
 
-// Package simulate is `nomad-pal simulate`: it plays a trace, a generated
-// workload or the history of a Nomad cluster under a policy and reports what
-// would happen to the jobs, as a table, JSON, CSV or an HTML page with plots.
+// Package simulate is `nomad-pal simulate`: it simulates a trace, a generated workload or the
+// history of a Nomad cluster under a policy. The command reports what would happen to the jobs, as
+// a table, JSON, CSV or an HTML page with plots.
 package simulate
 
 import (
@@ -90,7 +90,7 @@ func (p profiles) Set(s string) error {
 	return nil
 }
 
-// localityFlag is one penalty across nodes, or TIER=PENALTY,….
+// localityFlag is the value of -locality: one penalty across nodes, or TIER=PENALTY,….
 type localityFlag struct {
 	text string
 	pal.Locality
@@ -222,7 +222,7 @@ The defaults are those of "nomad-pal agent"; -config reads its configuration.
 
 `
 
-// mostDrift limits -progress-wrong, so that a float64 can hold what jobs report.
+// mostDrift is the maximum of -progress-wrong, so that a float64 can hold what jobs report.
 const mostDrift = 100
 
 // describePolicies lists the baselines.
@@ -234,7 +234,7 @@ func describePolicies(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// ofNomad reports whether the cluster is Nomad's.
+// ofNomad reports whether the cluster to simulate is read from Nomad.
 func (o *options) ofNomad() bool { return o.fromNomad || o.fromHistory }
 
 func (o *options) check() error {

@@ -24,25 +24,25 @@ type Report struct {
 	Trace string `json:"trace"` // file or other source of the jobs
 	// Skipped is the number of jobs that are left out, by reason.
 	Skipped map[string]int `json:"skipped,omitempty"`
-	// Notes is the number of jobs that are played differently from the trace, by difference.
+	// Notes is the number of jobs that are simulated differently from the trace, by difference.
 	Notes map[string]int `json:"notes,omitempty"`
-	// Warnings are reasons why the figures may be misleading.
+	// Warnings are reasons why the figures can be misleading.
 	Warnings    []string `json:"warnings,omitempty"`
 	Policy      string   `json:"policy"`                  // placement policy, or baseline
-	Order       string   `json:"order"`                   // order of the queue; "" without one
+	Order       string   `json:"order"`                   // order of the queue; "" if the policy has no queue
 	Seed        uint64   `json:"seed"`                    // seed of the random numbers
 	Nodes       int      `json:"nodes"`                   // number of nodes
 	GPUsPerNode int      `json:"gpus_per_node,omitempty"` // missing for the nodes of a Nomad cluster
 	GPUs        int      `json:"gpus"`                    // number of whole GPUs
-	Parts       int      `json:"parts_per_gpu,omitempty"` // of shared GPUs
+	Parts       int      `json:"parts_per_gpu,omitempty"` // number of parts of each shared GPU
 	Neighbours  string   `json:"neighbours,omitempty"`    // how a job's neighbours are chosen
 	GPUModels   string   `json:"gpu_models,omitempty"`    // if the cluster has several
 	ModelChoice string   `json:"model_choice,omitempty"`  // how a job's GPU model is chosen
 	// Locality has the locality penalty of each tier in use, for class A.
 	Locality string `json:"locality"`
 
-	// AvgJCT is the average completion time: from submission to finish. This and the other times
-	// are those of the finished jobs.
+	// AvgJCT is the average completion time: from submission to finish. All times are those of the
+	// finished jobs.
 	AvgJCT float64 `json:"avg_jct_s"`
 	// LimitAvgJCT is the average completion time under the clairvoyant policy.
 	LimitAvgJCT float64 `json:"clairvoyant_avg_jct_s,omitempty"`
@@ -59,7 +59,7 @@ type Report struct {
 	Useful     float64 `json:"useful_utilization"`
 	Restarts   int     `json:"restarts"`          // starts after a job's first, without resizes; under plain Nomad, gangs that gave up
 	Resizes    int     `json:"resizes,omitempty"` // changes of size of running elastic gangs
-	LostGPUh   float64 `json:"gpu_hours_lost"`    // held without kept work, such as before a restart
+	LostGPUh   float64 `json:"gpu_hours_lost"`    // GPU hours that gangs held without kept work, such as before a restart
 	Unfinished int     `json:"unfinished"`        // jobs that never finish
 
 	BySize  []row `json:"by_size"`     // finished jobs by number of GPUs
@@ -67,7 +67,7 @@ type Report struct {
 	ByClass []row `json:"by_class"`    // finished jobs by application class
 	// ByModel are finished jobs by the model of their last GPUs, if the cluster has several models.
 	ByModel []row     `json:"by_gpu_model,omitempty"`
-	Jobs    []jobLine `json:"jobs"` // the jobs that were played
+	Jobs    []jobLine `json:"jobs"` // the simulated jobs
 
 	samples []sim.Sample
 	heat    *heat
@@ -75,7 +75,7 @@ type Report struct {
 
 // row summarizes the jobs of one kind.
 type row struct {
-	Kind     string  `json:"kind"`       // what they have in common, such as "2-4 GPUs"
+	Kind     string  `json:"kind"`       // what the jobs have in common, such as "2-4 GPUs"
 	Jobs     int     `json:"jobs"`       // number of finished jobs
 	AvgJCT   float64 `json:"avg_jct_s"`  // average completion time
 	AvgWait  float64 `json:"avg_wait_s"` // average of the total waiting times
@@ -87,22 +87,23 @@ type row struct {
 type jobLine struct {
 	ID       string  `json:"id"`                  // the job's id in the trace
 	Class    string  `json:"class"`               // application class
-	GPUs     int     `json:"gpus"`                // GPUs that it requests
+	GPUs     int     `json:"gpus"`                // GPUs that the job requests
 	Submit   float64 `json:"submit_s"`            // submission, seconds since the trace began
 	Start    float64 `json:"start_s"`             // first start, seconds since the trace began
 	Finish   float64 `json:"finish_s"`            // end, seconds since the trace began
 	JCT      float64 `json:"jct_s"`               // completion time: Finish − Submit
 	Wait     float64 `json:"wait_s"`              // total waiting time, also after stops
-	Slowdown float64 `json:"slowdown"`            // time on GPUs / work; 0: never finished
-	Runs     int     `json:"runs,omitempty"`      // number of starts; under plain Nomad, of tries
-	Locality string  `json:"locality,omitempty"`  // tier of its last GPUs; missing: never ran
-	GPUModel string  `json:"gpu_model,omitempty"` // model of its last GPUs, if all share one
+	Slowdown float64 `json:"slowdown"`            // time on GPUs divided by work; 0: never finished
+	Runs     int     `json:"runs,omitempty"`      // number of starts; under plain Nomad, number of tries
+	Locality string  `json:"locality,omitempty"`  // tier of the job's last GPUs; missing: it never ran
+	GPUModel string  `json:"gpu_model,omitempty"` // model of the job's last GPUs, if all have the same model
 }
 
-// most is the share of jobs that may be left out before the report warns.
+// most is the share of left-out jobs above which the report warns.
 const most = 0.05
 
-// leftOut says how many jobs are left out and why. played is the number of the other jobs.
+// leftOut returns a text that says how many jobs are left out, and why. played is the number of the
+// other jobs.
 func leftOut(skipped map[string]int, played int) string {
 	left := 0
 	var texts []string
@@ -220,7 +221,7 @@ func group(jobs []sim.JobResult, kind func(sim.JobResult) string, kinds ...strin
 		}
 		r := row{Kind: k, Jobs: len(js)}
 		waits := make([]float64, 0, len(js))
-		var sum sim.JobResult // of the times of all
+		var sum sim.JobResult // sum of the times of all jobs
 		for _, j := range js {
 			r.AvgJCT += j.JCT() / float64(len(js))
 			r.AvgWait += j.Wait / float64(len(js))
@@ -243,8 +244,8 @@ func (r *Report) writeJSON(w io.Writer) error {
 	return nil
 }
 
-// whyUnfinished says why jobs never finish. Jobs that are too large for the cluster were left out
-// before.
+// whyUnfinished says why jobs never finish. Jobs that are too large for the cluster do not count,
+// because they were left out before.
 func (r *Report) whyUnfinished() string {
 	if p, ok := sim.PolicyOf(r.Policy); ok && p.Nomad() {
 		return "hold GPUs and wait for each other"

@@ -26,8 +26,9 @@ type queueFlags struct {
 // links matches a Markdown link.
 var links = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
 
-// queueKeys are the keys of the queue that have flags. Whether the queue stops gangs depends on
-// -preempt and the configuration, and -restart-cost is a separate flag.
+// queueKeys are the keys of the queue that have flags. Two keys are left out: preempt, because
+// -preempt and the configuration together decide whether the queue stops gangs, and restart_cost,
+// because -restart-cost is a separate flag.
 func queueKeys() []model.Key {
 	return slices.DeleteFunc(model.Keys(), func(k model.Key) bool {
 		return k.Block != "queue" || k.Name == "preempt" || k.Name == "restart_cost"
@@ -106,7 +107,7 @@ func (o *options) settle() error {
 	return o.checkBaseline()
 }
 
-// baseline returns the baseline that -policy names, if it names one.
+// baseline returns the baseline that -policy names; ok is false if -policy names no baseline.
 func (o *options) baseline() (sim.Policy, bool) {
 	p, ok := sim.PolicyOf(string(o.rules.Placement))
 	if ok && p.Nomad() && o.set["rendezvous"] {
@@ -136,7 +137,7 @@ func (o *options) checkBaseline() error {
 	return nil
 }
 
-// orderName is the order of the queue; "" if the policy has none.
+// orderName is the order of the queue; "" if the policy has no queue.
 func (o *options) orderName() string {
 	if p, ok := o.baseline(); ok {
 		return string(p.Queue.Order)

@@ -21,11 +21,11 @@ import (
 	"github.com/nomad-pal/nomad-pal/sim/trace"
 )
 
-// PastRuns asks the agent for the runs in its history between two times. Times are as people write
-// them, such as 30d or 2026-11-01; "": no limit.
+// PastRuns asks the agent for the runs in its history between two times. The times are texts such
+// as 30d or 2026-11-01; "": no limit.
 type PastRuns func(since, until string) ([]accounting.Run, error)
 
-// Run is the command: it returns the exit code. past is for -from-history.
+// Run runs the command and returns its exit code. past is for -from-history.
 func Run(args []string, stdout, stderr io.Writer, past PastRuns) int {
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -150,7 +150,7 @@ func (o *options) drawNodes() ([]pal.Node, error) {
 	return p.PalNodes(o.rules.Calibration)
 }
 
-// selected applies -tenant and -task-gpus to the trace. It splits tasks that are wider than a
+// selected applies -tenant and -task-gpus to the trace. selected splits tasks that are wider than a
 // node.
 func (o *options) selected(t trace.Trace) (trace.Trace, error) {
 	if o.tenant != "" {
@@ -180,7 +180,7 @@ func (o *options) simulate(t trace.Trace, nodes []pal.Node, stderr io.Writer) (*
 	return rep, o.compare(t, nodes, rep)
 }
 
-// compare runs the clairvoyant policy, to compare the report's policy with it.
+// compare runs the clairvoyant policy, and adds its average completion time to the report.
 func (o *options) compare(t trace.Trace, nodes []pal.Node, rep *Report) error {
 	if !o.limit || o.sharing.parts > 0 { // the clairvoyant policy shares no GPUs
 		return nil

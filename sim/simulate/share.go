@@ -27,7 +27,8 @@ type sharing struct {
 	neighbours string
 }
 
-// mostParts is the maximum number of jobs on a GPU: one MPS server accepts this many clients.
+// mostParts is the maximum number of jobs on a GPU, because one MPS server accepts at most this
+// number of clients.
 const mostParts = 48
 
 func (s *sharing) flags(f *flag.FlagSet) {

@@ -14,7 +14,7 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// defaultPriority is the priority that Nomad gives to jobs without one.
+// defaultPriority is the priority that Nomad gives to jobs without a priority.
 const defaultPriority = 50
 
 // row is a row of a table: one run of a job.
@@ -24,7 +24,7 @@ type row struct {
 	line   int
 	column string // the column that is being read
 	clock  *clock
-	step   bool // it describes a step of a job, not a job
+	step   bool // the row describes a step of a job, not a job
 
 	cluster, group, user string
 	modelClass           pal.AppClass
@@ -32,10 +32,10 @@ type row struct {
 	members, each        opt
 	submit, start, end   opt
 	lasted, deadline     opt
-	steps                float64 // steps of work, if the table counts them
+	steps                float64 // steps of work, if the table counts steps
 	state                state
 	rowNote              string
-	leftOut              string // why it is no run, if the reason is not in its columns
+	leftOut              string // why the row is no run, if the reason is not in the row's columns
 }
 
 // run is one run of a task group of a job.
@@ -45,7 +45,7 @@ type run struct {
 	start         opt
 	gpus, each    int
 	submitS, work float64
-	leftOut       string // why it did not end on GPUs; "" if it did
+	leftOut       string // why the run did not end on GPUs; "" if it did
 }
 
 // Reasons why a row is not a run that ended on GPUs.
@@ -60,7 +60,8 @@ const (
 	backwards    = "ends before it starts"
 )
 
-// Ways in which jobs are played differently from the trace; a report counts them.
+// Ways in which jobs are simulated differently from the trace. A report counts the jobs for each
+// way.
 const (
 	noteRequeued   = "ran several times (requeued); the run times add up"
 	noteTwice      = "several rows about one run (outputs that overlap); the last counts"
@@ -86,7 +87,8 @@ type book struct {
 	arrays  map[string]bound
 }
 
-// bound is how many jobs of an array may run at a time, and the line that says so.
+// bound is the maximum number of jobs of an array that run at a time, and the line of the file that
+// states this maximum.
 type bound struct{ parallel, line int }
 
 func newBook(name string) *book {
@@ -127,7 +129,7 @@ func sameJob(a, b Job) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// book adds a run to its job. The job's fields are those of the first row with GPUs.
+// book adds a run to job j. The job's fields come from the first row with GPUs.
 func (b *book) book(j Job, u run, note string) {
 	i, known := b.index[j.ID]
 	if !known {
@@ -194,7 +196,7 @@ func (r *row) size() error {
 		if r.each.set(n / r.members.v); r.each.v != float64(int(r.each.v)) {
 			return fmt.Errorf("%v GPUs cannot be divided equally among %v members", n, r.members.v)
 		}
-	case r.gpus.ok && r.nodes.v > 0: // the last node may have fewer GPUs
+	case r.gpus.ok && r.nodes.v > 0: // the last node can have fewer GPUs
 		r.each.set(float64((int(n) + int(r.nodes.v) - 1) / int(r.nodes.v)))
 	}
 	if r.gpus.v > most {
@@ -206,7 +208,7 @@ func (r *row) size() error {
 	return nil
 }
 
-// run is the run that the row describes.
+// run returns the run that the row describes.
 func (r *row) run(t *table) (run, error) {
 	u := run{group: r.group, line: r.line, start: r.start, gpus: int(r.gpus.v), each: int(r.each.v), submitS: r.submit.v}
 	length := r.length(t)
@@ -240,9 +242,9 @@ func (r *row) run(t *table) (run, error) {
 	return u, nil
 }
 
-// length returns how long the run took. It prefers the times of start and end to a duration column,
-// because a duration may include the wait, and even a run that has not ended may have one. In
-// formats with elapsed it prefers the duration.
+// length returns how long the run took. length prefers the times of start and end to a duration
+// column. A duration can include the wait, and even runs that have not ended can have a duration.
+// In formats with elapsed, length prefers the duration.
 func (r *row) length(t *table) opt {
 	if t.format.prompt && !t.starts {
 		r.start = r.submit
@@ -268,8 +270,8 @@ func (b *book) close(t *Trace) {
 	}
 }
 
-// spread refuses a log that spans an implausible number of years: one of its times is then probably
-// a placeholder for a missing time.
+// spread refuses a log that spans an implausible number of years, because one of its times is then
+// probably a placeholder for a missing time.
 func (b *book) spread(t *Trace) error {
 	if len(t.Jobs) == 0 {
 		return nil
@@ -283,9 +285,9 @@ func (b *book) spread(t *Trace) error {
 	return nil
 }
 
-// order resolves which job comes after which: it replaces arrays by their jobs, and drops
-// dependencies on jobs that are not played. A dependency on a job that is not in the file is an
-// error, unless the trace is a log (log), which may begin after that job.
+// order resolves the dependencies between jobs. order replaces arrays by their jobs, and drops
+// dependencies on jobs that are not simulated. A dependency on a job that is not in the file is an
+// error, unless the trace is a log, because a log can begin after this job.
 func (b *book) order(t *Trace, log bool) error {
 	arrays := map[string][]string{}
 	for _, j := range t.Jobs {
@@ -301,7 +303,7 @@ func (b *book) order(t *Trace, log bool) error {
 			switch {
 			case !known && len(arrays[id]) > 0:
 				if id != j.Array && len(j.After) == 1 {
-					after = arrays[id] // shared, not copied, because arrays may have many tasks
+					after = arrays[id] // shared, not copied, because arrays can have many tasks
 					break
 				}
 				after = append(after, slices.DeleteFunc(slices.Clone(arrays[id]), func(task string) bool { return task == j.ID })...)
@@ -361,14 +363,14 @@ func (e *booked) merge() (leftOut string, line int) {
 	return "", 0
 }
 
-// once returns each run once, in order of time. A file may hold several outputs of sacct that
-// overlap. A run in two of them has the same start in both, but perhaps its end only in the later
-// one. Or it had not yet started in the earlier one.
+// once returns each run once, in order of time. A file can hold several outputs of sacct that
+// overlap. A run in two outputs has the same start in both, but perhaps its end only in the later
+// output. Or the run had not yet started at the time of the earlier output.
 func once(rows []run) []run {
 	if len(rows) == 1 {
 		return rows
 	}
-	started := map[string]int{} // last line with a start of the group
+	started := map[string]int{} // by task group: the last line with a start time
 	for _, u := range rows {
 		if u.start.ok {
 			started[u.group] = max(started[u.group], u.line)
@@ -406,7 +408,7 @@ func (u run) from() float64 {
 	return math.Inf(1)
 }
 
-// gather makes the gang from its groups. All groups hold their GPUs until the last one has ended.
+// gather makes the gang from its groups. All groups hold their GPUs until the last group has ended.
 func (e *booked) gather(groups []run) {
 	for _, g := range groups {
 		e.GPUs += g.gpus

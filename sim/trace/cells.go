@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// opt is a number that a row may lack.
+// opt is an optional number of a row.
 type opt struct {
 	v  float64
 	ok bool
 }
 
-// set keeps the first value: if two columns have the same meaning, the format's first one counts.
+// set keeps the first value. So if two columns have the same meaning, the first column of the
+// format counts.
 func (o *opt) set(v float64) {
 	if !o.ok {
 		*o = opt{v, true}
@@ -49,11 +50,11 @@ func number(cell string, low float64) (float64, error) {
 	return v, nil
 }
 
-// most is more GPUs, or members, than any cluster has.
+// most is a number of GPUs, or of members, that is larger than any cluster.
 const most = 1e6
 
-// whole reads a whole number, also in the form "8.0": tools that cannot mark an integer as missing
-// write all integers of a column so.
+// whole reads a whole number, also in the form "8.0". Tools that cannot mark an integer as missing
+// write all integers of a column in this form.
 func whole(cell string, low int) (int, error) {
 	v, err := strconv.Atoi(strings.TrimSuffix(cell, ".0"))
 	switch {
@@ -86,8 +87,8 @@ var clockTime = regexp.MustCompile(`^(?:(\d+)(?:-| days? |  ?days?, ))?(\d+):([0
 // longest is an upper limit for a run or a log, in seconds: about 31 years.
 const longest = 1e9
 
-// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". It refuses
-// "01:30", because that may be minutes or hours.
+// span reads a duration in seconds: "3600", "1h30m", "01:30:00" or "1-01:30:00". span refuses
+// "01:30", because this text can mean minutes or hours.
 func span(cell string) (s float64, err error) {
 	if s, err = strconv.ParseFloat(cell, 64); err != nil {
 		if s, err = spanText(cell); err != nil {
@@ -116,7 +117,7 @@ func spanText(cell string) (float64, error) {
 	return s, nil
 }
 
-// clock reads the times of a file. All must be of the same kind as the first.
+// clock reads the times of a file. All times must be of the same kind as the first time.
 type clock struct {
 	kind  clockKind
 	first string // the first time, with its column and line
@@ -130,8 +131,8 @@ const (
 	zoned   clockKind = "a date with an offset from UTC"
 )
 
-// afterAll is a time, in seconds since 1970, after which no job was submitted: a larger number
-// must be in milliseconds.
+// afterAll is a time, in seconds since 1970, that is later than every submission. So a larger
+// number must be in milliseconds.
 const afterAll = 9e9
 
 // read reads a time in seconds since an origin that all times of the file share.
@@ -159,7 +160,8 @@ func (c *clock) read(cell, column string, line int) (float64, error) {
 	return s, nil
 }
 
-// dates are the accepted forms of a date, after a space between date and time is replaced by T.
+// dates are the accepted forms of a date. A space between date and time has already been replaced
+// by T.
 var dates = []struct {
 	layout string
 	kind   clockKind
@@ -206,7 +208,8 @@ var states = map[string]state{
 	"revoked": ended, "terminated": ended, "succeeded": ended, "pass": ended, "killed": ended, "interrupted": ended,
 }
 
-// stateOf reads a state: also "CANCELLED by 1001", and "CANCELLED+", which sacct truncated.
+// stateOf reads a state. stateOf also accepts "CANCELLED by 1001", and "CANCELLED+", which sacct
+// has truncated.
 func stateOf(cell string) (state, error) {
 	if missing(cell) {
 		return unsaid, nil

@@ -9,17 +9,19 @@ import (
 	"slices"
 )
 
-// Elastic chooses the elastic gangs of a trace, and their range.
+// Elastic describes which gangs of a trace become elastic, and between which numbers of members.
 type Elastic struct {
 	Share float64 // share of the gangs with several equal members, from 0 to 1
-	// Least and Most bound the members, as multiples of the trace's number.
+	// Least and Most are the minimum and maximum number of members, as multiples of the number in
+	// the trace.
 	Least, Most float64
 	Efficiency  float64 // see [Job]
-	GPUs        int     // of the cluster; no gang gets more
+	GPUs        int     // GPUs of the cluster; no gang gets more
 }
 
-// Elastic returns the trace with some gangs made elastic, drawn from a seed: all gangs of a name,
-// or none. With as many members as in the trace, such a gang needs the same GPU time as before.
+// Elastic returns the trace with some gangs made elastic, drawn from a seed. Of the gangs with one
+// name, either all become elastic, or none. With as many members as in the trace, an elastic gang
+// needs the same GPU time as before.
 func (t Trace) Elastic(seed uint64, e Elastic) Trace {
 	r := rand.New(rand.NewPCG(seed, 0xe1a5))
 	t.Jobs = slices.Clone(t.Jobs)

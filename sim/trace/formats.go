@@ -18,23 +18,23 @@ type format struct {
 	name  string
 	title string // name in docs and errors
 	hint  string // advice on how to write such a table
-	// known are the columns that identify the format: a table with all of them is of this format.
-	// "a|b" means one of the two, "a+b" means both.
+	// known are the columns that identify the format: a table with all known columns is of this
+	// format. "a|b" means a or b; "a+b" means both.
 	known []string
 	// needs are further columns that the table must have.
 	needs []string
-	// columns are read in this order. If two have the same meaning, the first with a value
-	// counts.
+	// columns are read in this order. If two columns have the same meaning, the first column with a
+	// value counts.
 	columns []column
-	// exact formats have only jobs, one per row, in order of submission.
+	// exact: each row of the table is one job, and the rows are in order of submission.
 	exact bool
-	// closed formats have no other columns.
+	// closed: the table must not have other columns.
 	closed bool
 	// prompt: in a table without start times, a job starts when it is submitted.
 	prompt bool
 	// rates: the speeds of the jobs are in [gavelRates], in the table's directory.
 	rates bool
-	// elapsed: a duration takes precedence over start and end. Only Slurm's logs have it.
+	// elapsed: a duration takes precedence over start and end. Only Slurm's logs set elapsed.
 	elapsed bool
 }
 
@@ -44,7 +44,7 @@ type column struct {
 	read func(r *row, cell string) error
 }
 
-// formats lists the kinds of tables. The first one that matches counts.
+// formats lists the kinds of tables. The first kind that matches counts.
 func formats() []format {
 	ran := []string{"job_id", "submit_time", "duration|start_time+end_time"}
 	helios := []column{
@@ -91,10 +91,11 @@ func formats() []format {
 // sacct is a hint: the command by which Slurm writes a readable file.
 const sacct = "; Slurm writes a readable file with: sacct -a -D -P -S BEGIN -o JobID,JobName,User,Account,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,AllocTRES"
 
-// paiColumns are those of pai_task_table.csv, which has no header.
+// paiColumns are the columns of pai_task_table.csv, which has no header.
 var paiColumns = []string{"job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type"}
 
-// unnamed returns the columns of a table whose first line is not a header; nil if it is one.
+// unnamed returns the columns of a table whose first line is not a header; nil if the first line is
+// a header.
 func unnamed(first []string) []string {
 	if len(first) != len(paiColumns) {
 		return nil
@@ -129,7 +130,7 @@ func steps(r *row) *float64      { return &r.steps }
 func least(r *row) *int          { return &r.LeastMembers }
 func efficiency(r *row) *float64 { return &r.Efficiency }
 
-// given skips cells that stand for a missing value.
+// given makes read skip cells that stand for a missing value.
 func given(read func(r *row, cell string) error) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) {
@@ -139,7 +140,7 @@ func given(read func(r *row, cell string) error) func(*row, string) error {
 	}
 }
 
-// value reads a cell that may be empty.
+// value reads a cell that can be empty.
 func value[T any](to func(*row) *T, read func(string) (T, error)) func(*row, string) error {
 	return given(func(r *row, cell string) (err error) {
 		*to(r), err = read(cell)
@@ -157,7 +158,8 @@ func words(to func(*row) *string) func(*row, string) error {
 	}
 }
 
-// heldBy reads a user. The user is also the tenant, and the job's name, if the row has none.
+// heldBy reads a user. If the row has no tenant or no name of the job, the user also serves as the
+// tenant or the name.
 func heldBy(r *row, cell string) error {
 	r.user = cell
 	return nil
@@ -187,7 +189,8 @@ func count(to func(*row) *opt) func(*row, string) error {
 	})
 }
 
-// share reads the GPUs of a member, in units of 1/parts GPU; it rounds up parts of a GPU.
+// share reads the number of GPUs of a member, in units of 1/parts GPU, and rounds it up to whole
+// GPUs.
 func share(parts float64) func(*row, string) error {
 	return func(r *row, cell string) error {
 		if missing(cell) {
@@ -227,7 +230,8 @@ func positive(cell string) (float64, error) {
 	return s, err
 }
 
-// kept reads an efficiency: the share of a linear speed-up that a doubling of members gives.
+// kept reads an efficiency, which is the share of a linear speed-up that a doubling of members
+// gives.
 func kept(cell string) (float64, error) {
 	v, err := number(cell, 0.5)
 	if err == nil && v > 1 {
@@ -274,10 +278,11 @@ func (r *row) setSiaModel(cell string) error {
 	return nil
 }
 
-// spotPriority is the priority of spot jobs, which is lower than that of all others.
+// spotPriority is the priority of spot jobs, which is lower than the priority of all other jobs.
 const spotPriority = defaultPriority / 2
 
-// setSpot reads whether the job runs on spare GPUs until other jobs need them.
+// setSpot reads whether the job is a spot job, which runs on spare GPUs until other jobs need these
+// GPUs.
 func (r *row) setSpot(cell string) error {
 	switch strings.ToLower(cell) {
 	case "hp":

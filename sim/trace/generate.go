@@ -24,7 +24,7 @@ const ratePerHour = 32.0
 
 // mix is one kind of job that the generator draws: a model, its weight, its sizes and its run
 // times. The weights follow the Sia paper (SOSP'23) and the Philly study (ATC'19): most jobs are
-// small and short, and the few wide and long ones use most of the GPU time.
+// small and short, and the few wide and long jobs use most of the GPU time.
 type mix struct {
 	model   string
 	weight  float64
@@ -46,7 +46,7 @@ func mixes() []mix {
 	}
 }
 
-// SiaPhilly generates a workload like the Sia-Philly ones: the same sizes (1, 4, 6, 8, 12, 16,
+// SiaPhilly generates a workload like the Sia-Philly workloads: the same sizes (1, 4, 6, 8, 12, 16,
 // 24, 32, 48), models and Poisson arrivals. The same seed and shape give the same workload.
 func SiaPhilly(seed uint64, s Shape) Trace {
 	r := rand.New(rand.NewPCG(seed, 0x5a1a))
@@ -103,9 +103,9 @@ func logUniform(r *rand.Rand, low, high float64) float64 {
 	return low * math.Pow(high/low, r.Float64())
 }
 
-// HeavyTail generates jobs like those of a large shared cluster (Philly, Helios). Sizes are
-// powers of two, most jobs have one GPU, and work is lognormal with a heavy tail. The load is the
-// work over the capacity of the cluster's GPUs, and may exceed 1. Jobs belong to tenants, and
+// HeavyTail generates jobs like those of a large shared cluster (Philly, Helios). Sizes are powers
+// of two, most jobs have one GPU, and work is lognormal with a heavy tail. The load is the work
+// divided by the capacity of the cluster's GPUs, and can exceed 1. Jobs belong to tenants, and
 // their names recur within a tenant.
 func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	r := rand.New(rand.NewPCG(seed, 0x4ea7))
@@ -114,7 +114,8 @@ func HeavyTail(seed uint64, jobs, clusterGPUs int, load float64) Trace {
 	for i := range jobs {
 		tenant := r.IntN(40)
 		name := r.IntN(25)
-		// Each name has its own median; its runs vary by a factor of e (one standard deviation).
+		// Each name has its own median; the runs of a name vary by a factor of e (one standard
+		// deviation).
 		median := 300 * math.Exp(1.5*stable(uint64(tenant*1000+name)))
 		j := Job{
 			ID: fmt.Sprint(i), Name: fmt.Sprintf("job-%d-%d", tenant, name), Tenant: fmt.Sprintf("team-%d", tenant),

@@ -13,9 +13,9 @@ import (
 	"github.com/nomad-pal/nomad-pal/pal"
 )
 
-// model has figures of NVIDIA's data sheet of a GPU model: TFLOP/s without sparsity in the format
-// that training frameworks use by default (FP32, or TF32 where tensor cores do it), and memory
-// bandwidth in GB/s. A K80 is one of the two GPUs of its board.
+// model has figures from NVIDIA's data sheet of a GPU model: TFLOP/s without sparsity, and memory
+// bandwidth in GB/s. The TFLOP/s are for the format that training frameworks use by default: TF32
+// if the tensor cores support it, otherwise FP32. A K80 is one of the two GPUs of its board.
 type model struct{ tflops, gbs float64 }
 
 // dataSheets has the models that the generator of mixed workloads knows.
@@ -32,8 +32,9 @@ type application struct {
 	compute, memory, host float64
 }
 
-// applications are chosen so that their speeds vary like those measured by Gavel (OSDI'20) and
-// Sia (SOSP'23): a recommendation job hardly gains from a newer GPU, a language model gains most.
+// applications are chosen so that their speeds vary like the speeds that Gavel (OSDI'20) and Sia
+// (SOSP'23) measured. For example, a recommendation job hardly gains from a newer GPU, and a
+// language model gains most.
 var applications = []application{
 	{"language", pal.ClassB, 0.70, 0.25, 0.05},
 	{"vision", pal.ClassA, 0.60, 0.30, 0.10},
@@ -66,8 +67,8 @@ func Applications(models []string) ([]App, error) {
 // nodeGPUs is the maximum number of GPUs per member of a generated job; a member is on one node.
 const nodeGPUs = 8
 
-// Mixed generates jobs of these applications on these GPU models: sizes and run times as in
-// [SiaPhilly]. The run times are those on a GPU of the models' mean speed.
+// Mixed generates jobs of the given applications on the given GPU models. Sizes and run times are
+// as in [SiaPhilly]; a job has this run time on a GPU of the models' mean speed.
 func Mixed(seed uint64, shape Shape, models []string, apps []App) Trace {
 	t := SiaPhilly(seed, shape)
 	t.Name = fmt.Sprintf("mixed seed %d", seed)

@@ -8,12 +8,12 @@ import (
 	"fmt"
 )
 
-// openbDefault is the pod list from which the lists without times were made.
+// openbDefault is the pod list, with times, from which Alibaba made the lists without times.
 const openbDefault = "openb_pod_list_default.csv"
 
-// podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists have the
-// same pods under the same names, followed by more pods, all without times. The additional pods
-// get the times of pods with the same number of GPUs, in turn.
+// podTimes are the times of the pods of openb_pod_list_default.csv. The multigpu lists have no
+// times. These lists have the same pods under the same names, followed by more pods. The additional
+// pods get the times of the pods with the same number of GPUs, in turn.
 type podTimes struct {
 	byName  map[string]Job
 	byGPUs  map[int][]Job
@@ -55,8 +55,8 @@ func timesBeside(list string) (*podTimes, error) {
 	return p, nil
 }
 
-// fill gives a row without times the times of the pod with its name or, if there is none, those of
-// a pod with as many GPUs.
+// fill gives a row without times the times of the pod with the same name or, if there is no such
+// pod, the times of a pod with as many GPUs.
 func (p *podTimes) fill(r *row) {
 	gpus := int(r.each.v)
 	like := p.byGPUs[gpus]

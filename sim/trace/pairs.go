@@ -17,14 +17,14 @@ import (
 )
 
 // Pairs has, by GPU model, how fast the first of two applications runs beside the second on one
-// GPU, relative to running alone. 0: the two do not fit in the GPU's memory.
+// GPU, relative to running alone. 0 means that both together do not fit in the GPU's memory.
 type Pairs map[string]map[Pair]float64
 
 // Pair is an application and its neighbour.
 type Pair struct{ Of, Beside string }
 
-// AppOf is the application of a job: its name up to "×". Jobs of one class without a name count
-// as one.
+// AppOf is the application of a job: the part of the job's name before "×". All jobs of one class
+// without a name count as one application.
 func AppOf(j Job) string {
 	app, _, _ := strings.Cut(j.Name, "×")
 	if app == "" && j.Class != "" {
@@ -43,7 +43,8 @@ func (ps Pairs) Apps(model string) []string {
 }
 
 // Rate returns how fast an application runs beside others, relative to running alone. The costs of
-// all others add up, like turns on the GPU, because nobody has measured more than two together.
+// all neighbours add up, as if the applications took turns on the GPU, because nobody has measured
+// more than two applications together.
 func (ps Pairs) Rate(model, app string, others []string) float64 {
 	longer := 1.0
 	for _, o := range others {
@@ -56,8 +57,8 @@ func (ps Pairs) Rate(model, app string, others []string) float64 {
 	return 1 / longer
 }
 
-// Large returns the applications that leave too little memory for another on a GPU of one of the
-// models. Any two other applications fit together.
+// Large returns the applications that leave too little memory for another application on a GPU of
+// one of the models. Any two other applications fit together.
 func (ps Pairs) Large(models []string) map[string]bool {
 	large := map[string]bool{}
 	for _, model := range models {
@@ -67,7 +68,7 @@ func (ps Pairs) Large(models []string) map[string]bool {
 				if r <= 0 && !large[p.Of] && !large[p.Beside] {
 					misfits[p.Of]++
 					if p.Of == p.Beside {
-						misfits[p.Of] += len(ps[model]) // it does not fit into half of the memory
+						misfits[p.Of] += len(ps[model]) // the application does not fit into half of the memory
 					}
 				}
 			}
@@ -83,8 +84,8 @@ func (ps Pairs) Large(models []string) map[string]bool {
 
 // ReadPairs reads measured pairs: Gavel's table (gpu, job_a, job_b, gpus, steps_per_s_a,
 // steps_per_s_b), with throughputs.csv in the same directory, which has the rates of the jobs
-// alone. It ignores pairs on several GPUs: in Gavel's table all of them are 0, even for small
-// jobs.
+// alone. ReadPairs ignores pairs on several GPUs, because in Gavel's table all rates of such pairs
+// are 0, even for small jobs.
 func ReadPairs(path string) (Pairs, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -125,14 +126,14 @@ func ReadPairs(path string) (Pairs, error) {
 
 // Properties of Gavel's measured pairs on a V100 that [MixedPairs] copies: the standard deviation
 // of pairs of the same classes, and the share of applications that leave too little memory for
-// another.
+// another application.
 const (
 	pairsDiffer = 0.16
 	largeApps   = 2. / 26
 )
 
-// MixedPairs generates pairs of the applications on each GPU model: on average as fast as their
-// classes say (pal.Interference), and varying as much as measured pairs.
+// MixedPairs generates pairs of the applications on each GPU model: on average as fast as
+// pal.Interference says for their classes, and varying as much as measured pairs.
 func MixedPairs(seed uint64, models []string, classes map[string]pal.AppClass) Pairs {
 	ps := Pairs{}
 	rng := rand.New(rand.NewPCG(seed, 0x9a15))

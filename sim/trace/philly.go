@@ -57,7 +57,7 @@ func readPhilly(b *book, r io.Reader) error {
 	return nil
 }
 
-// book adds the attempts of the job to the book; a job without attempts never started.
+// book adds the attempts of the job to b. A job without attempts counts as never started.
 func (p *phillyJob) book(b *book, t *table, line int) error {
 	if p.ID == "" {
 		return errors.New("the job has no jobid")
@@ -117,8 +117,8 @@ func (d *lineDecoder) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// line is the line that the decoder is on. A log has millions of lines, so it searches their
-// offsets instead of counting.
+// line is the line that the decoder has reached. A log has millions of lines, so line searches the
+// offsets of the line ends instead of counting.
 func (d *lineDecoder) line() int {
 	n, _ := slices.BinarySearch(d.lines, d.json.InputOffset())
 	return n + 1

@@ -15,11 +15,11 @@ import (
 	"strings"
 )
 
-// headBytes is how many bytes of a file are read ahead to tell formats apart.
+// headBytes is the number of bytes of a file that are read ahead to find its format.
 const headBytes = 1 << 16
 
-// text returns the content of the file as UTF-8 without a byte order mark, decompressed if it is
-// gzip.
+// text returns the content of the file as UTF-8 without a byte order mark. text decompresses gzip
+// files.
 func text(r io.Reader) (*bufio.Reader, error) {
 	b := bufio.NewReaderSize(r, headBytes)
 	head, err := b.Peek(4)
@@ -56,8 +56,8 @@ type rows struct {
 	next   func() ([]string, error)
 }
 
-// openRows reads the lines before the rows. unnamed returns the columns of a table whose first
-// line is not a header, and nil if it is one.
+// openRows reads the lines before the rows. unnamed returns the columns of a table whose first line
+// is not a header, and nil if the first line is a header.
 func openRows(name string, b *bufio.Reader, unnamed func(first []string) []string) (*rows, error) {
 	rs := &rows{name: name}
 	comma, first := byte(0), ""
@@ -100,7 +100,7 @@ func openRows(name string, b *bufio.Reader, unnamed func(first []string) []strin
 	return rs, nil
 }
 
-// idle reports whether a line holds no values: it is empty or a comment.
+// idle reports whether a line holds no values, because it is empty or a comment.
 func idle(line string) bool { return line == "" || strings.HasPrefix(line, "#") }
 
 // separator is the most frequent separator in the first line, outside quotes.
@@ -131,7 +131,7 @@ func split(line string, comma byte) []string {
 	return parts
 }
 
-// quoted reads rows whose values may be in quotes.
+// quoted reads rows whose values can be in quotes.
 func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 	c := csv.NewReader(b)
 	c.Comma, c.Comment, c.FieldsPerRecord = rune(comma), '#', -1
@@ -152,8 +152,8 @@ func (rs *rows) quoted(b *bufio.Reader, comma byte) func() ([]string, error) {
 	}
 }
 
-// plain reads rows as sacct writes them: a quote in a job's name is part of the name. Excel
-// puts a whole value in quotes.
+// plain reads rows as sacct writes them, where a quote in a job's name is part of the name. If a
+// whole value is in quotes, as Excel writes it, plain removes the quotes.
 func (rs *rows) plain(b *bufio.Reader, comma byte) func() ([]string, error) {
 	return func() ([]string, error) {
 		for {
@@ -186,7 +186,7 @@ func (rs *rows) nameless(row []string) int {
 	return -1
 }
 
-// each reads all rows until one is invalid. It skips rows without values and repeated headers.
+// each reads all rows until one is invalid. each skips rows without values and repeated headers.
 func (rs *rows) each(do func(row []string) error) error {
 	for {
 		row, err := rs.next()

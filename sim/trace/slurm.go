@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// slurm returns the columns of sacct. Allocated resources take precedence over requested ones.
+// slurm returns the columns of sacct. Allocated resources take precedence over requested resources.
 func slurm() []column {
 	return []column{
 		{"jobid", (*row).setSlurmID}, {"jobidraw", (*row).setSlurmID}, {"cluster", words(func(r *row) *string { return &r.cluster })},
@@ -99,8 +99,8 @@ func (r *row) setGRES(cell string) error {
 	return nil
 }
 
-// setGPUs keeps the first count above 0: if Slurm does not count GPUs as TRES, another column has
-// their number.
+// setGPUs keeps the first count above 0. If Slurm does not count GPUs as TRES, another column has
+// the number of GPUs.
 func (r *row) setGPUs(n float64) {
 	if r.gpus.v == 0 {
 		r.gpus = opt{n, true}
@@ -154,10 +154,10 @@ func (r *row) setLimit(cell string) (err error) {
 
 var dependency = regexp.MustCompile(`^(?:([a-z]+):)?((?:\d+(?:_(?:\d+|\*))?(?:\+\d+)?:?)+)(?:\([a-z]+\))?$`)
 
-// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). Dependencies that let a
-// job start before the others have ended are noted, not played.
+// setDependency reads afterok:231370:231371,afterany:231372(unfulfilled). The simulator ignores
+// dependencies that let a job start before the other jobs have ended; a note says this.
 func (r *row) setDependency(cell string) error {
-	if strings.Contains(cell, "?") { // any one of them is enough
+	if strings.Contains(cell, "?") { // any one of the jobs is enough
 		r.rowNote = noteDependency
 		return nil
 	}

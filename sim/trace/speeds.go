@@ -26,10 +26,10 @@ func parseSpeeds(cell string) (pal.Speeds, error) {
 	return pal.SpeedsOf(said), nil
 }
 
-// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). Its speeds are
-// by these names, and the work is the time on the fastest of these models. A job that has speeds,
-// but on none of these models, is left out. If a job has a speed on only one of them, its speeds
-// are dropped, as in the placer.
+// OnModels returns the trace for a cluster of these GPU models (vendor/type/name). In the returned
+// trace, the keys of speeds are these names, and the work is the time on the fastest of these
+// models. A job that has speeds, but on none of these models, is left out. If a job has a speed on
+// only one of these models, its speeds are dropped, as in the placer.
 func (t Trace) OnModels(models []string) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	t.Jobs = slices.DeleteFunc(t.Jobs, func(j Job) bool {
@@ -55,7 +55,8 @@ func (t Trace) OnModels(models []string) Trace {
 	return t
 }
 
-// onModels returns the job's speeds on those of the models for which it has a speed.
+// onModels returns the job's speeds on the given models, without models for which the job has no
+// speed.
 func (j Job) onModels(models []string) map[string]float64 {
 	rates := map[string]float64{}
 	for _, model := range models {
@@ -72,9 +73,9 @@ func ModelName(model string) string {
 	return parts[len(parts)-1]
 }
 
-// WithSpeeds returns the trace with the speeds of its jobs' applications, and how many jobs then
-// have speeds. A job's application is the one with its name, or with its name up to "×". Jobs that
-// already have speeds keep them.
+// WithSpeeds returns the trace with the speeds of its jobs' applications, and the number of jobs
+// that now have speeds. A job's application is the application with the job's name, or with the
+// part of this name before "×". Jobs that already have speeds keep their speeds.
 func (t Trace) WithSpeeds(apps []App) (Trace, int) {
 	byName, have := map[string]pal.Speeds{}, 0
 	for _, a := range apps {
@@ -102,9 +103,9 @@ type App struct {
 }
 
 // ReadSpeeds reads how fast applications run. The table has the columns model, gpu_model and rate
-// (work per second, in any unit). Or it is Sia's, with gpu_type, model, local_batch and step_s;
-// then the largest batch that ran on all kinds of GPU counts. ReadSpeeds returns the GPU models
-// in order of appearance, and the applications by name.
+// (work per second, in any unit). Or the table is Sia's, with the columns gpu_type, model,
+// local_batch and step_s. In Sia's table, the largest batch that ran on all kinds of GPU counts.
+// ReadSpeeds returns the GPU models in order of appearance, and the applications by name.
 func ReadSpeeds(path string) (models []string, apps []App, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -170,7 +171,7 @@ func readRates(path string, f io.Reader) (models []string, rates map[string]map[
 	return models, of, nil
 }
 
-// eachOf reads the rows of a table that must have one of these sets of columns.
+// eachOf reads the rows of a table. The table must have one of the given sets of columns.
 func eachOf(path string, f io.Reader, sets [][]string, read func(get func(column string) string) error) error {
 	in, err := text(f)
 	if err != nil {
@@ -243,8 +244,8 @@ func ratesBeside(list string) (rates, error) {
 	return all, err
 }
 
-// fill computes the speeds and the work of a job. It uses the rates for the job's number of GPUs
-// or, if nobody measured them, for the next lower number.
+// fill computes the speeds and the work of a job. fill uses the rates for the job's number of GPUs
+// or, if nobody measured these rates, for the next lower number.
 func (all rates) fill(r *row) error {
 	app, gpus := r.Name, int(r.gpus.v)
 	for n := gpus; n > 0; n-- {
@@ -265,7 +266,7 @@ func (all rates) fill(r *row) error {
 }
 
 // GavelClass is the class of one of Gavel's jobs. Of all divisions with ResNet-50 in A and the
-// Transformer in B, this one explains its pairs on a V100 best (make sim-neighbours).
+// Transformer in B, this division explains Gavel's pairs on a V100 best (make sim-neighbours).
 func GavelClass(name string) pal.AppClass {
 	app, _, _ := strings.Cut(name, "/")
 	others := map[string]pal.AppClass{"resnet-50": pal.ClassA, "recommendation": pal.ClassC, "resnet-18": pal.ClassD}

@@ -21,7 +21,7 @@ type table struct {
 	at     map[string]int // positions of columns by name in lower case
 	clock  clock
 	twice  []string // columns that appear twice
-	// starts and ends report whether the table has columns of these times.
+	// starts and ends report whether the table has columns of start times and of end times.
 	starts, ends bool
 	// times has the times for a list without times; nil if the list has times.
 	times *podTimes
@@ -93,9 +93,9 @@ func (t *table) check() error {
 	return nil
 }
 
-// misspelt refuses a column that is not read if its name is close to that of a missing column.
-// Users write tables in published formats, too, and misspell names. Slurm's own tools check
-// names.
+// misspelt refuses a column that is not read if its name is close to the name of a missing column,
+// because users who write tables misspell names. misspelt does not check logs of Slurm, because
+// Slurm's own tools check names.
 func (t *table) misspelt(known []string) error {
 	if t.format.elapsed {
 		return nil
@@ -109,8 +109,8 @@ func (t *table) misspelt(known []string) error {
 	return nil
 }
 
-// columnsText writes columns such as "a|b+c" for people. It adds columns of the table whose names
-// may be misspelt.
+// columnsText writes columns such as "a|b+c" for people. columnsText adds columns of the table
+// whose names are probably misspelt.
 func (t *table) columnsText(columns []string) string {
 	texts := make([]string, len(columns))
 	for i, c := range columns {
@@ -122,8 +122,8 @@ func (t *table) columnsText(columns []string) string {
 	return strings.Join(texts, "; ")
 }
 
-// unknown is the error for columns that no format has. It lists the formats, and says which one
-// is nearest.
+// unknown is the error for columns that no format has. The error lists the formats, and says which
+// format is nearest.
 func (t *table) unknown(all []format) error {
 	var titles []string
 	best, most := 0, 0
@@ -153,7 +153,7 @@ func (t *table) unknown(all []format) error {
 		seen, near, strings.Join(titles, ", "))
 }
 
-// printable quotes text that a terminal would not print as it is.
+// printable quotes text with characters that a terminal cannot print.
 func printable(text string) string {
 	if q := strconv.Quote(text); strings.Contains(q, `\`) {
 		return q

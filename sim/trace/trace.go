@@ -5,7 +5,7 @@
 // seed.
 //
 // [ReadFile] reads Slurm's logs, a table of our own and published traces (see formats and
-// readPhilly), and tells them apart by their columns. Errors name file, line and column. A job
+// readPhilly), and recognizes the format by the columns. Errors name file, line and column. A job
 // that did not run on GPUs, or has not ended, is in [Trace.LeftOut] with the reason.
 //
 //	t, err := trace.ReadFile("workload-1.csv")
@@ -13,9 +13,10 @@
 //
 // Jobs are in order of submission.
 //
-// A change of this package must keep the following. No job is dropped silently: it is in LeftOut
-// with the reason. [Job.Notes] say how a job is played differently if that may change the results.
-// An unclear value is an error, not a guess. A generator gives the same workload for the same seed.
+// A change of this package must keep the following. No job is dropped silently: each job that is
+// left out is in LeftOut, with the reason. If a job is simulated differently from the trace, and
+// this can change the results, [Job.Notes] say how. An unclear value is an error, not a guess. A
+// generator gives the same workload for the same seed.
 package trace
 
 import (
@@ -37,35 +38,36 @@ import (
 type Job struct {
 	ID     string
 	Line   int    // line of the file; 0: not from a file
-	Name   string // its model, or the job's name; the key of its run history
+	Name   string // the job's name, or the model that it trains; the key of its run history
 	Tenant string // user or virtual cluster
 	Class  pal.AppClass
 	GPUs   int
-	// MemberGPUs is the number of GPUs that a member has on one node; the last
-	// member may have fewer. 0: each GPU may be on any node, as in PAL.
+	// MemberGPUs is the number of GPUs that a member has on one node; the last member can have
+	// fewer. If MemberGPUs is 0, each GPU can be on any node, as in PAL.
 	MemberGPUs int
-	// Groups are the task groups, if the gang has several; GPUs is their sum. nil: GPUs and
-	// MemberGPUs describe the only group.
+	// Groups are the task groups, if the gang has several; GPUs is then the sum over the groups. If
+	// Groups is nil, GPUs and MemberGPUs describe the only group.
 	Groups []Group
 	// SubmitS is the time of submission in seconds since the trace began.
 	SubmitS float64
-	// Iterations × IterTimeS is the work: seconds on GPUs of PM score 1 that
-	// are close together.
+	// Iterations × IterTimeS is the work: the run time in seconds on GPUs of PM score 1 that are
+	// close together.
 	Iterations, IterTimeS float64
 	// After has the IDs of the jobs that must finish first.
 	After []string
 	// DeadlineS is the deadline, in seconds after SubmitS; 0: none.
 	DeadlineS float64
-	// Priority is like Nomad's: a higher one goes first.
+	// Priority is like Nomad's: a job with a higher priority goes first.
 	Priority int
 	// Preemptible reports whether the job may be stopped, and started again later.
 	Preemptible bool
-	// Array is the job array of the job; "" for none. At most Parallel jobs of it run at a time.
+	// Array is the array that the job belongs to; "" for none. At most Parallel jobs of the array
+	// run at a time.
 	Array    string
 	Parallel int
-	// LeastMembers makes the gang elastic: it runs with this many members or more, up to all GPUs;
-	// 0: always with all GPUs. Efficiency is the share of a linear speed-up that each doubling of
-	// members gives; 0 means 1.
+	// LeastMembers makes the gang elastic: it runs with at least this number of members, and with
+	// at most all its GPUs. If LeastMembers is 0, the gang always runs with all its GPUs.
+	// Efficiency is the share of a linear speed-up that each doubling of members gives; 0 means 1.
 	LeastMembers int
 	Efficiency   float64
 	// EstimateS is the user's estimate of the work in seconds; 0: none.
@@ -73,11 +75,11 @@ type Job struct {
 	// Speeds has the job's speeds by GPU model, without vendor and type; nil: unknown. If speeds
 	// are known, the work (WorkS) is the time on the fastest model. See [Trace.OnModels].
 	Speeds pal.Speeds
-	// Notes say how the job is played differently from the trace.
+	// Notes say how the job is simulated differently from the trace.
 	Notes []string
 }
 
-// note adds a note to the job, but not to its copies, which may share its notes.
+// note adds a note to the job. Copies of the job can share its notes, but do not get the new note.
 func (j *Job) note(what string) {
 	if !slices.Contains(j.Notes, what) {
 		j.Notes = append(slices.Clip(j.Notes), what)
@@ -87,8 +89,8 @@ func (j *Job) note(what string) {
 // Group is a task group: members with the same number of GPUs each.
 type Group struct{ Members, GPUs int }
 
-// TaskGroups returns the groups of the job's gang: Groups, or members of MemberGPUs GPUs and a
-// last one with the rest.
+// TaskGroups returns the groups of the job's gang: Groups, or members of MemberGPUs GPUs and a last
+// member with the rest.
 func (j Job) TaskGroups() []Group {
 	if j.Groups != nil {
 		return j.Groups
@@ -96,7 +98,7 @@ func (j Job) TaskGroups() []Group {
 	return inMembers(j.GPUs, max(1, j.MemberGPUs))
 }
 
-// inMembers divides GPUs into members of equal size, and one with the rest.
+// inMembers divides GPUs into members of equal size, and one member with the rest.
 func inMembers(gpus, each int) []Group {
 	var groups []Group
 	if whole := gpus / each; whole > 0 {
@@ -117,11 +119,11 @@ type Trace struct {
 	Name   string
 	Format string // slurm, jobs (a table of our own), sia, gavel, philly, helios, acme or alibaba; "": not from a file
 	Jobs   []Job
-	// LeftOut are the jobs that are not played.
+	// LeftOut are the jobs that are not simulated.
 	LeftOut []LeftOut
 }
 
-// LeftOut is a job that is not played.
+// LeftOut is a job that is not simulated.
 type LeftOut struct {
 	Reason, ID, Tenant string
 	Line               int // line of the file; 0: not from a file
@@ -150,7 +152,7 @@ func (t Trace) Skipped() map[string]int {
 	return counts
 }
 
-// Notes counts the jobs that are played differently from the trace, by difference.
+// Notes counts the jobs that are simulated differently from the trace, by difference.
 func (t Trace) Notes() map[string]int {
 	counts := map[string]int{}
 	for _, j := range t.Jobs {
@@ -171,12 +173,12 @@ func ReadFile(path string) (Trace, error) {
 	return read(path, f)
 }
 
-// beside opens the file of this name in the directory of a path.
+// beside opens the file with this name in the directory of path.
 func beside(path, name string) (*os.File, error) {
 	return os.Open(filepath.Join(filepath.Dir(path), name))
 }
 
-// read reads the trace of a path, which is its name in errors.
+// read reads a trace from r. name is the path, which errors name.
 func read(name string, r io.Reader) (Trace, error) {
 	t, b := Trace{Name: name}, newBook(name)
 	in, err := text(r)
@@ -215,7 +217,7 @@ func read(name string, r io.Reader) (Trace, error) {
 		return t, err
 	}
 	b.close(&t)
-	if tb.format.elapsed { // only sacct's logs have it
+	if tb.format.elapsed { // only sacct's logs have elapsed
 		t.rank()
 	}
 	if !tb.format.exact {
@@ -230,7 +232,7 @@ func read(name string, r io.Reader) (Trace, error) {
 // highestPriority is the highest priority of a job in Nomad.
 const highestPriority = 32_766
 
-// rank replaces all priorities by their ranks if one is higher than Nomad's highest.
+// rank replaces all priorities by their ranks if a priority is higher than Nomad's highest.
 func (t *Trace) rank() {
 	var all []int
 	for _, j := range t.Jobs {
@@ -246,7 +248,7 @@ func (t *Trace) rank() {
 	}
 }
 
-// drop removes dependencies on jobs that are not played, as if those jobs had ended.
+// drop removes dependencies on jobs that are not simulated, as if such jobs had ended.
 func (t *Trace) drop() {
 	played := make(map[string]bool, len(t.Jobs))
 	for _, j := range t.Jobs {
@@ -261,7 +263,7 @@ func (t *Trace) drop() {
 	}
 }
 
-// inTurn refuses a cycle of jobs that come after each other: none of them could start.
+// inTurn refuses a cycle of jobs that come after each other, because no job of a cycle could start.
 func (t *Trace) inTurn() error {
 	index := make(map[string]int, len(t.Jobs))
 	for i, j := range t.Jobs {
@@ -295,8 +297,8 @@ func (t *Trace) inTurn() error {
 	return nil
 }
 
-// Fit leaves out jobs that do not fit a cluster of this many nodes, even if it is empty. Logs of
-// larger clusters often have some. In a Sia trace, such a job is an error.
+// Fit leaves out jobs that do not fit on a cluster with this number of nodes, even if the cluster
+// is empty. Logs of larger clusters often have such jobs. In a Sia trace, such a job is an error.
 func (t *Trace) Fit(nodes, gpusPerNode int) error {
 	kept := t.Jobs[:0]
 	for _, j := range t.Jobs {
@@ -314,8 +316,8 @@ func (t *Trace) Fit(nodes, gpusPerNode int) error {
 	return nil
 }
 
-// fits reports whether a gang fits empty nodes: largest members first, each on the
-// fullest node with room.
+// fits reports whether a gang fits on empty nodes. fits puts the largest members first, each on the
+// fullest node that can hold the member.
 func fits(groups []Group, nodes, gpusPerNode int) bool {
 	all := 0
 	for _, g := range groups {
@@ -324,7 +326,7 @@ func fits(groups []Group, nodes, gpusPerNode int) bool {
 	if all > nodes*gpusPerNode {
 		return false
 	}
-	free := map[int]int{gpusPerNode: nodes} // number of nodes by the GPUs that they have left
+	free := map[int]int{gpusPerNode: nodes} // number of nodes, by the number of their free GPUs
 	largest := func(a, b Group) int { return b.GPUs - a.GPUs }
 	for _, g := range slices.SortedFunc(slices.Values(groups), largest) {
 		for left := g.Members; left > 0; {
@@ -360,7 +362,7 @@ func (t *Trace) Rebase() {
 	}
 }
 
-// Tenants returns the tenants of the trace, those with the most GPU time first.
+// Tenants returns the tenants of the trace; tenants with the most GPU time come first.
 func (t Trace) Tenants() []string {
 	work := map[string]float64{}
 	for _, j := range t.Jobs {
@@ -371,8 +373,8 @@ func (t Trace) Tenants() []string {
 	return names
 }
 
-// Of returns the trace with only the jobs of one tenant. It begins at the tenant's first
-// submission.
+// Of returns the trace with only the jobs of one tenant. The returned trace begins at the tenant's
+// first submission.
 func (t Trace) Of(tenant string) Trace {
 	one := t
 	one.Name, one.Jobs = t.Name+", "+tenant, nil
@@ -387,10 +389,10 @@ func (t Trace) Of(tenant string) Trace {
 	return one
 }
 
-// InTasks returns the trace with each job divided into tasks, as Nomad's users write gangs. A
-// task has at most gpus GPUs, all on one node. If a size of at least half of gpus divides the
-// job's GPUs, all tasks have this size. Otherwise all tasks are full except the last, which has
-// the rest. 1: every GPU may be on any node.
+// InTasks returns the trace with each job divided into tasks, as Nomad's users write gangs. A task
+// has at most gpus GPUs, all on one node. If a size of at least half of gpus divides the job's
+// GPUs, all tasks have this size. Otherwise all tasks have gpus GPUs, except the last task, which
+// has the rest. If gpus is 1, every GPU can be on any node.
 func (t Trace) InTasks(gpus int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {
@@ -399,8 +401,8 @@ func (t Trace) InTasks(gpus int) Trace {
 	return t
 }
 
-// NoWider returns the trace without members wider than a node: it splits wider ones. The members
-// of an elastic gang all keep the same size.
+// NoWider returns the trace with each member that is wider than a node split into several members.
+// All members of an elastic gang keep the same size.
 func (t Trace) NoWider(gpusPerNode int) Trace {
 	t.Jobs = slices.Clone(t.Jobs)
 	for i := range t.Jobs {

@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// tables writes all tables of the results in these files, with empty lines between them.
+// tables writes all tables of the results in the two files, separated by empty lines.
 func tables(w io.Writer, policies, gainOf string) error {
 	var rs []result
 	var gs []gain
@@ -65,7 +65,7 @@ func tables(w io.Writer, policies, gainOf string) error {
 	return nil
 }
 
-// leftOut matches the variants that are only in policies.json, not in the tables.
+// leftOut matches the variants that are in policies.json but not in the tables.
 var leftOut = regexp.MustCompile(`^adaptive, |^srtf, preempting, p[am]|no moves$|no outliers avoided$|max_wait|^fifo, b|^srtf, |no locality wait$|pm-first$`)
 
 // variants compares most variants on the evaluation workloads.
@@ -83,9 +83,9 @@ func variants(w io.Writer, rs []result) {
 	}
 }
 
-// ranks writes the spread of the defaults over all scenarios, and the number of scenarios in
-// which another policy is better than the default. A policy that stops gangs is compared with the
-// default that also does.
+// ranks writes the spread of the defaults over all scenarios, and the number of scenarios in which
+// another policy is better than the default. A policy that stops gangs is compared with the default
+// that also stops gangs.
 func ranks(w io.Writer, rs []result) {
 	byScenario := map[string][]result{}
 	for _, r := range rs {
